@@ -1,0 +1,1 @@
+"""Measurements of Hookledger against what people write by hand. Loopback only."""

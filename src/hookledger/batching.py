@@ -1,0 +1,68 @@
+"""Groups what arrives together, so that many share one round trip and one commit.
+
+While one group is on its way the next one gathers: groups grow with the load,
+and a lone item waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from .errors import Unavailable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Batcher(Generic[T, R]):
+    """`flush` gets up to `most` items and returns a result or an exception for each, in order."""
+
+    def __init__(
+        self,
+        flush: Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]],
+        *,
+        most: int,
+        queue: int,
+        parallel: int = 1,
+    ) -> None:
+        self._flush = flush
+        self._most = most
+        self._limit = queue
+        self._parallel = parallel
+        self._queue: deque[tuple[T, asyncio.Future[R]]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def submit(self, item: T) -> R:
+        """Returns the item's own result. Raises Unavailable at once when too many wait already."""
+        if len(self._queue) >= self._limit:
+            raise Unavailable("the queue is full")
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._queue.append((item, future))
+        if len(self._tasks) < self._parallel:
+            self._tasks.add(asyncio.create_task(self._run()))
+        return await future
+
+    async def drain(self) -> None:
+        """Wait until everything submitted has its result."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while self._queue:
+            group = [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]
+            try:
+                results = await self._flush([item for item, _ in group])
+            except Exception as error:
+                results = [error] * len(group)
+            for (_, future), result in zip(group, results, strict=True):
+                if future.done():
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+        # Here, not in a callback: an item submitted before the callback ran would wait for nobody.
+        self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]

@@ -1,0 +1,128 @@
+"""`hookledger.toml`, decoded strictly: what is not known is an error that names the nearest known key."""
+
+from __future__ import annotations
+
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from .clock import Seconds
+from .errors import ConfigError
+from .receive.request import Limits
+from .work.loop import WorkSettings
+from .work.retry import RetryPolicy
+
+FILE = "hookledger.toml"
+
+
+class IntakeSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[intake]`: the listener that providers reach."""
+
+    host: str = "127.0.0.1"
+    port: int = 8700
+    batch: int = 128
+    """Deliveries in one commit."""
+    queue: int = 2048
+    """Deliveries that may wait for a commit; beyond it the answer is 503."""
+    parallel: int = 1
+    """Commits at the same time."""
+    limits: Limits = Limits()
+
+
+class OperatorSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[operator]`: the listener for health checks, and later dashboard and API. Keep it private."""
+
+    host: str = "127.0.0.1"
+    port: int = 8701
+
+
+class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[sources.NAME]`: one endpoint."""
+
+    provider: str
+    secrets: list[str] = []
+    """Each `env:NAME`, `file:/path` or the secret itself; several while one is rotated."""
+    types: list[str] | None = None
+    other_types: Literal["skip", "refuse"] = "skip"
+    key_required: bool = False
+    tolerance: Seconds | None = None
+    max_body: int | None = None
+    public_url: str | None = None
+    options: dict[str, Any] = {}
+    """For provider `hmac`: how its requests are signed and read."""
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    database: str | None = None
+    db_schema: str = msgspec.field(name="schema", default="hookledger")
+    app: str | None = None
+    """`module:inbox`, for handlers in Python."""
+    pooler: bool = False
+    """A transaction pooler stands between us and PostgreSQL."""
+    intake: IntakeSettings = IntakeSettings()
+    operator: OperatorSettings = OperatorSettings()
+    work: WorkSettings = WorkSettings()
+    sources: dict[str, SourceSettings] = {}
+
+
+def load(path: Path) -> Config:
+    """The file's settings; every error names the file and the key."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8") from error
+    try:
+        return decode(tomllib.loads(text))
+    except (ConfigError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def decode(values: dict[str, Any]) -> Config:
+    """Settings from plain values."""
+    _refuse_unknown(values, Config, "")
+    try:
+        return msgspec.convert(values, Config, dec_hook=_convert)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error).replace("`$.", "`")) from error
+
+
+def _convert(kind: type, value: Any) -> Any:
+    if kind is Seconds and isinstance(value, str | int | float):
+        return Seconds(value)
+    raise msgspec.ValidationError(f"Expected a duration such as '30s', got {value!r}")
+
+
+def _refuse_unknown(values: Any, kind: Any, where: str) -> None:
+    if get_origin(kind) is dict and isinstance(values, dict):
+        for name, value in values.items():
+            _refuse_unknown(value, get_args(kind)[1], f"{where}{name}.")
+    if not (isinstance(kind, type) and issubclass(kind, Struct) and isinstance(values, dict)):
+        return
+    known = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    for name, value in values.items():
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {where}{close[0]}?" if close else f"known are {', '.join(sorted(known))}"
+            raise ConfigError(f"unknown key {where}{name}: {hint}")
+        _refuse_unknown(value, known[name], f"{where}{name}.")
+
+
+__all__ = [
+    "Config",
+    "IntakeSettings",
+    "Limits",
+    "OperatorSettings",
+    "RetryPolicy",
+    "SourceSettings",
+    "WorkSettings",
+    "decode",
+    "load",
+]

@@ -1,0 +1,153 @@
+"""Every error Hookledger raises, as one tree.
+
+    HookledgerError
+    ├── ConfigError            settings that cannot work; raised at start-up
+    ├── Rejected               this request will never be recorded (the answer is 4xx)
+    │   ├── Malformed          the request or its signature header makes no sense
+    │   ├── Unauthentic        signature, timestamp or credentials are wrong
+    │   ├── UnknownSource      no source has this path
+    │   ├── WrongMethod        deliveries are POSTed
+    │   ├── TooLarge           the body is over the limit
+    │   ├── WrongEncoding      a content encoding that is not accepted
+    │   ├── TooSlow            the body did not arrive in time
+    │   └── NoKey              the source demands an event key and none can be derived
+    ├── Unavailable            cannot record safely now, or not known whether it was recorded (503)
+    ├── StoreError             the store refused or failed
+    │   ├── SchemaMismatch     the database's schema is not one this release works with
+    │   ├── BadData            the database refused a row because of its content
+    │   └── WrongState         the row is not in the state the caller expected
+    ├── ClaimLost              the worker no longer owns the event it works on
+    ├── HandlerCommitted       the handler ended the transaction that was not its own to end
+    ├── TransactionTooLong     the handler held SQLite's write lock over the limit
+    ├── BadResult              the handler returned something that cannot be kept
+    └── Signal                 how a handler says what should become of its event
+        ├── Retry              try again later; counts as an attempt
+        ├── Wait               come back later; does not count
+        ├── Permanent          trying again cannot help
+        ├── Skip               nothing to do, for this reason
+        └── Review             a person must decide
+"""
+
+from __future__ import annotations
+
+
+class HookledgerError(Exception):
+    """Something in Hookledger went wrong."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip().split("\n", 1)[0])
+
+
+class ConfigError(HookledgerError):
+    """The configuration cannot work."""
+
+
+class Rejected(HookledgerError):
+    """The request was refused.
+
+    `reason` is a short code from a closed set: it may become a metric label.
+    """
+
+    def __init__(self, reason: str, message: str | None = None) -> None:
+        super().__init__(message or reason.replace("_", " "))
+        self.reason = reason
+
+
+class Malformed(Rejected):
+    """The request or its signature header makes no sense."""
+
+
+class Unauthentic(Rejected):
+    """The signature, timestamp or credentials are wrong."""
+
+
+class UnknownSource(Rejected):
+    """No source has this path."""
+
+
+class WrongMethod(Rejected):
+    """Deliveries are POSTed."""
+
+
+class TooLarge(Rejected):
+    """The body is over the limit."""
+
+
+class WrongEncoding(Rejected):
+    """The content encoding is not accepted."""
+
+
+class TooSlow(Rejected):
+    """The body did not arrive in time."""
+
+
+class NoKey(Rejected):
+    """The source demands an event key and none can be derived."""
+
+
+class Unavailable(HookledgerError):
+    """The event cannot be recorded safely now, or it is not known whether it was."""
+
+
+class StoreError(HookledgerError):
+    """The store refused or failed."""
+
+
+class SchemaMismatch(StoreError):
+    """The database's schema is not one that this release works with."""
+
+
+class BadData(StoreError):
+    """The database refused a row because of its content."""
+
+
+class WrongState(StoreError):
+    """The event is not in the state that the caller expected."""
+
+
+class ClaimLost(HookledgerError):
+    """This worker no longer owns the event: nothing it does now may be kept."""
+
+
+class HandlerCommitted(HookledgerError):
+    """The handler committed or rolled back `event.tx` by itself, so its writes and the outcome are not one."""
+
+
+class TransactionTooLong(HookledgerError):
+    """The handler held SQLite's write lock longer than the limit, which would stall every ack."""
+
+
+class BadResult(HookledgerError):
+    """A handler returns None, a string or a small dict."""
+
+
+class Signal(HookledgerError):
+    """Raised by a handler to say what should become of its event."""
+
+
+class Retry(Signal):
+    """Try again later. Counts as an attempt; `after` seconds instead of the usual backoff."""
+
+    def __init__(self, message: str | None = None, *, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class Wait(Signal):
+    """Come back later, without consuming an attempt."""
+
+    def __init__(self, message: str | None = None, *, after: float = 60.0) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class Permanent(Signal):
+    """Trying again cannot help: the event goes to the dead letter."""
+
+
+class Skip(Signal):
+    """There is nothing to do for this event."""
+
+
+class Review(Signal):
+    """A person must decide what becomes of this event."""

@@ -1,0 +1,330 @@
+"""The composition root: joins sources, handlers and store into a receiver and a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar, overload
+
+from .clock import Clock, Seconds
+from .config import Config, IntakeSettings, WorkSettings
+from .errors import ConfigError, SchemaMismatch, Unavailable
+from .model import Claimed, Expired, Kind
+from .operate.actions import Actions
+from .operate.health import Readiness
+from .operate.insight import Insight
+from .providers.catalogue import find
+from .providers.contract import contents, decode
+from .receive import respond
+from .receive.app import Intake
+from .receive.endpoint import Endpoint, configure
+from .receive.record import Recorder
+from .receive.request import Receive, Scope, Send
+from .store.connect import connect
+from .store.protocol import Store
+from .upkeep.rescue import Rescuer
+from .work.event import Event, SyncEvent
+from .work.loop import Worker
+from .work.retry import RetryPolicy
+from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes, covers
+
+log = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=Callable[[Event], Awaitable[Result]])
+P = TypeVar("P", bound=Callable[[SyncEvent], Result])
+
+
+class Source:
+    """One configured endpoint, and where its handlers are declared."""
+
+    def __init__(self, inbox: Inbox, endpoint: Endpoint) -> None:
+        self._inbox = inbox
+        self.endpoint = endpoint
+
+    @property
+    def name(self) -> str:
+        return self.endpoint.name
+
+    def on(
+        self,
+        *types: str,
+        retry: RetryPolicy | None = None,
+        timeout: float | str | None = None,
+        batch: int = 1,
+    ) -> Registration:
+        """Declare the handler of these event types; a type may end in `*`, and an exact one beats a pattern.
+
+        `batch`: run up to so many events in one transaction. If one of them fails, each is run alone.
+        """
+        if not types:
+            raise ConfigError(f"source {self.name!r}: a handler names the event types it takes, or '*'")
+        if batch < 1:
+            raise ConfigError(f"source {self.name!r}: batch is at least 1")
+        work = self._inbox.settings.work
+        limit = work.timeout if timeout is None else Seconds(timeout)
+        policy = retry or work.retry
+
+        def add(function: AsyncFunction | PlainFunction) -> None:
+            for pattern in types:
+                self._inbox.routes.add(self.name, pattern, Handler(function, policy, limit, batch))
+
+        return Registration(add)
+
+
+class Registration:
+    """The decorator that `Source.on` returns; its overloads tell async handlers from plain functions."""
+
+    def __init__(self, add: Callable[[AsyncFunction | PlainFunction], None]) -> None:
+        self._add = add
+
+    @overload
+    def __call__(self, function: A) -> A: ...
+    @overload
+    def __call__(self, function: P) -> P: ...
+    def __call__(self, function: AsyncFunction | PlainFunction) -> AsyncFunction | PlainFunction:
+        self._add(function)
+        return function
+
+
+class Inbox:
+    """A webhook inbox on one database. There is no silent default: name it, or give it by `bind`."""
+
+    def __init__(
+        self, database: str | None = None, *, settings: Config | None = None, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings or Config()
+        self.database = database or self.settings.database
+        self.clock = clock or Clock()
+        self.routes = Routes()
+        self.sources: dict[str, Source] = {}
+        for name, given in self.settings.sources.items():
+            self.source(
+                name,
+                provider=given.provider,
+                secrets=given.secrets,
+                types=given.types,
+                other_types=given.other_types,
+                key_required=given.key_required,
+                tolerance=given.tolerance,
+                max_body=given.max_body,
+                public_url=given.public_url,
+                options=given.options,
+            )
+        self._asgi: Asgi | None = None
+
+    def source(
+        self,
+        name: str,
+        *,
+        provider: str,
+        secrets: Iterable[str],
+        types: Iterable[str] | None = None,
+        other_types: Literal["skip", "refuse"] = "skip",
+        key_required: bool = False,
+        tolerance: float | str | None = None,
+        max_body: int | None = None,
+        public_url: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Source:
+        """Add an endpoint. Its deliveries are POSTed to `/NAME`."""
+        if name in self.sources:
+            raise ConfigError(f"there are two sources called {name!r}")
+        endpoint = configure(
+            name,
+            find(provider, options),
+            secrets,
+            types=types,
+            other_types=other_types,
+            key_required=key_required,
+            tolerance=None if tolerance is None else Seconds(tolerance),
+            max_body=max_body,
+            public_url=public_url,
+        )
+        self.sources[name] = Source(self, endpoint)
+        return self.sources[name]
+
+    # ── parts ──
+
+    def store(self) -> Store:
+        """A store for this inbox's database, not open yet."""
+        if not self.database:
+            raise ConfigError(
+                "no database: give Inbox(…) a URL, set database in hookledger.toml, or HOOKLEDGER_DATABASE"
+            )
+        work = self.settings.work
+        return connect(
+            self.database,
+            clock=self.clock,
+            schema=self.settings.db_schema,
+            pooler=self.settings.pooler,
+            lease=work.lease,
+            transaction_limit=work.transaction_limit,
+        )
+
+    @contextlib.asynccontextmanager
+    async def opened(self, *, handlers: int = 0, check: bool = True) -> AsyncIterator[Store]:
+        """An open store. `check`: refuse a database whose schema this release does not work with."""
+        store = self.store()
+        await store.open(handlers=handlers)
+        try:
+            if check:
+                health = await store.health()
+                if not health.writable:
+                    fits = health.problem and "schema version" in health.problem
+                    raise (SchemaMismatch if fits else Unavailable)(health.problem)
+            yield store
+        finally:
+            await store.close()
+
+    async def migrate(self) -> list[str]:
+        """Bring the database's schema up to date; returns the migrations applied."""
+        async with self.opened(check=False) as store:
+            return await store.migrate()
+
+    def insight(self, store: Store) -> Insight:
+        return Insight(store)
+
+    def actions(self, store: Store, actor: str) -> Actions:
+        return Actions(store, actor)
+
+    def worker(self, store: Store, work: WorkSettings | None = None, *, name: str | None = None) -> Worker:
+        return Worker(store, self.routes, self.read, work or self.settings.work, name=name)
+
+    def rescuer(self, store: Store, work: WorkSettings | None = None) -> Rescuer:
+        work = work or self.settings.work
+
+        def policy(event: Expired) -> RetryPolicy:
+            handler = self.routes.find(Kind(event.source, event.type))
+            return handler.retry if handler else work.retry
+
+        return Rescuer(store, policy, covers, lease=work.lease, unhandled_after=work.unhandled_after)
+
+    def read(self, claimed: Claimed) -> Any:
+        """The content of one event: its own part where its request held several."""
+        source = self.sources.get(claimed.source)
+        if source is None:
+            raise ConfigError(f"there is no source {claimed.source!r} any more")
+        contract = source.endpoint.contract
+        return contents(contract, decode(contract, claimed.body))[claimed.item]
+
+    # ── running ──
+
+    async def work(
+        self,
+        *,
+        drain: bool = False,
+        settings: WorkSettings | None = None,
+        started: Callable[[Worker], None] | None = None,
+    ) -> None:
+        """Run a worker, and the upkeep beside it, until stopped or, with `drain`, until nothing is due."""
+        settings = settings or self.settings.work
+        async with self.opened(handlers=settings.concurrency) as store:
+            worker = self.worker(store, settings)
+            if started is not None:
+                started(worker)
+            upkeep = asyncio.create_task(self.rescuer(store, settings).run())
+            try:
+                await worker.run(drain=drain)
+            finally:
+                upkeep.cancel()
+                await asyncio.gather(upkeep, return_exceptions=True)
+
+    @property
+    def asgi(self) -> Asgi:
+        """The intake and the health checks, to be served or mounted in any ASGI application."""
+        if self._asgi is None:
+            self._asgi = Asgi(self)
+        return self._asgi
+
+
+class Asgi:
+    """Opens the store when the server starts, or at the first request if nobody told us."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._stack = contextlib.AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._intake: Intake | None = None
+        self._readiness: Readiness | None = None
+        self._recorder: Recorder | None = None
+
+    async def start(self) -> None:
+        async with self._opening:
+            if self._intake is not None:
+                return
+            store = self._inbox.store()
+            await store.open()
+            self._stack.push_async_callback(store.close)
+            settings: IntakeSettings = self._inbox.settings.intake
+            self._recorder = Recorder(
+                store, batch=settings.batch, queue=settings.queue, parallel=settings.parallel
+            )
+            self._stack.push_async_callback(self._recorder.drain)
+            self._readiness = Readiness(store.health)
+            watch = asyncio.create_task(self._watch_clock(self._readiness))
+            self._stack.callback(watch.cancel)
+            self._intake = Intake(
+                {name: source.endpoint for name, source in self._inbox.sources.items()},
+                self._recorder,
+                limits=settings.limits,
+                clock=self._inbox.clock,
+                skew=lambda readiness=self._readiness: readiness.skew,  # type: ignore[misc]
+            )
+
+    async def stop(self) -> None:
+        """Answer everything that was taken in, then let go of the database."""
+        await self._stack.aclose()
+        self._intake = None
+
+    @staticmethod
+    async def _watch_clock(readiness: Readiness) -> None:
+        while True:
+            await readiness.ask()
+            await asyncio.sleep(15)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        if self._intake is None:
+            try:
+                await self.start()
+            except Unavailable as error:
+                log.warning("the store cannot be opened: %s", error)
+                await respond.send(respond.unavailable(), send)
+                return
+        assert self._intake is not None
+        path = scope["path"]
+        if path in ("/healthz", "/readyz"):
+            await self.health(scope, receive, send)
+        else:
+            await self._intake(scope, receive, send)
+
+    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Only the health checks: what the operator's listener serves for now."""
+        if scope["type"] != "http":
+            return
+        assert self._readiness is not None
+        answer = await self._readiness.answer(scope["path"])
+        status, body = answer or (404, b'{"error":"not found"}')
+        await respond.send(respond.Response(status, body), send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self.start()
+                except Exception as error:
+                    log.exception("the intake cannot start")
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return

@@ -1,0 +1,312 @@
+"""The values that travel along the path. All frozen: a step makes a new one, or reads."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from hashlib import sha256
+from typing import Literal
+from uuid import UUID
+
+import uuid_utils.compat
+from msgspec import Struct
+
+from .states import AttemptOutcome, DeliveryOutcome, KeyOrigin, State
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+def new_id() -> UUID:
+    """A UUIDv7: made before the insert, sorted by time."""
+    return uuid_utils.compat.uuid7()
+
+
+def id_bounds(reference: str) -> tuple[UUID, UUID] | None:
+    """The first and last id that begin like this, or None if none can."""
+    digits = reference.replace("-", "").lower()
+    if not 8 <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
+        return None
+    return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+
+
+def identity(source: str, kind: bytes, *parts: bytes) -> bytes:
+    """The digest that the unique constraint decides on.
+
+    Each part goes in with its length, so that ("a", "bc") and ("ab", "c") differ.
+    """
+    whole = b"".join([b"%d:%b" % (len(part), part) for part in (source.encode(), kind, *parts)])
+    return sha256(whole).digest()
+
+
+def key_identity(source: str, *key: bytes) -> bytes:
+    """The identity of an event whose key consists of these exact bytes; several where it is composite."""
+    return identity(source, b"key", *key)
+
+
+# ── receive ──────────────────────────────────────────────────────────────────
+
+
+class Request(Struct, frozen=True):
+    """One HTTP request, its body exactly as received; header names are lower-case."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: Headers
+    body: bytes
+    remote: str | None = None
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Every value of one header, in order."""
+        return [value for key, value in self.headers if key == name]
+
+    def value(self, name: bytes) -> bytes | None:
+        """The first value of one header."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+
+class Proof(Struct, frozen=True):
+    """How a request was found authentic."""
+
+    scheme: str
+    secret: str
+    """A short fingerprint of the secret that matched; never the secret."""
+    signed_at: float | None = None
+
+
+class Item(Struct, frozen=True):
+    """One event found in a request, before it is known whether it is new."""
+
+    key: str
+    """The event key as shown to people: cleaned, at most 255 characters."""
+    key_origin: KeyOrigin
+    identity: bytes
+    """Digest of source and exact key: what the unique constraint decides on."""
+    fingerprint: bytes
+    """Digest of the content less the provider's volatile fields."""
+    type: str
+    body_identity: bytes | None = None
+    """Digest of source, type and body where the key is not covered by the signature."""
+    provider_id: str | None = None
+    object_id: str | None = None
+    occurred_at: float | None = None
+    delivery_id: str | None = None
+    invalid: str | None = None
+    """Why the content cannot be handled; the event is recorded in the dead letter."""
+    skip: str | None = None
+    """Why the event is recorded as skipped."""
+
+
+class Arrival(Struct, frozen=True):
+    """One authentic request and the events in it, ready to be recorded in one commit."""
+
+    id: UUID
+    source: str
+    request: Request
+    headers: str
+    """The request's headers as JSON, less the secrets that the contract names."""
+    proof: Proof
+    items: tuple[Item, ...]
+    event_ids: tuple[UUID, ...]
+    """The id each item's event gets if it turns out to be new."""
+
+
+class Recorded(Struct, frozen=True):
+    """What one item turned out to be."""
+
+    outcome: DeliveryOutcome
+    event_id: UUID
+    state: State | None = None
+    """The known event's state at that moment; None for a new one."""
+
+
+# ── work ─────────────────────────────────────────────────────────────────────
+
+
+class Kind(Struct, frozen=True):
+    """One source and event type."""
+
+    source: str
+    type: str
+
+
+class Waiting(Struct, frozen=True):
+    """A kind with events in the queue, and when the first of them is due."""
+
+    kind: Kind
+    due_in: float
+    """Seconds until the first is due; negative when overdue."""
+    alone: bool = False
+    """Events that crashed their worker twice: nothing may run beside them."""
+
+
+class Claimed(Struct, frozen=True):
+    """An event with a worker's right to advance it."""
+
+    id: UUID
+    claim: int
+    """The fencing number: every later write names it."""
+    source: str
+    type: str
+    key: str
+    key_origin: KeyOrigin
+    provider_id: str | None
+    object_id: str | None
+    occurred_at: datetime | None
+    received_at: datetime
+    run: int
+    attempts: int
+    """Attempts of this run, this one included."""
+    snoozes: int
+    crashes: int
+    run_age: float
+    """Seconds since this run began."""
+    item: int
+    headers: str
+    query: bytes
+    body: bytes
+
+
+class Outcome(Struct, frozen=True):
+    """How an attempt ended, and so which way its event leaves `processing`."""
+
+    id: UUID
+    claim: int
+    transition: Literal["complete", "skip", "reschedule", "wait", "fail", "review", "release"]
+    reason: str | None = None
+    due_in: float = 0.0
+    result: str | None = None
+    error: str | None = None
+
+
+class Expired(Struct, frozen=True):
+    """An event whose lease ran out under its worker."""
+
+    id: UUID
+    claim: int
+    source: str
+    type: str
+    attempts: int
+    crashes: int
+    run_age: float
+    worker: str | None
+
+
+class Rescue(Struct, frozen=True):
+    """What becomes of an expired event: due again after a backoff, or the dead letter."""
+
+    id: UUID
+    claim: int
+    due_in: float | None
+    """None: the budget is exhausted."""
+    reason: str
+
+
+class WorkerInfo(Struct, frozen=True):
+    """A worker as the others see it."""
+
+    id: str
+    handles: tuple[tuple[str, str], ...]
+    """(source, type pattern) of every handler it has."""
+    seen_ago: float
+
+
+# ── operate ──────────────────────────────────────────────────────────────────
+
+
+class EventRow(Struct, frozen=True):
+    """An event as operators see it."""
+
+    id: UUID
+    source: str
+    key: str
+    key_origin: KeyOrigin
+    provider_id: str | None
+    object_id: str | None
+    type: str
+    state: State
+    reason: str | None
+    attention: bool
+    run: int
+    claim: int
+    attempts: int
+    snoozes: int
+    crashes: int
+    due_at: datetime | None
+    leased_until: datetime | None
+    worker: str | None
+    occurred_at: datetime | None
+    received_at: datetime
+    first_processed_at: datetime | None
+    finished_at: datetime | None
+    result: str | None
+    error: str | None
+    request_id: UUID
+    item: int
+    deliveries: int
+
+
+class DeliveryRow(Struct, frozen=True):
+    request_id: UUID
+    item: int
+    outcome: DeliveryOutcome
+    event_state: State | None
+    delivery_id: str | None
+    received_at: datetime
+    kept: bool
+    """Whether the request's bytes were kept."""
+
+
+class AttemptRow(Struct, frozen=True):
+    claim: int
+    run: int
+    worker: str | None
+    started_at: datetime
+    ended_at: datetime
+    outcome: AttemptOutcome
+    error: str | None
+
+
+class RequestRow(Struct, frozen=True):
+    id: UUID
+    received_at: datetime
+    method: str
+    path: str
+    query: bytes
+    headers: str
+    body: bytes
+    remote: str | None
+    scheme: str
+    secret: str
+    signed_at: datetime | None
+
+
+class ActionRow(Struct, frozen=True):
+    name: str
+    actor: str
+    reason: str
+    at: datetime
+    from_state: State
+    to_state: State
+
+
+class History(Struct, frozen=True):
+    """Everything known of one event."""
+
+    event: EventRow
+    request: RequestRow | None
+    deliveries: tuple[DeliveryRow, ...]
+    attempts: tuple[AttemptRow, ...]
+    actions: tuple[ActionRow, ...]
+
+
+class Health(Struct, frozen=True):
+    """What `/readyz` reports."""
+
+    writable: bool
+    schema: int
+    clock_skew: float
+    """Seconds that the database's clock is ahead of this host's."""
+    problem: str | None = None

@@ -1,0 +1,60 @@
+"""`/healthz`: this process answers. `/readyz`: and the database can be written, in a schema we know."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from ..model import Health
+from ..store import SCHEMA_RANGE
+
+Probe = Callable[[], Awaitable[Health]]
+
+
+class Readiness:
+    """Asks the database at most once a second, however many ask us."""
+
+    def __init__(self, probe: Probe, *, every: float = 1.0, patience: float = 5.0) -> None:
+        self._probe = probe
+        self._every = every
+        self._patience = patience
+        self._asked = float("-inf")
+        self._health = Health(False, 0, 0.0, "not asked yet")
+        self._lock = asyncio.Lock()
+
+    async def ask(self) -> Health:
+        async with self._lock:
+            if time.monotonic() - self._asked >= self._every:
+                try:
+                    async with asyncio.timeout(self._patience):
+                        self._health = await self._probe()
+                except TimeoutError:
+                    self._health = Health(False, 0, 0.0, f"no answer within {self._patience:g} s")
+                self._asked = time.monotonic()
+            return self._health
+
+    @property
+    def skew(self) -> float:
+        """How far the database's clock was ahead when last asked."""
+        return self._health.clock_skew
+
+    async def answer(self, path: str) -> tuple[int, bytes] | None:
+        """Status and JSON for a health path; None for any other."""
+        if path == "/healthz":
+            return 200, b'{"status":"alive"}'
+        if path != "/readyz":
+            return None
+        health = await self.ask()
+        low, high = SCHEMA_RANGE
+        report = {
+            "status": "ready" if health.writable else "not ready",
+            "database_writable": health.writable,
+            "schema": health.schema,
+            "schema_range": [low, high],
+            "clock_skew": round(health.clock_skew, 3),
+            "problem": health.problem,
+        }
+        return (200 if health.writable else 503), msgspec.json.encode(report)

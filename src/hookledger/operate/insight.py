@@ -1,0 +1,63 @@
+"""Every reading that a front end needs, in one place."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msgspec import Struct
+
+from ..errors import HookledgerError
+from ..model import EventRow, Health, History
+from ..states import State
+from ..store.protocol import Store
+
+
+class NotFound(HookledgerError):
+    """No event has this id or key."""
+
+
+class Ambiguous(HookledgerError):
+    """Several events begin like this."""
+
+
+class Summary(Struct, frozen=True):
+    """How many of each there are."""
+
+    events: dict[str, int]
+    deliveries: dict[str, int]
+
+
+class Insight:
+    """What a person may see."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def events(
+        self,
+        *,
+        source: str | None = None,
+        state: State | None = None,
+        type: str | None = None,  # noqa: A002 - the word users say
+        before: UUID | None = None,
+        limit: int = 50,
+    ) -> list[EventRow]:
+        """The newest first."""
+        return await self._store.events(source=source, state=state, type=type, before=before, limit=limit)
+
+    async def event(self, reference: str) -> History:
+        """One event in full, by id, the beginning of an id, key or provider id."""
+        found = await self._store.find(reference)
+        if len(found) > 1:
+            raise Ambiguous(f"{reference!r} fits several events: {', '.join(map(str, found))}")
+        history = await self._store.history(found[0]) if found else None
+        if history is None:
+            raise NotFound(f"no event has the id or key {reference!r}")
+        return history
+
+    async def summary(self) -> Summary:
+        events, deliveries = await self._store.counts(), await self._store.delivery_counts()
+        return Summary({state.value: events.get(state, 0) for state in State}, deliveries)
+
+    async def health(self) -> Health:
+        return await self._store.health()

@@ -1,0 +1,110 @@
+"""`hmac`: any provider that signs with a keyed hash in a header, described by the user's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import ConfigError
+from .contract import Contract, body, field
+from .schemes import Hmac, Timestamp
+
+NAME = "hmac"
+
+
+class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of provider `hmac`. A field is written `header:NAME` or `body:PATH.TO.FIELD`."""
+
+    header: str
+    """The header with the signature."""
+    message: str | None = None
+    """What is signed, of {body}, {ts}, {id}, {url}; `{ts}.{body}` where a timestamp is, else `{body}`."""
+    alg: Literal["sha1", "sha256", "sha512"] = "sha256"
+    encoding: Literal["hex", "base64"] = "hex"
+    prefix: str = ""
+    separator: str | None = None
+    timestamp_header: str | None = None
+    timestamp_prefix: str | None = None
+    timestamp_unit: Literal["s", "ms"] = "s"
+    tolerance: float = 300.0
+    id_header: str | None = None
+    """The header whose value is {id} in the signed message."""
+    secret_encoding: Literal["utf8", "base64", "hex"] = "utf8"  # noqa: S105
+    secret_prefix: str = ""
+    id: str | None = None
+    key: list[str] = []
+    type: list[str] = []
+    object_id: list[str] = []
+    occurred_at: str | None = None
+    occurred_unit: Literal["s", "ms"] = "s"
+    delivery_id: str | None = None
+    volatile: list[str] = []
+    """Paths in the body."""
+    items: str | None = None
+    """The path to the array of events; "" where the body is that array."""
+    max_body: int = 1024 * 1024
+    retry_hours: float = 0.0
+
+
+def contract(options: Mapping[str, object]) -> Contract:
+    """The contract that the options describe."""
+    try:
+        given = msgspec.convert(dict(options), Options)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"provider {NAME!r}: {error}") from error
+    try:
+        return _contract(given)
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"provider {NAME!r}: header names and prefixes are ASCII") from error
+
+
+def _contract(given: Options) -> Contract:
+    timestamp = None
+    if given.timestamp_header is not None or given.timestamp_prefix is not None:
+        timestamp = Timestamp(
+            header=_name(given.timestamp_header),
+            prefix=_ascii(given.timestamp_prefix),
+            unit=given.timestamp_unit,
+            tolerance=given.tolerance,
+        )
+    scheme = Hmac(
+        header=given.header.lower().encode("ascii"),
+        message=given.message or ("{body}" if timestamp is None else "{ts}.{body}"),
+        alg=given.alg,
+        encoding=given.encoding,
+        prefix=given.prefix.encode("ascii"),
+        separator=_ascii(given.separator or None),
+        timestamp=timestamp,
+        id_header=_name(given.id_header),
+        key=given.secret_encoding,
+        key_prefix=given.secret_prefix,
+    )
+    if "body" not in scheme.fields:
+        raise ConfigError(f"provider {NAME!r}: the signed message must contain {{body}}")
+    return Contract(
+        name=NAME,
+        title="HMAC",
+        scheme=scheme,
+        id=None if given.id is None else field(given.id),
+        key=tuple(map(field, given.key)),
+        type=tuple(map(field, given.type)),
+        object_id=tuple(map(field, given.object_id)),
+        occurred_at=None if given.occurred_at is None else field(given.occurred_at),
+        occurred_unit=given.occurred_unit,
+        delivery_id=None if given.delivery_id is None else field(given.delivery_id),
+        volatile=tuple(map(body, given.volatile)),
+        items=None if given.items is None else tuple(filter(None, given.items.split("."))),
+        max_body=given.max_body,
+        retry_hours=given.retry_hours,
+    )
+
+
+def _ascii(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("ascii")
+
+
+def _name(text: str | None) -> bytes | None:
+    return None if text is None else text.lower().encode("ascii")

@@ -1,0 +1,1 @@
+"""HTTP request to durable row."""

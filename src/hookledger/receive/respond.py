@@ -1,0 +1,79 @@
+"""The only place where the intake chooses a status code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ..errors import (
+    Malformed,
+    NoKey,
+    Rejected,
+    TooLarge,
+    TooSlow,
+    Unauthentic,
+    UnknownSource,
+    WrongEncoding,
+    WrongMethod,
+)
+from ..model import Recorded
+from ..providers.contract import Contract
+from ..states import DeliveryOutcome
+from .request import Send
+
+STATUS: dict[type[Rejected], int] = {
+    Malformed: 400,
+    Unauthentic: 401,
+    UnknownSource: 404,
+    WrongMethod: 405,
+    TooSlow: 408,
+    TooLarge: 413,
+    WrongEncoding: 415,
+    NoKey: 422,
+    Rejected: 422,
+}
+RETRY_AFTER = 5
+"""Seconds that a sender is asked to wait when nothing can be recorded."""
+
+_Pairs = tuple[tuple[bytes, bytes], ...]
+_JSON: _Pairs = ((b"content-type", b"application/json"),)
+
+
+class Response(Struct, frozen=True):
+    status: int
+    body: bytes = b""
+    headers: _Pairs = _JSON
+
+
+def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
+    """The events are on disk: 202, or the provider's own form of success; 200 when all of them were known."""
+    known = bool(items) and all(item.outcome is DeliveryOutcome.DUPLICATE for item in items)
+    answer = contract.answer
+    if answer.body or answer.content_type:
+        kind = (answer.content_type or "application/octet-stream").encode()
+        return Response(answer.status, answer.body, ((b"content-type", kind),))
+    status = 200 if known and answer.status == 202 else answer.status
+    outcome = items[0].outcome if len(items) == 1 else "recorded"
+    ident = f',"event":"{items[0].event_id}"' if len(items) == 1 else ""
+    return Response(status, f'{{"status":"{outcome}"{ident}}}'.encode())
+
+
+def rejected(error: Rejected) -> Response:
+    """This request will never be recorded. The reason helps whoever sets the source up; it tells no secret."""
+    headers = (*_JSON, (b"allow", b"POST")) if isinstance(error, WrongMethod) else _JSON
+    return Response(STATUS[type(error)], f'{{"error":"{error.reason}"}}'.encode(), headers)
+
+
+def unavailable() -> Response:
+    """Not recorded, or not known whether: the sender must come again. Never a 4xx, that would make it give up."""
+    headers = (*_JSON, (b"retry-after", str(RETRY_AFTER).encode()))
+    return Response(503, b'{"error":"unavailable"}', headers)
+
+
+async def send(response: Response, send_message: Send) -> None:
+    length = (b"content-length", str(len(response.body)).encode())
+    await send_message(
+        {"type": "http.response.start", "status": response.status, "headers": [*response.headers, length]}
+    )
+    await send_message({"type": "http.response.body", "body": response.body})

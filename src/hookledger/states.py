@@ -1,0 +1,129 @@
+"""The states of an event and the only ways between them.
+
+This table is the single place where a state or a transition is spelled. The
+stores' CHECK constraints, the contract suite and the diagram in the docs are
+held to it by tests.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class State(StrEnum):
+    """Where an event stands; each member says how one enters and leaves it."""
+
+    PENDING = "pending"
+    """Recorded, given back, or sent again by an operator; due at `due_at`."""
+
+    PROCESSING = "processing"
+    """Claimed by a worker under a lease; the attempt was counted at the claim."""
+
+    RETRYING = "retrying"
+    """A transient failure or a crash; due again after a backoff."""
+
+    PROCESSED = "processed"
+    """The handler and its transaction are done."""
+
+    SKIPPED = "skipped"
+    """Decided not to process, with a reason."""
+
+    FAILED = "failed"
+    """The dead letter: permanent error, budget exhausted, or invalid payload."""
+
+    NEEDS_REVIEW = "needs_review"
+    """A person must decide."""
+
+    DISCARDED = "discarded"
+    """Closed by an operator, with a reason."""
+
+
+WAITING = frozenset({State.PENDING, State.RETRYING})
+"""A worker may claim these."""
+
+FINAL = frozenset({State.PROCESSED, State.SKIPPED, State.FAILED, State.DISCARDED})
+"""`finished_at` is set exactly in these."""
+
+
+class Transition(NamedTuple):
+    name: str
+    sources: frozenset[State]
+    target: State
+    sentence: str
+
+
+def _t(name: str, sources: str, target: str, sentence: str) -> Transition:
+    return Transition(name, frozenset(State(s) for s in sources.split()), State(target), sentence)
+
+
+TRANSITIONS: tuple[Transition, ...] = (
+    _t("claim", "pending retrying", "processing", "A worker takes the event and counts the attempt."),
+    _t("complete", "processing", "processed", "The handler's transaction and the outcome commit together."),
+    _t("skip", "processing", "skipped", "The handler decided there is nothing to do."),
+    _t("skip_unhandled", "pending", "skipped", "No live worker has handled the type for the configured time."),
+    _t("reschedule", "processing", "retrying", "A transient failure: due again after a backoff."),
+    _t("wait", "processing", "retrying", "The handler waits for something; no attempt is consumed."),
+    _t("fail", "processing", "failed", "A permanent failure, or the budget of this run is exhausted."),
+    _t("review", "processing", "needs_review", "The handler, or what it did, needs a person."),
+    _t("release", "processing", "pending", "A worker gives back what it had not started."),
+    _t("rescue", "processing", "retrying", "The lease expired: the worker is dead or frozen."),
+    _t("bury", "processing", "failed", "The lease expired and the budget of this run is exhausted."),
+    _t("retry", "failed retrying needs_review", "pending", "An operator sends the event round again now."),
+    _t(
+        "replay",
+        "processed skipped failed discarded needs_review",
+        "pending",
+        "An operator processes the event again, as a new run.",
+    ),
+    _t("discard", "pending retrying failed needs_review", "discarded", "An operator closes the event."),
+)
+
+BY_NAME: dict[str, Transition] = {t.name: t for t in TRANSITIONS}
+
+
+class DeliveryOutcome(StrEnum):
+    """What one arrival turned out to be."""
+
+    ACCEPTED = "accepted"
+    """A new event."""
+
+    DUPLICATE = "duplicate"
+    """The event was known already; only this row is added."""
+
+    CONFLICT = "conflict"
+    """A known key with other content; kept with its bytes, the event untouched."""
+
+    SAME_BODY = "same_body"
+    """Known content under a new id that the signature does not cover; kept with its bytes."""
+
+    INVALID = "invalid"
+    """Authentic but unreadable; kept with its bytes as a dead-lettered event."""
+
+
+class KeyOrigin(StrEnum):
+    """What the event key was made from, and so how far it can be trusted."""
+
+    SIGNED_ID = "signed_id"
+    """The provider's id, covered by the signature."""
+
+    UNSIGNED_ID = "unsigned_id"
+    """The provider's id, in a header that anyone who captured the body can change."""
+
+    COMPOSITE = "composite"
+    """Several fields together."""
+
+    DIGEST = "digest"
+    """No id: a digest of type and content."""
+
+
+class AttemptOutcome(StrEnum):
+    """How one execution of a handler ended."""
+
+    PROCESSED = "processed"
+    SKIPPED = "skipped"
+    RETRYING = "retrying"
+    WAITING = "waiting"
+    FAILED = "failed"
+    NEEDS_REVIEW = "needs_review"
+    CRASHED = "crashed"

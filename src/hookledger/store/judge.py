@@ -1,0 +1,117 @@
+"""Decides what each arrival is, once the unique constraint has spoken.
+
+Pure: both stores insert the identities, look up the owners of those that were
+taken, and then ask here. Duplicates inside one batch meet the same rules as
+duplicates of what was there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from msgspec import Struct
+
+from ..errors import Unavailable
+from ..model import Arrival, Item, Recorded
+from ..states import DeliveryOutcome, State
+
+
+class Owner(NamedTuple):
+    """The event that an identity belongs to."""
+
+    event_id: UUID
+    fingerprint: bytes
+    state: State | None = None
+    """None: the event is being recorded in this batch, or was pruned."""
+
+
+class Proposal(NamedTuple):
+    """An identity that an arrival would like to own."""
+
+    identity: bytes
+    kind: str
+    source: str
+    event_id: UUID
+    fingerprint: bytes
+
+
+class Verdict(NamedTuple):
+    """One item, and what it turned out to be."""
+
+    arrival: Arrival
+    place: int
+    item: Item
+    recorded: Recorded
+
+
+class Judgement(Struct):
+    """The whole batch, judged."""
+
+    verdicts: list[Verdict]
+    repoint: dict[bytes, UUID]
+    """Identities won by an item that became no event: they belong to the known event instead."""
+
+
+def proposals(arrivals: Sequence[Arrival]) -> list[Proposal]:
+    """Every identity in the batch, the first proposer of each, in one sorted order.
+
+    Sorted, so that two batches that share identities wait for each other
+    instead of deadlocking.
+    """
+    first: dict[bytes, Proposal] = {}
+    for arrival in arrivals:
+        for item, event_id in zip(arrival.items, arrival.event_ids, strict=True):
+            if item.identity not in first:
+                first[item.identity] = Proposal(
+                    item.identity, "key", arrival.source, event_id, item.fingerprint
+                )
+            body = item.body_identity
+            if body is not None and body not in first:
+                first[body] = Proposal(body, "body", arrival.source, event_id, item.fingerprint)
+    return [first[identity] for identity in sorted(first)]
+
+
+def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
+    """What each item is, given who owns each identity in it."""
+    owners = dict(owners)
+    result = Judgement([], {})
+
+    def own(identity: bytes | None) -> Owner | None:
+        if identity is None:
+            return None
+        try:
+            return owners[identity]
+        except KeyError:
+            # Taken when we inserted, gone when we looked: being pruned right now.
+            raise Unavailable("an identity changed hands while it was being looked up") from None
+
+    for arrival in arrivals:
+        for index, (item, event_id) in enumerate(zip(arrival.items, arrival.event_ids, strict=True)):
+            by_key, by_body = own(item.identity), own(item.body_identity)
+            assert by_key is not None
+            known = by_key
+            if by_key.event_id != event_id:
+                same = by_key.fingerprint == item.fingerprint
+                outcome = DeliveryOutcome.DUPLICATE if same else DeliveryOutcome.CONFLICT
+            elif by_body is not None and by_body.event_id != event_id:
+                known, outcome = by_body, DeliveryOutcome.SAME_BODY
+            else:
+                outcome = DeliveryOutcome.INVALID if item.invalid else DeliveryOutcome.ACCEPTED
+            for identity, owner in ((item.identity, by_key), (item.body_identity, by_body)):
+                if identity and owner and owner.event_id == event_id and known.event_id != event_id:
+                    owners[identity] = known._replace(fingerprint=owner.fingerprint)
+                    result.repoint[identity] = known.event_id
+            recorded = Recorded(outcome, known.event_id, known.state)
+            result.verdicts.append(Verdict(arrival, index, item, recorded))
+    return result
+
+
+def first_state(item: Item) -> tuple[State, str | None]:
+    """The state a new event starts in, and why if it is not `pending`."""
+    if item.invalid:
+        return State.FAILED, item.invalid
+    if item.skip:
+        return State.SKIPPED, item.skip
+    return State.PENDING, None

@@ -1,0 +1,327 @@
+-- PostgreSQL's dialect of the store. {schema} is the schema's quoted name.
+-- {clock} is the database's clock plus the test offset, as a scalar subquery: a bare volatile
+-- function could not be used as an index condition.
+
+-- name: lock_migrations
+-- One migrator at a time; held by the transaction, so a pooler cannot lose it.
+SELECT pg_advisory_xact_lock(hashtextextended('hookledger:' || $1, 0))
+
+-- name: create_schema
+-- The schema, and the table that says how far it has come.
+CREATE SCHEMA IF NOT EXISTS {schema};
+CREATE TABLE IF NOT EXISTS {schema}.migrations (
+    version    integer PRIMARY KEY,
+    name       text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- name: has_schema
+-- Whether any migration was ever applied.
+SELECT to_regclass($1) IS NOT NULL
+
+-- name: applied
+-- The newest migration applied.
+SELECT coalesce(max(version), 0) FROM {schema}.migrations
+
+-- name: note_migration
+-- Remember that a migration was applied.
+INSERT INTO {schema}.migrations (version, name) VALUES ($1, $2)
+
+-- name: probe
+-- A real write, and the database's clock.
+UPDATE {schema}.probe SET probed_at = clock_timestamp() WHERE one
+RETURNING extract(epoch FROM probed_at)::float8
+
+-- name: begin_intake
+-- An ack must be on disk whatever the server's default is; SET LOCAL survives a transaction pooler.
+BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
+
+-- name: take_identities
+-- The unique constraint decides who is first; the input is sorted, so batches queue and do not deadlock.
+INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)
+SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::uuid[], $5::bytea[])
+ON CONFLICT DO NOTHING
+RETURNING identity
+
+-- name: owners
+-- Who owns the identities that were taken. A statement of its own: the insert's snapshot cannot see
+-- what a concurrent transaction committed while it waited.
+SELECT i.identity, i.event_id, i.fingerprint, e.state
+FROM {schema}.identities i LEFT JOIN {schema}.events e ON e.id = i.event_id
+WHERE i.identity = ANY($1::bytea[])
+
+-- name: repoint
+-- Identities won by a delivery that became no event belong to the known event.
+UPDATE {schema}.identities i SET event_id = n.event_id
+FROM unnest($1::bytea[], $2::uuid[]) AS n (identity, event_id)
+WHERE i.identity = n.identity
+
+-- name: keep_requests
+-- Bytes exactly as received.
+INSERT INTO {schema}.requests (id, source, received_at, method, path, query, headers, body, remote, scheme,
+                               secret, signed_at)
+SELECT id, source, {clock}, method, path, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::bytea[], $8::text[],
+            $9::text[], $10::text[], $11::float8[])
+  AS n (id, source, method, path, query, headers, body, remote, scheme, secret, signed_at)
+
+-- name: add_events
+-- New events, each with its first delivery, in one statement. CASE: a column default cannot see the state.
+WITH new AS (
+    INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
+                                 fingerprint, request_id, item, received_at, run_started_at, state, reason,
+                                 due_at, finished_at)
+    SELECT id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at), fingerprint,
+           request_id, item, now.t, now.t, state, reason,
+           CASE WHEN state = 'pending' THEN now.t END,
+           CASE WHEN state <> 'pending' THEN now.t END
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+                $8::float8[], $9::bytea[], $10::uuid[], $11::integer[], $12::text[], $13::text[])
+      AS n (id, source, type, key, key_origin, provider_id, object_id, occurred_at, fingerprint, request_id,
+            item, state, reason),
+      (SELECT {clock} AS t) AS now
+)
+INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
+                                 delivery_id, fingerprint)
+SELECT request_id, item, id, source, {clock}, outcome, NULL, delivery_id, fingerprint
+FROM unnest($1::uuid[], $2::text[], $9::bytea[], $10::uuid[], $11::integer[], $14::text[], $15::text[])
+  AS n (id, source, fingerprint, request_id, item, outcome, delivery_id)
+
+-- name: add_deliveries
+-- Arrivals of events that were known.
+INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
+                                 delivery_id, fingerprint)
+SELECT request_id, item, event_id, source, {clock}, outcome, event_state, delivery_id, fingerprint
+FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[])
+  AS n (request_id, item, event_id, source, outcome, event_state, delivery_id, fingerprint)
+
+-- name: waiting
+-- Each kind in the queue and when its first event is due: a walk from kind to kind along the index,
+-- so that a long queue costs no more than a short one.
+WITH RECURSIVE kinds AS (
+    (SELECT source, type, due_at FROM {schema}.events
+     WHERE state IN ('pending', 'retrying') AND crashes < 2
+     ORDER BY source, type, due_at LIMIT 1)
+    UNION ALL
+    SELECT n.source, n.type, n.due_at FROM kinds k CROSS JOIN LATERAL (
+        SELECT source, type, due_at FROM {schema}.events
+        WHERE state IN ('pending', 'retrying') AND crashes < 2 AND (source, type) > (k.source, k.type)
+        ORDER BY source, type, due_at LIMIT 1
+    ) n
+), alone AS (
+    SELECT source, type, due_at FROM {schema}.events
+    WHERE state IN ('pending', 'retrying') AND crashes >= 2
+    ORDER BY due_at LIMIT 100
+)
+SELECT source, type, alone, extract(epoch FROM min(due_at) - {clock})::float8 AS due_in
+FROM (SELECT *, false AS alone FROM kinds UNION ALL SELECT *, true FROM alone) AS k
+GROUP BY source, type, alone ORDER BY due_in
+
+-- name: claim
+-- pending, retrying -> processing. The lock step is materialized, so that LIMIT is the limit; SKIP LOCKED,
+-- so that workers do not wait for one another.
+WITH due AS MATERIALIZED (
+    SELECT e.id FROM unnest($1::text[], $2::text[]) AS k (source, type) CROSS JOIN LATERAL (
+        SELECT id, due_at FROM {schema}.events
+        WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes < 2
+          AND due_at <= {clock}
+        ORDER BY due_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+    ) AS e
+    ORDER BY e.due_at LIMIT $3
+)
+UPDATE {schema}.events AS e
+SET state = 'processing', claim = claim + 1, attempts = attempts + 1, worker = $4, claimed_at = {clock},
+    leased_until = {clock} + make_interval(secs => $5), due_at = NULL
+FROM due, {schema}.requests AS r
+WHERE e.id = due.id AND r.id = e.request_id
+RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
+          e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
+          extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
+          e.item, r.headers, r.query, r.body
+
+-- name: claim_alone
+-- The same for one event that has crashed its worker twice; the worker runs nothing beside it.
+WITH due AS MATERIALIZED (
+    SELECT id FROM {schema}.events
+    WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND due_at <= {clock}
+      AND (source, type) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+    ORDER BY due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE {schema}.events AS e
+SET state = 'processing', claim = claim + 1, attempts = attempts + 1, worker = $3, claimed_at = {clock},
+    leased_until = {clock} + make_interval(secs => $4), due_at = NULL
+FROM due, {schema}.requests AS r
+WHERE e.id = due.id AND r.id = e.request_id
+RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
+          e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
+          extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
+          e.item, r.headers, r.query, r.body
+
+-- name: begin_handler
+-- The mark lives as long as the transaction: if it is gone at the outcome, the handler ended the
+-- transaction itself. The time-outs free what a dead worker leaves behind. (%s: mark, milliseconds.)
+BEGIN; SET LOCAL hookledger.mark = '%s'; SET LOCAL lock_timeout = %s;
+SET LOCAL idle_in_transaction_session_timeout = %s
+
+-- name: settle
+-- Every way out of processing that the claim's owner has. A new claim number on each, so that nobody
+-- who still holds the old one can match. $9 is the mark of the handler's transaction, or null outside one.
+WITH left_processing AS (
+    UPDATE {schema}.events AS e
+    SET state = o.state, claim = e.claim + 1, reason = o.reason, result = o.result, error = o.error,
+        leased_until = NULL,
+        due_at = CASE WHEN o.state IN ('pending', 'retrying') THEN {clock} + make_interval(secs => o.due_in) END,
+        finished_at = CASE WHEN o.state IN ('processed', 'skipped', 'failed') THEN {clock} END,
+        first_processed_at = CASE WHEN o.state = 'processed' THEN coalesce(e.first_processed_at, {clock})
+                                  ELSE e.first_processed_at END,
+        attempts = e.attempts - CASE WHEN o.transition IN ('wait', 'release') THEN 1 ELSE 0 END,
+        snoozes = e.snoozes + CASE WHEN o.transition = 'wait' THEN 1 ELSE 0 END
+    FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[], $8::text[])
+      AS o (id, claim, transition, state, reason, due_in, result, error)
+    WHERE e.id = o.id AND e.claim = o.claim AND e.state = 'processing'
+      AND ($9::text IS NULL OR current_setting('hookledger.mark', true) = $9)
+    RETURNING e.id, e.claim - 1 AS claim, e.run, e.worker, e.claimed_at, e.error, o.transition
+), tried AS (
+    INSERT INTO {schema}.attempts (event_id, claim, run, worker, started_at, ended_at, outcome, error)
+    SELECT id, claim, run, worker, claimed_at, {clock},
+           CASE transition WHEN 'complete' THEN 'processed' WHEN 'skip' THEN 'skipped' WHEN 'wait' THEN 'waiting'
+                           WHEN 'reschedule' THEN 'retrying' WHEN 'fail' THEN 'failed'
+                           WHEN 'review' THEN 'needs_review' END,
+           error
+    FROM left_processing WHERE transition <> 'release'
+)
+SELECT id FROM left_processing
+
+-- name: owns
+-- Whether a claim is still the owner's.
+SELECT 1 FROM {schema}.events WHERE id = $1 AND claim = $2 AND state = 'processing'
+
+-- name: beat
+-- Renew leases; what comes back is still ours.
+UPDATE {schema}.events AS e SET leased_until = {clock} + make_interval(secs => $3)
+FROM unnest($1::uuid[], $2::bigint[]) AS c (id, claim)
+WHERE e.id = c.id AND e.claim = c.claim AND e.state = 'processing'
+RETURNING e.id
+
+-- name: beat_worker
+-- The worker itself is alive.
+UPDATE {schema}.workers SET seen_at = {clock} WHERE id = $1
+
+-- name: expired
+-- Leases that have run out.
+SELECT id, claim, source, type, attempts, crashes,
+       extract(epoch FROM {clock} - run_started_at)::float8 AS run_age, worker
+FROM {schema}.events WHERE state = 'processing' AND leased_until < {clock}
+ORDER BY leased_until LIMIT $1
+
+-- name: rescue
+-- processing -> retrying or failed, if the lease is still expired and the claim still that one.
+WITH rescued AS (
+    UPDATE {schema}.events AS e
+    SET state = CASE WHEN o.due_in IS NULL THEN 'failed' ELSE 'retrying' END,
+        claim = e.claim + 1, crashes = e.crashes + 1, leased_until = NULL, reason = o.reason,
+        error = 'the worker crashed, froze or lost its connection',
+        due_at = {clock} + make_interval(secs => o.due_in),
+        finished_at = CASE WHEN o.due_in IS NULL THEN {clock} END
+    FROM unnest($1::uuid[], $2::bigint[], $3::float8[], $4::text[]) AS o (id, claim, due_in, reason)
+    WHERE e.id = o.id AND e.claim = o.claim AND e.state = 'processing' AND e.leased_until < {clock}
+    RETURNING e.id, e.claim - 1 AS claim, e.run, e.worker, e.claimed_at, e.error
+)
+INSERT INTO {schema}.attempts (event_id, claim, run, worker, started_at, ended_at, outcome, error)
+SELECT id, claim, run, worker, claimed_at, {clock}, 'crashed', error FROM rescued
+RETURNING event_id
+
+-- name: skip_unhandled
+-- pending -> skipped, a bounded batch at a time. An event that was ever claimed had a handler then.
+WITH old AS MATERIALIZED (
+    SELECT id FROM {schema}.events
+    WHERE source = $1 AND type = $2 AND state IN ('pending', 'retrying') AND crashes < 2
+      AND due_at <= {clock} - make_interval(secs => $3) AND state = 'pending'
+    ORDER BY due_at LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE {schema}.events AS e
+SET state = 'skipped', reason = 'no handler', due_at = NULL, finished_at = {clock}
+FROM old WHERE e.id = old.id
+RETURNING e.id
+
+-- name: register
+-- A worker, and what it handles.
+INSERT INTO {schema}.workers (id, handles, started_at, seen_at) VALUES ($1, $2, {clock}, {clock})
+ON CONFLICT (id) DO UPDATE SET handles = excluded.handles, seen_at = excluded.seen_at
+
+-- name: workers
+-- Everyone seen.
+SELECT id, handles, extract(epoch FROM {clock} - seen_at)::float8 AS seen_ago FROM {schema}.workers
+
+-- name: forget_workers
+-- Those who were not seen for long.
+DELETE FROM {schema}.workers WHERE seen_at < {clock} - make_interval(secs => $1)
+
+-- name: retry
+-- failed, retrying, needs_review -> pending, with its audit row. The budget starts anew; an event that
+-- crashed twice goes on being processed alone.
+WITH sent AS (
+    UPDATE {schema}.events AS e
+    SET state = 'pending', claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0, snoozes = 0,
+        crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL
+    WHERE e.id = $1 AND e.state = $2 AND e.state IN ('failed', 'retrying', 'needs_review')
+    RETURNING e.id
+)
+INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, from_state, to_state)
+SELECT $3, {clock}, 'retry', $4, $5, id, $2, 'pending' FROM sent
+RETURNING event_id
+
+-- name: find_id
+-- By id or the beginning of one.
+SELECT id FROM {schema}.events WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT 10
+
+-- name: find_key
+-- By identity: the digest of source and key.
+SELECT event_id FROM {schema}.identities WHERE identity = ANY($1::bytea[]) LIMIT 10
+
+-- name: sources
+-- The sources that ever sent anything: a walk along the waiting index would miss the finished ones.
+SELECT DISTINCT source FROM {schema}.identities
+
+-- name: events
+-- The newest first; the id is time-ordered.
+SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
+                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid')) AS deliveries
+FROM {schema}.events e
+WHERE ($1::text IS NULL OR source = $1) AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR type = $3)
+  AND ($4::uuid IS NULL OR id < $4)
+ORDER BY id DESC LIMIT $5
+
+-- name: event
+-- One event.
+SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
+                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid')) AS deliveries
+FROM {schema}.events e WHERE id = $1
+
+-- name: request
+-- The bytes it came with.
+SELECT * FROM {schema}.requests WHERE id = $1
+
+-- name: deliveries
+-- Its arrivals: the first, which the event names itself, and the later ones.
+SELECT d.*, EXISTS (SELECT FROM {schema}.requests r WHERE r.id = d.request_id) AS kept FROM (
+    SELECT * FROM {schema}.deliveries WHERE request_id = $2 AND item = $3
+    UNION ALL
+    SELECT * FROM {schema}.deliveries WHERE event_id = $1 AND outcome NOT IN ('accepted', 'invalid')
+) AS d ORDER BY received_at, request_id, item LIMIT 1000
+
+-- name: attempts
+-- Its executions.
+SELECT * FROM {schema}.attempts WHERE event_id = $1 ORDER BY claim
+
+-- name: actions
+-- What operators did to it.
+SELECT * FROM {schema}.actions WHERE event_id = $1 ORDER BY at, id
+
+-- name: counts
+-- Events by state.
+SELECT state, count(*) AS n FROM {schema}.events GROUP BY state
+
+-- name: delivery_counts
+-- Deliveries by outcome.
+SELECT outcome, count(*) AS n FROM {schema}.deliveries GROUP BY outcome

@@ -1,0 +1,183 @@
+"""What a store must do. Reading this file top to bottom is reading the state machine.
+
+Times: the store's own clock decides. Callers pass durations, never instants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+from ..model import (
+    Arrival,
+    Claimed,
+    EventRow,
+    Expired,
+    Health,
+    History,
+    Kind,
+    Outcome,
+    Recorded,
+    Rescue,
+    Waiting,
+    WorkerInfo,
+)
+from ..states import State
+
+
+class Transaction(Protocol):
+    """The handler's transaction, begun at its first statement.
+
+    Statements are in the dialect of the database; parameters are positional.
+    """
+
+    @property
+    def begun(self) -> bool:
+        """Whether the handler used it at all."""
+        ...
+
+    async def execute(self, sql: str, *args: Any) -> Any: ...
+    async def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None: ...
+    async def fetch(self, sql: str, *args: Any) -> list[Any]: ...
+    async def fetchrow(self, sql: str, *args: Any) -> Any | None: ...
+    async def fetchval(self, sql: str, *args: Any) -> Any: ...
+
+    async def commit(self, outcomes: Sequence[Outcome]) -> None:
+        """Write the outcomes as the last statement, then commit.
+
+        Raises ClaimLost when any claim is no longer ours, HandlerCommitted when
+        the handler ended the transaction itself; then nothing of it is kept
+        that the handler did not commit on its own.
+        """
+        ...
+
+    async def rollback(self) -> None:
+        """Undo everything; harmless when nothing was begun."""
+        ...
+
+
+class Pulse(Protocol):
+    """A connection of its own that keeps leases alive, used from the heartbeat's thread."""
+
+    async def beat(self, worker: str, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
+        """Renew these leases; returns the ids that are still ours."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """One database."""
+
+    # ── life ──
+    async def open(self, *, handlers: int = 0) -> None:
+        """Connect. `handlers` is how many handler transactions may be open at once."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date; returns the names of the migrations applied."""
+        ...
+
+    async def health(self) -> Health:
+        """Prove that the database can be written, and read its schema version and clock."""
+        ...
+
+    # ── intake ──
+    async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        """Record every item of every arrival, all in one durable commit.
+
+        Never updates or locks an existing event. Raises Unavailable when nothing
+        was recorded or when that is not known, BadData when a row is refused.
+        """
+        ...
+
+    # ── work ──
+    async def waiting(self) -> list[Waiting]:
+        """Which kinds have events in the queue, the longest due first."""
+        ...
+
+    async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
+        """pending, retrying → processing, for up to `limit` due events, the longest due first.
+
+        Leaves out events that crashed twice: those are for `claim_alone`.
+        """
+        ...
+
+    async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
+        """The same for at most one event that crashed twice or more."""
+        ...
+
+    def transaction(self) -> Transaction:
+        """A transaction for one handler, not begun yet."""
+        ...
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
+        """processing → wherever each outcome says; returns the ids that were still ours."""
+        ...
+
+    async def pulse(self) -> Pulse:
+        """Open a heartbeat connection on the running loop."""
+        ...
+
+    async def expired(self, limit: int) -> list[Expired]:
+        """Events whose lease has run out."""
+        ...
+
+    async def rescue(self, rescues: Sequence[Rescue]) -> int:
+        """processing → retrying or failed, with a new fence; returns how many were still expired."""
+        ...
+
+    async def skip_unhandled(self, kind: Kind, older_than: float, limit: int) -> int:
+        """pending → skipped, for events that nobody handled for so many seconds."""
+        ...
+
+    async def register(self, worker: str, handles: Sequence[tuple[str, str]]) -> None:
+        """Make a worker and what it handles known to the others."""
+        ...
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Every worker seen, living or not."""
+        ...
+
+    async def forget_workers(self, unseen_for: float) -> None:
+        """Drop workers that were not seen for so many seconds."""
+        ...
+
+    # ── operate ──
+    async def retry(self, event_id: UUID, expected: State, actor: str, reason: str) -> None:
+        """failed, retrying, needs_review → pending, audited, with a fresh budget in the same run.
+
+        Raises WrongState when the event is not in the expected state any more.
+        """
+        ...
+
+    async def find(self, reference: str) -> list[UUID]:
+        """Events with this id, id prefix, key or provider id; at most ten."""
+        ...
+
+    async def history(self, event_id: UUID) -> History | None:
+        """Everything known of one event."""
+        ...
+
+    async def events(
+        self,
+        *,
+        source: str | None = None,
+        state: State | None = None,
+        type: str | None = None,  # noqa: A002 - the word users say
+        before: UUID | None = None,
+        limit: int = 50,
+    ) -> list[EventRow]:
+        """Events, the newest first, from before `before`."""
+        ...
+
+    async def counts(self) -> dict[State, int]:
+        """How many events are in each state."""
+        ...
+
+    async def delivery_counts(self) -> dict[str, int]:
+        """How many deliveries had each outcome."""
+        ...

@@ -1,0 +1,223 @@
+"""SQLite connections as they must be: current library, WAL, synchronous=FULL, checkpoints elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from ...errors import BadData, ConfigError, HookledgerError, SchemaMismatch, TransactionTooLong, Unavailable
+from .watch import LockWatch
+
+T = TypeVar("T")
+
+MINIMUM = (3, 51, 3)
+"""Every older build can corrupt a WAL database that two connections use."""
+
+_DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.RangeError)
+
+
+class Row(tuple[Any, ...]):
+    """A row that answers to positions and to column names."""
+
+    names: dict[str, int]
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(self.names[key] if isinstance(key, str) else key)
+
+
+def check_version() -> None:
+    version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+    if version < MINIMUM:
+        need = ".".join(map(str, MINIMUM))
+        raise ConfigError(
+            f"SQLite {apsw.sqlite_lib_version()} can corrupt a database in WAL mode: {need} or newer is needed "
+            "(pip install -U apsw)"
+        )
+
+
+def connect(path: Path, *, wait: float) -> apsw.Connection:
+    """`wait`: how many seconds to queue for the write lock."""
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(int(wait * 1000))
+    connection.execute("PRAGMA journal_mode = WAL")
+    # Blocking file locks instead of sleep-and-poll, so that writers of several processes take turns.
+    connection.setlk_timeout(int(wait * 1000), 0)
+    connection.execute("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def rows(connection: apsw.Connection, sql: str, args: Sequence[Any] = ()) -> list[Row]:
+    """Run one statement, keep all its rows with their names."""
+    cursor = connection.execute(sql, args)
+    try:
+        names = tuple(column[0] for column in cursor.get_description())
+    except apsw.ExecutionCompleteError:  # how apsw says that there are no rows
+        return []
+    kind = _row_type(names)
+    return [kind(row) for row in cursor]
+
+
+@cache
+def _row_type(names: tuple[str, ...]) -> type[Row]:
+    return type("Row", (Row,), {"names": {name: index for index, name in enumerate(names)}})
+
+
+def translate(error: apsw.Error) -> HookledgerError:
+    """What a driver's error means to the caller."""
+    if isinstance(error, _DATA):
+        return BadData(str(error))
+    if isinstance(error, apsw.SQLError):
+        return SchemaMismatch(f"{error}: run 'hookledger migrate'")
+    return Unavailable(f"SQLite: {error}")
+
+
+class Writer(threading.Thread):
+    """The one thread that owns the process' writing connection.
+
+    While a handler's transaction is open, the thread waits for the next
+    statement only until the limit; then it rolls back by itself, whatever the
+    handler or the event loop are doing.
+    """
+
+    def __init__(self, path: Path, *, wait: float, limit: float, watch: LockWatch) -> None:
+        super().__init__(name="hookledger-sqlite", daemon=True)
+        self._path = path
+        self._wait = wait
+        self._limit = limit
+        self._watch = watch
+        self._jobs: queue.SimpleQueue[tuple[Callable[[apsw.Connection], Any], Callable[..., object]] | None]
+        self._jobs = queue.SimpleQueue()
+        self._deadline: float | None = None
+        self._ends = 0
+        self._ends_at_begin = 0
+        self.expired: Callable[[], None] | None = None
+        """Called in this thread when a handler's transaction went over the limit."""
+
+    async def run_job(self, job: Callable[[apsw.Connection], T]) -> T:
+        """Run `job` on the connection; it goes on even if the caller is cancelled."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def deliver(result: Any, error: BaseException | None) -> None:
+            if future.cancelled():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        self._jobs.put((job, lambda result, error: loop.call_soon_threadsafe(deliver, result, error)))
+        return await future
+
+    def stop(self) -> None:
+        self._jobs.put(None)
+
+    # ── the handler's transaction; all called on this thread ──
+
+    def begin_limited(self, connection: apsw.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        self._watch.locked()
+        self._deadline = time.monotonic() + self._limit
+        self._ends_at_begin = self._ends
+
+    def end_limited(self) -> None:
+        self._deadline = None
+        self._watch.unlocked()
+
+    def ended_meanwhile(self, connection: apsw.Connection) -> bool:
+        return not connection.in_transaction or self._ends != self._ends_at_begin
+
+    # ── the thread ──
+
+    def run(self) -> None:
+        connection: apsw.Connection | None = None
+        while True:
+            try:
+                job = self._jobs.get(timeout=self._remaining())
+            except queue.Empty:
+                assert connection is not None
+                self._expire(connection)
+                continue
+            if job is None:
+                break
+            work, answer = job
+            try:
+                if connection is None:
+                    connection = self._open()
+                answer(work(connection), None)
+            except apsw.InterruptError:
+                assert connection is not None
+                self._expire(connection)
+                answer(None, TransactionTooLong())
+            except BaseException as error:
+                answer(None, error)
+        if connection is not None:
+            connection.close()
+
+    def _open(self) -> apsw.Connection:
+        connection = connect(self._path, wait=self._wait)
+
+        def ended() -> bool:
+            self._ends += 1
+            return False
+
+        connection.set_commit_hook(ended)
+        connection.set_rollback_hook(lambda: ended() or None)  # type: ignore[arg-type]
+        # A single statement may be over the limit too: looked at every so many steps of SQLite's machine.
+        connection.set_progress_handler(self._overdue, 20_000)
+        return connection
+
+    def _overdue(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    def _remaining(self) -> float | None:
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def _expire(self, connection: apsw.Connection) -> None:
+        self._deadline = None
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        self._watch.unlocked()
+        if self.expired is not None:
+            self.expired()
+
+
+class Checkpointer(threading.Thread):
+    """Moves the WAL into the database on a connection of its own, so that no ack pays for it."""
+
+    PASSIVE_FROM = 4 * 2**20
+    RESTART_FROM = 256 * 2**20
+
+    def __init__(self, path: Path, every: float = 1.0) -> None:
+        super().__init__(name="hookledger-checkpoint", daemon=True)
+        self._path = path
+        self._every = every
+        self._halt = threading.Event()
+
+    def stop(self) -> None:
+        self._halt.set()
+
+    def run(self) -> None:
+        connection: apsw.Connection | None = None
+        while not self._halt.wait(self._every):
+            try:
+                size = self._path.with_name(self._path.name + "-wal").stat().st_size
+                if size < self.PASSIVE_FROM:
+                    continue
+                connection = connection or connect(self._path, wait=1.0)
+                restart = size >= self.RESTART_FROM
+                mode = apsw.SQLITE_CHECKPOINT_RESTART if restart else apsw.SQLITE_CHECKPOINT_PASSIVE
+                connection.wal_checkpoint(mode=mode)
+            except (OSError, apsw.Error):
+                # Busy, full or gone: whoever writes next will hear about it. Try again in a second.
+                continue
+        if connection is not None:
+            connection.close()

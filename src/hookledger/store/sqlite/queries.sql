@@ -1,0 +1,231 @@
+-- SQLite's dialect of the store. ?1 is always the present, in microseconds since 1970, where a query needs it:
+-- SQLite lives on this host, so this host's clock is the database's. Durations are microseconds too.
+-- Differs from PostgreSQL's because every write runs alone under BEGIN IMMEDIATE: nothing to lock or to skip.
+
+-- name: create_schema
+-- The table that says how far the schema has come.
+CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)
+
+-- name: has_schema
+-- Whether any migration was ever applied.
+SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'
+
+-- name: applied
+-- The newest migration applied.
+SELECT coalesce(max(version), 0) FROM migrations
+
+-- name: note_migration
+-- Remember that a migration was applied.
+INSERT INTO migrations (version, name, applied_at) VALUES (?2, ?3, ?1)
+
+-- name: probe
+-- A real write.
+UPDATE probe SET probed_at = ?1
+
+-- name: take_identities
+-- The unique constraint decides who is first.
+INSERT INTO identities (identity, kind, source, event_id, fingerprint) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT DO NOTHING
+RETURNING identity
+
+-- name: owner
+-- Who owns an identity that was taken.
+SELECT i.identity, i.event_id, i.fingerprint, e.state
+FROM identities i LEFT JOIN events e ON e.id = i.event_id WHERE i.identity = ?1
+
+-- name: repoint
+-- An identity won by a delivery that became no event belongs to the known event.
+UPDATE identities SET event_id = ?2 WHERE identity = ?1
+
+-- name: keep_requests
+-- Bytes exactly as received.
+INSERT INTO requests (received_at, id, source, method, path, query, headers, body, remote, scheme, secret, signed_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: add_events
+-- A new event.
+INSERT INTO events (received_at, run_started_at, due_at, finished_at, id, source, type, key, key_origin,
+                    provider_id, object_id, occurred_at, fingerprint, request_id, item, state, reason)
+VALUES (?1, ?1, iif(?13 = 'pending', ?1, NULL), iif(?13 = 'pending', NULL, ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
+        ?10, ?11, ?12, ?13, ?14)
+
+-- name: add_deliveries
+-- One arrival.
+INSERT INTO deliveries (received_at, request_id, item, event_id, source, outcome, event_state, delivery_id, fingerprint)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: waiting
+-- Each kind in the queue and when its first event is due: a walk from kind to kind along the index.
+WITH RECURSIVE kinds (source, type, due_at) AS (
+    SELECT * FROM (SELECT source, type, due_at FROM events INDEXED BY events_waiting
+                   WHERE state IN ('pending', 'retrying') AND crashes < 2
+                   ORDER BY source, type, due_at LIMIT 1)
+    UNION ALL
+    SELECT n.source, n.type, n.due_at FROM kinds k JOIN events n ON n.rowid = (
+        SELECT rowid FROM events INDEXED BY events_waiting
+        WHERE state IN ('pending', 'retrying') AND crashes < 2 AND (source, type) > (k.source, k.type)
+        ORDER BY source, type, due_at LIMIT 1)
+), alone AS (
+    SELECT source, type, due_at FROM events INDEXED BY events_waiting_alone
+    WHERE state IN ('pending', 'retrying') AND crashes >= 2
+    ORDER BY due_at LIMIT 100
+)
+SELECT source, type, alone, min(due_at) - ?1 AS due_in
+FROM (SELECT *, 0 AS alone FROM kinds UNION ALL SELECT *, 1 FROM alone) GROUP BY source, type, alone ORDER BY due_in
+
+-- name: due
+-- The first due events of one kind.
+SELECT id, due_at FROM events INDEXED BY events_waiting
+WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes < 2 AND due_at <= ?1
+ORDER BY due_at LIMIT ?4
+
+-- name: due_alone
+-- Due events that have crashed their worker twice.
+SELECT id, source, type FROM events INDEXED BY events_waiting_alone
+WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND due_at <= ?1
+ORDER BY due_at LIMIT 100
+
+-- name: claim
+-- pending, retrying -> processing.
+UPDATE events
+SET state = 'processing', claim = claim + 1, attempts = attempts + 1, worker = ?3, claimed_at = ?1,
+    leased_until = ?1 + ?4, due_at = NULL
+WHERE id = ?2 AND state IN ('pending', 'retrying')
+
+-- name: claimed
+-- What a worker needs of the event it claimed.
+SELECT e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
+       e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
+       (e.claimed_at - e.run_started_at) / 1e6 AS run_age, e.item, r.headers, r.query, r.body
+FROM events e JOIN requests r ON r.id = e.request_id WHERE e.id = ?1
+
+-- name: settle
+-- Every way out of processing that the claim's owner has, each under a new claim number.
+UPDATE events
+SET state = ?5, claim = claim + 1, reason = ?6, result = ?8, error = ?9, leased_until = NULL,
+    due_at = iif(?5 IN ('pending', 'retrying'), ?1 + ?7, NULL),
+    finished_at = iif(?5 IN ('processed', 'skipped', 'failed'), ?1, NULL),
+    first_processed_at = iif(?5 = 'processed', coalesce(first_processed_at, ?1), first_processed_at),
+    attempts = attempts - (?4 IN ('wait', 'release')),
+    snoozes = snoozes + (?4 = 'wait')
+WHERE id = ?2 AND claim = ?3 AND state = 'processing'
+RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
+
+-- name: tried
+-- The attempt that ended.
+INSERT INTO attempts (event_id, claim, run, worker, started_at, error, ended_at, outcome)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: beat
+-- Renew a lease; a row comes back if it is still ours.
+UPDATE events SET leased_until = ?1 + ?4 WHERE id = ?2 AND claim = ?3 AND state = 'processing' RETURNING id
+
+-- name: beat_worker
+-- The worker itself is alive.
+UPDATE workers SET seen_at = ?1 WHERE id = ?2
+
+-- name: expired
+-- Leases that have run out.
+SELECT id, claim, source, type, attempts, crashes, (?1 - run_started_at) / 1e6 AS run_age, worker
+FROM events INDEXED BY events_leased WHERE state = 'processing' AND leased_until < ?1
+ORDER BY leased_until LIMIT ?2
+
+-- name: rescue
+-- processing -> retrying or failed, if the lease is still expired and the claim still that one.
+UPDATE events
+SET state = iif(?4 IS NULL, 'failed', 'retrying'), claim = claim + 1, crashes = crashes + 1, leased_until = NULL,
+    reason = ?5, error = 'the worker crashed, froze or lost its connection', due_at = ?1 + ?4,
+    finished_at = iif(?4 IS NULL, ?1, NULL)
+WHERE id = ?2 AND claim = ?3 AND state = 'processing' AND leased_until < ?1
+RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
+
+-- name: skip_unhandled
+-- pending -> skipped, a bounded batch at a time.
+UPDATE events SET state = 'skipped', reason = 'no handler', due_at = NULL, finished_at = ?1
+WHERE id IN (
+    SELECT id FROM events INDEXED BY events_waiting
+    WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes < 2 AND due_at <= ?1 - ?4
+      AND state = 'pending'
+    ORDER BY due_at LIMIT ?5)
+RETURNING id
+
+-- name: register
+-- A worker, and what it handles.
+INSERT INTO workers (id, handles, started_at, seen_at) VALUES (?2, ?3, ?1, ?1)
+ON CONFLICT (id) DO UPDATE SET handles = excluded.handles, seen_at = excluded.seen_at
+
+-- name: workers
+-- Everyone seen.
+SELECT id, handles, (?1 - seen_at) / 1e6 AS seen_ago FROM workers
+
+-- name: forget_workers
+-- Those who were not seen for long.
+DELETE FROM workers WHERE seen_at < ?1 - ?2
+
+-- name: retry
+-- failed, retrying, needs_review -> pending. The budget starts anew; an event that crashed twice goes on
+-- being processed alone.
+UPDATE events
+SET state = 'pending', claim = claim + 1, due_at = ?1, finished_at = NULL, attempts = 0, snoozes = 0,
+    crashes = min(crashes, 2), run_started_at = ?1, reason = NULL
+WHERE id = ?2 AND state = ?3 AND state IN ('failed', 'retrying', 'needs_review')
+RETURNING id
+
+-- name: note_action
+-- What an operator did.
+INSERT INTO actions (at, event_id, from_state, id, actor, reason, name, to_state) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: find_id
+-- By id or the beginning of one.
+SELECT id FROM events WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT 10
+
+-- name: find_key
+-- By identity: the digest of source and key.
+SELECT event_id FROM identities WHERE identity = ?1
+
+-- name: sources
+-- The sources that ever sent anything.
+SELECT DISTINCT source FROM identities
+
+-- name: events
+-- The newest first; the id is time-ordered.
+SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
+                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid')) AS deliveries
+FROM events e
+WHERE (?1 IS NULL OR source = ?1) AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR type = ?3)
+  AND (?4 IS NULL OR id < ?4)
+ORDER BY id DESC LIMIT ?5
+
+-- name: event
+-- One event.
+SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
+                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid')) AS deliveries
+FROM events e WHERE id = ?1
+
+-- name: request
+-- The bytes it came with.
+SELECT * FROM requests WHERE id = ?1
+
+-- name: deliveries
+-- Its arrivals: the first, which the event names itself, and the later ones.
+SELECT d.*, EXISTS (SELECT 1 FROM requests r WHERE r.id = d.request_id) AS kept FROM (
+    SELECT * FROM deliveries WHERE request_id = ?2 AND item = ?3
+    UNION ALL
+    SELECT * FROM deliveries WHERE event_id = ?1 AND outcome NOT IN ('accepted', 'invalid')
+) AS d ORDER BY received_at, request_id, item LIMIT 1000
+
+-- name: attempts
+-- Its executions.
+SELECT * FROM attempts WHERE event_id = ?1 ORDER BY claim
+
+-- name: actions
+-- What operators did to it.
+SELECT * FROM actions WHERE event_id = ?1 ORDER BY at, id
+
+-- name: counts
+-- Events by state.
+SELECT state, count(*) AS n FROM events GROUP BY state
+
+-- name: delivery_counts
+-- Deliveries by outcome.
+SELECT outcome, count(*) AS n FROM deliveries GROUP BY outcome

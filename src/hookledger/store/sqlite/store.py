@@ -1,0 +1,356 @@
+"""The store on SQLite: one file, one writing thread per process, one writer at a time among all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import apsw
+import msgspec
+
+from ...clock import Clock
+from ...errors import StoreError, Unavailable, WrongState
+from ...model import (
+    Arrival,
+    Claimed,
+    EventRow,
+    Expired,
+    Health,
+    History,
+    Kind,
+    Outcome,
+    Recorded,
+    Rescue,
+    Waiting,
+    WorkerInfo,
+    id_bounds,
+    key_identity,
+    new_id,
+)
+from ...states import BY_NAME, State
+from .. import SCHEMA_RANGE
+from ..queries import load, migrations
+from ..rows import Rows, outcome_values
+from . import intake
+from .connection import Checkpointer, Row, Writer, check_version, connect, rows, translate
+from .intake import micros
+from .transaction import SqliteTransaction
+from .watch import LockWatch
+
+T = TypeVar("T")
+_QUERIES = load(__package__)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TRIED = {
+    "complete": "processed",
+    "skip": "skipped",
+    "wait": "waiting",
+    "reschedule": "retrying",
+    "fail": "failed",
+    "review": "needs_review",
+}
+
+
+def _ident(value: bytes) -> UUID:
+    return UUID(bytes=value)
+
+
+def _time(value: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=value)
+
+
+class SqliteStore:
+    """`wait`: how long to queue for the write lock; `limit`: how long a handler may hold it."""
+
+    def __init__(
+        self, path: Path, *, clock: Clock | None = None, wait: float = 5.0, limit: float = 1.0
+    ) -> None:
+        check_version()
+        self._path = path
+        self._clock = clock or Clock()
+        self._wait = wait
+        self._limit = limit
+        self._rows = Rows(_time, _ident)
+        self._turn = asyncio.Lock()
+        self._writer: Writer | None = None
+        self._checkpointer: Checkpointer | None = None
+
+    # ── life ──
+
+    def _now(self) -> int:
+        return micros(self._clock.time())
+
+    def sql(self, name: str) -> str:
+        return _QUERIES[name]
+
+    async def open(self, *, handlers: int = 0) -> None:
+        del handlers  # one writer at a time, however many handlers there are
+        if not self._path.parent.is_dir():
+            raise Unavailable(f"SQLite: the folder {self._path.parent} does not exist")
+        self._writer = Writer(
+            self._path, wait=self._wait, limit=self._limit, watch=LockWatch.from_environment()
+        )
+        self._writer.start()
+        self._checkpointer = Checkpointer(self._path)
+        self._checkpointer.start()
+
+    async def close(self) -> None:
+        for thread in (self._checkpointer, self._writer):
+            if thread is not None:
+                thread.stop()
+                await asyncio.to_thread(thread.join)
+        self._writer = self._checkpointer = None
+
+    async def _do(self, job: Callable[[apsw.Connection], T]) -> T:
+        """Run `job` on the writing connection when no handler's transaction is open on it."""
+        assert self._writer is not None, "the store is not open"
+        async with self._turn:
+            try:
+                return await self._writer.run_job(job)
+            except apsw.Error as error:
+                raise translate(error) from error
+
+    async def _write(self, job: Callable[[apsw.Connection], T]) -> T:
+        """Run `job` in one durable transaction."""
+        return await self._do(lambda connection: in_transaction(connection, job))
+
+    async def _read(self, name: str, *args: Any) -> list[Row]:
+        return await self._do(lambda connection: rows(connection, self.sql(name), args))
+
+    async def migrate(self) -> list[str]:
+        def job(connection: apsw.Connection) -> list[str]:
+            applied = []
+            connection.execute(self.sql("create_schema"))
+            (current,) = rows(connection, self.sql("applied"))[0]
+            for version, name, text in migrations(__package__):
+                if version > current:
+                    connection.execute(text)
+                    connection.execute(self.sql("note_migration"), (self._now(), version, name))
+                    applied.append(f"{version:04}_{name}")
+            return applied
+
+        return await self._write(job)
+
+    async def health(self) -> Health:
+        def job(connection: apsw.Connection) -> int:
+            if not rows(connection, self.sql("has_schema"))[0][0]:
+                return 0
+            schema: int = rows(connection, self.sql("applied"))[0][0]
+            if SCHEMA_RANGE[0] <= schema <= SCHEMA_RANGE[1]:
+                connection.execute(self.sql("probe"), (self._now(),))
+            return schema
+
+        low, high = SCHEMA_RANGE
+        try:
+            schema = await self._write(job)
+        except (Unavailable, StoreError) as error:
+            return Health(False, 0, 0.0, str(error))
+        if low <= schema <= high:
+            return Health(True, schema, 0.0)
+        problem = f"schema version {schema}, this release needs {low} to {high}: run 'hookledger migrate'"
+        return Health(False, schema, 0.0, problem)
+
+    # ── intake ──
+
+    async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        return await self._write(lambda c: intake.record(c, self.sql, self._now(), arrivals))
+
+    # ── work ──
+
+    async def waiting(self) -> list[Waiting]:
+        found = await self._read("waiting", self._now())
+        return [
+            Waiting(Kind(row["source"], row["type"]), row["due_in"] / 1e6, bool(row["alone"])) for row in found
+        ]
+
+    async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
+        def due(connection: apsw.Connection, now: int) -> list[bytes]:
+            found = [
+                (row[1], row[0])
+                for kind in kinds
+                for row in connection.execute(self.sql("due"), (now, kind.source, kind.type, limit))
+            ]
+            return [ident for _, ident in sorted(found)[:limit]]
+
+        return await self._claim(worker, due, lease)
+
+    async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
+        def due(connection: apsw.Connection, now: int) -> list[bytes]:
+            found = connection.execute(self.sql("due_alone"), (now,))
+            return [ident for ident, source, kind in found if Kind(source, kind) in kinds][:1]
+
+        return await self._claim(worker, due, lease)
+
+    async def _claim(
+        self, worker: str, due: Callable[[apsw.Connection, int], list[bytes]], lease: float
+    ) -> list[Claimed]:
+        def job(connection: apsw.Connection) -> list[Claimed]:
+            now = self._now()
+            idents = due(connection, now)
+            for ident in idents:
+                connection.execute(self.sql("claim"), (now, ident, worker, micros(lease)))
+            found = (rows(connection, self.sql("claimed"), (ident,)) for ident in idents)
+            return [self._rows.claimed(row) for [row] in found]
+
+        return await self._write(job)
+
+    def transaction(self) -> SqliteTransaction:
+        assert self._writer is not None, "the store is not open"
+        return SqliteTransaction(self._writer, self._turn, lambda c, outcomes: len(self._settle(c, outcomes)))
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
+        return await self._write(lambda connection: self._settle(connection, outcomes))
+
+    def _settle(self, connection: apsw.Connection, outcomes: Sequence[Outcome]) -> set[UUID]:
+        now, settled = self._now(), set()
+        for outcome in outcomes:
+            ident, claim, transition, state, reason, due_in, result, error = outcome_values(outcome)
+            values = (now, ident.bytes, claim, transition, state, reason, micros(due_in), result, error)
+            for row in connection.execute(self.sql("settle"), values).fetchall():
+                settled.add(outcome.id)
+                if transition in _TRIED:
+                    connection.execute(self.sql("tried"), (*row, now, _TRIED[transition]))
+        return settled
+
+    async def pulse(self) -> SqlitePulse:
+        return SqlitePulse(self)
+
+    async def expired(self, limit: int) -> list[Expired]:
+        found = await self._read("expired", self._now(), limit)
+        return [Expired(_ident(row[0]), *row[1:]) for row in found]
+
+    async def rescue(self, rescues: Sequence[Rescue]) -> int:
+        def job(connection: apsw.Connection) -> int:
+            now, rescued = self._now(), 0
+            for r in rescues:
+                due_in = None if r.due_in is None else micros(r.due_in)
+                values = (now, r.id.bytes, r.claim, due_in, r.reason)
+                for row in connection.execute(self.sql("rescue"), values).fetchall():
+                    connection.execute(self.sql("tried"), (*row, now, "crashed"))
+                    rescued += 1
+            return rescued
+
+        return await self._write(job)
+
+    async def skip_unhandled(self, kind: Kind, older_than: float, limit: int) -> int:
+        args = (self._now(), kind.source, kind.type, micros(older_than), limit)
+        return len(await self._write(lambda c: rows(c, self.sql("skip_unhandled"), args)))
+
+    async def register(self, worker: str, handles: Sequence[tuple[str, str]]) -> None:
+        args = (self._now(), worker, msgspec.json.encode(handles).decode())
+        await self._write(lambda c: rows(c, self.sql("register"), args))
+
+    async def workers(self) -> list[WorkerInfo]:
+        return [
+            WorkerInfo(
+                row["id"],
+                msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...]),
+                row["seen_ago"],
+            )
+            for row in await self._read("workers", self._now())
+        ]
+
+    async def forget_workers(self, unseen_for: float) -> None:
+        args = (self._now(), micros(unseen_for))
+        await self._write(lambda c: rows(c, self.sql("forget_workers"), args))
+
+    # ── operate ──
+
+    async def retry(self, event_id: UUID, expected: State, actor: str, reason: str) -> None:
+        def job(connection: apsw.Connection) -> bool:
+            now = self._now()
+            if not rows(connection, self.sql("retry"), (now, event_id.bytes, expected.value)):
+                return False
+            target = BY_NAME["retry"].target.value
+            values = (now, event_id.bytes, expected.value, new_id().bytes, actor, reason, "retry", target)
+            connection.execute(self.sql("note_action"), values)
+            return True
+
+        if not await self._write(job):
+            raise WrongState(f"event {event_id} is not {expected} any more, or cannot be retried from there")
+
+    async def find(self, reference: str) -> list[UUID]:
+        bounds = id_bounds(reference)
+        found = await self._read("find_id", bounds[0].bytes, bounds[1].bytes) if bounds else []
+        if not found:
+            for (source,) in await self._read("sources"):
+                found += await self._read("find_key", key_identity(source, reference.encode()))
+        return [_ident(row[0]) for row in found[:10]]
+
+    async def history(self, event_id: UUID) -> History | None:
+        found = await self._read("event", event_id.bytes)
+        if not found:
+            return None
+        event = self._rows.event(found[0])
+        requests = await self._read("request", event.request_id.bytes)
+        deliveries = await self._read("deliveries", event_id.bytes, event.request_id.bytes, event.item)
+        return History(
+            event,
+            self._rows.request(requests[0]) if requests else None,
+            tuple(map(self._rows.delivery, deliveries)),
+            tuple(map(self._rows.attempt, await self._read("attempts", event_id.bytes))),
+            tuple(map(self._rows.action, await self._read("actions", event_id.bytes))),
+        )
+
+    async def events(
+        self,
+        *,
+        source: str | None = None,
+        state: State | None = None,
+        type: str | None = None,  # noqa: A002 - the word users say
+        before: UUID | None = None,
+        limit: int = 50,
+    ) -> list[EventRow]:
+        args = (source, state.value if state else None, type, before.bytes if before else None, limit)
+        return [self._rows.event(row) for row in await self._read("events", *args)]
+
+    async def counts(self) -> dict[State, int]:
+        return {State(row["state"]): row["n"] for row in await self._read("counts")}
+
+    async def delivery_counts(self) -> dict[str, int]:
+        return {row["outcome"]: row["n"] for row in await self._read("delivery_counts")}
+
+
+class SqlitePulse:
+    """The heartbeat's own connection, on the heartbeat's own thread."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self._connection: apsw.Connection | None = None
+
+    async def beat(self, worker: str, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
+        store = self._store
+        try:
+            self._connection = self._connection or connect(store._path, wait=store._wait)
+            now = store._now()
+
+            def job(connection: apsw.Connection) -> set[UUID]:
+                connection.execute(store.sql("beat_worker"), (now, worker))
+                values = [(now, ident.bytes, claim, micros(lease)) for ident, claim in claims]
+                return {_ident(row[0]) for row in connection.executemany(store.sql("beat"), values)}
+
+            return in_transaction(self._connection, job)
+        except apsw.Error as error:
+            raise translate(error) from error
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def in_transaction(connection: apsw.Connection, job: Callable[[apsw.Connection], T]) -> T:
+    """BEGIN IMMEDIATE: a lock upgrade in the middle would ignore the time-out."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = job(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk may have rolled back already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return result

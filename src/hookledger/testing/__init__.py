@@ -1,0 +1,1 @@
+"""What an application needs to test its own handlers."""

@@ -1,0 +1,1 @@
+"""What nobody asked for but somebody must do: rescue, retention."""

@@ -1,0 +1,1 @@
+"""Durable row to outcome: claim, handle, settle."""

@@ -1,0 +1,154 @@
+"""The event as a handler sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from ..model import Claimed
+from ..states import KeyOrigin
+from ..store.protocol import Transaction
+
+T = TypeVar("T")
+
+
+class Facts:
+    """What is known of the event, the same for async and plain handlers."""
+
+    def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any]) -> None:
+        self._claimed = claimed
+        self._read = read
+
+    def __repr__(self) -> str:
+        return f"<event {self.id} {self.source} {self.type} {self.key!r}>"
+
+    @property
+    def id(self) -> UUID:
+        """Ours; the same through every retry and replay."""
+        return self._claimed.id
+
+    @property
+    def source(self) -> str:
+        return self._claimed.source
+
+    @property
+    def type(self) -> str:
+        return self._claimed.type
+
+    @property
+    def key(self) -> str:
+        """What makes two deliveries this event."""
+        return self._claimed.key
+
+    @property
+    def key_origin(self) -> KeyOrigin:
+        return self._claimed.key_origin
+
+    @property
+    def provider_id(self) -> str | None:
+        """The provider's id of the event."""
+        return self._claimed.provider_id
+
+    @property
+    def object_id(self) -> str | None:
+        """The provider's id of what the event is about."""
+        return self._claimed.object_id
+
+    @property
+    def occurred_at(self) -> datetime | None:
+        """When it happened, by the provider's word."""
+        return self._claimed.occurred_at
+
+    @property
+    def received_at(self) -> datetime:
+        """When its first delivery was recorded."""
+        return self._claimed.received_at
+
+    @property
+    def run(self) -> int:
+        """1 for the first processing, one more for each replay."""
+        return self._claimed.run
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first try of this run."""
+        return self._claimed.attempts
+
+    @property
+    def body(self) -> bytes:
+        """The whole request body, exactly as received."""
+        return self._claimed.body
+
+    @cached_property
+    def headers(self) -> list[tuple[str, str]]:
+        """The request's headers, names in lower case, less the secrets presented in them."""
+        return msgspec.json.decode(self._claimed.headers, type=list[tuple[str, str]])
+
+    @cached_property
+    def json(self) -> Any:
+        """The event's content, parsed; its own part where the request held several events."""
+        return self._read(self._claimed)
+
+
+class Event(Facts):
+    """For async handlers."""
+
+    def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any], tx: Transaction) -> None:
+        super().__init__(claimed, read)
+        self._tx = tx
+
+    @property
+    def tx(self) -> Transaction:
+        """The transaction that the outcome is committed with. Begun at its first statement."""
+        return self._tx
+
+
+class SyncTransaction:
+    """The same transaction for a plain function, which runs in a thread of its own."""
+
+    def __init__(self, tx: Transaction, loop: asyncio.AbstractEventLoop) -> None:
+        self._tx = tx
+        self._loop = loop
+
+    def _wait(self, statement: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(statement, self._loop).result()
+
+    def execute(self, sql: str, *args: Any) -> Any:
+        return self._wait(self._tx.execute(sql, *args))
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        self._wait(self._tx.executemany(sql, rows))
+
+    def fetch(self, sql: str, *args: Any) -> list[Any]:
+        return self._wait(self._tx.fetch(sql, *args))
+
+    def fetchrow(self, sql: str, *args: Any) -> Any | None:
+        return self._wait(self._tx.fetchrow(sql, *args))
+
+    def fetchval(self, sql: str, *args: Any) -> Any:
+        return self._wait(self._tx.fetchval(sql, *args))
+
+
+class SyncEvent(Facts):
+    """For plain functions."""
+
+    def __init__(
+        self,
+        claimed: Claimed,
+        read: Callable[[Claimed], Any],
+        tx: Transaction,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(claimed, read)
+        self._tx = SyncTransaction(tx, loop)
+
+    @property
+    def tx(self) -> SyncTransaction:
+        """The transaction that the outcome is committed with. Begun at its first statement."""
+        return self._tx

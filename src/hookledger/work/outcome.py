@@ -1,0 +1,137 @@
+"""How an attempt ends: from a handler's result or exception to the one way out of `processing`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from ..batching import Batcher
+from ..errors import (
+    BadResult,
+    HandlerCommitted,
+    HookledgerError,
+    Permanent,
+    Retry,
+    Review,
+    Skip,
+    Unavailable,
+    Wait,
+)
+from ..model import Claimed, Outcome
+from ..store.protocol import Store
+from .claim import Leases
+from .retry import RetryPolicy, is_permanent
+from .route import Result
+
+log = logging.getLogger(__name__)
+
+MAX_RESULT = 16_384
+MAX_ERROR = 8_192
+MAX_REASON = 500
+
+
+def succeeded(claimed: Claimed, result: Result) -> Outcome:
+    """The handler returned."""
+    return Outcome(claimed.id, claimed.claim, "complete", result=_summary(result))
+
+
+def interrupted(claimed: Claimed) -> Outcome:
+    """The worker is stopping and the handler did not finish in time: at once due again."""
+    return Outcome(claimed.id, claimed.claim, "reschedule", reason="the worker was stopped", due_in=0.0)
+
+
+def released(claimed: Claimed) -> Outcome:
+    """Given back unstarted."""
+    return Outcome(claimed.id, claimed.claim, "release")
+
+
+def unhandled(claimed: Claimed) -> Outcome:
+    """Content that the handler could not even be given."""
+    return Outcome(claimed.id, claimed.claim, "fail", reason="the payload cannot be read")
+
+
+def failed(claimed: Claimed, policy: RetryPolicy, error: BaseException) -> Outcome:
+    """The handler raised: what that means for the event."""
+    reason, trace = _clean(str(error) or type(error).__name__, MAX_REASON), _trace(error)
+    match error:
+        case Skip():
+            return Outcome(claimed.id, claimed.claim, "skip", reason=reason)
+        case Review() | HandlerCommitted():
+            return Outcome(claimed.id, claimed.claim, "review", reason=reason, error=trace)
+        case Wait():
+            exhausted = policy.exhausted(0, claimed.run_age)
+            if exhausted:
+                return Outcome(claimed.id, claimed.claim, "fail", reason=f"waited too long: {reason}", error=trace)
+            return Outcome(claimed.id, claimed.claim, "wait", reason=reason, due_in=error.after, error=trace)
+        case Permanent():
+            return Outcome(claimed.id, claimed.claim, "fail", reason=reason, error=trace)
+    reason = _clean(f"{type(error).__name__}: {error}", MAX_REASON)
+    if is_permanent(error):
+        return Outcome(claimed.id, claimed.claim, "fail", reason=reason, error=trace)
+    exhausted = policy.exhausted(claimed.attempts, claimed.run_age)
+    if exhausted:
+        return Outcome(claimed.id, claimed.claim, "fail", reason=f"{exhausted}: {reason}"[:MAX_REASON], error=trace)
+    delay = policy.delay(claimed.attempts)
+    if isinstance(error, Retry) and error.after is not None:
+        delay = error.after
+    return Outcome(claimed.id, claimed.claim, "reschedule", reason=reason, due_in=delay, error=trace)
+
+
+class Settler:
+    """Writes outcomes that have no transaction of their own, many in one commit."""
+
+    def __init__(self, store: Store, leases: Leases) -> None:
+        self._store = store
+        self._leases = leases
+        self._batcher = Batcher(self._flush, most=256, queue=100_000)
+
+    async def settle(self, outcome: Outcome) -> None:
+        """Through a short outage too, as long as the claim is ours; then the lease will speak for us."""
+        while True:
+            try:
+                mine = await self._batcher.submit(outcome)
+            except Unavailable as error:
+                if not self._leases.owns(outcome.id):
+                    log.warning("outcome not written, the claim has run out: %s", error)
+                    return
+                await asyncio.sleep(0.5)
+                continue
+            if not mine:
+                log.warning("late outcome refused: event %s is not ours any more", outcome.id)
+            return
+
+    async def _flush(self, outcomes: Sequence[Outcome]) -> Sequence[bool | Exception]:
+        try:
+            settled: set[UUID] = await self._store.settle(outcomes)
+        except HookledgerError as error:
+            raise Unavailable(str(error)) from error
+        return [outcome.id in settled for outcome in outcomes]
+
+
+def _summary(result: object) -> str | None:
+    if result is None:
+        return None
+    if not isinstance(result, str | dict):
+        raise BadResult(f"a handler returns None, a string or a small dict, not {type(result).__name__}")
+    try:
+        text = _clean(result, MAX_RESULT) if isinstance(result, str) else msgspec.json.encode(result).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadResult(f"the handler's result cannot be kept: {error}") from error
+    if len(text) > MAX_RESULT or (isinstance(result, str) and len(result) > MAX_RESULT):
+        raise BadResult(f"the handler's result is over {MAX_RESULT} characters; keep a reference instead")
+    return text
+
+
+def _trace(error: BaseException) -> str:
+    lines = traceback.format_exception(error, limit=-20)
+    return _clean("".join(lines)[-MAX_ERROR:], MAX_ERROR)
+
+
+def _clean(text: str, most: int) -> str:
+    """What PostgreSQL's text can hold."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()[:most]

@@ -1,0 +1,64 @@
+"""What kind of failure this is, and when to try again."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+from msgspec import Struct
+
+from ..clock import Seconds
+from ..errors import BadResult, ConfigError
+
+
+class RetryPolicy(Struct, frozen=True):
+    """Exponential backoff with full jitter, bounded by attempts and age; both count per run.
+
+    Full jitter: any moment up to the delay is as likely as another, so that
+    events which failed together do not come back together.
+    """
+
+    attempts: int = 20
+    first: Seconds = Seconds("2s")
+    longest: Seconds = Seconds("6h")
+    age: Seconds = Seconds("3d")
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.first <= 0 or self.longest < self.first or self.age <= 0:
+            raise ConfigError("a retry policy needs attempts >= 1, 0 < first <= longest and age > 0")
+
+    def delay(self, attempt: int, chance: float | None = None) -> float:
+        """Seconds until the try after `attempt`; `chance` in 0..1 replaces the die."""
+        most = min(self.longest, self.first * 2.0 ** min(attempt - 1, 60))
+        return most * (random.random() if chance is None else chance)  # noqa: S311 - spreads load, guards nothing
+
+    def exhausted(self, attempts: int, age: float) -> str | None:
+        """Why there will be no further try, if so."""
+        if attempts >= self.attempts:
+            return f"attempts exhausted ({attempts})"
+        if age >= self.age:
+            return "older than the retry policy allows"
+        return None
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether trying again cannot help: validation, authorization and most 4xx answers of a remote.
+
+    Everything else is taken for transient: its attempts are bounded anyway.
+    """
+    if isinstance(error, (msgspec.ValidationError, PermissionError, BadResult)):
+        return True
+    if any(kind.__name__ == "ValidationError" for kind in type(error).__mro__):
+        return True
+    status = _http_status(error)
+    return status is not None and 400 <= status < 500 and status not in (408, 409, 425, 429)
+
+
+def _http_status(error: BaseException) -> int | None:
+    """The status that a remote answered, wherever the common HTTP clients keep it."""
+    for holder in (getattr(error, "response", None), error):
+        for name in ("status_code", "status", "http_status"):
+            value = getattr(holder, name, None)
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+    return None

@@ -1,0 +1,71 @@
+"""Which handler takes which event: an exact type beats a pattern, a longer pattern a shorter one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from inspect import iscoroutinefunction
+from typing import Any
+
+from msgspec import Struct
+
+from ..errors import ConfigError
+from ..model import Kind
+from .event import Event, SyncEvent
+from .retry import RetryPolicy
+
+Result = str | dict[str, Any] | None
+AsyncFunction = Callable[[Event], Awaitable[Result]]
+PlainFunction = Callable[[SyncEvent], Result]
+
+
+class Handler(Struct, frozen=True):
+    """One function and how it is to be run."""
+
+    function: AsyncFunction | PlainFunction
+    retry: RetryPolicy
+    timeout: float
+    batch: int = 1
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__qualname__", repr(self.function))
+
+    @property
+    def plain(self) -> bool:
+        """Runs in a thread."""
+        return not iscoroutinefunction(self.function)
+
+
+def covers(pattern: str, kind: str) -> bool:
+    """Whether a type, or a pattern ending in `*`, takes this type."""
+    return kind == pattern or (pattern.endswith("*") and kind.startswith(pattern[:-1]))
+
+
+class Routes:
+    """Every handler of an inbox."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[tuple[str, str], Handler] = {}
+        self._found: dict[Kind, Handler | None] = {}
+
+    def add(self, source: str, pattern: str, handler: Handler) -> None:
+        """Two handlers for one type or pattern of a source is a mistake, and said so at start-up."""
+        if not pattern or "*" in pattern[:-1]:
+            raise ConfigError(f"{pattern!r} is not an event type: a * may only stand at the end")
+        if (source, pattern) in self._handlers:
+            other = self._handlers[source, pattern].name
+            raise ConfigError(f"source {source!r}: both {other} and {handler.name} handle {pattern!r}")
+        self._handlers[source, pattern] = handler
+        self._found.clear()
+
+    def handles(self) -> list[tuple[str, str]]:
+        """(source, pattern) of every handler, as other workers are told."""
+        return sorted(self._handlers)
+
+    def find(self, kind: Kind) -> Handler | None:
+        """The handler for this kind, if there is one."""
+        if kind not in self._found:
+            patterns = [p for source, p in self._handlers if source == kind.source and covers(p, kind.type)]
+            best = max(patterns, key=lambda p: (p == kind.type and not p.endswith("*"), len(p)), default=None)
+            self._found[kind] = None if best is None else self._handlers[kind.source, best]
+        return self._found[kind]
