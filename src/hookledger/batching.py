@@ -65,4 +65,4 @@ class Batcher(Generic[T, R]):
                 else:
                     future.set_result(result)
         # Here, not in a callback: an item submitted before the callback ran would wait for nobody.
-        self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+        self._tasks.discard(asyncio.current_task())

@@ -62,13 +62,11 @@ class Source:
             raise ConfigError(f"source {self.name!r}: a handler names the event types it takes, or '*'")
         if batch < 1:
             raise ConfigError(f"source {self.name!r}: batch is at least 1")
-        work = self._inbox.settings.work
-        limit = work.timeout if timeout is None else Seconds(timeout)
-        policy = retry or work.retry
+        limit = None if timeout is None else Seconds(timeout)
 
         def add(function: AsyncFunction | PlainFunction) -> None:
             for pattern in types:
-                self._inbox.routes.add(self.name, pattern, Handler(function, policy, limit, batch))
+                self._inbox.routes.add(self.name, pattern, Handler(function, retry, limit, batch))
 
         return Registration(add)
 
@@ -99,7 +97,17 @@ class Inbox:
         self.clock = clock or Clock()
         self.routes = Routes()
         self.sources: dict[str, Source] = {}
-        for name, given in self.settings.sources.items():
+        self._asgi: Asgi | None = None
+        self._add_sources(self.settings)
+
+    def bind(self, settings: Config) -> None:
+        """Take the settings of a file, for an inbox that was made without them; its sources are added."""
+        self.settings = settings
+        self.database = settings.database or self.database
+        self._add_sources(settings)
+
+    def _add_sources(self, settings: Config) -> None:
+        for name, given in settings.sources.items():
             self.source(
                 name,
                 provider=given.provider,
@@ -112,7 +120,6 @@ class Inbox:
                 public_url=given.public_url,
                 options=given.options,
             )
-        self._asgi: Asgi | None = None
 
     def source(
         self,
@@ -197,7 +204,7 @@ class Inbox:
 
         def policy(event: Expired) -> RetryPolicy:
             handler = self.routes.find(Kind(event.source, event.type))
-            return handler.retry if handler else work.retry
+            return (handler.retry if handler else None) or work.retry
 
         return Rescuer(store, policy, covers, lease=work.lease, unhandled_after=work.unhandled_after)
 

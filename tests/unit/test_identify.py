@@ -8,10 +8,10 @@ import json
 import pytest
 
 from hookledger.errors import NoKey, Rejected
-from hookledger.model import Item, Proof, Request
+from hookledger.model import Item, Proof, Request, key_identity
 from hookledger.providers.catalogue import find
 from hookledger.receive.endpoint import Endpoint, configure
-from hookledger.receive.identify import identify, key_identity
+from hookledger.receive.identify import identify
 from hookledger.states import KeyOrigin
 
 SECRET = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"

@@ -81,7 +81,7 @@ class Intake:
         try:
             return verify(endpoint, request, self._clock.time())
         except Unauthentic as error:
-            if error.reason.startswith("timestamp_") and abs(self._skew()) > SKEW_LIMIT:
+            if error.reason in ("timestamp_stale", "timestamp_future") and abs(self._skew()) > SKEW_LIMIT:
                 raise Unavailable("this host's clock is far from the database's: mend it") from error
             raise
 

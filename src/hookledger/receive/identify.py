@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from ..errors import NoKey, Rejected
-from ..model import Item, Proof, Request
+from ..model import Item, Proof, Request, key_identity
+from ..model import identity as digest_of
 from ..providers.contract import UNKNOWN_TYPE, Body, Contract, Field, UnreadableError, contents, decode
 from ..states import KeyOrigin
 from .endpoint import Endpoint
@@ -53,11 +54,6 @@ def identify(endpoint: Endpoint, request: Request, _proof: Proof) -> tuple[Item,
     return tuple(items)
 
 
-def key_identity(source: str, *key: bytes) -> bytes:
-    """The identity of an event whose key consists of these exact bytes; several where it is composite."""
-    return _identity(source, b"key", *key)
-
-
 def _item(
     endpoint: Endpoint,
     headers: _Headers,
@@ -83,11 +79,11 @@ def _item(
         raise NoKey("key_missing")
     else:
         key, origin = f"sha256:{fingerprint.hex()}", KeyOrigin.DIGEST
-        identity = _identity(endpoint.name, b"digest", kind.encode(), fingerprint)
+        identity = digest_of(endpoint.name, b"digest", kind.encode(), fingerprint)
 
     body_identity = None
     if values and not signed and first not in contract.repeatable:
-        body_identity = _identity(endpoint.name, b"body", kind.encode(), fingerprint)
+        body_identity = digest_of(endpoint.name, b"body", kind.encode(), fingerprint)
 
     objects = (_text(field, headers, content) for field in contract.object_id)
     return Item(
@@ -107,12 +103,6 @@ def _item(
 
 
 # ── keys and digests ─────────────────────────────────────────────────────────
-
-
-def _identity(source: str, kind: bytes, *parts: bytes) -> bytes:
-    # Each part with its length, so that ("a", "bc") and ("ab", "c") differ.
-    whole = b"".join([b"%d:%b" % (len(part), part) for part in (source.encode(), kind, *parts)])
-    return hashlib.sha256(whole).digest()
 
 
 def _digest(raw: bytes, index: int | None) -> bytes:

@@ -77,6 +77,10 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
+    def migrations(self) -> list[tuple[str, str]]:
+        """Name and SQL of every migration, for people who run them by hand."""
+        ...
+
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of the migrations applied."""
         ...

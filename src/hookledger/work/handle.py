@@ -16,6 +16,7 @@ from ..store.protocol import Store, Transaction
 from . import outcome as ways
 from .event import Event, SyncEvent
 from .outcome import Settler
+from .retry import RetryPolicy
 from .route import AsyncFunction, Handler, PlainFunction, Result
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,18 @@ Read = Callable[[Claimed], Any]
 class Handling:
     """What every attempt needs."""
 
-    def __init__(self, store: Store, settler: Settler, read: Read, threads: Executor) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settler: Settler,
+        read: Read,
+        threads: Executor,
+        *,
+        timeout: float,
+        retry: RetryPolicy,
+    ) -> None:
+        self._timeout = timeout
+        self._retry = retry
         self._store = store
         self._settler = settler
         self._read = read
@@ -45,7 +57,7 @@ class Handling:
                 return
             [claimed] = group
             with about(event=str(claimed.id), key=claimed.key, type=claimed.type):
-                way = ways.failed(claimed, handler.retry, error)
+                way = ways.failed(claimed, handler.retry or self._retry, error)
                 _tell(way, handler, error)
                 await self._settler.settle(way)
 
@@ -64,7 +76,7 @@ class Handling:
     async def _run(self, handler: Handler, claimed: Claimed, tx: Transaction) -> Outcome:
         facts = about(event=str(claimed.id), key=claimed.key, type=claimed.type)
         with facts:
-            async with asyncio.timeout(handler.timeout):
+            async with asyncio.timeout(self._timeout if handler.timeout is None else handler.timeout):
                 return ways.succeeded(claimed, await self._call(handler, claimed, tx))
 
     async def _call(self, handler: Handler, claimed: Claimed, tx: Transaction) -> Result:

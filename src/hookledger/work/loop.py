@@ -75,7 +75,9 @@ class Worker:
         # Twice as many threads as slots: one that overran its time-out cannot be stopped, only left behind.
         self._threads = ThreadPoolExecutor(settings.concurrency * 2, "hookledger-handler")
         self._settler = Settler(store, self._leases)
-        self._handling = Handling(store, self._settler, read, self._threads)
+        self._handling = Handling(
+            store, self._settler, read, self._threads, timeout=settings.timeout, retry=settings.retry
+        )
         self._hand: deque[Claimed] = deque()
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
         self._settling: set[asyncio.Task[None]] = set()

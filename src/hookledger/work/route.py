@@ -19,11 +19,11 @@ PlainFunction = Callable[[SyncEvent], Result]
 
 
 class Handler(Struct, frozen=True):
-    """One function and how it is to be run."""
+    """One function and how it is to be run; None is whatever the worker's settings say."""
 
     function: AsyncFunction | PlainFunction
-    retry: RetryPolicy
-    timeout: float
+    retry: RetryPolicy | None = None
+    timeout: float | None = None
     batch: int = 1
 
     @property

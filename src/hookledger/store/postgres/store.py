@@ -139,6 +139,10 @@ class PostgresStore:
         async with self._use() as connection:
             return await connection.fetch(self.sql(name), *args)
 
+    def migrations(self) -> list[tuple[str, str]]:
+        start = ("0000_schema", self.sql("create_schema"))
+        return [start, *((f"{v:04}_{name}", self.render(text)) for v, name, text in migrations(__package__))]
+
     async def migrate(self) -> list[str]:
         applied = []
         async with self._use() as connection, connection.transaction():

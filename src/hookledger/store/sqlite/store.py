@@ -120,6 +120,10 @@ class SqliteStore:
     async def _read(self, name: str, *args: Any) -> list[Row]:
         return await self._do(lambda connection: rows(connection, self.sql(name), args))
 
+    def migrations(self) -> list[tuple[str, str]]:
+        start = ("0000_schema", self.sql("create_schema") + ";")
+        return [start, *((f"{v:04}_{name}", text) for v, name, text in migrations(__package__))]
+
     async def migrate(self) -> list[str]:
         def job(connection: apsw.Connection) -> list[str]:
             applied = []

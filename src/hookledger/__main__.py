@@ -1,0 +1,5 @@
+"""`python -m hookledger`."""
+
+from .cli import main
+
+main()

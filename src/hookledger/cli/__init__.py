@@ -1,0 +1,40 @@
+"""The command line: data on stdout, status on stderr, named exit codes."""
+
+from __future__ import annotations
+
+import sys
+
+try:
+    import click
+except ImportError:  # the light core was installed
+    sys.exit("The command line needs more than the library: pip install 'hookledger[server]'")
+
+from .. import __version__
+from ..errors import HookledgerError
+from .common import exit_code, status
+from .demo import demo
+from .look import events, retry, show
+from .processes import receive, serve, work
+from .schema import migrate
+from .send import send
+
+EPILOG = "Every option can be given by an environment variable; --help of each command names them."
+
+
+@click.group(epilog=EPILOG, context_settings={"auto_envvar_prefix": "HOOKLEDGER", "show_default": True})
+@click.version_option(__version__, prog_name="hookledger")
+def cli() -> None:
+    """A webhook inbox: each authentic event accepted once, handled once, replayed on evidence."""
+
+
+for command in (serve, receive, work, migrate, events, show, retry, send, demo):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """The `hookledger` command."""
+    try:
+        cli(standalone_mode=True)
+    except HookledgerError as error:
+        status.print(f"[bold red]error:[/] {error}", markup=True, soft_wrap=True)
+        sys.exit(exit_code(error))

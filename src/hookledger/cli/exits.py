@@ -1,0 +1,21 @@
+"""What the exit codes mean. Scripts may rely on them."""
+
+OK = 0
+ERROR = 1
+"""Something unexpected; the message says what."""
+USAGE = 2
+"""The command was written wrongly (click's own code)."""
+CONFIG = 3
+"""The configuration cannot work."""
+UNAVAILABLE = 4
+"""The database cannot be reached or written."""
+SCHEMA = 5
+"""The database's schema is not one that this release works with: run `hookledger migrate`."""
+NOT_FOUND = 6
+"""No such event."""
+REFUSED = 7
+"""The event is not in a state that allows it, or changed meanwhile."""
+UNEXPECTED_ANSWER = 8
+"""`send`: the receiver answered something else than it should."""
+DEMO_FAILED = 9
+"""`demo --exit`: something did not happen exactly once."""

@@ -1,0 +1,194 @@
+"""`hookledger events`, `show` and `retry`: what a person may see and do."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import click
+import msgspec
+from rich.markup import escape
+from rich.table import Table
+
+from ..inbox import Inbox
+from ..model import EventRow, History
+from ..states import State
+from .common import default_actor, finds_inbox, print_json, prints_json, run, status, table_console
+
+COLOURS = {
+    State.PROCESSED: "green",
+    State.FAILED: "red",
+    State.NEEDS_REVIEW: "magenta",
+    State.RETRYING: "yellow",
+    State.PROCESSING: "cyan",
+}
+
+
+def coloured(state: State) -> str:
+    colour = COLOURS.get(state)
+    return f"[{colour}]{state}[/]" if colour else str(state)
+
+
+def moment(value: datetime | None) -> str:
+    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] if value else ""
+
+
+@click.command()
+@click.option("--source", help="Only of this source.")
+@click.option("--state", type=click.Choice([state.value for state in State]), help="Only in this state.")
+@click.option("--type", "kind", help="Only of this type.")
+@click.option("--before", type=click.UUID, help="Only older than this event: for the next page.")
+@click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
+@click.option("--counts", is_flag=True, help="Only how many there are in each state.")
+@finds_inbox
+@prints_json
+def events(
+    inbox: Inbox,
+    source: str | None,
+    state: str | None,
+    kind: str | None,
+    before: UUID | None,
+    limit: int,
+    counts: bool,
+    as_json: bool,
+) -> None:
+    """List events, the newest first."""
+
+    async def read() -> Any:
+        async with inbox.opened() as store:
+            insight = inbox.insight(store)
+            if counts:
+                return await insight.summary()
+            wanted = State(state) if state else None
+            return await insight.events(source=source, state=wanted, type=kind, before=before, limit=limit)
+
+    found = run(read())
+    if as_json:
+        print_json(found)
+    elif counts:
+        _print_counts("events", found.events)
+        _print_counts("deliveries", found.deliveries)
+    else:
+        _print_events(found, limit)
+
+
+def _print_counts(title: str, counts: dict[str, int]) -> None:
+    table = Table(title, "count")
+    for name, count in counts.items():
+        table.add_row(name, f"{count:,}")
+    table_console().print(table)
+
+
+def _print_events(found: list[EventRow], limit: int) -> None:
+    table = Table("event", "received (UTC)", "source", "type", "key", "state", "tries", "arrivals", "why")
+    for row in found:
+        table.add_row(
+            str(row.id),
+            moment(row.received_at),
+            row.source,
+            escape(row.type),
+            escape(row.key),
+            coloured(row.state),
+            str(row.attempts),
+            str(row.deliveries),
+            escape((row.reason or "")[:60]),
+        )
+    table_console().print(table)
+    if not found:
+        status.print("No events.")
+    elif len(found) == limit:
+        status.print(f"There may be more: --before {found[-1].id}")
+
+
+@click.command()
+@click.argument("event")
+@click.option("--body", is_flag=True, help="Print only the request's body, byte for byte.")
+@finds_inbox
+@prints_json
+def show(inbox: Inbox, event: str, body: bool, as_json: bool) -> None:
+    """Everything known of one EVENT: by id, the beginning of one, key, or the provider's id."""
+    history = run(_history(inbox, event))
+    if body:
+        sys.stdout.buffer.write(history.request.body if history.request else b"")
+    elif as_json:
+        print_json(history)
+    else:
+        _print_history(history)
+
+
+async def _history(inbox: Inbox, reference: str) -> History:
+    async with inbox.opened() as store:
+        return await inbox.insight(store).event(reference)
+
+
+def _print_history(history: History) -> None:
+    console, event = table_console(), history.event
+    facts = Table(show_header=False, box=None)
+    for name, value in (
+        ("event", str(event.id)),
+        ("source", event.source),
+        ("type", escape(event.type)),
+        ("key", f"{escape(event.key)} ({event.key_origin})"),
+        ("provider id", escape(event.provider_id or "")),
+        ("object", escape(event.object_id or "")),
+        ("state", coloured(event.state) + (f": {escape(event.reason)}" if event.reason else "")),
+        ("result", escape(event.result or "")),
+        ("run, attempts", f"{event.run}, {event.attempts}"),
+        ("occurred", moment(event.occurred_at)),
+        ("first received", moment(event.received_at)),
+        ("first processed", moment(event.first_processed_at)),
+        ("due", moment(event.due_at)),
+    ):
+        if value:
+            facts.add_row(f"[bold]{name}[/]", value)
+    if history.request:
+        proof = history.request
+        signed = f", signed {moment(proof.signed_at)}" if proof.signed_at else ""
+        facts.add_row("[bold]verified by[/]", f"{proof.scheme}, secret {proof.secret}{signed}")
+        facts.add_row("[bold]body[/]", f"{len(proof.body):,} bytes (--body prints them)")
+    console.print(facts)
+    table = Table("when (UTC)", "what", "by", "details", title="Timeline")
+    for when, *cells in sorted(_timeline(history), key=lambda row: row[0]):
+        table.add_row(moment(when), *map(escape, cells))
+    console.print(table)
+
+
+def _timeline(history: History) -> list[tuple[datetime, str, str, str]]:
+    lines: list[tuple[datetime, str, str, str]] = []
+    for delivery in history.deliveries:
+        seen = f"the event was {delivery.event_state}" if delivery.event_state else ""
+        kept = "" if delivery.kept else "bytes not kept"
+        details = ", ".join(filter(None, (delivery.delivery_id, seen, kept)))
+        lines.append((delivery.received_at, f"delivery: {delivery.outcome}", history.event.source, details))
+    for attempt in history.attempts:
+        took = (attempt.ended_at - attempt.started_at).total_seconds()
+        last = (attempt.error or "").strip().splitlines()[-1:] or [""]
+        details = f"claim {attempt.claim}, {took:.3f} s {last[0]}".strip()
+        lines.append((attempt.ended_at, f"attempt: {attempt.outcome}", attempt.worker or "", details))
+    for action in history.actions:
+        details = f"{action.from_state} → {action.to_state}: {action.reason}"
+        lines.append((action.at, f"action: {action.name}", action.actor, details))
+    return lines
+
+
+@click.command()
+@click.argument("event")
+@click.option("--reason", required=True, envvar="HOOKLEDGER_REASON", show_envvar=True, help="Why, for the audit.")
+@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", show_envvar=True, help="Who asks.")
+@finds_inbox
+@prints_json
+def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
+    """Send a failed, retrying or reviewed EVENT round again now, with a fresh budget."""
+
+    async def act() -> History:
+        async with inbox.opened() as store:
+            known = await inbox.insight(store).event(event)
+            return await inbox.actions(store, actor).retry(known.event, reason)
+
+    history = run(act())
+    if as_json:
+        print_json(msgspec.to_builtins(history.event))
+    else:
+        status.print(f"Event {history.event.id} is {history.event.state} again.")

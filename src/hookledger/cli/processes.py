@@ -1,0 +1,194 @@
+"""`hookledger receive`, `work` and `serve`: the processes that run for long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from ..errors import ConfigError
+from ..inbox import Inbox
+from .common import finds_inbox, run, set_up_logging, status
+from .supervise import PARENT_PIPE, Supervisor
+
+LEVELS = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
+logs = click.option("--log-level", type=LEVELS, default="info", help="How much to tell on stderr.")
+log_json = click.option("--log-json", is_flag=True, help="Log lines as JSON.")
+host = click.option("--host", help="Where providers reach us; settings file, else 127.0.0.1.")
+port = click.option("--port", type=click.IntRange(0, 65535), help="Settings file, else 8700.")
+operator_host = click.option("--operator-host", help="Where health checks reach us; else 127.0.0.1.")
+operator_port = click.option("--operator-port", type=click.IntRange(0, 65535), help="Settings file, else 8701.")
+concurrency = click.option("--concurrency", type=click.IntRange(1), help="Handlers at once; settings file, else 16.")
+
+
+@click.command()
+@host
+@port
+@operator_host
+@operator_port
+@logs
+@log_json
+@finds_inbox
+def receive(
+    inbox: Inbox,
+    host: str | None,
+    port: int | None,
+    operator_host: str | None,
+    operator_port: int | None,
+    log_level: str,
+    log_json: bool,
+) -> None:
+    """Accept deliveries; handle none."""
+    set_up_logging(log_level, as_json=log_json)
+    _override_listeners(inbox, host, port, operator_host, operator_port)
+    _require_sources(inbox)
+    run(_receive(inbox))
+
+
+def _override_listeners(
+    inbox: Inbox, host: str | None, port: int | None, operator_host: str | None, operator_port: int | None
+) -> None:
+    replace = msgspec.structs.replace
+    intake, operator = inbox.settings.intake, inbox.settings.operator
+    intake = replace(intake, host=host or intake.host, port=intake.port if port is None else port)
+    operator = replace(
+        operator,
+        host=operator_host or operator.host,
+        port=operator.port if operator_port is None else operator_port,
+    )
+    if intake.host == operator.host and intake.port == operator.port:
+        raise ConfigError("the intake's listener and the operator's must differ")
+    inbox.settings = replace(inbox.settings, intake=intake, operator=operator)
+
+
+def _require_sources(inbox: Inbox) -> None:
+    if not inbox.sources:
+        raise ConfigError("there is no source to receive from: add [sources.NAME] to hookledger.toml, or give --app")
+
+
+async def _receive(inbox: Inbox) -> None:
+    from granian.constants import HTTPModes, Interfaces
+    from granian.server.embed import Server
+
+    def server(app: Any, host: str, port: int) -> Server:
+        return Server(
+            app,
+            address=host,
+            port=port,
+            interface=Interfaces.ASGINL,
+            http=HTTPModes.http1,
+            websockets=False,
+            backlog=1024,
+            log_enabled=False,
+        )
+
+    intake, operator = inbox.settings.intake, inbox.settings.operator
+    async with inbox.opened():
+        pass  # say at once what is wrong with the database, rather than with every delivery
+    await inbox.asgi.start()
+    servers = [
+        server(inbox.asgi, intake.host, intake.port),
+        server(inbox.asgi.health, operator.host, operator.port),
+    ]
+
+    def stop() -> None:
+        for one in servers:
+            one.stop()  # type: ignore[no-untyped-call]
+
+    _on_signals(stop)
+    for source in inbox.sources.values():
+        where = f"http://{intake.host}:{intake.port}/{source.name}"
+        status.print(f"Receiving {source.name} ({source.endpoint.contract.title}) at {where}")
+    status.print(f"Health at http://{operator.host}:{operator.port}/readyz")
+    try:
+        await asyncio.gather(*(one.serve() for one in servers))
+    finally:
+        await inbox.asgi.stop()
+
+
+@click.command()
+@click.option("--drain", is_flag=True, help="Stop when nothing that we handle is due.")
+@concurrency
+@logs
+@log_json
+@finds_inbox
+def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log_json: bool) -> None:
+    """Handle what was received. SIGTERM finishes what runs and gives back the rest."""
+    set_up_logging(log_level, as_json=log_json)
+    settings = inbox.settings.work
+    if concurrency:
+        settings = msgspec.structs.replace(settings, concurrency=concurrency)
+    if not inbox.routes.handles():
+        status.print("[yellow]No handlers are declared:[/] events will wait, then be skipped.")
+    else:
+        status.print(f"Working on {len(inbox.routes.handles())} event types, {settings.concurrency} at once.")
+    run(inbox.work(drain=drain, settings=settings, started=lambda worker: _on_signals(worker.stop)))
+    # A handler's thread that overran its time-out cannot be stopped and must not keep the process.
+    if any(t.name.startswith("hookledger-handler") and t.is_alive() for t in threading.enumerate()):
+        os._exit(0)
+
+
+@click.command()
+@click.option("--dev", is_flag=True, help="SQLite in this folder if no database is named, migrated by itself.")
+@host
+@port
+@operator_host
+@operator_port
+@concurrency
+@logs
+@log_json
+@finds_inbox
+def serve(
+    inbox: Inbox,
+    dev: bool,
+    host: str | None,
+    port: int | None,
+    operator_host: str | None,
+    operator_port: int | None,
+    concurrency: int | None,
+    log_level: str,
+    log_json: bool,
+) -> None:
+    """Receiver and worker, each in a process of its own, so that slow handlers never slow the acks."""
+    set_up_logging(log_level, as_json=log_json)
+    if dev:
+        inbox.database = inbox.database or "sqlite:///hookledger-dev.db"
+        run(inbox.migrate())
+    _override_listeners(inbox, host, port, operator_host, operator_port)
+    _require_sources(inbox)
+    inbox.store()  # says what is wrong with the database's name before anything is started
+    intake, operator = inbox.settings.intake, inbox.settings.operator
+    common = ["--log-level", log_level, *(["--log-json"] if log_json else [])]
+    listen = ["--host", intake.host, "--port", str(intake.port)]
+    listen += ["--operator-host", operator.host, "--operator-port", str(operator.port)]
+    limit = ["--concurrency", str(concurrency)] if concurrency else []
+    supervisor = Supervisor(
+        {"receive": [*listen, *common], "work": [*limit, *common]},
+        environment={"HOOKLEDGER_DATABASE": inbox.database or ""},
+        lock_limit=inbox.settings.work.transaction_limit * 3 + 2,
+        grace=inbox.settings.work.grace + 10,
+    )
+    raise SystemExit(supervisor.run())
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    """SIGTERM and SIGINT, or the end of the supervisor that started us, mean `stop`."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    pipe = os.environ.get(PARENT_PIPE)
+    if pipe:
+
+        def wait_for_the_end() -> None:
+            with contextlib.suppress(OSError):
+                os.read(int(pipe), 1)
+            loop.call_soon_threadsafe(stop)
+
+        threading.Thread(target=wait_for_the_end, name="hookledger-parent", daemon=True).start()

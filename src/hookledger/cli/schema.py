@@ -1,0 +1,30 @@
+"""`hookledger migrate`."""
+
+from __future__ import annotations
+
+import click
+
+from ..inbox import Inbox
+from .common import finds_inbox, print_json, prints_json, run, status
+
+
+@click.command()
+@click.option("--show-sql", is_flag=True, envvar="HOOKLEDGER_SHOW_SQL", show_envvar=True, help="Print, run nothing.")
+@finds_inbox
+@prints_json
+def migrate(inbox: Inbox, show_sql: bool, as_json: bool) -> None:
+    """Bring the database's schema up to date. Safe to run by several at once, and again."""
+    if show_sql:
+        steps = inbox.store().migrations()
+        if as_json:
+            print_json([{"name": name, "sql": sql} for name, sql in steps])
+        else:
+            click.echo("\n".join(f"-- {name}\n{sql}" for name, sql in steps))
+        return
+    applied = run(inbox.migrate())
+    if as_json:
+        print_json({"applied": applied})
+    elif applied:
+        status.print(f"Applied {', '.join(applied)}.")
+    else:
+        status.print("The schema is up to date.")

@@ -1,0 +1,120 @@
+"""Keeps a receiver and a worker running, and ends them together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..store.sqlite.watch import VARIABLE as LOCK_WATCH
+from ..store.sqlite.watch import LockWatch
+from .common import status
+
+PARENT_PIPE = "HOOKLEDGER_PARENT_PIPE"
+"""A pipe whose end means that the supervisor is gone, even by kill -9."""
+FATAL = frozenset({2, 3, 5})
+"""Exit codes that starting again cannot mend: usage, configuration, schema."""
+
+
+class Supervisor:
+    """`commands`: the subcommands to run and their arguments.
+
+    A child that dies is started again, slower each time it dies young. A
+    worker that holds SQLite's write lock over `lock_limit` seconds is killed:
+    it is frozen, and every ack waits for it.
+    """
+
+    def __init__(
+        self,
+        commands: Mapping[str, Sequence[str]],
+        *,
+        environment: Mapping[str, str],
+        lock_limit: float,
+        grace: float,
+    ) -> None:
+        self._commands = commands
+        self._environment = environment
+        self._lock_limit = lock_limit
+        self._grace = grace
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._born: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+        self._early_deaths: dict[str, int] = {}
+        self._stopping = False
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        read, write = os.pipe()
+        os.set_inheritable(read, True)
+        with tempfile.TemporaryDirectory(prefix="hookledger-") as folder:
+            watch_file = Path(folder) / "lock"
+            LockWatch.create(watch_file)
+            watch = LockWatch(watch_file)
+            environment = {
+                **os.environ,
+                **self._environment,
+                PARENT_PIPE: str(read),
+                LOCK_WATCH: str(watch_file),
+            }
+            try:
+                return self._watch(watch, environment, read)
+            finally:
+                os.close(write)
+                self._end_children()
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _watch(self, watch: LockWatch, environment: Mapping[str, str], pipe: int) -> int:
+        self._due = dict.fromkeys(self._commands, 0.0)
+        while not self._stopping:
+            for name, due in list(self._due.items()):
+                if time.monotonic() >= due:
+                    del self._due[name]
+                    self._start(name, environment, pipe)
+            for name, child in list(self._children.items()):
+                code = child.poll()
+                if code is None:
+                    continue
+                del self._children[name]
+                if code in FATAL and time.monotonic() - self._born[name] < 10:
+                    return code
+                self._start_later(name, code)
+            if watch.held_for() > self._lock_limit and "work" in self._children:
+                status.print("[red]The worker holds SQLite's write lock for too long: killing it.[/]")
+                watch.unlocked()
+                self._children["work"].kill()
+            time.sleep(0.1)
+        return 0
+
+    def _start(self, name: str, environment: Mapping[str, str], pipe: int) -> None:
+        command = [sys.executable, "-m", "hookledger", name, *self._commands[name]]
+        self._children[name] = subprocess.Popen(  # noqa: S603 - our own command
+            command, env=dict(environment), pass_fds=[pipe], start_new_session=True
+        )
+        self._born[name] = time.monotonic()
+
+    def _start_later(self, name: str, code: int) -> None:
+        young = time.monotonic() - self._born[name] < 10
+        self._early_deaths[name] = self._early_deaths.get(name, 0) + 1 if young else 0
+        delay = min(30.0, 0.1 * 2 ** self._early_deaths[name])
+        status.print(f"[yellow]{name} ended with {code}; starting it again in {delay:.1f} s.[/]")
+        self._due[name] = time.monotonic() + delay
+
+    def _end_children(self) -> None:
+        """Ask, wait, insist."""
+        for child in self._children.values():
+            child.terminate()
+        deadline = time.monotonic() + self._grace
+        for child in self._children.values():
+            try:
+                child.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
