@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,14 +48,25 @@ def program() -> str:
     return found
 
 
-def pgbench(url: str, script: Path, *, clients: int, seconds: int, threads: int = 1) -> Throughput:
-    """Run the script again and again for so long, one transaction each, with prepared statements."""
+def pgbench(
+    url: str,
+    script: Path,
+    *,
+    clients: int,
+    seconds: int,
+    threads: int = 1,
+    each: int | None = None,
+    variables: Mapping[str, int] | None = None,
+) -> Throughput:
+    """Run the script again and again for so long, with prepared statements; `each`: so often per client instead."""
     if urlsplit(url).hostname not in ("127.0.0.1", "::1", "localhost"):
         raise ValueError("this load never leaves the machine: the database must be on loopback")
     if not 1 <= clients <= MAX_CLIENTS or not 1 <= seconds <= MAX_SECONDS:
         raise ValueError(f"1 to {MAX_CLIENTS} clients, 1 to {MAX_SECONDS} seconds")
     command = [program(), "--no-vacuum", "--protocol=prepared", f"--file={script}"]
-    command += [f"--client={clients}", f"--jobs={min(threads, clients)}", f"--time={seconds}", url]
+    command += [f"--client={clients}", f"--jobs={min(threads, clients)}"]
+    command += [f"--define={name}={value}" for name, value in (variables or {}).items()]
+    command += [f"--transactions={each}" if each else f"--time={seconds}", url]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 60)
     tps, latency, failed = (pattern.search(done.stdout) for pattern in (_TPS, _LATENCY, _FAILED))
     if done.returncode or tps is None or latency is None:

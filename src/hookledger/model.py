@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from hashlib import sha256
 from typing import Literal
 from uuid import UUID
@@ -33,8 +35,24 @@ def identity(source: str, kind: bytes, *parts: bytes) -> bytes:
 
     Each part goes in with its length, so that ("a", "bc") and ("ab", "c") differ.
     """
-    whole = b"".join([b"%d:%b" % (len(part), part) for part in (source.encode(), kind, *parts)])
-    return sha256(whole).digest()
+    return sha256(_scope(source, kind) + b"".join([b"%d:%b" % (len(part), part) for part in parts])).digest()
+
+
+@cache
+def _scope(source: str, kind: bytes) -> bytes:
+    name = source.encode()
+    return b"%d:%b%d:%b" % (len(name), name, len(kind), kind)
+
+
+def pack_headers(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Headers as they are sent on the wire: no value can contain a line break."""
+    return b"\r\n".join([b"%b: %b" % pair for pair in headers])
+
+
+def unpack_headers(packed: bytes) -> list[tuple[str, str]]:
+    """Names and values; a byte that is not ASCII comes out as Latin-1, as HTTP has it."""
+    lines = packed.decode("latin-1").split("\r\n") if packed else []
+    return [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
 
 
 def key_identity(source: str, *key: bytes) -> bytes:
@@ -105,8 +123,8 @@ class Arrival(Struct, frozen=True):
     id: UUID
     source: str
     request: Request
-    headers: str
-    """The request's headers as JSON, less the secrets that the contract names."""
+    headers: bytes
+    """As they are sent on the wire, less the secrets that the contract names."""
     proof: Proof
     items: tuple[Item, ...]
     event_ids: tuple[UUID, ...]
@@ -164,7 +182,7 @@ class Claimed(Struct, frozen=True):
     run_age: float
     """Seconds since this run began."""
     item: int
-    headers: str
+    headers: bytes
     query: bytes
     body: bytes
 
@@ -272,10 +290,8 @@ class AttemptRow(Struct, frozen=True):
 class RequestRow(Struct, frozen=True):
     id: UUID
     received_at: datetime
-    method: str
-    path: str
     query: bytes
-    headers: str
+    headers: bytes
     body: bytes
     remote: str | None
     scheme: str

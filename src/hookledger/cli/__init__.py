@@ -29,6 +29,9 @@ def cli() -> None:
 
 for command in (serve, receive, work, migrate, events, show, retry, send, demo):
     cli.add_command(command)
+    for option in command.params:
+        if isinstance(option, click.Option):
+            option.show_envvar = True
 
 
 def main() -> None:

@@ -1,6 +1,153 @@
+"""`hookledger demo`: the whole path on this machine, with everything that usually goes wrong."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
+import msgspec
+from rich.table import Table
+
+from ..errors import ConfigError
+from ..inbox import Inbox
+from . import exits
+from .common import print_json, prints_json, run, status, table_console
+from .demo_project import SECRET_VARIABLE, Project, choose_port, project, server
+
+if TYPE_CHECKING:  # it needs SQLite, which may not be installed
+    from .demo_scenario import Report
+
+PORT, OPERATOR_PORT = 8700, 8701
 
 
 @click.command()
-def demo() -> None:
-    """."""
+@click.option("--exit", "ends", is_flag=True, help="End after the count; the status says whether it was right.")
+@click.option("--port", type=click.IntRange(1, 65535), help=f"For deliveries; else {PORT}, or any.")
+@click.option("--operator-port", type=click.IntRange(1, 65535), help=f"For health; else {OPERATOR_PORT}, or any.")
+@click.option(
+    "--keep-database",
+    "keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Work in this new or empty folder and leave everything there; else a temporary one.",
+)
+@prints_json
+def demo(ends: bool, port: int | None, operator_port: int | None, keep: Path | None, as_json: bool) -> None:
+    """Send duplicates, forgeries and late events, kill a worker, then count what happened.
+
+    Runs the real server on a SQLite database of its own, then keeps serving, to be tried by hand.
+    """
+    _require_sqlite()
+    intake = choose_port(port, PORT, operator_port or 0)
+    operator = choose_port(operator_port, OPERATOR_PORT, intake)
+    if not port and intake != PORT:
+        status.print(f"[yellow]Port {PORT} is taken: using {intake}.[/]")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        right = _demonstrate(keep, intake, operator, ends=ends, as_json=as_json)
+    except KeyboardInterrupt:
+        status.print("Interrupted; everything was stopped.")
+        raise SystemExit(130) from None
+    if not right:
+        raise SystemExit(exits.DEMO_FAILED)
+
+
+def _require_sqlite() -> None:
+    try:
+        import apsw  # noqa: F401
+    except ImportError as error:
+        raise ConfigError("the demo needs SQLite: pip install 'hookledger[sqlite]'") from error
+
+
+def _demonstrate(keep: Path | None, port: int, operator_port: int, *, ends: bool, as_json: bool) -> bool:
+    from .demo_scenario import Scenario, invoice
+
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        status.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {text}", soft_wrap=True)
+
+    async def play(made: Project, inbox: Inbox) -> Report:
+        async with inbox.opened() as store:
+            return await Scenario(made, inbox.insight(store), say).play()
+
+    with project(keep, port, operator_port) as made:
+        inbox = Inbox(f"sqlite:///{made.database}")
+        say(f"Making a SQLite database in {made.folder}")
+        run(inbox.migrate())
+        to_try = msgspec.json.encode(invoice("by_hand", 4900, int(time.time())))
+        (made.folder / "invoice.json").write_bytes(msgspec.json.format(to_try, indent=2) + b"\n")
+        say("Starting the server: a receiver and a worker")
+        with server(made) as process:
+            report: Report = run(play(made, inbox))
+            say("Done")
+            if as_json:
+                print_json(report)
+            else:
+                _print(report)
+            if not ends:
+                _keep_serving(made, process)
+    status.print(f"Stopped. Everything is left in {made.folder}" if keep else "Stopped, and cleaned up.")
+    return report.exactly_once
+
+
+def _print(report: Report) -> None:
+    console = table_console()
+    arrived = Table("what arrived", "sent", "answers", "", title="Deliveries", title_justify="left")
+    arrived.columns[1].justify = "right"
+    for sent in report.deliveries:
+        answers = ", ".join(f"{count} × {code}" for code, count in sorted(sent.answers.items(), reverse=True))
+        arrived.add_row(sent.kind, str(sum(sent.answers.values())), answers, _mark(sent.right))
+    console.print(arrived)
+    happened = Table("what happened", "expected", "found", "", title="Effects", title_justify="left")
+    happened.columns[1].justify = happened.columns[2].justify = "right"
+    for effect in report.effects:
+        cells = (f"{v:,}" if isinstance(v, int) else v for v in (effect.expected, effect.found))
+        happened.add_row(effect.name, *cells, _mark(effect.right))
+    console.print(happened)
+    if report.exactly_once:
+        console.print("[bold green]Every effect happened exactly once ✔[/]")
+    else:
+        console.print("[bold red]Something did not happen exactly once ✘[/]")
+
+
+def _mark(right: bool) -> str:
+    return "[green]✔[/]" if right else "[bold red]✘[/]"
+
+
+def _keep_serving(made: Project, process: subprocess.Popen[bytes]) -> None:
+    """Until Ctrl-C, or until the server ends."""
+    me = _my_command()
+    lines = (
+        f"cd {shlex.quote(str(made.folder))} && export {SECRET_VARIABLE}={made.secret}",
+        f"{me} send stripe --body invoice.json --twice",
+        f"{me} send stripe --body invoice.json --concurrently 20",
+        f"{me} send stripe --body invoice.json --forge",
+        f"{me} events",
+        f"{me} show evt_demo_crash",
+    )
+    status.print(f"\nStill receiving at [bold]{made.url}[/]. In another terminal:\n")
+    for line in lines:
+        status.print(f"  {line}", soft_wrap=True, markup=False)
+    status.print(f"\nThe application is {made.folder / 'app.py'}. Ctrl-C ends it.", soft_wrap=True)
+    try:
+        process.wait()
+    except KeyboardInterrupt:
+        status.print("\nStopping.")
+
+
+def _my_command() -> str:
+    """How this command was called, so that what is printed can be pasted."""
+    called = Path(sys.argv[0])
+    found = shutil.which("hookledger")
+    if found and called.exists() and Path(found).samefile(called):
+        return "hookledger"
+    if called.name == "hookledger":
+        return shlex.quote(str(called.resolve()))
+    return f"{shlex.quote(sys.executable)} -m hookledger"

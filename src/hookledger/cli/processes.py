@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import threading
@@ -16,7 +15,7 @@ import msgspec
 from ..errors import ConfigError
 from ..inbox import Inbox
 from .common import finds_inbox, run, set_up_logging, status
-from .supervise import PARENT_PIPE, Supervisor
+from .supervise import Supervisor, when_parent_ends
 
 LEVELS = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
 logs = click.option("--log-level", type=LEVELS, default="info", help="How much to tell on stderr.")
@@ -171,11 +170,18 @@ def serve(
     limit = ["--concurrency", str(concurrency)] if concurrency else []
     supervisor = Supervisor(
         {"receive": [*listen, *common], "work": [*limit, *common]},
-        environment={"HOOKLEDGER_DATABASE": inbox.database or ""},
+        environment=_same_inbox(inbox),
         lock_limit=inbox.settings.work.transaction_limit * 3 + 2,
         grace=inbox.settings.work.grace + 10,
     )
     raise SystemExit(supervisor.run())
+
+
+def _same_inbox(inbox: Inbox) -> dict[str, str]:
+    """What leads the children to the inbox that our own options led to."""
+    given = click.get_current_context().params
+    found = {"APP": given["app"], "CONFIG": given["config_file"], "DATABASE": inbox.database}
+    return {f"HOOKLEDGER_{name}": str(value) for name, value in found.items() if value}
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
@@ -183,12 +189,4 @@ def _on_signals(stop: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    pipe = os.environ.get(PARENT_PIPE)
-    if pipe:
-
-        def wait_for_the_end() -> None:
-            with contextlib.suppress(OSError):
-                os.read(int(pipe), 1)
-            loop.call_soon_threadsafe(stop)
-
-        threading.Thread(target=wait_for_the_end, name="hookledger-parent", daemon=True).start()
+    when_parent_ends(lambda: loop.call_soon_threadsafe(stop))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..store.sqlite.watch import VARIABLE as LOCK_WATCH
@@ -19,6 +21,20 @@ PARENT_PIPE = "HOOKLEDGER_PARENT_PIPE"
 """A pipe whose end means that the supervisor is gone, even by kill -9."""
 FATAL = frozenset({2, 3, 5})
 """Exit codes that starting again cannot mend: usage, configuration, schema."""
+
+
+def when_parent_ends(then: Callable[[], object]) -> None:
+    """Call `then`, in a thread of its own, when the process that started us is gone; if it wants us to know."""
+    pipe = os.environ.get(PARENT_PIPE)
+    if not pipe:
+        return
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            os.read(int(pipe), 1)
+        then()
+
+    threading.Thread(target=wait, name="hookledger-parent", daemon=True).start()
 
 
 class Supervisor:
@@ -50,6 +66,7 @@ class Supervisor:
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
+        when_parent_ends(self._stop)
         read, write = os.pipe()
         os.set_inheritable(read, True)
         with tempfile.TemporaryDirectory(prefix="hookledger-") as folder:

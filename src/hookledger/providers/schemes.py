@@ -10,7 +10,7 @@ import base64
 import binascii
 import hmac
 import re
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from string import Formatter
 from typing import Literal
@@ -129,46 +129,44 @@ def prepare_key(scheme: Scheme, secret: str) -> bytes:
 
 def read(scheme: Scheme, headers: Headers) -> Presented:
     """Take from the headers what the scheme needs; refuse what is absent, doubled or of the wrong form."""
-    wanted = {scheme.header: "signature"}
-    if scheme.timestamp is not None and scheme.timestamp.header is not None:
-        wanted[scheme.timestamp.header] = "timestamp"
-    if scheme.id_header is not None:
-        wanted[scheme.id_header] = "id"
-
-    found: dict[str, bytes] = {}
-    for name, value in headers:
-        role = wanted.get(name)
-        if role is not None:
-            if role in found:
-                raise Malformed(f"{role}_duplicate")
-            found[role] = value
-    for role in wanted.values():
-        if not found.get(role):
-            raise Unauthentic(f"{role}_missing")
-
-    presented = found["signature"]
+    presented = _only(headers, scheme.header, "signature")
     elements = [presented] if scheme.separator is None else presented.split(scheme.separator)
     elements = [element.strip(b" ") for element in elements]
     prefix = scheme.prefix
-    signatures = tuple(element[len(prefix) :] for element in elements if element.startswith(prefix))
-    if not signatures:
-        raise Malformed("signature_malformed")
+    signatures = tuple([element[len(prefix) :] for element in elements if element.startswith(prefix)])
 
-    event_id = found.get("id", b"")
+    event_id = b"" if scheme.id_header is None else _only(headers, scheme.id_header, "id")
     # "{id}.{ts}.{body}" with id "a.1" and ts "2" is also id "a", ts "1", body "2.…": one signature, two ids.
     # Standard Webhooks tells senders to keep the separator out of ids; we refuse an id that has it.
     if event_id and _after_id(scheme.message) in event_id:
         raise Malformed("id_malformed")
-    if scheme.timestamp is None:
-        return Presented(signatures, id=event_id)
-    raw = _timestamp(scheme.timestamp, found, elements)
-    return Presented(signatures, raw, int(raw) / _PER_SECOND[scheme.timestamp.unit], event_id)
+    raw, signed_at = b"", None
+    if scheme.timestamp is not None:
+        raw = _timestamp(scheme.timestamp, headers, elements)
+        signed_at = int(raw) / _PER_SECOND[scheme.timestamp.unit]
+    if not signatures:
+        raise Malformed("signature_malformed")
+    return Presented(signatures, raw, signed_at, event_id)
 
 
-def _timestamp(timestamp: Timestamp, found: dict[str, bytes], elements: list[bytes]) -> bytes:
-    if timestamp.prefix is None:
-        raw = found["timestamp"]
+def _only(headers: Headers, wanted: bytes, role: str) -> bytes:
+    """The one value of a header."""
+    found = None
+    for name, value in headers:
+        if name == wanted:
+            if found is not None:
+                raise Malformed(f"{role}_duplicate")
+            found = value
+    if not found:
+        raise Unauthentic(f"{role}_missing")
+    return found
+
+
+def _timestamp(timestamp: Timestamp, headers: Headers, elements: list[bytes]) -> bytes:
+    if timestamp.header is not None:
+        raw = _only(headers, timestamp.header, "timestamp")
     else:
+        assert timestamp.prefix is not None
         times = [e[len(timestamp.prefix) :] for e in elements if e.startswith(timestamp.prefix)]
         if not times:
             raise Unauthentic("timestamp_missing")
@@ -189,8 +187,15 @@ def message(scheme: Scheme, presented: Presented, body: bytes, url: bytes = b"")
 
 def signature(scheme: Scheme, key: bytes, signed: bytes) -> bytes:
     """The signature as it appears in the header, less its prefix."""
-    digest = hmac.digest(key, signed, scheme.alg)
-    return digest.hex().encode() if scheme.encoding == "hex" else base64.b64encode(digest)
+    mac = _keyed(key, scheme.alg).copy()
+    mac.update(signed)
+    return mac.hexdigest().encode() if scheme.encoding == "hex" else base64.b64encode(mac.digest())
+
+
+@lru_cache(maxsize=1024)
+def _keyed(key: bytes, alg: str) -> hmac.HMAC:
+    """The hash with the key already in it: setting one up costs more than hashing a webhook."""
+    return hmac.new(key, digestmod=alg)
 
 
 def well_formed(scheme: Scheme, candidate: bytes, expected: bytes) -> bool:

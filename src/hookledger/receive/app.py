@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from ..clock import Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
-from ..model import Arrival, Item, Proof, Request, new_id
+from ..model import Arrival, Item, Proof, Request, new_id, pack_headers
 from . import respond
 from .endpoint import Endpoint
 from .identify import identify
@@ -89,11 +87,6 @@ class Intake:
 def arrival(endpoint: Endpoint, request: Request, proof: Proof, items: tuple[Item, ...]) -> Arrival:
     """What is to be recorded: the ids are made here, and the headers lose the secrets presented in them."""
     secret = endpoint.contract.secret_headers
-    headers = [
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in request.headers
-        if name not in secret
-    ]
-    kept = msgspec.json.encode(headers).decode()
+    kept = pack_headers([pair for pair in request.headers if pair[0] not in secret])
     ids = tuple([new_id() for _ in items])
     return Arrival(new_id(), endpoint.name, request, kept, proof, items, ids)

@@ -49,6 +49,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     max_body: int
     public_url: str | None
     """The URL that the provider calls, where it is part of what is signed."""
+    key_signed: bool
+    """Whether the signature covers the whole event key."""
 
     def allows(self, kind: str) -> bool:
         types = self.types
@@ -104,6 +106,7 @@ def configure(
         tolerance=tolerance,
         max_body=contract.max_body if max_body is None else max_body,
         public_url=public_url if contract.needs_public_url else None,
+        key_signed=contract.id_authenticated,
     )
 
 

@@ -35,7 +35,7 @@ def identify(endpoint: Endpoint, request: Request, _proof: Proof) -> tuple[Item,
     for it makes identifying before verifying a type error.
     """
     contract, raw = endpoint.contract, request.body
-    headers = dict(reversed(request.headers))  # the first of several values counts
+    headers = dict(request.headers[::-1])  # the first of several values counts
     try:
         found = contents(contract, decode(contract, raw))
     except UnreadableError as problem:
@@ -66,7 +66,7 @@ def _item(
     kind, first = _type(contract, headers, content)
     values = [_value(field, headers, content) for field in contract.key_fields]
     parts = [value for value in values if value is not None]
-    signed = contract.id_authenticated
+    signed = endpoint.key_signed
 
     # For what cannot be read, the bytes make a better key than an unsigned id: nobody can change them.
     trusted = signed or invalid is None or endpoint.key_required
@@ -85,7 +85,6 @@ def _item(
     if values and not signed and first not in contract.repeatable:
         body_identity = digest_of(endpoint.name, b"body", kind.encode(), fingerprint)
 
-    objects = (_text(field, headers, content) for field in contract.object_id)
     return Item(
         key=key,
         key_origin=origin,
@@ -94,7 +93,7 @@ def _item(
         type=kind,
         body_identity=body_identity,
         provider_id=_text(contract.id, headers, content),
-        object_id=next((text for text in objects if text is not None), None),
+        object_id=_first(contract.object_id, headers, content),
         occurred_at=_time(contract, headers, content),
         delivery_id=_text(contract.delivery_id, headers, content),
         invalid=invalid,
@@ -160,6 +159,14 @@ def _value(field: Field, headers: _Headers, content: _Content) -> bytes | None:
     return found if isinstance(found, bytes) and found.strip() else None
 
 
+def _first(fields: tuple[Field, ...], headers: _Headers, content: _Content) -> str | None:
+    for field in fields:
+        text = _text(field, headers, content)
+        if text is not None:
+            return text
+    return None
+
+
 def _text(field: Field | None, headers: _Headers, content: _Content) -> str | None:
     value = None if field is None else _value(field, headers, content)
     return None if value is None else _show(value)
@@ -184,7 +191,7 @@ def _time(contract: Contract, headers: _Headers, content: _Content) -> float | N
         if isinstance(found, str):
             moment = datetime.fromisoformat(found)
             seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        elif isinstance(found, int | float) and not isinstance(found, bool):
+        elif isinstance(found, (int, float)) and not isinstance(found, bool):
             seconds = float(found) / (1000 if contract.occurred_unit == "ms" else 1)
         else:
             return None

@@ -31,7 +31,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def read(scope: Scope, receive: Receive, limits: Limits, max_body: int) -> Request:
     """The whole request; refused as soon as it is over a limit, not after."""
-    headers = tuple((name.lower(), value) for name, value in scope["headers"])
+    headers = tuple(scope["headers"])  # the names are in lower case already: ASGI says so
     _check_headers(headers, limits, max_body)
     message = await receive()
     if message.get("more_body", False):

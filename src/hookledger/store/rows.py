@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
+from uuid import UUID
 
 from ..model import (
     ActionRow,
-    Arrival,
     AttemptRow,
     Claimed,
     DeliveryRow,
     EventRow,
-    Item,
     Outcome,
     RequestRow,
 )
 from ..states import BY_NAME, AttemptOutcome, DeliveryOutcome, KeyOrigin, State
-from .judge import Verdict, first_state
+from .judge import Verdict
 
 Convert = Callable[[Any], Any]
 
@@ -107,60 +106,17 @@ class Rows:
         return RequestRow(**values)
 
 
-def request_values(arrival: Arrival) -> tuple[Any, ...]:
-    """The columns of a kept request, in the order of the `keep_requests` query."""
-    r, p = arrival.request, arrival.proof
-    return (
-        arrival.id,
-        arrival.source,
-        r.method,
-        r.path,
-        r.query,
-        arrival.headers,
-        r.body,
-        r.remote,
-        p.scheme,
-        p.secret,
-        p.signed_at,
-    )
+NEW = frozenset({DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID})
+"""The outcomes that make an event."""
 
 
-def event_values(verdict: Verdict) -> tuple[Any, ...]:
-    """The columns of a new event and its first delivery, in the order of the `add_events` query."""
-    item: Item = verdict.item
-    state, reason = first_state(item)
-    return (
-        verdict.recorded.event_id,
-        verdict.arrival.source,
-        item.type,
-        item.key,
-        item.key_origin.value,
-        item.provider_id,
-        item.object_id,
-        item.occurred_at,
-        item.fingerprint,
-        verdict.arrival.id,
-        verdict.place,
-        state.value,
-        reason,
-        verdict.recorded.outcome.value,
-        item.delivery_id,
-    )
-
-
-def delivery_values(verdict: Verdict) -> tuple[Any, ...]:
-    """The columns of a later delivery, in the order of the `add_deliveries` query."""
-    state = verdict.recorded.state
-    return (
-        verdict.arrival.id,
-        verdict.place,
-        verdict.recorded.event_id,
-        verdict.arrival.source,
-        verdict.recorded.outcome.value,
-        state.value if state else None,
-        verdict.item.delivery_id,
-        verdict.item.fingerprint,
-    )
+def kept_requests(verdicts: Iterable[Verdict]) -> set[tuple[UUID, int]]:
+    """The first item of each request that brought something new or odd: its bytes are kept once."""
+    kept: dict[UUID, int] = {}
+    for verdict in verdicts:
+        if verdict.recorded.outcome is not DeliveryOutcome.DUPLICATE:
+            kept.setdefault(verdict.arrival.id, verdict.place)
+    return set(kept.items())
 
 
 def outcome_values(outcome: Outcome) -> tuple[Any, ...]:

@@ -9,9 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
 
-import msgspec
-
-from ..model import Claimed
+from ..model import Claimed, unpack_headers
 from ..states import KeyOrigin
 from ..store.protocol import Transaction
 
@@ -88,7 +86,7 @@ class Facts:
     @cached_property
     def headers(self) -> list[tuple[str, str]]:
         """The request's headers, names in lower case, less the secrets presented in them."""
-        return msgspec.json.decode(self._claimed.headers, type=list[tuple[str, str]])
+        return unpack_headers(self._claimed.headers)
 
     @cached_property
     def json(self) -> Any:

@@ -8,14 +8,11 @@ from typing import Any
 from asyncpg import Connection
 
 from ...model import Arrival, Recorded
-from ...states import DeliveryOutcome, State
-from ..judge import Judgement, Owner, judge, proposals
-from ..rows import delivery_values, event_values, request_values
+from ...states import State
+from ..judge import Judgement, Owner, Verdict, first_state, judge, proposals
+from ..rows import kept_requests
 
 Sql = Callable[[str], str]
-
-_NEW = frozenset({DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID})
-
 
 def columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
     """Rows as one array per column, for unnest()."""
@@ -24,6 +21,8 @@ def columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
 
 async def record(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
     """Take the identities, look up who owns the taken ones, judge, write, commit."""
+    if not any(arrival.items for arrival in arrivals):
+        return [[] for _ in arrivals]
     await connection.execute(sql("begin_intake"))
     try:
         judgement = judge(arrivals, await _owners(connection, sql, arrivals))
@@ -39,7 +38,7 @@ async def record(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arriv
 async def _owners(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> dict[bytes, Owner]:
     wanted = proposals(arrivals)
     taken = {p.identity for p in wanted}
-    for row in await connection.fetch(sql("take_identities"), *columns(wanted)):
+    for row in await connection.fetch(sql("take_identities"), wanted):
         taken.discard(row[0])
     owners = {p.identity: Owner(p.event_id, p.fingerprint) for p in wanted}
     if taken:
@@ -51,21 +50,42 @@ async def _owners(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arri
 
 
 async def _write(connection: Connection[Any], sql: Sql, judgement: Judgement) -> None:
-    new = [v for v in judgement.verdicts if v.recorded.outcome in _NEW]
-    again = [v for v in judgement.verdicts if v.recorded.outcome not in _NEW]
-    kept = {
-        v.arrival.id: v.arrival
-        for v in judgement.verdicts
-        if v.recorded.outcome is not DeliveryOutcome.DUPLICATE
-    }
-    if kept:
-        await connection.execute(sql("keep_requests"), *columns(map(request_values, kept.values())))
-    if new:
-        await connection.execute(sql("add_events"), *columns(map(event_values, new)))
-    if again:
-        await connection.execute(sql("add_deliveries"), *columns(map(delivery_values, again)))
+    kept = kept_requests(judgement.verdicts)
+    await connection.execute(sql("write"), [_arrival(v, (v.arrival.id, v.place) in kept) for v in judgement.verdicts])
     if judgement.repoint:
         await connection.execute(sql("repoint"), *columns(judgement.repoint.items()))
+
+
+def _arrival(verdict: Verdict, keep: bool) -> tuple[Any, ...]:
+    """The composite type `arrival`; a request that is not kept has no body there."""
+    arrival, place, item, recorded = verdict
+    request, proof = arrival.request, arrival.proof
+    state, reason = first_state(item)
+    return (
+        arrival.id,
+        place,
+        arrival.source,
+        request.query,
+        arrival.headers,
+        request.body if keep else None,
+        request.remote,
+        proof.scheme,
+        proof.secret,
+        proof.signed_at,
+        recorded.event_id,
+        item.type,
+        item.key,
+        item.key_origin,
+        item.provider_id,
+        item.object_id,
+        item.occurred_at,
+        item.fingerprint,
+        state,
+        reason,
+        recorded.outcome,
+        recorded.state,
+        item.delivery_id,
+    )
 
 
 def by_arrival(arrivals: Sequence[Arrival], judgement: Judgement) -> list[list[Recorded]]:

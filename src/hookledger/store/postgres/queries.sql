@@ -39,7 +39,7 @@ BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
 -- name: take_identities
 -- The unique constraint decides who is first; the input is sorted, so batches queue and do not deadlock.
 INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)
-SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::uuid[], $5::bytea[])
+SELECT * FROM unnest($1::{schema}.identities[])
 ON CONFLICT DO NOTHING
 RETURNING identity
 
@@ -56,44 +56,27 @@ UPDATE {schema}.identities i SET event_id = n.event_id
 FROM unnest($1::bytea[], $2::uuid[]) AS n (identity, event_id)
 WHERE i.identity = n.identity
 
--- name: keep_requests
--- Bytes exactly as received.
-INSERT INTO {schema}.requests (id, source, received_at, method, path, query, headers, body, remote, scheme,
-                               secret, signed_at)
-SELECT id, source, {clock}, method, path, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::bytea[], $8::text[],
-            $9::text[], $10::text[], $11::float8[])
-  AS n (id, source, method, path, query, headers, body, remote, scheme, secret, signed_at)
-
--- name: add_events
--- New events, each with its first delivery, in one statement. CASE: a column default cannot see the state.
-WITH new AS (
+-- name: write
+-- The judged batch in one statement: the bytes of what brought something new or odd (body is null for the
+-- rest), the new events, and a delivery for every item.
+WITH a AS MATERIALIZED (
+    SELECT *, {clock} AS now FROM unnest($1::{schema}.arrival[])
+), kept AS (
+    INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)
+    SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
+    FROM a WHERE body IS NOT NULL
+), new AS (
     INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
                                  fingerprint, request_id, item, received_at, run_started_at, state, reason,
                                  due_at, finished_at)
-    SELECT id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at), fingerprint,
-           request_id, item, now.t, now.t, state, reason,
-           CASE WHEN state = 'pending' THEN now.t END,
-           CASE WHEN state <> 'pending' THEN now.t END
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-                $8::float8[], $9::bytea[], $10::uuid[], $11::integer[], $12::text[], $13::text[])
-      AS n (id, source, type, key, key_origin, provider_id, object_id, occurred_at, fingerprint, request_id,
-            item, state, reason),
-      (SELECT {clock} AS t) AS now
+    SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
+           fingerprint, request_id, item, now, now, state, reason,
+           CASE WHEN state = 'pending' THEN now END, CASE WHEN state <> 'pending' THEN now END
+    FROM a WHERE outcome IN ('accepted', 'invalid')
 )
 INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
                                  delivery_id, fingerprint)
-SELECT request_id, item, id, source, {clock}, outcome, NULL, delivery_id, fingerprint
-FROM unnest($1::uuid[], $2::text[], $9::bytea[], $10::uuid[], $11::integer[], $14::text[], $15::text[])
-  AS n (id, source, fingerprint, request_id, item, outcome, delivery_id)
-
--- name: add_deliveries
--- Arrivals of events that were known.
-INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
-                                 delivery_id, fingerprint)
-SELECT request_id, item, event_id, source, {clock}, outcome, event_state, delivery_id, fingerprint
-FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[])
-  AS n (request_id, item, event_id, source, outcome, event_state, delivery_id, fingerprint)
+SELECT request_id, item, event_id, source, now, outcome, event_state, delivery_id, fingerprint FROM a
 
 -- name: waiting
 -- Each kind in the queue and when its first event is due: a walk from kind to kind along the index,
@@ -109,9 +92,15 @@ WITH RECURSIVE kinds AS (
         ORDER BY source, type, due_at LIMIT 1
     ) n
 ), alone AS (
-    SELECT source, type, due_at FROM {schema}.events
-    WHERE state IN ('pending', 'retrying') AND crashes >= 2
-    ORDER BY due_at LIMIT 100
+    (SELECT source, type, due_at FROM {schema}.events
+     WHERE state IN ('pending', 'retrying') AND crashes >= 2
+     ORDER BY source, type, due_at LIMIT 1)
+    UNION ALL
+    SELECT n.source, n.type, n.due_at FROM alone k CROSS JOIN LATERAL (
+        SELECT source, type, due_at FROM {schema}.events
+        WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND (source, type) > (k.source, k.type)
+        ORDER BY source, type, due_at LIMIT 1
+    ) n
 )
 SELECT source, type, alone, extract(epoch FROM min(due_at) - {clock})::float8 AS due_in
 FROM (SELECT *, false AS alone FROM kinds UNION ALL SELECT *, true FROM alone) AS k
@@ -121,7 +110,7 @@ GROUP BY source, type, alone ORDER BY due_in
 -- pending, retrying -> processing. The lock step is materialized, so that LIMIT is the limit; SKIP LOCKED,
 -- so that workers do not wait for one another.
 WITH due AS MATERIALIZED (
-    SELECT e.id FROM unnest($1::text[], $2::text[]) AS k (source, type) CROSS JOIN LATERAL (
+    SELECT e.id, e.due_at FROM unnest($1::text[], $2::text[]) AS k (source, type) CROSS JOIN LATERAL (
         SELECT id, due_at FROM {schema}.events
         WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes < 2
           AND due_at <= {clock}
@@ -137,15 +126,18 @@ WHERE e.id = due.id AND r.id = e.request_id
 RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
           e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
           extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
-          e.item, r.headers, r.query, r.body
+          e.item, r.headers, r.query, r.body, due.due_at
 
 -- name: claim_alone
 -- The same for one event that has crashed its worker twice; the worker runs nothing beside it.
 WITH due AS MATERIALIZED (
-    SELECT id FROM {schema}.events
-    WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND due_at <= {clock}
-      AND (source, type) IN (SELECT * FROM unnest($1::text[], $2::text[]))
-    ORDER BY due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+    SELECT e.id FROM unnest($1::text[], $2::text[]) AS k (source, type) CROSS JOIN LATERAL (
+        SELECT id, due_at FROM {schema}.events
+        WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes >= 2
+          AND due_at <= {clock}
+        ORDER BY due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+    ) AS e
+    ORDER BY e.due_at LIMIT 1
 )
 UPDATE {schema}.events AS e
 SET state = 'processing', claim = claim + 1, attempts = attempts + 1, worker = $3, claimed_at = {clock},

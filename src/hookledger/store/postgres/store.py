@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -200,7 +201,7 @@ class PostgresStore:
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
         sources, types = [k.source for k in kinds], [k.type for k in kinds]
         rows = await self._fetch("claim", sources, types, limit, worker, lease)
-        return sorted((self._rows.claimed(row) for row in rows), key=lambda c: c.received_at)
+        return [self._rows.claimed(row) for row in sorted(rows, key=lambda row: (row["due_at"], row["id"]))]
 
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
         sources, types = [k.source for k in kinds], [k.type for k in kinds]
@@ -212,7 +213,11 @@ class PostgresStore:
         return PostgresTransaction(self._handlers, self.sql, self._idle_limit)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
-        rows = await self._fetch("settle", *columns(map(outcome_values, outcomes)), None)
+        if not outcomes:
+            return set()
+        # Sorted here as in `rescue`, `beat` and a handler's commit, so that they do not deadlock.
+        values = sorted(map(outcome_values, outcomes), key=itemgetter(0))
+        rows = await self._fetch("settle", *columns(values), None)
         return {row["id"] for row in rows}
 
     async def pulse(self) -> PostgresPulse:
@@ -222,7 +227,7 @@ class PostgresStore:
         return [Expired(**row) for row in await self._fetch("expired", limit)]
 
     async def rescue(self, rescues: Sequence[Rescue]) -> int:
-        rows = [(r.id, r.claim, r.due_in, r.reason) for r in rescues]
+        rows = [(r.id, r.claim, r.due_in, r.reason) for r in sorted(rescues, key=lambda r: r.id)]
         return len(await self._fetch("rescue", *columns(rows))) if rows else 0
 
     async def skip_unhandled(self, kind: Kind, older_than: float, limit: int) -> int:
@@ -307,7 +312,7 @@ class PostgresPulse:
                 await self._connection.execute(self._store.sql("beat_worker"), worker)
                 if not claims:
                     return set()
-                rows = await self._connection.fetch(self._store.sql("beat"), *columns(claims), lease)
+                rows = await self._connection.fetch(self._store.sql("beat"), *columns(sorted(claims)), lease)
                 return {row["id"] for row in rows}
         except OUTAGE as error:
             await self.close()

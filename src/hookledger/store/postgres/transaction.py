@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from asyncpg import Connection
@@ -25,6 +27,7 @@ class PostgresTransaction:
         self._mark = ""
         self._connection: PoolConnectionProxy[Any] | None = None
         self._over = False
+        self._turn = asyncio.Lock()
 
     @property
     def begun(self) -> bool:
@@ -36,47 +39,70 @@ class PostgresTransaction:
             raise ClaimLost("the transaction of this attempt is over")
         if self._connection is None:
             acquired = await self._pool.acquire()
+            if self._over:  # rolled back while we queued: nobody would give the connection back
+                await self._pool.release(acquired)
+                raise ClaimLost("the transaction of this attempt is over")
             self._connection = acquired
             self._mark = secrets.token_hex(8)
             limit = int(self._idle_limit * 1000)
             await acquired.execute(self._sql("begin_handler") % (self._mark, limit, limit))
         return self._connection  # type: ignore[return-value]  # the proxy has the connection's methods
 
+    # One statement at a time: a handler that gathers several must not begin two transactions.
+
     async def execute(self, sql: str, *args: Any) -> str:
-        return await (await self.connection()).execute(sql, *args)
+        async with self._turn:
+            return await (await self.connection()).execute(sql, *args)
 
     async def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        await (await self.connection()).executemany(sql, rows)
+        async with self._turn:
+            await (await self.connection()).executemany(sql, rows)
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
-        return await (await self.connection()).fetch(sql, *args)
+        async with self._turn:
+            return await (await self.connection()).fetch(sql, *args)
 
     async def fetchrow(self, sql: str, *args: Any) -> Any | None:
-        return await (await self.connection()).fetchrow(sql, *args)
+        async with self._turn:
+            return await (await self.connection()).fetchrow(sql, *args)
 
     async def fetchval(self, sql: str, *args: Any) -> Any:
-        return await (await self.connection()).fetchval(sql, *args)
+        async with self._turn:
+            return await (await self.connection()).fetchval(sql, *args)
 
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
         """Outcome, then COMMIT; see the protocol for what is raised."""
-        connection = await self.connection()
-        args = columns(map(outcome_values, outcomes))
-        settled = await connection.fetch(self._sql("settle"), *args, self._mark)
-        if len(settled) == len(outcomes):
-            await connection.execute("COMMIT")
-            await self._release()
-            return
-        marked = await connection.fetchval("SELECT current_setting('hookledger.mark', true)") == self._mark
-        await self.rollback()
-        raise ClaimLost() if marked else HandlerCommitted()
+        try:
+            async with self._turn:
+                await self._commit(await self.connection(), outcomes)
+        except BaseException:
+            await self.rollback()
+            raise
+        await self._release()
+
+    async def _commit(self, connection: Connection[Any], outcomes: Sequence[Outcome]) -> None:
+        # Sorted as everywhere: whoever writes several events takes their locks in one order.
+        rows = sorted(map(outcome_values, outcomes), key=itemgetter(0))
+        settled = await connection.fetch(self._sql("settle"), *(columns(rows) or [[]] * 8), self._mark)
+        if not outcomes or len(settled) != len(outcomes):
+            if await connection.fetchval("SELECT current_setting('hookledger.mark', true)") != self._mark:
+                raise HandlerCommitted()
+            if outcomes:
+                raise ClaimLost()
+        await connection.execute("COMMIT")
 
     async def rollback(self) -> None:
         self._over = True
-        if self._connection is None:
+        connection = self._connection
+        if connection is None:
             return
         try:
-            if not self._connection.is_closed() and self._connection.is_in_transaction():
-                await self._connection.execute("ROLLBACK")
+            # Always, and not only when the driver sees a transaction: a cancelled BEGIN may still be on its way.
+            await connection.execute("ROLLBACK")
+        except Exception:
+            # A statement of an abandoned handler is still running, or the server is gone: the socket's end
+            # rolls back, and no later handler gets the connection.
+            connection.terminate()
         finally:
             await self._release()
 

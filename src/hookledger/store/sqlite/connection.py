@@ -98,6 +98,7 @@ class Writer(threading.Thread):
         self._deadline: float | None = None
         self._ends = 0
         self._ends_at_begin = 0
+        self._holder: object = None
         self.expired: Callable[[], None] | None = None
         """Called in this thread when a handler's transaction went over the limit."""
 
@@ -122,15 +123,21 @@ class Writer(threading.Thread):
 
     # ── the handler's transaction; all called on this thread ──
 
-    def begin_limited(self, connection: apsw.Connection) -> None:
+    def begin_limited(self, connection: apsw.Connection, holder: object) -> None:
         connection.execute("BEGIN IMMEDIATE")
+        self._holder = holder
         self._watch.locked()
         self._deadline = time.monotonic() + self._limit
         self._ends_at_begin = self._ends
 
     def end_limited(self) -> None:
-        self._deadline = None
+        self._deadline = self._holder = None
         self._watch.unlocked()
+
+    def check_holder(self, holder: object) -> None:
+        """A statement that was on its way when the limit struck must not run on its own, outside a transaction."""
+        if self._holder is not holder:
+            raise TransactionTooLong()
 
     def ended_meanwhile(self, connection: apsw.Connection) -> bool:
         return not connection.in_transaction or self._ends != self._ends_at_begin
@@ -182,7 +189,7 @@ class Writer(threading.Thread):
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def _expire(self, connection: apsw.Connection) -> None:
-        self._deadline = None
+        self._deadline = self._holder = None
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         self._watch.unlocked()

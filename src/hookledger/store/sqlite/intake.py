@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
 import apsw
 
 from ...model import Arrival, Recorded
-from ...states import DeliveryOutcome, State
-from ..judge import Judgement, Owner, judge, proposals
-from ..rows import delivery_values, event_values, request_values
+from ...states import State
+from ..judge import Judgement, Owner, Verdict, first_state, judge, proposals
+from ..rows import NEW, kept_requests
 
 Sql = Callable[[str], str]
 
-_NEW = frozenset({DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID})
-
+_SIZES = (64, 16, 4, 1)
 
 def micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
@@ -36,7 +38,7 @@ def _owners(connection: apsw.Connection, sql: Sql, arrivals: Sequence[Arrival]) 
     wanted = proposals(arrivals)
     owners = {p.identity: Owner(p.event_id, p.fingerprint) for p in wanted}
     values = [(p.identity, p.kind, p.source, p.event_id.bytes, p.fingerprint) for p in wanted]
-    won = {row[0] for row in connection.executemany(sql("take_identities"), values)}
+    won = {row[0] for row in insert(connection, sql("take_identities"), values)}
     for identity in owners.keys() - won:
         del owners[identity]
         for _, event_id, fingerprint, state in connection.execute(sql("owner"), (identity,)):
@@ -45,27 +47,95 @@ def _owners(connection: apsw.Connection, sql: Sql, arrivals: Sequence[Arrival]) 
 
 
 def _write(connection: apsw.Connection, sql: Sql, now: int, judgement: Judgement) -> None:
-    requests: dict[UUID, tuple[Any, ...]] = {}
+    kept = kept_requests(judgement.verdicts)
+    requests: list[tuple[Any, ...]] = []
     events: list[tuple[Any, ...]] = []
     deliveries: list[tuple[Any, ...]] = []
     for verdict in judgement.verdicts:
-        outcome = verdict.recorded.outcome
-        if outcome is not DeliveryOutcome.DUPLICATE and verdict.arrival.id not in requests:
-            ident, *rest, signed_at = request_values(verdict.arrival)
-            signed = None if signed_at is None else micros(signed_at)
-            requests[ident] = (now, ident.bytes, *rest, signed)
-        if outcome in _NEW:
-            values = list(event_values(verdict)[:13])  # the rest belongs to the delivery
-            values[0], values[9] = values[0].bytes, values[9].bytes
-            values[7] = None if values[7] is None else micros(values[7])
-            events.append((now, *values))
-        request, item, event, *rest = delivery_values(verdict)
-        deliveries.append((now, request.bytes, item, event.bytes, *rest))
-    for name, batch in (
-        ("keep_requests", list(requests.values())),
-        ("add_events", events),
-        ("add_deliveries", deliveries),
-        ("repoint", [(identity, event.bytes) for identity, event in judgement.repoint.items()]),
-    ):
-        if batch:
-            connection.executemany(sql(name), batch)
+        if (verdict.arrival.id, verdict.place) in kept:
+            requests.append(_request(now, verdict.arrival))
+        if verdict.recorded.outcome in NEW:
+            events.append(_event(now, verdict))
+        deliveries.append(_delivery(now, verdict))
+    insert(connection, sql("keep_requests"), requests)
+    insert(connection, sql("add_events"), events)
+    insert(connection, sql("add_deliveries"), deliveries)
+    for identity, event in judgement.repoint.items():
+        connection.execute(sql("repoint"), (identity, event.bytes))
+
+
+def insert(connection: apsw.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Many rows a statement: each one that runs gives up the interpreter's lock and has to win it back."""
+    returned: list[Any] = []
+    start = 0
+    while start < len(rows):
+        size = next(size for size in _SIZES if size <= len(rows) - start)
+        values = list(chain.from_iterable(rows[start : start + size]))
+        returned += connection.execute(_repeated(statement, size), values).fetchall()
+        start += size
+    return returned
+
+
+@cache
+def _repeated(statement: str, size: int) -> str:
+    """The statement with its one row of question marks standing `size` times."""
+    row = re.search(r"\((?:\?, )*\?\)", statement)
+    assert row is not None
+    return statement.replace(row[0], ", ".join([row[0]] * size))
+
+
+def _delivery(now: int, verdict: Verdict) -> tuple[Any, ...]:
+    arrival, place, item, recorded = verdict
+    return (
+        now,
+        arrival.id.bytes,
+        place,
+        recorded.event_id.bytes,
+        arrival.source,
+        recorded.outcome.value,
+        recorded.state.value if recorded.state else None,
+        item.delivery_id,
+        item.fingerprint,
+    )
+
+
+def _request(now: int, arrival: Arrival) -> tuple[Any, ...]:
+    request, proof = arrival.request, arrival.proof
+    signed = None if proof.signed_at is None else micros(proof.signed_at)
+    return (
+        now,
+        arrival.id.bytes,
+        arrival.source,
+        request.query,
+        arrival.headers,
+        request.body,
+        request.remote,
+        proof.scheme,
+        proof.secret,
+        signed,
+    )
+
+
+def _event(now: int, verdict: Verdict) -> tuple[Any, ...]:
+    arrival, place, item, recorded = verdict
+    state, reason = first_state(item)
+    waits = state is State.PENDING
+    return (
+        now,
+        now,
+        now if waits else None,
+        None if waits else now,
+        recorded.event_id.bytes,
+        arrival.source,
+        item.type,
+        item.key,
+        item.key_origin.value,
+        item.provider_id,
+        item.object_id,
+        None if item.occurred_at is None else micros(item.occurred_at),
+        item.fingerprint,
+        arrival.id.bytes,
+        place,
+        state.value,
+        reason,
+    )

@@ -24,7 +24,8 @@ UPDATE probe SET probed_at = ?1
 
 -- name: take_identities
 -- The unique constraint decides who is first.
-INSERT INTO identities (identity, kind, source, event_id, fingerprint) VALUES (?1, ?2, ?3, ?4, ?5)
+INSERT INTO identities (identity, kind, source, event_id, fingerprint)
+VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 RETURNING identity
 
@@ -39,15 +40,14 @@ UPDATE identities SET event_id = ?2 WHERE identity = ?1
 
 -- name: keep_requests
 -- Bytes exactly as received.
-INSERT INTO requests (received_at, id, source, method, path, query, headers, body, remote, scheme, secret, signed_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO requests (received_at, id, source, query, headers, body, remote, scheme, secret, signed_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_events
 -- A new event.
 INSERT INTO events (received_at, run_started_at, due_at, finished_at, id, source, type, key, key_origin,
                     provider_id, object_id, occurred_at, fingerprint, request_id, item, state, reason)
-VALUES (?1, ?1, iif(?13 = 'pending', ?1, NULL), iif(?13 = 'pending', NULL, ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
-        ?10, ?11, ?12, ?13, ?14)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_deliveries
 -- One arrival.
@@ -65,10 +65,15 @@ WITH RECURSIVE kinds (source, type, due_at) AS (
         SELECT rowid FROM events INDEXED BY events_waiting
         WHERE state IN ('pending', 'retrying') AND crashes < 2 AND (source, type) > (k.source, k.type)
         ORDER BY source, type, due_at LIMIT 1)
-), alone AS (
-    SELECT source, type, due_at FROM events INDEXED BY events_waiting_alone
-    WHERE state IN ('pending', 'retrying') AND crashes >= 2
-    ORDER BY due_at LIMIT 100
+), alone (source, type, due_at) AS (
+    SELECT * FROM (SELECT source, type, due_at FROM events INDEXED BY events_waiting_alone
+                   WHERE state IN ('pending', 'retrying') AND crashes >= 2
+                   ORDER BY source, type, due_at LIMIT 1)
+    UNION ALL
+    SELECT n.source, n.type, n.due_at FROM alone k JOIN events n ON n.rowid = (
+        SELECT rowid FROM events INDEXED BY events_waiting_alone
+        WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND (source, type) > (k.source, k.type)
+        ORDER BY source, type, due_at LIMIT 1)
 )
 SELECT source, type, alone, min(due_at) - ?1 AS due_in
 FROM (SELECT *, 0 AS alone FROM kinds UNION ALL SELECT *, 1 FROM alone) GROUP BY source, type, alone ORDER BY due_in
@@ -80,10 +85,10 @@ WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes
 ORDER BY due_at LIMIT ?4
 
 -- name: due_alone
--- Due events that have crashed their worker twice.
-SELECT id, source, type FROM events INDEXED BY events_waiting_alone
-WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND due_at <= ?1
-ORDER BY due_at LIMIT 100
+-- The first due event of one kind that has crashed its worker twice.
+SELECT id, due_at FROM events INDEXED BY events_waiting_alone
+WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes >= 2 AND due_at <= ?1
+ORDER BY due_at LIMIT ?4
 
 -- name: claim
 -- pending, retrying -> processing.

@@ -13,7 +13,7 @@ import apsw
 import msgspec
 
 from ...clock import Clock
-from ...errors import StoreError, Unavailable, WrongState
+from ...errors import BadData, StoreError, Unavailable, WrongState
 from ...model import (
     Arrival,
     Claimed,
@@ -112,6 +112,8 @@ class SqliteStore:
                 return await self._writer.run_job(job)
             except apsw.Error as error:
                 raise translate(error) from error
+            except (OverflowError, ValueError) as error:  # what no column can hold: 1e300 seconds, lone surrogates
+                raise BadData(str(error)) from error
 
     async def _write(self, job: Callable[[apsw.Connection], T]) -> T:
         """Run `job` in one durable transaction."""
@@ -171,29 +173,22 @@ class SqliteStore:
         ]
 
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
-        def due(connection: apsw.Connection, now: int) -> list[bytes]:
-            found = [
-                (row[1], row[0])
-                for kind in kinds
-                for row in connection.execute(self.sql("due"), (now, kind.source, kind.type, limit))
-            ]
-            return [ident for _, ident in sorted(found)[:limit]]
-
-        return await self._claim(worker, due, lease)
+        return await self._claim("due", worker, kinds, limit, lease)
 
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
-        def due(connection: apsw.Connection, now: int) -> list[bytes]:
-            found = connection.execute(self.sql("due_alone"), (now,))
-            return [ident for ident, source, kind in found if Kind(source, kind) in kinds][:1]
-
-        return await self._claim(worker, due, lease)
+        return await self._claim("due_alone", worker, kinds, 1, lease)
 
     async def _claim(
-        self, worker: str, due: Callable[[apsw.Connection, int], list[bytes]], lease: float
+        self, due: str, worker: str, kinds: Sequence[Kind], limit: int, lease: float
     ) -> list[Claimed]:
         def job(connection: apsw.Connection) -> list[Claimed]:
             now = self._now()
-            idents = due(connection, now)
+            found_due = [
+                (row[1], row[0])
+                for kind in kinds
+                for row in connection.execute(self.sql(due), (now, kind.source, kind.type, limit))
+            ]
+            idents = [ident for _, ident in sorted(found_due)[:limit]]
             for ident in idents:
                 connection.execute(self.sql("claim"), (now, ident, worker, micros(lease)))
             found = (rows(connection, self.sql("claimed"), (ident,)) for ident in idents)

@@ -24,6 +24,7 @@ class SqliteTransaction:
         self._settle = settle
         self._begun = False
         self._over: Exception | None = None
+        self._beginning = asyncio.Lock()
 
     @property
     def begun(self) -> bool:
@@ -32,12 +33,21 @@ class SqliteTransaction:
     async def _run(self, job: Callable[[apsw.Connection], Any]) -> Any:
         if self._over is not None:
             raise self._over
-        if not self._begun:
-            await self._begin()
-        return await self._writer.run_job(job)
+        async with self._beginning:  # a handler may gather several statements
+            if not self._begun:
+                await self._begin()
+
+        def mine(connection: apsw.Connection) -> Any:
+            self._writer.check_holder(self)
+            return job(connection)
+
+        return await self._writer.run_job(mine)
 
     async def _begin(self) -> None:
         await self._turn.acquire()
+        if self._over is not None:  # rolled back while we queued: nobody would give the turn back
+            self._turn.release()
+            raise self._over
         loop = asyncio.get_running_loop()
         self._begun = True
 
@@ -46,7 +56,7 @@ class SqliteTransaction:
 
         self._writer.expired = expired
         try:
-            await self._writer.run_job(self._writer.begin_limited)
+            await self._writer.run_job(lambda connection: self._writer.begin_limited(connection, self))
         except Exception:
             self._begun = False
             self._turn.release()

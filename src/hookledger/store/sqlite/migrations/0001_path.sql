@@ -2,13 +2,11 @@
 -- Differs because SQLite has no types for them. STRICT, so that a column holds only what it says.
 
 CREATE TABLE requests (
-    id          BLOB PRIMARY KEY CHECK (length(id) = 16),
+    id          BLOB PRIMARY KEY NOT NULL CHECK (length(id) = 16),
     source      TEXT NOT NULL,
     received_at INTEGER NOT NULL,
-    method      TEXT NOT NULL,
-    path        TEXT NOT NULL,
     query       BLOB NOT NULL,
-    headers     TEXT NOT NULL,
+    headers     BLOB NOT NULL,
     body        BLOB NOT NULL,
     remote      TEXT,
     scheme      TEXT NOT NULL,
@@ -25,7 +23,7 @@ CREATE TABLE identities (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE events (
-    id                 BLOB PRIMARY KEY CHECK (length(id) = 16),
+    id                 BLOB PRIMARY KEY NOT NULL CHECK (length(id) = 16),
     source             TEXT NOT NULL,
     type               TEXT NOT NULL CHECK (length(type) <= 255),
     key                TEXT NOT NULL CHECK (length(key) <= 255),
@@ -68,7 +66,7 @@ CREATE TABLE events (
 
 CREATE INDEX events_waiting ON events (source, type, due_at)
     WHERE state IN ('pending', 'retrying') AND crashes < 2;
-CREATE INDEX events_waiting_alone ON events (due_at)
+CREATE INDEX events_waiting_alone ON events (source, type, due_at)
     WHERE state IN ('pending', 'retrying') AND crashes >= 2;
 CREATE INDEX events_leased ON events (leased_until) WHERE state = 'processing';
 

@@ -1,0 +1,1 @@
+../../src/hookledger/cli/demo_app.py

@@ -1,0 +1,71 @@
+"""An application that gives customers what they paid for: subscription, credit and a receipt by e-mail.
+
+    export STRIPE_WEBHOOK_SECRET=whsec_…
+    hookledger serve --dev --app app:inbox
+
+This file is the example in examples/provisioning and what `hookledger demo` runs.
+"""
+
+import asyncio
+
+import apsw
+
+from hookledger import Event, Inbox
+
+DATABASE = "provisioning.db"
+TABLES = """
+    CREATE TABLE IF NOT EXISTS subscriptions (id TEXT PRIMARY KEY, status TEXT NOT NULL, version INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS accounts (id TEXT PRIMARY KEY, credit INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS mails (recipient TEXT NOT NULL, subject TEXT NOT NULL);
+"""
+
+inbox = Inbox(f"sqlite:///{DATABASE}")
+stripe = inbox.source("stripe", provider="stripe", secrets=["env:STRIPE_WEBHOOK_SECRET"])
+
+
+@stripe.on("invoice.paid")
+async def provision(event: Event) -> dict[str, str]:
+    """Everything here commits together with the event's outcome, or not at all."""
+    invoice = event.json["data"]["object"]
+    await set_status(event, invoice["subscription"], "active")
+    await event.tx.execute(
+        "INSERT INTO accounts VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET credit = credit + ?2",
+        invoice["customer"],
+        invoice["amount_paid"],
+    )
+    # Sent by whatever reads this table: what must happen once is the row, and the row is in our transaction.
+    await event.tx.execute("INSERT INTO mails VALUES (?, ?)", invoice["customer"], f"Receipt for {invoice['id']}")
+    if event.attempt == 1:
+        # For those who want to pull the plug: everything is written, nothing is committed.
+        await asyncio.sleep(invoice.get("pause", 0))
+    return {"invoice": invoice["id"], "credited": invoice["customer"]}
+
+
+@stripe.on("customer.subscription.updated")
+async def follow(event: Event) -> None:
+    subscription = event.json["data"]["object"]
+    await set_status(event, subscription["id"], subscription["status"])
+
+
+async def set_status(event: Event, subscription: str, status: str) -> None:
+    """Events arrive in any order: an older one never overwrites what a newer one said."""
+    await event.tx.execute(
+        """
+        INSERT INTO subscriptions VALUES (?1, ?2, ?3)
+        ON CONFLICT (id) DO UPDATE SET status = ?2, version = ?3 WHERE version < ?3
+        """,
+        subscription,
+        status,
+        event.json["created"],
+    )
+
+
+def create_tables() -> None:
+    """At start-up, so that one command runs the example; yours come from your own migrations."""
+    connection = apsw.Connection(DATABASE)
+    connection.set_busy_timeout(5000)
+    connection.execute(TABLES)
+    connection.close()
+
+
+create_tables()

@@ -1,0 +1,154 @@
+"""The demo's little project: a folder with an application, settings and a database, and its server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import httpx2
+from msgspec import Struct
+
+from ..errors import ConfigError, Unavailable
+from .supervise import PARENT_PIPE
+
+SECRET_VARIABLE = "STRIPE_WEBHOOK_SECRET"  # noqa: S105 - a name
+DATABASE = "provisioning.db"
+LEASE = 2.0
+SETTINGS = """\
+app = "app:inbox"
+
+[intake]
+port = {port}
+
+[operator]
+port = {operator_port}
+
+[work]
+lease = "{lease:g}s"  # short, so that a killed worker is missed within seconds; 60s is the default
+transaction_limit = "3s"
+retry = {{ first = "200ms" }}
+"""
+
+
+class Project(Struct, frozen=True):
+    """Everything that a person needs to try it by hand is in `folder`."""
+
+    folder: Path
+    secret: str
+    port: int
+    operator_port: int
+
+    @property
+    def database(self) -> Path:
+        return self.folder / DATABASE
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/stripe"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "serve.log"
+
+
+@contextlib.contextmanager
+def project(keep: Path | None, port: int, operator_port: int) -> Iterator[Project]:
+    """A new project, in a folder that is removed afterwards unless it is to be kept."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise ConfigError(f"the demo needs a folder of its own, and {keep} is not empty")
+        folder = keep.resolve()
+    else:
+        folder = Path(tempfile.mkdtemp(prefix="hookledger-demo-"))
+    try:
+        made = Project(folder, f"whsec_{secrets.token_hex(16)}", port, operator_port)
+        code = files(__package__).joinpath("demo_app.py").read_text("utf-8")
+        (folder / "app.py").write_text(code, "utf-8")
+        settings = SETTINGS.format(port=port, operator_port=operator_port, lease=LEASE)
+        (folder / "hookledger.toml").write_text(settings, "utf-8")
+        yield made
+    finally:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def server(made: Project) -> Iterator[subprocess.Popen[bytes]]:
+    """`hookledger serve` on the project, ready; gone afterwards, also when we are killed."""
+    # What the person has set for an inbox of their own must not lead the demo there.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOOKLEDGER_")}
+    read, write = os.pipe()
+    environment |= {SECRET_VARIABLE: made.secret, PARENT_PIPE: str(read), "PYTHONUNBUFFERED": "1"}
+    with made.log.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hookledger", "serve"],
+            cwd=made.folder,
+            env=environment,
+            pass_fds=[read],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    os.close(read)
+    try:
+        _wait_until_ready(made, process)
+        yield process
+    finally:
+        os.close(write)
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(40)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ready(made: Project, process: subprocess.Popen[bytes], patience: float = 60.0) -> None:
+    deadline = time.monotonic() + patience
+    addresses = [f"http://127.0.0.1:{made.operator_port}/readyz", f"http://127.0.0.1:{made.port}/readyz"]
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if all(httpx2.get(address, timeout=2, trust_env=False).is_success for address in addresses):
+                return
+        except httpx2.HTTPError:
+            pass
+        time.sleep(0.05)
+    tail = "\n".join(made.log.read_text("utf-8", "replace").splitlines()[-20:])
+    raise Unavailable(f"the server did not get ready; it said:\n{tail}")
+
+
+def choose_port(wanted: int | None, usual: int, other: int = 0) -> int:
+    """The one asked for, else the usual one, else any that is free."""
+    if wanted:
+        if not _is_free(wanted):
+            raise ConfigError(f"port {wanted} is taken")
+        return wanted
+    if usual != other and _is_free(usual):
+        return usual
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,85 @@
+"""Who lives and what they handle; what nobody handles."""
+
+from __future__ import annotations
+
+from hookledger.clock import Clock
+from hookledger.model import Kind
+from hookledger.states import State
+from hookledger.store.protocol import Store
+from tests.builders import KIND, LEASE, claim, claimed, delivered, event, record, recorded, settle
+
+
+async def test_register_and_list(store: Store, clock: Clock) -> None:  # proves R18
+    assert await store.workers() == []
+    await store.register("a", [("stripe", "invoice.*"), ("github", "push")])
+    clock.offset += 10
+    await store.register("b", [])
+    workers = {w.id: w for w in await store.workers()}
+    assert workers["a"].handles == (("stripe", "invoice.*"), ("github", "push"))
+    assert workers["b"].handles == ()
+    assert 10 <= workers["a"].seen_ago < 70
+    assert 0 <= workers["b"].seen_ago < 60
+
+
+async def test_registering_again_replaces(store: Store, clock: Clock) -> None:
+    await store.register("a", [("stripe", "x")])
+    clock.offset += 100
+    await store.register("a", [("stripe", "y")])
+    [worker] = await store.workers()
+    assert worker.handles == (("stripe", "y"),)
+    assert worker.seen_ago < 60
+
+
+async def test_a_beat_shows_that_the_worker_lives(store: Store, clock: Clock) -> None:
+    await store.register("a", [])
+    await store.register("b", [])
+    clock.offset += 100
+    pulse = await store.pulse()
+    await pulse.beat("a", [], LEASE)
+    await pulse.beat("never registered", [], LEASE)
+    await pulse.close()
+    seen = {w.id: w.seen_ago for w in await store.workers()}
+    assert seen.keys() == {"a", "b"}
+    assert seen["a"] < 60 < seen["b"]
+
+
+async def test_forget_workers(store: Store, clock: Clock) -> None:
+    await store.register("old", [])
+    clock.offset += 100
+    await store.register("new", [])
+    await store.forget_workers(200.0)
+    assert len(await store.workers()) == 2
+    await store.forget_workers(50.0)
+    assert [w.id for w in await store.workers()] == ["new"]
+
+
+async def test_skip_unhandled(store: Store, clock: Clock) -> None:  # proves R18
+    old = await recorded(store, "old")
+    other = await recorded(store, "other", type="other")
+    clock.offset += 100
+    young = await recorded(store, "young")
+    assert await store.skip_unhandled(KIND, 200.0, 10) == 0
+    assert await store.skip_unhandled(Kind("github", KIND.type), 50.0, 10) == 0
+    assert await store.skip_unhandled(KIND, 50.0, 10) == 1
+    row = await event(store, old)
+    assert (row.state, row.reason, row.due_at) == (State.SKIPPED, "no handler", None)
+    assert row.finished_at is not None
+    assert (await event(store, other)).state is State.PENDING
+    assert (await event(store, young)).state is State.PENDING
+
+
+async def test_skip_unhandled_is_bounded(store: Store, clock: Clock) -> None:
+    await record(store, *(delivered(f"evt_{n}") for n in range(10)))
+    clock.offset += 100
+    assert [await store.skip_unhandled(KIND, 50.0, 4) for _ in range(4)] == [4, 4, 2, 0]
+
+
+async def test_skip_unhandled_leaves_what_is_in_work_or_retrying(store: Store, clock: Clock) -> None:  # proves R18
+    retrying = await claimed(store, "retrying")
+    await settle(store, retrying, "reschedule")
+    clock.offset += 100
+    assert await store.skip_unhandled(KIND, 50.0, 10) == 0
+    owner = await claim(store)
+    clock.offset += 100
+    assert await store.skip_unhandled(KIND, 50.0, 10) == 0
+    assert await settle(store, owner, "complete")

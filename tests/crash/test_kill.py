@@ -1,0 +1,51 @@
+"""kill -9 under load: nothing acked is lost, nothing happens twice."""
+
+from tests.crash.processes import PATIENCE, Installation, events, eventually
+
+LOAD = 300
+"""Events per kill."""
+
+
+def test_the_receiver_is_killed_under_load(installation: Installation, rounds: int) -> None:
+    # proves R5, R6, R8
+    installation.work()
+    receiver = installation.receive()
+    load = events(LOAD * (rounds + 2))
+    patience = PATIENCE + 10 * rounds
+    sender, log = installation.start_sending(load, connections=16, pause=0.01, deadline=patience)
+    for number in range(rounds):
+        eventually(lambda n=number: len(log.acked()) > LOAD * (n + 0.5), "acks")
+        assert sender.running, "the load ended before the receiver was killed"
+        receiver.kill()
+        receiver = installation.receive()
+    assert sender.exit_code(patience) == 0, log.statuses()
+    statuses = log.statuses()
+    assert statuses.keys() <= {-1, 0, 200, 202, 503}
+    assert statuses[-1] > 0, "no kill hit a request on its way"
+    installation.drain()
+    installation.check()
+    assert installation.database.states() == {"processed": len(load)}
+
+
+def test_the_worker_is_killed_under_load(installation: Installation, rounds: int) -> None:
+    # proves R18, R19, R20, R59
+    database = installation.database
+    installation.receive()
+    workers = [installation.work(), installation.work()]
+    load = events(LOAD * (rounds + 1) // 2, "order", "slow", "plain")
+    patience = PATIENCE + 10 * rounds
+    sender, _ = installation.start_sending(load, connections=4, pause=0.04, deadline=patience)
+
+    def busy(pid: int) -> bool:
+        return bool(database.rows(f"SELECT 1 FROM {{h}}events WHERE state = 'processing' AND worker LIKE '%:{pid}:%'"))
+
+    for number in range(rounds):
+        victim = workers[number % 2]
+        eventually(lambda pid=victim.pid: busy(pid), "the worker to be killed has claimed something")
+        victim.kill()
+        workers[number % 2] = installation.work()
+    assert sender.exit_code(patience) == 0
+    installation.drain()
+    installation.check()
+    assert database.states() == {"processed": len(load)}
+    assert database.outcomes()["crashed"] > 0, "no kill hit work in flight"

@@ -1,0 +1,51 @@
+"""An inbox on a migrated database, whose handlers count in a table of their own."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from hookledger import Config, Inbox
+from hookledger.config import decode
+from tests.asgi_client import Site
+
+SECRET = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM="
+MakeSite = Callable[..., Awaitable[Site]]
+
+
+@pytest.fixture
+async def site_on() -> AsyncIterator[MakeSite]:
+    """Make a site on a database, with a table `done (what TEXT)`; it is closed after the test."""
+    async with AsyncExitStack() as stack:
+
+        async def make(database: str, settings: dict[str, Any] | None = None) -> Site:
+            chosen: Config = decode({"work": {"poll": "10ms"}, **(settings or {})})
+            inbox = Inbox(database, settings=chosen)
+            await inbox.migrate()
+            async with inbox.opened() as store:
+                transaction = store.transaction()
+                await transaction.execute("CREATE TABLE done (what TEXT)")
+                await transaction.commit([])
+            stack.push_async_callback(inbox.asgi.stop)
+            return Site(inbox)
+
+        yield make
+
+
+@pytest.fixture
+async def site(site_on: MakeSite, sqlite_url: str) -> Site:
+    """With sources `stripe` and `github` and no handlers, on SQLite."""
+    made = await site_on(sqlite_url)
+    made.inbox.source("stripe", provider="stripe", secrets=[SECRET])
+    made.inbox.source("github", provider="github", secrets=[SECRET])
+    return made
+
+
+async def done(site: Site) -> list[str]:
+    """What handlers wrote, sorted."""
+    async with site.inbox.opened() as store:
+        transaction = store.transaction()
+        rows = await transaction.fetch("SELECT what FROM done ORDER BY what")
+        await transaction.rollback()
+        return [row[0] for row in rows]
