@@ -13,13 +13,13 @@ from .config import Config, IntakeSettings, WorkSettings
 from .errors import ConfigError, SchemaMismatch, Unavailable
 from .model import Claimed, Expired, Kind
 from .operate.actions import Actions
-from .operate.health import Readiness
+from .operate.health import ALIVE, Readiness
 from .operate.insight import Insight
 from .providers.catalogue import find
 from .providers.contract import contents, decode
 from .receive import respond
 from .receive.app import Intake
-from .receive.endpoint import Endpoint, configure
+from .receive.endpoint import Endpoint, Secret, configure
 from .receive.record import Recorder
 from .receive.request import Receive, Scope, Send
 from .store.connect import connect
@@ -126,7 +126,7 @@ class Inbox:
         name: str,
         *,
         provider: str,
-        secrets: Iterable[str],
+        secrets: Iterable[str | Secret],
         types: Iterable[str] | None = None,
         other_types: Literal["skip", "refuse"] = "skip",
         key_required: bool = False,
@@ -297,15 +297,16 @@ class Asgi:
             return
         if scope["type"] != "http":
             return
+        path = scope["path"]
         if self._intake is None:
             try:
                 await self.start()
             except Unavailable as error:
                 log.warning("the store cannot be opened: %s", error)
-                await respond.send(respond.unavailable(), send)
+                alive = path == "/healthz"  # the process is, whatever the database is
+                await respond.send(respond.Response(200, ALIVE) if alive else respond.unavailable(), send)
                 return
         assert self._intake is not None
-        path = scope["path"]
         if path in ("/healthz", "/readyz"):
             await self.health(scope, receive, send)
         else:

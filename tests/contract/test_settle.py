@@ -120,7 +120,7 @@ async def test_first_processed_at_is_kept_over_later_runs(store: Store, clock: C
             f"WHERE id = {raw.ident(owner.id)}"
         )
         again = await claim(store)
-        await settle(store, again, way)  # type: ignore[arg-type]
+        await settle(store, again, way)
         row = await event(store, owner.id)
         assert row.first_processed_at == first
         assert row.finished_at is not None

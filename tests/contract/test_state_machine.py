@@ -1,4 +1,4 @@
-"""Every state × every transition: allowed exactly where `states.TRANSITIONS` says so."""
+"""Every state, every transition: allowed exactly where `states.TRANSITIONS` says so."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def attempt(store: Store, clock: Clock, name: str, row: EventRow) -> bool:
     kind = Kind(row.source, row.type)
     clock.offset += LEASE + 100  # leases have run out, everything is due
     if name in WAYS:
-        outcome = Outcome(row.id, row.claim, name, reason="because")  # type: ignore[arg-type]
+        outcome = Outcome(row.id, row.claim, name, reason="because")
         return await store.settle([outcome]) == {row.id}
     match name:
         case "claim":

@@ -110,7 +110,9 @@ async def test_reading_and_writing_by_every_method(store: Store, ledger: Callabl
     assert await ledger() == ["a", "b", "c"]
 
 
-async def test_gathered_statements_share_one_transaction(store: Store, ledger: Callable[[], Any]) -> None:  # proves R20
+async def test_gathered_statements_share_one_transaction(
+    store: Store, ledger: Callable[[], Any]
+) -> None:  # proves R20
     owner = await claimed(store)
     tx = store.transaction()
     await asyncio.gather(*(write(store, tx, f"e{n}") for n in range(5)))

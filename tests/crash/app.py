@@ -49,7 +49,7 @@ async def announce(event: Event) -> None:
 
 async def go_ahead(event: Event) -> None:
     """Wait until the test makes the file that it named."""
-    while not Path(wanted(event)["go"]).exists():  # noqa: ASYNC240 - the test's own folder
+    while not Path(wanted(event)["go"]).exists():
         await asyncio.sleep(0.02)
 
 
@@ -75,7 +75,7 @@ async def hog(event: Event) -> None:
     """Keeps the whole event loop of its worker busy, at its first attempt, until it may go on."""
     if event.attempt == 1:
         await announce(event)
-        while not Path(wanted(event)["go"]).exists():  # noqa: ASYNC240
+        while not Path(wanted(event)["go"]).exists():
             time.sleep(0.02)
     await write(event)
 
@@ -124,7 +124,7 @@ async def fail_transient(event: Event) -> None:
 
 async def fail_until_go(event: Event) -> None:
     await write(event)
-    if not Path(wanted(event)["go"]).exists():  # noqa: ASYNC240
+    if not Path(wanted(event)["go"]).exists():
         raise ConnectionError("the remote is not there")
 
 

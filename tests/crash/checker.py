@@ -57,7 +57,8 @@ class Database:
     # ── what the tests look at ──
 
     def states(self) -> Counter[str]:
-        return Counter({r["state"]: r["n"] for r in self.rows("SELECT state, count(*) AS n FROM {h}events GROUP BY 1")})
+        rows = self.rows("SELECT state, count(*) AS n FROM {h}events GROUP BY state")
+        return Counter({row["state"]: row["n"] for row in rows})
 
     def unfinished(self) -> int:
         return sum(self.states()[state] for state in UNFINISHED)
@@ -105,6 +106,9 @@ class Log:
     def acked(self) -> Counter[str]:
         """The events with a 2xx, and how many of them."""
         return Counter(a["id"] for a in self.answers() if 200 <= a["status"] < 300)
+
+    def acked_more_than(self, count: int) -> bool:
+        return len(self.acked()) > count
 
     def statuses(self) -> Counter[int]:
         return Counter(a["status"] for a in self.answers())

@@ -23,7 +23,7 @@ async def site_on() -> AsyncIterator[MakeSite]:
             chosen: Config = decode({"work": {"poll": "10ms"}, **(settings or {})})
             inbox = Inbox(database, settings=chosen)
             await inbox.migrate()
-            async with inbox.opened() as store:
+            async with inbox.opened(handlers=1) as store:
                 transaction = store.transaction()
                 await transaction.execute("CREATE TABLE done (what TEXT)")
                 await transaction.commit([])
@@ -44,7 +44,7 @@ async def site(site_on: MakeSite, sqlite_url: str) -> Site:
 
 async def done(site: Site) -> list[str]:
     """What handlers wrote, sorted."""
-    async with site.inbox.opened() as store:
+    async with site.inbox.opened(handlers=1) as store:
         transaction = store.transaction()
         rows = await transaction.fetch("SELECT what FROM done ORDER BY what")
         await transaction.rollback()

@@ -44,7 +44,8 @@ async def test_same_event_twice(shop: Site) -> None:  # proves R5 R8 R57
     assert first.json == {"status": "accepted", "event": second.json["event"]}
     history = await shop.event("evt_1")
     assert history.event.state is State.PROCESSED
-    assert [(d.outcome, d.event_state) for d in history.deliveries] == [("accepted", None), ("duplicate", "processed")]
+    arrived = [(delivery.outcome, delivery.event_state) for delivery in history.deliveries]
+    assert arrived == [("accepted", None), ("duplicate", "processed")]
     assert len(await shop.events()) == len(history.attempts) == 1
     assert await done(shop) == ["effect"]
 

@@ -90,14 +90,15 @@ def _demonstrate(keep: Path | None, port: int, operator_port: int, *, ends: bool
             if as_json:
                 print_json(report)
             else:
-                _print(report)
+                print_report(report)
             if not ends:
                 _keep_serving(made, process)
     status.print(f"Stopped. Everything is left in {made.folder}" if keep else "Stopped, and cleaned up.")
     return report.exactly_once
 
 
-def _print(report: Report) -> None:
+def print_report(report: Report) -> None:
+    """What arrived and what came of it, as tables."""
     console = table_console()
     arrived = Table("what arrived", "sent", "answers", "", title="Deliveries", title_justify="left")
     arrived.columns[1].justify = "right"

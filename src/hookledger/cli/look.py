@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..inbox import Inbox
-from ..model import EventRow, History
+from ..model import EventRow, History, unpack_headers
 from ..states import State
 from .common import default_actor, finds_inbox, print_json, prints_json, run, status, table_console
 
@@ -113,9 +113,17 @@ def show(inbox: Inbox, event: str, body: bool, as_json: bool) -> None:
     if body:
         sys.stdout.buffer.write(history.request.body if history.request else b"")
     elif as_json:
-        print_json(history)
+        print_json(_readable(history))
     else:
         _print_history(history)
+
+
+def _readable(history: History) -> Any:
+    """Headers as names and values; the body stays base64, so that it is exact."""
+    values = msgspec.to_builtins(history)
+    if history.request:
+        values["request"]["headers"] = unpack_headers(history.request.headers)
+    return values
 
 
 async def _history(inbox: Inbox, reference: str) -> History:

@@ -100,6 +100,8 @@ class Supervisor:
                 if code is None:
                     continue
                 del self._children[name]
+                if name == "work":
+                    watch.unlocked()  # the lock died with it; its successor does not hold it
                 if code in FATAL and time.monotonic() - self._born[name] < 10:
                     return code
                 self._start_later(name, code)

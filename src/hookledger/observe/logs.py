@@ -12,7 +12,10 @@ _about: ContextVar[dict[str, str] | None] = ContextVar("hookledger_about", defau
 
 @contextlib.contextmanager
 def about(**facts: str) -> Iterator[None]:
-    """Every line logged inside, by the handler's own code too, carries these facts."""
+    """Every line logged inside, by the handler's own code too, carries these facts.
+
+    None may be called `event`: that is structlog's name for the message.
+    """
     token = _about.set({**(_about.get() or {}), **facts})
     try:
         yield

@@ -12,6 +12,7 @@ from ..model import Health
 from ..store import SCHEMA_RANGE
 
 Probe = Callable[[], Awaitable[Health]]
+ALIVE = b'{"status":"alive"}'
 
 
 class Readiness:
@@ -44,7 +45,7 @@ class Readiness:
     async def answer(self, path: str) -> tuple[int, bytes] | None:
         """Status and JSON for a health path; None for any other."""
         if path == "/healthz":
-            return 200, b'{"status":"alive"}'
+            return 200, ALIVE
         if path != "/readyz":
             return None
         health = await self.ask()

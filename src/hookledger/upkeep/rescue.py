@@ -82,6 +82,9 @@ class Rescuer:
             except HookledgerError as error:
                 self._grace.disturb()
                 log.warning("upkeep: %s", error)
+            except Exception:  # whatever it is, without this loop dead workers would keep what they hold
+                self._grace.disturb()
+                log.exception("upkeep: a defect")
 
     async def rescue(self) -> int:
         """processing → retrying or failed, for every lease that has run out."""

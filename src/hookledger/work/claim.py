@@ -81,6 +81,9 @@ class Leases:
             except HookledgerError as error:
                 log.warning("no heartbeat: %s", error)
                 next_beat = time.monotonic() + min(self._lease / 10, 1.0)
+            except Exception:  # whatever it is, without this thread every claim would be lost unnoticed
+                log.exception("no heartbeat: a defect")
+                next_beat = time.monotonic() + min(self._lease / 10, 1.0)
         await pulse.close()
 
     async def _beat(self, pulse: Pulse) -> None:

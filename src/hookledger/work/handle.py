@@ -48,15 +48,16 @@ class Handling:
         """One event, or several in one transaction. If one of several fails, each goes alone."""
         try:
             await self._attempt(handler, group)
-        except ClaimLost:
-            log.warning("late outcome refused: %s not ours any more", [str(c.id) for c in group])
         except Exception as error:  # whatever the handler raises has a way out of `processing`
             if len(group) > 1:
                 for claimed in group:
                     await self.handle(handler, [claimed])
                 return
             [claimed] = group
-            with about(event=str(claimed.id), key=claimed.key, type=claimed.type):
+            if isinstance(error, ClaimLost):
+                log.warning("late outcome refused: event %s is not ours any more", claimed.id)
+                return
+            with about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type):
                 way = ways.failed(claimed, handler.retry or self._retry, error)
                 _tell(way, handler, error)
                 await self._settler.settle(way)
@@ -74,7 +75,7 @@ class Handling:
         await asyncio.gather(*map(self._settler.settle, outcomes))
 
     async def _run(self, handler: Handler, claimed: Claimed, tx: Transaction) -> Outcome:
-        facts = about(event=str(claimed.id), key=claimed.key, type=claimed.type)
+        facts = about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type)
         with facts:
             async with asyncio.timeout(self._timeout if handler.timeout is None else handler.timeout):
                 return ways.succeeded(claimed, await self._call(handler, claimed, tx))

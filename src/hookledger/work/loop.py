@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ..clock import Seconds
-from ..errors import ConfigError, HookledgerError
+from ..errors import ClaimLost, ConfigError, HookledgerError
 from ..model import Claimed, Kind, Outcome
 from ..store.protocol import Store
 from . import outcome as ways
@@ -74,7 +74,7 @@ class Worker:
         self._leases = Leases(self.name, store.pulse, settings.lease, self._on_lost)
         # Twice as many threads as slots: one that overran its time-out cannot be stopped, only left behind.
         self._threads = ThreadPoolExecutor(settings.concurrency * 2, "hookledger-handler")
-        self._settler = Settler(store, self._leases)
+        self._settler = Settler(store)
         self._handling = Handling(
             store, self._settler, read, self._threads, timeout=settings.timeout, retry=settings.retry
         )
@@ -83,6 +83,7 @@ class Worker:
         self._settling: set[asyncio.Task[None]] = set()
         self._kinds: list[Kind] = []
         self._outcasts: list[Kind] = []
+        self._alone = False
         self._look_at = 0.0
         self._pace = 0.01
         self._stopping = asyncio.Event()
@@ -123,6 +124,9 @@ class Worker:
             return 0
 
     async def _claim(self) -> int:
+        if self._alone and (self._running or self._hand):
+            return 0
+        self._alone = False
         if time.monotonic() >= self._look_at:
             await self._look()
         if self._outcasts:
@@ -131,7 +135,9 @@ class Worker:
                 return 0
             since, outcasts = time.monotonic(), self._outcasts
             self._look_at, self._outcasts = 0.0, []
-            return self._take(await self._store.claim_alone(self.name, outcasts, self._settings.lease), since)
+            claimed = await self._store.claim_alone(self.name, outcasts, self._settings.lease)
+            self._alone = bool(claimed)
+            return self._take(claimed, since)
         wanted = self._room()
         if wanted < 1 or not self._kinds:
             self._look_at = self._look_at if self._kinds else 0.0
@@ -197,13 +203,20 @@ class Worker:
     def _ended(self, task: asyncio.Task[None]) -> None:
         group = self._running.pop(task)
         if task.cancelled():
-            # Cut short; what is still ours goes back into the queue.
-            self._settle_later([ways.interrupted(c) for c in group if self._leases.owns(c.id)])
+            self._settle_later([self._cut_short(claimed) for claimed in group])
         elif error := task.exception():
             log.error("a defect in the worker", exc_info=error)
         for claimed in group:
             self._leases.drop(claimed.id)
         self._changed.set()
+
+    def _cut_short(self, claimed: Claimed) -> Outcome:
+        """The way out for a handler that was cancelled. If the event is another's by now, the fence refuses it."""
+        if self._leases.owns(claimed.id):
+            return ways.interrupted(claimed)
+        handler = self._routes.find(Kind(claimed.source, claimed.type))
+        policy = (handler.retry if handler else None) or self._settings.retry
+        return ways.failed(claimed, policy, ClaimLost("the lease could not be renewed in time"))
 
     async def _idle(self) -> None:
         """Until something ends, or it is time to look again."""
@@ -221,10 +234,14 @@ class Worker:
         self._loop.call_soon_threadsafe(self._abandon, ident)
 
     def _abandon(self, ident: UUID) -> None:
-        log.warning("claim lost: event %s is abandoned, nothing it still does is kept", ident)
-        self._hand = deque(claimed for claimed in self._hand if claimed.id != ident)
+        """Stop working on it, and say so: while nobody has taken it over it is ours to give back."""
+        for claimed in [claimed for claimed in self._hand if claimed.id == ident]:
+            log.warning("claim lost: event %s was not started", ident)
+            self._hand.remove(claimed)
+            self._settle_later([ways.released(claimed)])
         for task, group in self._running.items():
             if any(claimed.id == ident for claimed in group):
+                log.warning("claim lost: event %s is abandoned, nothing it still does is kept", ident)
                 task.cancel()
 
     def _settle_later(self, outcomes: list[Outcome]) -> None:
@@ -236,6 +253,8 @@ class Worker:
     async def _shut_down(self) -> None:
         """Give back what was not started, let the rest finish, cut it short after the grace."""
         self._settle_later([ways.released(claimed) for claimed in self._hand])
+        for claimed in self._hand:
+            self._leases.drop(claimed.id)
         self._hand.clear()
         if self._running:
             await asyncio.wait(self._running, timeout=self._settings.grace)

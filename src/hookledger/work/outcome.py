@@ -24,7 +24,6 @@ from ..errors import (
 )
 from ..model import Claimed, Outcome
 from ..store.protocol import Store
-from .claim import Leases
 from .retry import RetryPolicy, is_permanent
 from .route import Result
 
@@ -85,22 +84,30 @@ def failed(claimed: Claimed, policy: RetryPolicy, error: BaseException) -> Outco
 class Settler:
     """Writes outcomes that have no transaction of their own, many in one commit."""
 
-    def __init__(self, store: Store, leases: Leases) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._leases = leases
         self._batcher = Batcher(self._flush, most=256, queue=100_000)
+        self._unwritten: dict[UUID, Outcome] = {}
 
     async def settle(self, outcome: Outcome) -> None:
-        """Through a short outage too, as long as the claim is ours; then the lease will speak for us."""
+        """Through an outage of any length: a worker that lives says so itself, and the fence has the last word.
+
+        The first outcome of a claim counts. If the caller is cancelled while it
+        waits for the store, a later call goes on with that one.
+        """
+        kept = self._unwritten.get(outcome.id)
+        if kept is not None and kept.claim == outcome.claim:
+            outcome = kept
         while True:
             try:
                 mine = await self._batcher.submit(outcome)
             except Unavailable as error:
-                if not self._leases.owns(outcome.id):
-                    log.warning("outcome not written, the claim has run out: %s", error)
-                    return
-                await asyncio.sleep(0.5)
+                if outcome.id not in self._unwritten:
+                    log.warning("outcome of event %s not written yet: %s", outcome.id, error)
+                self._unwritten[outcome.id] = outcome
+                await asyncio.sleep(0.2)
                 continue
+            self._unwritten.pop(outcome.id, None)
             if not mine:
                 log.warning("late outcome refused: event %s is not ours any more", outcome.id)
             return

@@ -47,11 +47,24 @@ def connect(path: Path, *, wait: float) -> apsw.Connection:
     """`wait`: how many seconds to queue for the write lock."""
     connection = apsw.Connection(str(path))
     connection.set_busy_timeout(int(wait * 1000))
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection, time.monotonic() + wait)
     # Blocking file locks instead of sleep-and-poll, so that writers of several processes take turns.
     connection.setlk_timeout(int(wait * 1000), 0)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY")
     return connection
+
+
+def _use_wal(connection: apsw.Connection, deadline: float) -> None:
+    """The busy time-out does not cover the change to WAL, which several processes may try on a new file at once."""
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def rows(connection: apsw.Connection, sql: str, args: Sequence[Any] = ()) -> list[Row]:

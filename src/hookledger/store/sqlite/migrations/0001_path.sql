@@ -68,7 +68,7 @@ CREATE INDEX events_waiting ON events (source, type, due_at)
     WHERE state IN ('pending', 'retrying') AND crashes < 2;
 CREATE INDEX events_waiting_alone ON events (source, type, due_at)
     WHERE state IN ('pending', 'retrying') AND crashes >= 2;
-CREATE INDEX events_leased ON events (leased_until) WHERE state = 'processing';
+CREATE INDEX events_leased ON events (leased_until) WHERE leased_until IS NOT NULL;
 
 CREATE TABLE deliveries (
     request_id  BLOB NOT NULL,

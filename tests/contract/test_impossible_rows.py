@@ -1,0 +1,174 @@
+"""Both databases refuse the same impossible rows, whoever tries to write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hookledger.errors import BadData
+from hookledger.model import new_id
+from hookledger.states import AttemptOutcome, DeliveryOutcome, KeyOrigin, State
+from hookledger.store.protocol import Store
+from tests.builders import Raw
+
+NOW = "NOW"  # replaced by the dialect's own moment
+ID = "ID"
+
+EVENT = {
+    "id": ID,
+    "source": "'stripe'",
+    "type": "'t'",
+    "key": "'k'",
+    "key_origin": "'signed_id'",
+    "fingerprint": ID,
+    "request_id": ID,
+    "item": "0",
+    "received_at": NOW,
+    "run_started_at": NOW,
+}
+STATES: dict[State, dict[str, str]] = {
+    State.PENDING: {"due_at": NOW},
+    State.RETRYING: {"due_at": NOW},
+    State.PROCESSING: {
+        "leased_until": NOW,
+        "claimed_at": NOW,
+        "worker": "'w'",
+        "claim": "1",
+        "attempts": "1",
+    },
+    State.PROCESSED: {"finished_at": NOW, "first_processed_at": NOW},
+    State.SKIPPED: {"finished_at": NOW, "reason": "'r'"},
+    State.FAILED: {"finished_at": NOW, "reason": "'r'"},
+    State.NEEDS_REVIEW: {"reason": "'r'"},
+    State.DISCARDED: {"finished_at": NOW, "reason": "'r'"},
+}
+NULL = "NULL"
+
+IMPOSSIBLE: list[tuple[State, dict[str, str]]] = [
+    # each state lacks what it demands …
+    *((state, {name: NULL}) for state, needs in STATES.items() for name in needs),
+    (State.PROCESSING, {"claim": "0"}),
+    (State.PROCESSING, {"attempts": "0"}),
+    # … or has what belongs to another
+    *((s, {"due_at": NOW}) for s in State if s not in (State.PENDING, State.RETRYING)),
+    *((s, {"leased_until": NOW}) for s in State if s is not State.PROCESSING),
+    *((s, {"finished_at": NOW}) for s in State if "finished_at" not in STATES[s]),
+    # values that mean nothing
+    (State.PENDING, {"state": "'unknown'"}),
+    (State.PENDING, {"state": "''"}),
+    (State.PENDING, {"state": NULL}),
+    (State.PENDING, {"key_origin": "'guessed'"}),
+    (State.PENDING, {"attempts": "-1"}),
+    (State.PENDING, {"snoozes": "-1"}),
+    (State.PENDING, {"crashes": "-1"}),
+    (State.PENDING, {"claim": "-1"}),
+    (State.PENDING, {"run": "0"}),
+    (State.PENDING, {"item": "-1"}),
+    (State.PENDING, {"type": f"'{'x' * 256}'"}),
+    (State.PENDING, {"key": f"'{'x' * 256}'"}),
+    (State.PENDING, {"attention": NULL}),
+    *((State.PENDING, {name: NULL}) for name in EVENT),
+]
+
+
+def insert(raw: Raw, table: str, values: dict[str, str]) -> str:
+    literals = {NOW: raw.now, ID: raw.ident(new_id())}
+    if table == "events":  # a digest, not an id
+        values = values | {"fingerprint": "x'00'" if raw.now.isdigit() else "'\\x00'::bytea"} if (
+            values["fingerprint"] == ID
+        ) else values
+    shown = ", ".join(literals.get(value, value) for value in values.values())
+    return f"INSERT INTO {table} ({', '.join(values)}) VALUES ({shown})"
+
+
+async def test_every_state_has_a_possible_row(store: Store, raw: Raw) -> None:  # proves R18
+    for state, needs in STATES.items():
+        await raw.run(insert(raw, "events", EVENT | {"state": f"'{state}'"} | needs))
+    assert await store.counts() == dict.fromkeys(State, 1)
+
+
+async def test_impossible_events_are_refused(raw: Raw) -> None:  # proves R18
+    accepted = []
+    for state, wrong in IMPOSSIBLE:
+        try:
+            await raw.run(insert(raw, "events", EVENT | {"state": f"'{state}'"} | STATES[state] | wrong))
+        except BadData:
+            continue
+        accepted.append((state, wrong))
+    assert accepted == []
+
+
+async def test_no_id_twice(raw: Raw) -> None:  # proves R5
+    row = EVENT | {"state": "'pending'", "due_at": NOW, "id": raw.ident(new_id())}
+    await raw.run(insert(raw, "events", row))
+    with pytest.raises(BadData):
+        await raw.run(insert(raw, "events", row))
+
+
+DELIVERY = {
+    "request_id": ID,
+    "item": "0",
+    "event_id": ID,
+    "source": "'s'",
+    "received_at": NOW,
+    "outcome": "'accepted'",
+    "fingerprint": "BYTES",
+}
+ATTEMPT = {
+    "event_id": ID,
+    "claim": "1",
+    "run": "1",
+    "started_at": NOW,
+    "ended_at": NOW,
+    "outcome": "'processed'",
+}
+ACTION = {
+    "id": ID,
+    "at": NOW,
+    "name": "'retry'",
+    "actor": "'ada'",
+    "reason": "'why'",
+    "event_id": ID,
+    "from_state": "'failed'",
+    "to_state": "'pending'",
+}
+OTHERS: list[tuple[str, dict[str, str], dict[str, str]]] = [
+    ("deliveries", DELIVERY, {"outcome": "'lost'"}),
+    ("deliveries", DELIVERY, {"item": "-1"}),
+    *(("deliveries", DELIVERY, {name: NULL}) for name in DELIVERY),
+    ("attempts", ATTEMPT, {"outcome": "'released'"}),
+    *(("attempts", ATTEMPT, {name: NULL}) for name in ATTEMPT),
+    ("actions", ACTION, {"actor": "''"}),
+    ("actions", ACTION, {"reason": "''"}),
+    *(("actions", ACTION, {name: NULL}) for name in ACTION),
+]
+
+
+async def test_impossible_evidence_is_refused(raw: Raw) -> None:  # proves R44
+    blob = "x'00'" if raw.now.isdigit() else "'\\x00'::bytea"
+
+    def row(good: dict[str, str], wrong: dict[str, str]) -> dict[str, str]:
+        return {name: blob if value == "BYTES" else value for name, value in (good | wrong).items()}
+
+    for table, good in (("deliveries", DELIVERY), ("attempts", ATTEMPT), ("actions", ACTION)):
+        await raw.run(insert(raw, table, row(good, {})))
+    accepted = []
+    for table, good, wrong in OTHERS:
+        try:
+            await raw.run(insert(raw, table, row(good, wrong)))
+        except BadData:
+            continue
+        accepted.append((table, wrong))
+    assert accepted == []
+
+
+async def test_the_constraints_know_the_same_words_as_the_code(raw: Raw) -> None:
+    """Every member of each enum fits its column; the lists above show that nothing else does."""
+    blob = "x'00'" if raw.now.isdigit() else "'\\x00'::bytea"
+    for outcome in DeliveryOutcome:
+        row = DELIVERY | {"outcome": f"'{outcome}'", "fingerprint": blob}
+        await raw.run(insert(raw, "deliveries", row))
+    for tried in AttemptOutcome:
+        await raw.run(insert(raw, "attempts", ATTEMPT | {"outcome": f"'{tried}'"}))
+    for origin in KeyOrigin:
+        row = EVENT | {"state": "'pending'", "due_at": NOW, "key_origin": f"'{origin}'"}
+        await raw.run(insert(raw, "events", row))

@@ -1,0 +1,276 @@
+"""The command line, as a person or a script uses it: real processes."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import httpx2
+import pytest
+
+from hookledger.cli import cli, exits
+
+SOURCE = Path(__file__).parents[2] / "src"
+SECRET = "whsec_of_the_cli_tests"
+APP = """
+import logging
+from hookledger import Inbox, Permanent
+
+inbox = Inbox()
+stripe = inbox.source("stripe", provider="stripe", secrets=["env:SECRET"])
+
+@stripe.on("invoice.*")
+async def handle(event):
+    logging.getLogger("shop").warning("crediting")
+    if event.type == "invoice.bad":
+        raise Permanent("unknown plan")
+    return {"attempt": event.attempt}
+"""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A folder with an application, and nothing of the developer's own settings."""
+    (tmp_path / "shop.py").write_text(APP)
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("HOOKLEDGER_")}
+    return {**mine, "PYTHONPATH": str(SOURCE), "SECRET": SECRET, "COLUMNS": "100", "NO_COLOR": "1"}
+
+
+@pytest.fixture
+def run(tmp_path: Path, environment: dict[str, str]) -> Run:
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hookledger", *arguments]
+        variables = {**environment, **variables}
+        return subprocess.run(
+            command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return run
+
+
+@pytest.fixture
+def shop(environment: dict[str, str], run: Run) -> Run:
+    """The same, with the application and its migrated database named by variables."""
+    environment |= {"HOOKLEDGER_APP": "shop:inbox", "HOOKLEDGER_DATABASE": "sqlite:///shop.db"}
+    migrated = run("migrate", "--json")
+    assert migrated.returncode == exits.OK, migrated.stderr
+    assert json.loads(migrated.stdout)["applied"]
+    return run
+
+
+# ── every command ──
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_help_names_a_variable_for_every_option(name: str) -> None:
+    command = cli.commands[name]
+    assert command.help
+    context = click.Context(command, info_name=name, parent=click.Context(cli, auto_envvar_prefix="HOOKLEDGER"))
+    options = [p for p in command.params if isinstance(p, click.Option)]
+    assert options
+    for option in options:
+        record = option.get_help_record(context)
+        assert record is not None
+        assert re.search(r"env var: HOOKLEDGER_[A-Z_]+", record[1]), f"{name} {option.name}: {record[1]}"
+
+
+def test_help_and_version(run: Run) -> None:
+    shown = run("--help")
+    assert shown.returncode == exits.OK
+    assert all(f"  {name} " in shown.stdout for name in cli.commands)
+    assert "0.1.0" in run("--version").stdout
+
+
+def test_exit_codes_have_names() -> None:
+    codes = {name: value for name, value in vars(exits).items() if name.isupper()}
+    assert len(set(codes.values())) == len(codes)
+    assert codes["OK"] == 0
+
+
+# ── what goes wrong ──
+
+
+def test_no_database(run: Run) -> None:
+    for command in (["migrate"], ["work"], ["serve", "--app", "shop:inbox"]):
+        ended = run(*command)
+        assert (ended.returncode, ended.stdout) == (exits.CONFIG, "")
+        assert "error: no database" in ended.stderr
+        assert "HOOKLEDGER_DATABASE" in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_no_source(run: Run) -> None:
+    ended = run("receive", "--database", "sqlite:///x.db")
+    assert ended.returncode == exits.CONFIG
+    assert "there is no source" in ended.stderr
+
+
+def test_no_such_app(run: Run) -> None:
+    for app in ("nowhere:inbox", "shop:nothing", "shop", "shop:stripe"):
+        ended = run("events", "--app", app)
+        assert ended.returncode == exits.CONFIG, app
+        assert "--app" in ended.stderr
+
+
+def test_missing_secret(run: Run, environment: dict[str, str]) -> None:
+    del environment["SECRET"]
+    ended = run("events", "--app", "shop:inbox")
+    assert ended.returncode == exits.CONFIG
+    assert "environment variable SECRET is not set" in " ".join(ended.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('databse = "x"', "unknown key databse: did you mean database?"),
+        ("[work]\nconcurency = 3", "unknown key work.concurency: did you mean work.concurrency?"),
+        ('[sources.a]\nprovider = "stripe"\nsecret = "x"', "did you mean sources.a.secrets?"),
+        ("[work]\nretry = { atempts = 3 }", "did you mean work.retry.attempts?"),
+        ('[work]\nlease = "soon"', "is not a duration"),
+        ('[sources.a]\nprovider = "stirpe"\nsecrets = ["x"]', "did you mean 'stripe'?"),
+        ("[", "hookledger.toml"),
+    ],
+)
+def test_settings_that_are_wrong(run: Run, tmp_path: Path, text: str, hint: str) -> None:
+    (tmp_path / "hookledger.toml").write_text(text)
+    ended = run("events")
+    assert ended.returncode == exits.CONFIG
+    assert hint in " ".join(ended.stderr.split())
+
+
+def test_schema_that_is_missing(run: Run) -> None:
+    ended = run("events", "--database", "sqlite:///new.db")
+    assert ended.returncode == exits.SCHEMA
+    assert "hookledger migrate" in ended.stderr
+
+
+def test_database_out_of_reach(run: Run) -> None:
+    for url in ("sqlite:////nowhere/at/all.db", "postgresql://nobody@127.0.0.1:1/nothing"):
+        ended = run("events", "--database", url)
+        assert ended.returncode == exits.UNAVAILABLE, ended.stderr
+
+
+@pytest.mark.parametrize("url", ["sqlite:///x.db", "postgresql://nobody@127.0.0.1:1/nothing"])
+def test_show_sql_needs_no_database(run: Run, url: str, tmp_path: Path) -> None:
+    shown = run("migrate", "--show-sql", "--database", url)
+    assert shown.returncode == exits.OK
+    assert "-- 0001_path" in shown.stdout
+    assert "CREATE TABLE" in shown.stdout
+    assert not (tmp_path / "x.db").exists()
+    steps = json.loads(run("migrate", "--show-sql", "--json", "--database", url).stdout)
+    assert [step["name"] for step in steps][-1].startswith("0001")
+
+
+# ── the whole path ──
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@pytest.fixture
+def served(shop: Run, environment: dict[str, str], tmp_path: Path) -> Iterator[int]:
+    """`serve`, with everything given by options as a person would; the intake's port."""
+    port, operator = free_port(), free_port()
+    variables = {name: value for name, value in environment.items() if not name.startswith("HOOKLEDGER_")}
+    command = [sys.executable, "-m", "hookledger", "serve", "--app", "shop:inbox", "--database", "sqlite:///shop.db"]
+    command += ["--port", str(port), "--operator-port", str(operator), "--log-json"]
+    with (tmp_path / "serve.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=log)
+    try:
+        wait_for(lambda: get(operator, "/readyz") == get(port, "/readyz") == 200)
+        assert get(operator, "/stripe") == 404  # providers have no business here
+        yield port
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == exits.OK, (tmp_path / "serve.log").read_text()
+
+
+def get(port: int, path: str) -> int:
+    try:
+        return httpx2.get(f"http://127.0.0.1:{port}{path}", trust_env=False).status_code
+    except httpx2.HTTPError:
+        return 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_send_look_and_retry(served: int, shop: Run, tmp_path: Path) -> None:  # proves R26 R27 R43 R44 R58
+    url = f"http://127.0.0.1:{served}/stripe"
+
+    def send(*options: str) -> list[int]:
+        sent = shop("send", "stripe", "--url", url, "--json", *options)
+        assert sent.returncode == exits.OK, sent.stderr
+        return sorted(answer["status"] for answer in json.loads(sent.stdout))
+
+    assert send("--type", "invoice.paid", "--id", "evt_1", "--twice") == [200, 202]
+    assert send("--type", "invoice.bad", "--id", "evt_2", "--concurrently", "20") == [200] * 19 + [202]
+    assert send("--type", "invoice.paid", "--id", "evt_3", "--forge") == [401]
+    (tmp_path / "body.json").write_text('{"id": "evt_4", "type": "invoice.paid"}')
+    assert send("--body", "body.json") == [202]
+
+    def counts() -> dict[str, int]:
+        found: dict[str, int] = json.loads(shop("events", "--counts", "--json").stdout)["events"]
+        return {state: count for state, count in found.items() if count}
+
+    wait_for(lambda: counts() == {"processed": 2, "failed": 1})
+
+    events = json.loads(shop("events", "--json").stdout)
+    assert [event["key"] for event in events] == ["evt_4", "evt_2", "evt_1"]
+    assert "evt_4" in shop("events").stdout
+    failed = json.loads(shop("events", "--state", "failed", "--json").stdout)
+    assert [(event["key"], event["reason"]) for event in failed] == [("evt_2", "unknown plan")]
+
+    shown = json.loads(shop("show", "evt_1", "--json").stdout)
+    assert shown["event"]["result"] == '{"attempt":1}'
+    assert ["content-type", "application/json"] in shown["request"]["headers"]
+    assert shop("show", "evt_1", "--body").stdout.startswith("{")
+    text = shop("show", "evt_2").stdout
+    assert "unknown plan" in text
+    assert text.count("delivery: duplicate") == 19
+
+    assert shop("show", "evt_nothing").returncode == exits.NOT_FOUND
+    assert shop("retry", "evt_1", "--reason", "try").returncode == exits.REFUSED
+    assert shop("retry", "evt_2").returncode == exits.USAGE
+    assert shop("retry", "evt_2", "--reason", "fixed", "--actor", "ada").returncode == exits.OK
+    wait_for(lambda: counts() == {"processed": 2, "failed": 1})
+    shown_again = json.loads(shop("show", "evt_2", "--json").stdout)
+    assert [(a["name"], a["actor"], a["reason"]) for a in shown_again["actions"]] == [("retry", "ada", "fixed")]
+    assert [a["outcome"] for a in shown_again["attempts"]] == ["failed", "failed"]
+
+    lines = [json.loads(line) for line in (tmp_path / "serve.log").read_text().splitlines() if line.startswith("{")]
+    [line] = [line for line in lines if line.get("event_key") == "evt_1"]
+    assert (line["logger"], line["event"]) == ("shop", "crediting")  # the handler's own line, its text untouched
+    assert (line["event_id"], line["event_type"]) == (shown["event"]["id"], "invoice.paid")
+
+
+def test_send_to_nobody(shop: Run) -> None:
+    ended = shop("send", "stripe", "--url", f"http://127.0.0.1:{free_port()}/stripe")
+    assert ended.returncode == exits.UNAVAILABLE
+    assert shop("send", "nobody").returncode == exits.CONFIG
+
+
+def test_receiver_that_takes_a_forgery_is_an_unexpected_answer(shop: Run, served: int) -> None:
+    ended = shop("send", "stripe", "--url", f"http://127.0.0.1:{served}/nobody")
+    assert ended.returncode == exits.UNEXPECTED_ANSWER
+
+
+def test_work_drain_ends_by_itself(shop: Run) -> None:
+    assert shop("work", "--drain").returncode == exits.OK

@@ -1,0 +1,333 @@
+"""What becomes of an event, by what its handler does."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+import pytest
+
+from hookledger import (
+    ConfigError,
+    Event,
+    HookledgerError,
+    Permanent,
+    Retry,
+    RetryPolicy,
+    Review,
+    Skip,
+    State,
+    SyncEvent,
+    Wait,
+)
+from hookledger.states import AttemptOutcome
+from tests.asgi_client import Site, stripe_event
+from tests.path.conftest import SECRET, MakeSite, done
+
+POLICY = RetryPolicy(attempts=3)
+
+
+class RemoteError(Exception):
+    def __init__(self, status_code: int) -> None:
+        super().__init__(f"the remote answered {status_code}")
+        self.status_code = status_code
+
+
+class Strict(msgspec.Struct):
+    amount: int
+
+
+def invalid() -> None:
+    msgspec.json.decode(b'{"amount": "many"}', type=Strict)
+
+
+def raises(error: Exception) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+CASES = [
+    pytest.param(raises(Retry("later", after=5)), State.RETRYING, "later", id="Retry"),
+    pytest.param(raises(ConnectionError("refused")), State.RETRYING, "ConnectionError", id="connection"),
+    pytest.param(raises(RemoteError(503)), State.RETRYING, "503", id="503"),
+    pytest.param(raises(RemoteError(429)), State.RETRYING, "429", id="429"),
+    pytest.param(raises(KeyError("amount")), State.RETRYING, "KeyError", id="defect"),
+    pytest.param(raises(Wait("no account yet", after=60)), State.RETRYING, "no account yet", id="Wait"),
+    pytest.param(raises(Permanent("unknown plan")), State.FAILED, "unknown plan", id="Permanent"),
+    pytest.param(raises(RemoteError(403)), State.FAILED, "403", id="403"),
+    pytest.param(raises(PermissionError("no")), State.FAILED, "PermissionError", id="authorization"),
+    pytest.param(invalid, State.FAILED, "ValidationError", id="validation"),
+    pytest.param(raises(Skip("a trial")), State.SKIPPED, "a trial", id="Skip"),
+    pytest.param(raises(Review("amount too high")), State.NEEDS_REVIEW, "amount too high", id="Review"),
+]
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+@pytest.mark.parametrize(("act", "state", "reason"), CASES)
+async def test_outcomes(
+    site: Site, act: Callable[[], None], state: State, reason: str, plain: bool
+) -> None:  # proves R20 R22
+    on = site.inbox.sources["stripe"].on("invoice.paid")
+    if plain:
+
+        @on
+        def plainly(event: SyncEvent) -> None:
+            event.tx.execute("INSERT INTO done VALUES ('undone')")
+            act()
+
+    else:
+
+        @on
+        async def handle(event: Event) -> None:
+            await event.tx.execute("INSERT INTO done VALUES ('undone')")
+            act()
+
+    await site.deliver(stripe_event())
+    await site.work()
+    history = await site.event("evt_1")
+    assert history.event.state is state
+    assert reason in (history.event.reason or "")
+    assert len(history.attempts) == 1
+    assert await done(site) == []
+
+
+@pytest.mark.parametrize(
+    ("result", "kept"),
+    [
+        ({"invoice": "in_1", "credited": 4900}, '{"invoice":"in_1","credited":4900}'),
+        ("done", "done"),
+        (None, None),
+    ],
+)
+async def test_result_is_kept(site: Site, result: Any, kept: str | None) -> None:  # proves R27
+    @site.inbox.sources["stripe"].on("*")
+    def plainly(event: SyncEvent) -> Any:
+        event.tx.execute("INSERT INTO done VALUES (?)", event.key)
+        assert event.tx.fetchval("SELECT count(*) FROM done") == 1
+        return result
+
+    await site.deliver(stripe_event())
+    await site.work()
+    event = (await site.event("evt_1")).event
+    assert (event.state, event.result) == (State.PROCESSED, kept)
+    assert await done(site) == ["evt_1"]
+
+
+@pytest.mark.parametrize("result", [17, ["a"], "x" * 20_000, {"x": object()}], ids=["int", "list", "long", "object"])
+async def test_result_that_cannot_be_kept(site: Site, result: Any) -> None:  # proves R27
+    @site.inbox.sources["stripe"].on("*")
+    async def handle(event: Event) -> Any:
+        await event.tx.execute("INSERT INTO done VALUES ('undone')")
+        return result
+
+    await site.deliver(stripe_event())
+    await site.work()
+    assert await site.state("evt_1") is State.FAILED
+    assert await done(site) == []
+
+
+async def test_attempts_end_in_the_dead_letter_and_an_operator_starts_anew(site: Site) -> None:  # proves R23 R43
+    failing = True
+
+    @site.inbox.sources["stripe"].on("invoice.paid", retry=POLICY)
+    async def handle(event: Event) -> None:
+        await event.tx.execute("INSERT INTO done VALUES ('done')")
+        if failing:
+            raise ConnectionError("refused")
+
+    await site.deliver(stripe_event())
+    for _ in range(5):
+        await site.work(later=60)
+    history = await site.event("evt_1")
+    outcomes = [attempt.outcome for attempt in history.attempts]
+    assert outcomes == [AttemptOutcome.RETRYING, AttemptOutcome.RETRYING, AttemptOutcome.FAILED]
+    assert history.event.reason is not None
+    assert history.event.reason.startswith("attempts exhausted (3)")
+    failing = False
+    async with site.inbox.opened() as store:
+        await site.inbox.actions(store, "ada").retry(history.event, "the remote is back")
+    await site.work()
+    history = await site.event("evt_1")
+    assert history.event.state is State.PROCESSED
+    assert [(a.name, a.actor, a.reason) for a in history.actions] == [("retry", "ada", "the remote is back")]
+    assert await done(site) == ["done"]
+
+
+async def test_waiting_consumes_no_attempt(site: Site) -> None:  # proves R23 R38
+    ready = False
+
+    @site.inbox.sources["stripe"].on("invoice.paid", retry=POLICY)
+    async def handle(event: Event) -> None:
+        if not ready:
+            raise Wait("no account yet", after=10)
+        await event.tx.execute("INSERT INTO done VALUES (?)", str(event.attempt))
+
+    await site.deliver(stripe_event())
+    for _ in range(5):
+        await site.work(later=11)
+    event = (await site.event("evt_1")).event
+    assert (event.state, event.attempts, event.snoozes) == (State.RETRYING, 0, 5)
+    ready = True
+    await site.work(later=11)
+    assert await done(site) == ["1"]
+
+
+async def test_handler_over_its_time(site: Site) -> None:  # proves R22
+    stripe = site.inbox.sources["stripe"]
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    late: list[str] = []
+
+    @stripe.on("slow.async", timeout="50ms")
+    async def slow(event: Event) -> None:
+        await event.tx.execute("INSERT INTO done VALUES ('undone')")
+        await asyncio.sleep(30)
+
+    @stripe.on("slow.plain", timeout="50ms")
+    def slow_plainly(event: SyncEvent) -> None:
+        time.sleep(0.3)
+        try:
+            event.tx.execute("INSERT INTO done VALUES ('too late')")
+        except HookledgerError as error:
+            late.append(type(error).__name__)
+        loop.call_soon_threadsafe(over.set)
+
+    await site.deliver(stripe_event("evt_1", "slow.async"))
+    await site.deliver(stripe_event("evt_2", "slow.plain"))
+    await site.work()
+    for key in ("evt_1", "evt_2"):
+        event = (await site.event(key)).event
+        assert event.state is State.RETRYING
+        assert "TimeoutError" in (event.reason or "")
+    await over.wait()
+    assert late == ["ClaimLost"]
+    assert await done(site) == []
+
+
+# ── several in one transaction ──
+
+
+async def test_batch_is_one_transaction(site: Site) -> None:  # proves R25
+    transactions: set[int] = set()
+
+    @site.inbox.sources["stripe"].on("meter.used", batch=10)
+    async def meter(event: Event) -> None:
+        transactions.add(id(event.tx))
+        await event.tx.execute("INSERT INTO done VALUES (?)", event.key)
+
+    keys = [f"evt_{number}" for number in range(10)]
+    for key in keys:
+        await site.deliver(stripe_event(key, "meter.used"))
+    await site.work()
+    assert await done(site) == keys
+    assert len(transactions) == 1
+
+
+async def test_one_bad_event_of_a_batch_fails_alone(site: Site) -> None:  # proves R22 R25
+    @site.inbox.sources["stripe"].on("meter.used", batch=10)
+    async def meter(event: Event) -> None:
+        await event.tx.execute("INSERT INTO done VALUES (?)", event.key)
+        if event.key == "evt_3":
+            raise Permanent("not a number")
+
+    keys = [f"evt_{number}" for number in range(6)]
+    for key in keys:
+        await site.deliver(stripe_event(key, "meter.used"))
+    await site.work()
+    assert await done(site) == [key for key in keys if key != "evt_3"]
+    states = {event.key: event.state for event in await site.events()}
+    assert states.pop("evt_3") is State.FAILED
+    assert set(states.values()) == {State.PROCESSED}
+
+
+async def test_one_lost_claim_of_a_batch_leaves_the_others(site: Site, tmp_path: Path) -> None:  # proves R18
+    @site.inbox.sources["stripe"].on("meter.used", batch=10)
+    async def meter(event: Event) -> None:
+        if event.key == "evt_0":
+            thief = apsw.Connection(str(tmp_path / "inbox.db"))
+            thief.execute("UPDATE events SET claim = 99 WHERE key = 'evt_0'")
+            thief.close()
+        await event.tx.execute("INSERT INTO done VALUES (?)", event.key)
+
+    for number in range(3):
+        await site.deliver(stripe_event(f"evt_{number}", "meter.used"))
+    await site.work()
+    assert await done(site) == ["evt_1", "evt_2"]
+    states = {event.key: event.state for event in await site.events()}
+    assert states == {"evt_0": State.PROCESSING, "evt_1": State.PROCESSED, "evt_2": State.PROCESSED}
+
+
+# ── which handler ──
+
+
+async def test_exact_beats_pattern_and_longer_beats_shorter(site: Site) -> None:
+    def record(name: str, *types: str) -> None:
+        @site.inbox.sources["stripe"].on(*types)
+        async def handle(event: Event) -> None:
+            await event.tx.execute("INSERT INTO done VALUES (?)", f"{event.type} by {name}")
+
+    record("everything", "*")
+    record("customer", "customer.*")
+    record("subscription", "customer.subscription.*")
+    record("exact", "customer.subscription.updated")
+    kinds = ["invoice.paid", "customer.created", "customer.subscription.deleted", "customer.subscription.updated"]
+    for number, kind in enumerate(kinds):
+        await site.deliver(stripe_event(f"evt_{number}", kind))
+    await site.work()
+    assert await done(site) == [
+        "customer.created by customer",
+        "customer.subscription.deleted by subscription",
+        "customer.subscription.updated by exact",
+        "invoice.paid by everything",
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["invoice.paid", "invoice.*", "*"])
+async def test_two_handlers_for_one_type_are_an_error(site: Site, pattern: str) -> None:
+    on = site.inbox.sources["stripe"].on(pattern)
+
+    async def first(event: Event) -> None: ...
+    async def second(event: Event) -> None: ...
+
+    on(first)
+    with pytest.raises(ConfigError, match=r"both .*first and .*second handle"):
+        on(second)
+
+
+@pytest.mark.parametrize("pattern", ["", "in*voice", "*.paid"])
+async def test_patterns_that_are_none(site: Site, pattern: str) -> None:
+    async def handle(event: Event) -> None: ...
+
+    with pytest.raises(ConfigError, match="not an event type"):
+        site.inbox.sources["stripe"].on(pattern)(handle)
+
+
+async def test_worker_claims_only_what_it_handles(site_on: MakeSite, sqlite_url: str) -> None:
+    site = await site_on(sqlite_url, {"work": {"unhandled_after": "1h", "lease": "500ms"}})
+    stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET])
+
+    @stripe.on("invoice.paid")
+    async def handle(event: Event) -> None: ...
+
+    await site.deliver(stripe_event("evt_1"))
+    await site.deliver(stripe_event("evt_2", "charge.failed"))
+    await site.work()
+    event = (await site.event("evt_2")).event
+    assert (event.state, event.claim) == (State.PENDING, 0)
+
+    # Another worker that handles it, alive within the time, keeps it waiting (a rolling deploy).
+    async with site.inbox.opened() as store:
+        site.inbox.clock.offset += 3000
+        await store.register("other", [("stripe", "charge.*")])
+        site.inbox.clock.offset += 700
+        rescuer = site.inbox.rescuer(store)
+        assert await rescuer.skip_unhandled() == 0
+        site.inbox.clock.offset += 3601
+        assert await rescuer.skip_unhandled() == 1
+    event = (await site.event("evt_2")).event
+    assert (event.state, event.reason) == (State.SKIPPED, "no handler")

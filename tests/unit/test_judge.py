@@ -1,0 +1,129 @@
+"""What an arrival is, once the unique constraint has spoken."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookledger.errors import Unavailable
+from hookledger.model import Arrival, Recorded, new_id
+from hookledger.states import DeliveryOutcome, State
+from hookledger.store.judge import Owner, first_state, judge, proposals
+from tests.builders import arrival, delivered, item
+
+ACCEPTED, DUPLICATE, CONFLICT = DeliveryOutcome.ACCEPTED, DeliveryOutcome.DUPLICATE, DeliveryOutcome.CONFLICT
+SAME_BODY, INVALID = DeliveryOutcome.SAME_BODY, DeliveryOutcome.INVALID
+
+
+class Constraint:
+    """A unique constraint in memory: the first proposer of an identity owns it for good."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, Owner] = {}
+        self.events: set[UUID] = set()
+
+    def record(self, *arrivals: Arrival) -> list[Recorded]:
+        wanted = proposals(arrivals)
+        owners: dict[bytes, Owner] = {}
+        for p in wanted:
+            owners[p.identity] = self.rows.setdefault(p.identity, Owner(p.event_id, p.fingerprint))
+        result = judge(arrivals, owners)
+        for identity, event_id in result.repoint.items():
+            self.rows[identity] = self.rows[identity]._replace(event_id=event_id)
+        recorded = [v.recorded for v in result.verdicts]
+        new = [r.event_id for r in recorded if r.outcome in (ACCEPTED, INVALID)]
+        assert len(set(new)) == len(new)
+        assert not self.events & set(new)
+        self.events |= set(new)
+        self.rows = {k: o._replace(state=State.PENDING) for k, o in self.rows.items()}
+        return recorded
+
+
+def test_proposals_are_sorted_and_the_first_of_each() -> None:  # proves R5
+    one, two = delivered("a", unsigned=True), delivered("a", b"2", unsigned=True)
+    found = proposals([one, two, delivered("b")])
+    assert [p.identity for p in found] == sorted({p.identity for p in found})
+    assert len(found) == 4
+    [key] = [p for p in found if p.identity == one.items[0].identity]
+    assert (key.kind, key.event_id, key.fingerprint) == ("key", one.event_ids[0], one.items[0].fingerprint)
+
+
+def test_new_duplicate_conflict() -> None:  # proves R14
+    constraint = Constraint()
+    sent = delivered()
+    assert constraint.record(sent) == [Recorded(ACCEPTED, sent.event_ids[0])]
+    assert constraint.record(delivered()) == [Recorded(DUPLICATE, sent.event_ids[0], State.PENDING)]
+    assert constraint.record(delivered(body=b"2")) == [Recorded(CONFLICT, sent.event_ids[0], State.PENDING)]
+
+
+def test_invalid_and_skipped_are_new_events() -> None:  # proves R4, R9
+    bad, skipped = item("a", invalid="broken"), item("b", skip="filtered")
+    outcomes = [r.outcome for r in Constraint().record(arrival(bad, skipped))]
+    assert outcomes == [INVALID, ACCEPTED]
+    assert first_state(bad) == (State.FAILED, "broken")
+    assert first_state(skipped) == (State.SKIPPED, "filtered")
+    assert first_state(item()) == (State.PENDING, None)
+
+
+def test_same_body_owns_the_new_id_from_then_on() -> None:  # proves R14
+    constraint = Constraint()
+    first = delivered("1", b"x", unsigned=True)
+    constraint.record(first)
+    ident = first.event_ids[0]
+    assert constraint.record(delivered("2", b"x", unsigned=True)) == [Recorded(SAME_BODY, ident, State.PENDING)]
+    assert constraint.record(delivered("2", b"x", unsigned=True)) == [Recorded(DUPLICATE, ident, State.PENDING)]
+    assert constraint.record(delivered("2", b"y", unsigned=True)) == [Recorded(CONFLICT, ident, State.PENDING)]
+    assert constraint.record(delivered("3", b"y", unsigned=True)) == [Recorded(SAME_BODY, ident, State.PENDING)]
+
+
+def test_the_key_speaks_before_the_body() -> None:  # proves R14
+    constraint = Constraint()
+    one, two = delivered("1", b"x", unsigned=True), delivered("2", b"y", unsigned=True)
+    constraint.record(one, two)
+    # The key of the first with the body of the second: a conflict of the first.
+    assert constraint.record(delivered("1", b"y", unsigned=True)) == [
+        Recorded(CONFLICT, one.event_ids[0], State.PENDING)
+    ]
+
+
+def test_a_pruned_owner_has_no_state() -> None:  # proves R49
+    sent, owner = delivered(), new_id()
+    owners = {sent.items[0].identity: Owner(owner, sent.items[0].fingerprint)}
+    assert [v.recorded for v in judge([sent], owners).verdicts] == [Recorded(DUPLICATE, owner, None)]
+
+
+def test_an_owner_that_vanished_is_not_guessed() -> None:  # proves R8
+    with pytest.raises(Unavailable):
+        judge([delivered()], {})
+
+
+def test_the_owners_given_are_not_changed() -> None:
+    first, second = delivered("1", b"x", unsigned=True), delivered("2", b"x", unsigned=True)
+    owners = {p.identity: Owner(p.event_id, p.fingerprint) for p in proposals([first, second])}
+    before = dict(owners)
+    assert judge([first, second], owners).repoint == {second.items[0].identity: first.event_ids[0]}
+    assert owners == before
+
+
+deliveries = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([b"1", b"2", b"3"]), st.booleans()))
+
+
+@given(deliveries, st.data())
+def test_batches_do_not_change_the_verdict(sent: list[tuple[str, bytes, bool]], data: st.DataObject) -> None:
+    """One at a time or many together: the same outcomes, of the same events. proves R5"""
+    arrivals = [delivered(key, body, unsigned=unsigned) for key, body, unsigned in sent]
+    alone, together = Constraint(), Constraint()
+    one_by_one = [r for a in arrivals for r in alone.record(a)]
+    grouped: list[Recorded] = []
+    rest = list(arrivals)
+    while rest:
+        size = data.draw(st.integers(1, len(rest)))
+        grouped += together.record(*rest[:size])
+        rest = rest[size:]
+    assert [(r.outcome, r.event_id) for r in grouped] == [(r.outcome, r.event_id) for r in one_by_one]
+    assert {k: o.event_id for k, o in alone.rows.items()} == {k: o.event_id for k, o in together.rows.items()}
+    # Every identity belongs to an event that exists.
+    assert {o.event_id for o in together.rows.values()} <= together.events
