@@ -23,7 +23,9 @@ class IntakeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[intake]`: the listener that providers reach."""
 
     host: str = "127.0.0.1"
+    """Where providers, or your proxy, reach us."""
     port: int = 8700
+    """Each source is at `/NAME` there."""
     batch: int = 128
     """Deliveries in one commit."""
     queue: int = 2048
@@ -37,21 +39,30 @@ class OperatorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[operator]`: the listener for health checks, and later dashboard and API. Keep it private."""
 
     host: str = "127.0.0.1"
+    """Where health checks reach us."""
     port: int = 8701
+    """Must differ from the intake's."""
 
 
 class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[sources.NAME]`: one endpoint."""
 
     provider: str
+    """`stripe`, `github`, `standard_webhooks` or `hmac`."""
     secrets: list[str] = []
     """Each `env:NAME`, `file:/path` or the secret itself; several while one is rotated."""
     types: list[str] | None = None
+    """The event types to take, exact or ending in `*`; none takes all."""
     other_types: Literal["skip", "refuse"] = "skip"
+    """What becomes of the rest: recorded as skipped, or answered 422."""
     key_required: bool = False
+    """Answer 422 to an event without an id, instead of making a key from its content."""
     tolerance: Seconds | None = None
+    """How far the signed time may be from ours, either way; the provider's own advice if none."""
     max_body: int | None = None
+    """Bytes; the provider's own limit if none."""
     public_url: str | None = None
+    """The URL that the provider calls, where it is part of what is signed."""
     options: dict[str, Any] = {}
     """For provider `hmac`: how its requests are signed and read."""
 
@@ -60,7 +71,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
     database: str | None = None
+    """`postgresql://…` or `sqlite:///FILE`; HOOKLEDGER_DATABASE and `--database` come before it."""
     db_schema: str = msgspec.field(name="schema", default="hookledger")
+    """Where our tables are in PostgreSQL."""
     app: str | None = None
     """`module:inbox`, for handlers in Python."""
     pooler: bool = False

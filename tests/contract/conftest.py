@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
@@ -11,8 +12,30 @@ from hookledger.clock import Clock
 from hookledger.store.connect import connect
 from hookledger.store.protocol import Store
 from tests.builders import Raw
+from tests.services.postgres import Databases
+
+EMPTY = """DO $$ BEGIN
+    SET LOCAL lock_timeout = '10s';
+    DROP SCHEMA IF EXISTS hookledger CASCADE;
+    DROP SCHEMA public CASCADE;
+    CREATE SCHEMA public;
+END $$"""
 
 OpenStore = Callable[[], Awaitable[Store]]
+
+
+@pytest.fixture(scope="module")
+def shared_postgres_url(postgres: Databases) -> Iterator[str]:
+    name = f"hookledger_contract_{uuid.uuid4().hex}"
+    yield postgres.create_database(name)
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def postgres_url(shared_postgres_url: str) -> str:
+    """An empty PostgreSQL database. Emptied, not created, for each test: with fsync on that is ten times as fast."""
+    Databases(shared_postgres_url).execute(EMPTY)
+    return shared_postgres_url
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def moment(value: datetime | None) -> str:
 @click.command()
 @click.option("--source", help="Only of this source.")
 @click.option("--state", type=click.Choice([state.value for state in State]), help="Only in this state.")
-@click.option("--type", "kind", help="Only of this type.")
+@click.option("--type", "kind", envvar="HOOKLEDGER_EVENTS_TYPE", help="Only of this type.")
 @click.option("--before", type=click.UUID, help="Only older than this event: for the next page.")
 @click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
 @click.option("--counts", is_flag=True, help="Only how many there are in each state.")

@@ -30,8 +30,8 @@ class Sent(Struct, frozen=True):
 
 @click.command()
 @click.argument("source")
-@click.option("--type", "kind", help="The event's type; a sample's own if not given.")
-@click.option("--id", "ident", help="The event's id; a new one if not given.")
+@click.option("--type", "kind", envvar="HOOKLEDGER_SEND_TYPE", help="The event's type; a sample's own if not given.")
+@click.option("--id", "ident", envvar="HOOKLEDGER_SEND_ID", help="The event's id; a new one if not given.")
 @click.option("--body", type=click.File("rb"), help="A file with the body, - for stdin; else a sample.")
 @click.option("--url", help="Where to; the intake's own address if not given.")
 @click.option("--twice", is_flag=True, help="Send it again after the first answer.")

@@ -34,11 +34,11 @@ class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: int = 16
     """Handlers at once."""
     lease: Seconds = Seconds("60s")
-    """Seconds a claim holds without a heartbeat; a crashed worker's events wait this long."""
+    """How long a claim holds without a heartbeat; a crashed worker's events wait this long."""
     poll: Seconds = Seconds("200ms")
-    """Seconds between looks at an empty queue."""
+    """Between looks at an empty queue."""
     grace: Seconds = Seconds("25s")
-    """Seconds that running handlers get to finish when the worker is told to stop."""
+    """What running handlers get to finish when the worker is told to stop."""
     ahead: Seconds = Seconds("100ms")
     """Work that may be claimed before a slot is free for it."""
     timeout: Seconds = Seconds("30s")

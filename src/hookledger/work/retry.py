@@ -19,9 +19,13 @@ class RetryPolicy(Struct, frozen=True):
     """
 
     attempts: int = 20
+    """Tries in one run."""
     first: Seconds = Seconds("2s")
+    """The longest wait after the first failure; it doubles with each."""
     longest: Seconds = Seconds("6h")
+    """The wait never grows beyond this."""
     age: Seconds = Seconds("3d")
+    """No further try after a run has lasted so long."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or self.first <= 0 or self.longest < self.first or self.age <= 0:

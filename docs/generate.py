@@ -1,0 +1,187 @@
+"""Writes the pages of docs/reference from the code. `python docs/generate.py`; a test fails when they differ."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+ROOT = Path(__file__).resolve().parent.parent
+MADE = "<!-- Made by docs/generate.py from the code: change it there. -->\n\n"
+
+
+def settings() -> str:
+    from hookledger.config import (
+        Config,
+        IntakeSettings,
+        Limits,
+        OperatorSettings,
+        RetryPolicy,
+        SourceSettings,
+        WorkSettings,
+    )
+
+    parts = [
+        "# Settings\n\n",
+        MADE,
+        "In `hookledger.toml`, or `Inbox(settings=Config(…))`. Durations are seconds, or text such as `500ms`, "
+        "`30s`, `15m`, `24h`, `3d`. An unknown key is an error that names the nearest known one.\n",
+    ]
+    tables: list[tuple[str, type[Any]]] = [
+        ("the file's own keys", Config),
+        ("[intake]", IntakeSettings),
+        ("[intake.limits]", Limits),
+        ("[operator]", OperatorSettings),
+        ("[work]", WorkSettings),
+        ("[work.retry]", RetryPolicy),
+        ("[sources.NAME]", SourceSettings),
+    ]
+    for title, kind in tables:
+        told = _attribute_docs(kind)
+        parts.append(f"\n## {title}\n\n{_first_line(kind)}\n\n| key | default | meaning |\n|---|---|---|\n")
+        for field in msgspec.structs.fields(kind):
+            if not _is_table(field.type):
+                parts.append(f"| `{field.encode_name}` | {_default(field)} | {told.get(field.name, '')} |\n")
+    return "".join(parts)
+
+
+def _is_table(kind: Any) -> bool:
+    return (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) or "SourceSettings" in str(kind)
+
+
+def _default(field: Any) -> str:
+    if field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
+        return "required"
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    if value is None or value in ([], {}):
+        return "none"
+    return f"`{_duration(value)}`" if type(value).__name__ == "Seconds" else f"`{value}`"
+
+
+def _duration(value: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if value >= size and value % size == 0:
+            return f"{value / size:g}{unit}"
+    return f"{value * 1000:g}ms"
+
+
+def _attribute_docs(kind: type[Any]) -> dict[str, str]:
+    """The strings that stand below the attributes of a class."""
+    [body] = [node.body for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef)]
+    told = {}
+    for node, after in pairwise(body):
+        text = after.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and text is not None:
+            told[node.target.id] = " ".join(str(text.value).split())
+    return told
+
+
+def _first_line(kind: Any) -> str:
+    return (inspect.getdoc(kind) or "").split("\n")[0]
+
+
+def states() -> str:
+    from hookledger.states import TRANSITIONS, State
+
+    told = _enum_docs()
+    lines = ["# States of an event\n\n", MADE, "| state | meaning |\n|---|---|\n"]
+    lines += [f"| `{state}` | {told[state.name]} |\n" for state in State]
+    lines += ["\n```mermaid\nstateDiagram-v2\n    [*] --> pending\n"]
+    for transition in TRANSITIONS:
+        lines += [f"    {s} --> {transition.target}: {transition.name}\n" for s in sorted(transition.sources)]
+    lines += ["```\n\n| transition | from | to | |\n|---|---|---|---|\n"]
+    for t in TRANSITIONS:
+        lines.append(f"| `{t.name}` | {', '.join(sorted(t.sources))} | {t.target} | {t.sentence} |\n")
+    lines.append(
+        "\n`replay` and `discard` are in the table because the states allow for them; the commands come with a "
+        "later release. At intake an event may also start as `skipped` (its type is not allowed) or `failed` (it "
+        "cannot be read).\n"
+    )
+    return "".join(lines)
+
+
+def _enum_docs() -> dict[str, str]:
+    from hookledger.states import State
+
+    [body] = [node.body for node in ast.parse(inspect.getsource(State)).body if isinstance(node, ast.ClassDef)]
+    told = {}
+    for node, after in pairwise(body):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(after, ast.Expr):
+            assert isinstance(after.value, ast.Constant)
+            told[node.targets[0].id] = str(after.value.value)
+    return told
+
+
+def command_line() -> str:
+    from hookledger.cli import cli, exits
+
+    lines = ["# The command line\n\n", MADE]
+    for name, command in sorted(cli.commands.items()):
+        context = click.Context(command)
+        words = [name, *(p.make_metavar(context) for p in command.params if p.param_type_name == "argument")]
+        lines.append(f"## hookledger {' '.join(words)}\n\n{inspect.cleandoc(command.help or '')}\n\n")
+        lines.append("| option | environment | |\n|---|---|---|\n")
+        for option in command.params:
+            if isinstance(option, click.Option):
+                variable = option.envvar or f"HOOKLEDGER_{name}_{option.name}".upper()
+                lines.append(f"| `{option.opts[0]}` | `{variable}` | {option.help or ''} |\n")
+        lines.append("\n")
+    lines.append("## Exit codes\n\n| code | name | |\n|---|---|---|\n")
+    told = _module_docs(exits)
+    for name, value in sorted(vars(exits).items(), key=lambda pair: str(pair[1])):
+        if name.isupper():
+            lines.append(f"| {value} | {name} | {told.get(name, 'Everything went well.')} |\n")
+    return "".join(lines)
+
+
+def _module_docs(module: Any) -> dict[str, str]:
+    body = ast.parse(inspect.getsource(module)).body
+    return {
+        node.targets[0].id: str(after.value.value)
+        for node, after in pairwise(body)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(after, ast.Expr)
+        and isinstance(after.value, ast.Constant)
+    }
+
+
+def requirements() -> str:
+    """Which tests say that they prove which requirement."""
+    proofs: dict[int, set[str]] = defaultdict(set)
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for line in path.read_text().splitlines():
+            if "proves R" in line:
+                for number in re.findall(r"\bR(\d+)\b", line):
+                    proofs[int(number)].add(str(path.relative_to(ROOT)))
+    lines = ["# Requirements and the tests that prove them\n\n", MADE, "| requirement | tests |\n|---|---|\n"]
+    for number in range(1, 69):
+        found = ", ".join(f"`{path}`" for path in sorted(proofs[number]))
+        lines.append(f"| R{number} | {found or 'not yet'} |\n")
+    return "".join(lines)
+
+
+PAGES = {
+    "settings.md": settings,
+    "states.md": states,
+    "command-line.md": command_line,
+    "requirements.md": requirements,
+}
+
+
+def main() -> int:
+    for name, page in PAGES.items():
+        (ROOT / "docs" / "reference" / name).write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

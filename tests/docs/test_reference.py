@@ -1,0 +1,43 @@
+"""The reference pages say what the code says."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", generator().PAGES)
+def test_page_is_what_the_code_says(name: str) -> None:
+    written = (ROOT / "docs" / "reference" / name).read_text()
+    assert written == generator().PAGES[name](), f"run: python docs/generate.py (docs/reference/{name} has drifted)"
+
+
+def test_every_link_in_the_documents_leads_somewhere() -> None:
+    import re
+
+    broken = []
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target and not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not broken
+
+
+def test_every_setting_and_option_is_explained() -> None:
+    for name in ("settings.md", "command-line.md"):
+        lines = (ROOT / "docs" / "reference" / name).read_text().splitlines()
+        rows = [line for line in lines if line.startswith("| `")]
+        assert rows
+        assert not [row for row in rows if row.endswith("|  |")]
