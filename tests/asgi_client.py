@@ -31,9 +31,9 @@ class Answer(Struct, frozen=True):
 
 
 async def ask(
-    app: Any, method: str, path: str, body: bytes | Sequence[bytes] = b"", headers: Pairs = ()
+    app: Any, method: str, path: str, body: bytes | Sequence[bytes] = b"", headers: Pairs = (), *, root: str = ""
 ) -> Answer:
-    """`body` in parts is a chunked request without a content length."""
+    """`body` in parts is a chunked request without a content length; `root` is where the app is mounted."""
     whole = isinstance(body, bytes)
     parts = [body] if isinstance(body, bytes) else list(body)
     sent: list[Message] = []
@@ -49,7 +49,7 @@ async def ask(
     if whole:
         raw.append((b"content-length", b"%d" % len(body)))
     scope: Scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": raw}
-    scope["client"] = ("192.0.2.1", 4711)
+    scope.update(path=root + path, root_path=root, client=("192.0.2.1", 4711))
     await app(scope, receive, send)
     start, *rest = sent
     names = {name.decode(): value.decode() for name, value in start["headers"]}

@@ -32,6 +32,8 @@ from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes, c
 
 log = logging.getLogger(__name__)
 
+HEALTH = ("/healthz", "/readyz")
+
 A = TypeVar("A", bound=Callable[[Event], Awaitable[Result]])
 P = TypeVar("P", bound=Callable[[SyncEvent], Result])
 
@@ -138,6 +140,8 @@ class Inbox:
         """Add an endpoint. Its deliveries are POSTed to `/NAME`."""
         if name in self.sources:
             raise ConfigError(f"there are two sources called {name!r}")
+        if f"/{name}" in HEALTH:
+            raise ConfigError(f"no source can be called {name!r}: /{name} answers health checks")
         endpoint = configure(
             name,
             find(provider, options),
@@ -246,6 +250,12 @@ class Inbox:
         return self._asgi
 
 
+def _local(scope: Scope) -> str:
+    """The path below where we are mounted."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
 class Asgi:
     """Opens the store when the server starts, or at the first request if nobody told us."""
 
@@ -297,7 +307,7 @@ class Asgi:
             return
         if scope["type"] != "http":
             return
-        path = scope["path"]
+        path = _local(scope)
         if self._intake is None:
             try:
                 await self.start()
@@ -307,7 +317,7 @@ class Asgi:
                 await respond.send(respond.Response(200, ALIVE) if alive else respond.unavailable(), send)
                 return
         assert self._intake is not None
-        if path in ("/healthz", "/readyz"):
+        if path in HEALTH:
             await self.health(scope, receive, send)
         else:
             await self._intake(scope, receive, send)
@@ -317,7 +327,7 @@ class Asgi:
         if scope["type"] != "http":
             return
         assert self._readiness is not None
-        answer = await self._readiness.answer(scope["path"])
+        answer = await self._readiness.answer(_local(scope))
         status, body = answer or (404, b'{"error":"not found"}')
         await respond.send(respond.Response(status, body), send)
 

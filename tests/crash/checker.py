@@ -61,7 +61,8 @@ class Database:
         return Counter({row["state"]: row["n"] for row in rows})
 
     def unfinished(self) -> int:
-        return sum(self.states()[state] for state in UNFINISHED)
+        states = self.states()
+        return sum(states[state] for state in UNFINISHED)
 
     def event(self, key: str) -> Row:
         [found] = [row for row in self.rows("SELECT * FROM {h}events") if row["key"] == key]

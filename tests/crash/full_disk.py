@@ -11,7 +11,7 @@ from tests.crash.processes import event, events, eventually
 def test_no_ack_while_the_disk_is_full(install: Install, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(disk)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "none", str(disk)], check=True)
     installation = install(f"sqlite:///{disk}/inbox.db")
     database = installation.database
     announced, go = tmp_path / "announced", tmp_path / "go"

@@ -80,7 +80,20 @@ def test_a_worker_frozen_with_the_write_lock_is_killed(install: Install, sqlite_
     assert installation.database.states() == {"processed": 21}
     assert installation.database.outcomes("evt_frozen") == {"crashed": 1, "processed": 1}
 
-    # The dead worker's note in the supervisor's watch must not be held against the one that followed it.
-    [successor] = [pid for pid in supervisor.children() if "work" in Path(f"/proc/{pid}/cmdline").read_text()]
-    time.sleep(8)
-    assert successor in supervisor.children()
+
+def test_a_worker_is_not_blamed_for_the_lock_of_the_one_before(
+    install: Install, sqlite_url: str, tmp_path: Path
+) -> None:
+    # proves R19 (rule 15)
+    installation = install(sqlite_url, lease="60s", transaction_limit="500ms")
+    announced = tmp_path / "announced"
+    supervisor = installation.serve()
+    installation.send(event("evt_killed", "freeze.inside", announce=str(announced)))
+    eventually(announced.exists, "the handler is in its transaction")
+    os.kill(int(announced.read_text()), signal.SIGKILL)
+    eventually(lambda: "work ended with -9" in supervisor.log, "the supervisor knows")
+    eventually(lambda: len(supervisor.children()) == 2, "another worker was started")
+    children = supervisor.children()
+    time.sleep(5)  # the supervisor's patience with the lock is 3.5 s
+    assert supervisor.children() == children
+    assert "killing it" not in supervisor.log

@@ -42,7 +42,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """A folder with an application, and nothing of the developer's own settings."""
     (tmp_path / "shop.py").write_text(APP)
     mine = {name: value for name, value in os.environ.items() if not name.startswith("HOOKLEDGER_")}
-    return {**mine, "PYTHONPATH": str(SOURCE), "SECRET": SECRET, "COLUMNS": "100", "NO_COLOR": "1"}
+    proxy = "http://127.0.0.1:1"  # nobody there: this machine is reached directly
+    return {**mine, "PYTHONPATH": str(SOURCE), "SECRET": SECRET, "NO_COLOR": "1", "HTTP_PROXY": proxy}
 
 
 @pytest.fixture
@@ -267,7 +268,7 @@ def test_send_to_nobody(shop: Run) -> None:
     assert shop("send", "nobody").returncode == exits.CONFIG
 
 
-def test_receiver_that_takes_a_forgery_is_an_unexpected_answer(shop: Run, served: int) -> None:
+def test_send_tells_an_unexpected_answer(shop: Run, served: int) -> None:
     ended = shop("send", "stripe", "--url", f"http://127.0.0.1:{served}/nobody")
     assert ended.returncode == exits.UNEXPECTED_ANSWER
 

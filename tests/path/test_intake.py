@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hookledger import Event, State
+from hookledger import ConfigError, Event, State
 from hookledger.model import unpack_headers
 from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
@@ -138,6 +138,19 @@ async def test_secrets_are_rotated_without_a_gap(site_on: MakeSite, sqlite_url: 
     answer = await site.deliver(stripe_event("evt_3"), source="live", secret="old-secret")
     assert (answer.status, answer.json) == (401, {"error": "secret_expired"})
     assert await status("evt_3", "new-secret") == 202
+
+
+async def test_mounted_in_another_application(site: Site) -> None:
+    body = b'{"id": "evt_1", "type": "invoice.paid"}'
+    headers = sign(find("stripe"), SECRET, body, now=time.time())
+    assert (await ask(site.inbox.asgi, "POST", "/stripe", body, headers, root="/hooks")).status == 202
+    assert (await ask(site.inbox.asgi, "GET", "/readyz", root="/hooks")).status == 200
+
+
+@pytest.mark.parametrize("name", ["healthz", "readyz", "", "a/b", "x" * 65, "stripe"])
+async def test_names_that_no_source_can_have(site: Site, name: str) -> None:
+    with pytest.raises(ConfigError):
+        site.inbox.source(name, provider="stripe", secrets=[SECRET])
 
 
 # ── limits ──

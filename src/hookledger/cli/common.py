@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-import structlog
 from rich.console import Console
 
 from .. import config as configuration
@@ -126,6 +125,8 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
 
 def set_up_logging(level: str = "INFO", *, as_json: bool = False) -> None:
     """Lines on stderr, each with the event's id and key while one is handled."""
+    import structlog  # here: it takes longer to import than most commands take to run
+
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,

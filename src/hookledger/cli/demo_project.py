@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
-import httpx2
 from msgspec import Struct
 
 from ..errors import ConfigError, Unavailable
@@ -117,6 +116,8 @@ def server(made: Project) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _wait_until_ready(made: Project, process: subprocess.Popen[bytes], patience: float = 60.0) -> None:
+    import httpx2  # here: no other command should wait for it
+
     deadline = time.monotonic() + patience
     addresses = [f"http://127.0.0.1:{made.operator_port}/readyz", f"http://127.0.0.1:{made.port}/readyz"]
     while time.monotonic() < deadline and process.poll() is None:

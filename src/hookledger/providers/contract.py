@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal, TypedDict
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -124,6 +125,12 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
             raise ConfigError("a request with several events has one set of headers: a key needs a body field")
 
     @cached_property
+    def body_fields(self) -> tuple[Body, ...]:
+        """What is read of an event's JSON to identify it."""
+        fields = (*self.key_fields, *self.type, *self.object_id, self.id, self.occurred_at, self.delivery_id)
+        return tuple(field for field in fields if isinstance(field, Body))
+
+    @cached_property
     def key_fields(self) -> tuple[Field, ...]:
         return self.key or (() if self.id is None else (self.id,))
 
@@ -187,6 +194,39 @@ def contents(contract: Contract, document: object) -> list[object]:
     if not isinstance(document, list):
         raise UnreadableError("no array of events")
     return document
+
+
+def outline(contract: Contract) -> Callable[[bytes], dict[str, Any]] | None:
+    """Reads only the fields that identify an event, which is far cheaper than reading all of it.
+
+    None where the body holds several events. The function raises ValueError for whatever is not plain JSON of
+    the expected shape: `decode` has the last word then.
+    """
+    if contract.items is not None:
+        return None
+    tree: dict[str, Any] = {}
+    for field in contract.body_fields:
+        *outer, last = field.path
+        branch = tree
+        for name in outer:
+            branch = branch.setdefault(name, {})
+            if branch is Any:
+                return None  # one field inside another: reading all of it is right too
+        branch.setdefault(last, Any)
+    decoder = msgspec.json.Decoder(_typed(tree))
+
+    def read(raw: bytes) -> dict[str, Any]:
+        if raw.count(b"[") + raw.count(b"{") > MAX_NESTING:
+            raise ValueError("perhaps nested too deeply")
+        raw.decode()  # what is not read is not checked either
+        return decoder.decode(raw)  # type: ignore[no-any-return]
+
+    return read
+
+
+def _typed(tree: dict[str, Any]) -> Any:
+    fields = {name: Any if inner is Any else _typed(inner) for name, inner in tree.items()}
+    return TypedDict("Outline", fields, total=False)  # type: ignore[operator]
 
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')

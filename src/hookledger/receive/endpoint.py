@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 from ..errors import ConfigError
 from ..model import Request
 from ..providers import schemes
-from ..providers.contract import Contract
+from ..providers.contract import Contract, outline
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -49,6 +49,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     max_body: int
     public_url: str | None
     """The URL that the provider calls, where it is part of what is signed."""
+    outline: Callable[[bytes], dict[str, object]] | None
+    """Reads just enough of a body to identify it; None where all of it must be read."""
     key_signed: bool
     """Whether the signature covers the whole event key."""
 
@@ -106,6 +108,7 @@ def configure(
         tolerance=tolerance,
         max_body=contract.max_body if max_body is None else max_body,
         public_url=public_url if contract.needs_public_url else None,
+        outline=outline(contract),
         key_signed=contract.id_authenticated,
     )
 

@@ -23,6 +23,7 @@ LATEST = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
 # PostgreSQL's text takes neither NUL nor lone surrogates; other controls would let a key draw on a terminal.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
+_TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _Headers = dict[bytes, bytes]
 _Content = dict[str, object]
 
@@ -36,19 +37,32 @@ def identify(endpoint: Endpoint, request: Request, _proof: Proof) -> tuple[Item,
     """
     contract, raw = endpoint.contract, request.body
     headers = dict(request.headers[::-1])  # the first of several values counts
+    if endpoint.outline is not None:
+        try:
+            content = endpoint.outline(raw)
+        except (msgspec.MsgspecError, ValueError):
+            pass  # odd: read all of it
+        else:
+            return _allowed(endpoint, [_item(endpoint, headers, content, _fingerprint(contract, raw))])
     try:
         found = contents(contract, decode(contract, raw))
     except UnreadableError as problem:
         return (_item(endpoint, headers, {}, _digest(raw, None), invalid=str(problem)),)
 
     items: list[Item] = []
-    for number, content in enumerate(found):
+    for number, part in enumerate(found):
         index = None if contract.items is None else number
-        if isinstance(content, dict):
-            items.append(_item(endpoint, headers, content, _fingerprint(contract, content, raw, index)))
-        else:
+        if not isinstance(part, dict):
             items.append(_item(endpoint, headers, {}, _digest(raw, index), invalid="not an object"))
-    # One event of an allowed type is reason enough to take the request in; the others are then skipped.
+        elif index is None:
+            items.append(_item(endpoint, headers, part, _fingerprint(contract, raw)))
+        else:
+            items.append(_item(endpoint, headers, part, _part_fingerprint(contract, part, raw, index)))
+    return _allowed(endpoint, items)
+
+
+def _allowed(endpoint: Endpoint, items: list[Item]) -> tuple[Item, ...]:
+    """One event of an allowed type is reason enough to take the request in; the others are then skipped."""
     if endpoint.other_types == "refuse" and items and all(item.skip is not None for item in items):
         raise Rejected("type_refused")
     return tuple(items)
@@ -110,10 +124,32 @@ def _digest(raw: bytes, index: int | None) -> bytes:
     return digest if index is None else hashlib.sha256(digest + b"#%d" % index).digest()
 
 
-def _fingerprint(contract: Contract, content: _Content, raw: bytes, index: int | None) -> bytes:
-    """Digest of the content less what is volatile."""
-    if index is None and not contract.volatile:
-        return _digest(raw, None)
+def _fingerprint(contract: Contract, raw: bytes) -> bytes:
+    """Digest of a whole body less what is volatile.
+
+    Where all that is volatile stands at the top, the rest is not read: each field at the top goes in with its
+    own bytes, in sorted order.
+    """
+    if not contract.volatile:
+        return hashlib.sha256(raw).digest()
+    try:
+        parts = _TOP.decode(raw)
+        for field in contract.volatile:
+            name, *inner = field.path
+            if not inner:
+                parts.pop(name, None)
+            elif name in parts:
+                value = msgspec.json.decode(parts[name])
+                if isinstance(value, dict):
+                    value = _without(value, tuple(inner))
+                parts[name] = msgspec.Raw(msgspec.json.encode(value, order="sorted"))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return hashlib.sha256(raw).digest()
+    return hashlib.sha256(b"".join([b"%b\0%b\0" % (n.encode(), bytes(parts[n])) for n in sorted(parts)])).digest()
+
+
+def _part_fingerprint(contract: Contract, content: _Content, raw: bytes, index: int) -> bytes:
+    """Digest of one of several events less what is volatile."""
     try:
         for field in contract.volatile:
             content = _without(content, field.path)

@@ -105,7 +105,7 @@ class Worker:
                 self._changed.clear()
                 claimed = await self._claim_safely()
                 self._start()
-                if not claimed and drain and not self._running and not self._hand:
+                if claimed == 0 and drain and not self._running and not self._hand:
                     return
                 if not claimed or not self._room():
                     await self._idle()
@@ -115,13 +115,13 @@ class Worker:
     # ── claim ──
 
     async def _claim_safely(self) -> int:
-        """How many events were claimed; an outage is none, and no reason to stop."""
+        """How many events were claimed; -1 in an outage, when nobody knows what is due. No reason to stop."""
         try:
             return await self._claim()
         except HookledgerError as error:
             log.warning("nothing claimed: %s", error)
             await asyncio.sleep(min(1.0, self._settings.poll * 5))
-            return 0
+            return -1
 
     async def _claim(self) -> int:
         if self._alone and (self._running or self._hand):

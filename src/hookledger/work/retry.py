@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ..clock import Seconds
 from ..errors import BadResult, ConfigError
+from ..providers.contract import UnreadableError
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -50,7 +51,7 @@ def is_permanent(error: BaseException) -> bool:
 
     Everything else is taken for transient: its attempts are bounded anyway.
     """
-    if isinstance(error, (msgspec.ValidationError, PermissionError, BadResult)):
+    if isinstance(error, (msgspec.ValidationError, PermissionError, BadResult, UnreadableError)):
         return True
     if any(kind.__name__ == "ValidationError" for kind in type(error).__mro__):
         return True

@@ -46,7 +46,14 @@ _QUERIES = load(__package__)
 _DATA_ERRORS = ("22", "23", "54")
 _TRY_AGAIN = ("40001", "40P01")
 # Everything that means "not now": the driver's own errors and the operating system's.
-OUTAGE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, asyncio.IncompleteReadError)
+OUTAGE = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # seen when the server shuts down between two messages of one query
+    OSError,
+    TimeoutError,
+    asyncio.IncompleteReadError,
+)
 
 
 class PostgresStore:
@@ -121,11 +128,20 @@ class PostgresStore:
         self._pool = self._handlers = None
 
     @asynccontextmanager
+    async def _acquire(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
+        assert self._pool is not None, "the store is not open"
+        async with self._pool.acquire(timeout=self._timeout) as connection:
+            try:
+                yield connection
+            except asyncpg.InternalClientError:
+                connection.terminate()  # out of step with the server: no later query could use it
+                raise
+
+    @asynccontextmanager
     async def _use(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
         """A connection; whatever goes wrong on it becomes one of our errors."""
-        assert self._pool is not None, "the store is not open"
         try:
-            async with self._pool.acquire(timeout=self._timeout) as connection:
+            async with self._acquire() as connection:
                 if self._pooler:
                     async with connection.transaction():
                         yield connection
@@ -180,10 +196,9 @@ class PostgresStore:
     # ── intake ──
 
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
-        assert self._pool is not None, "the store is not open"
         for _ in range(3):
             try:
-                async with self._pool.acquire(timeout=self._timeout) as connection:
+                async with self._acquire() as connection:
                     return await intake.record(connection, self.sql, arrivals)  # type: ignore[arg-type]
             except asyncpg.PostgresError as error:
                 if error.sqlstate not in _TRY_AGAIN:
