@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -102,5 +101,5 @@ class Site:
 
 
 def stripe_event(ident: str = "evt_1", kind: str = "invoice.paid", **fields: Any) -> dict[str, Any]:
-    event = {"id": ident, "type": kind, "created": int(time.time()), "data": {"object": {"id": "in_1"}}}
+    event = {"id": ident, "type": kind, "created": 1_790_000_000, "data": {"object": {"id": "in_1"}}}
     return {**event, **fields}

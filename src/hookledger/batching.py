@@ -11,10 +11,27 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from .errors import Unavailable
+from .errors import BadData, Unavailable
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+Flush = Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]]
+
+
+def isolating(flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> Flush[T, R]:
+    """A flush in which one item that the database refuses does not take its neighbours with it."""
+
+    async def one_by_one(items: Sequence[T]) -> Sequence[R | Exception]:
+        try:
+            return await flush(items)
+        except BadData as error:
+            if len(items) == 1:
+                return [error]
+        return [(await one_by_one([item]))[0] for item in items]
+
+    return one_by_one
 
 
 class Batcher(Generic[T, R]):
@@ -22,7 +39,7 @@ class Batcher(Generic[T, R]):
 
     def __init__(
         self,
-        flush: Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]],
+        flush: Flush[T, R],
         *,
         most: int,
         queue: int,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -44,13 +45,23 @@ class OperatorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Must differ from the intake's."""
 
 
+class SecretSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of `secrets` that will not be valid for ever."""
+
+    secret: str
+    """`env:NAME`, `file:/path` or the secret itself."""
+    expires: datetime
+    """From then on it proves nothing; with a time zone."""
+
+
 class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[sources.NAME]`: one endpoint."""
 
     provider: str
     """`stripe`, `github`, `standard_webhooks` or `hmac`."""
-    secrets: list[str] = []
-    """Each `env:NAME`, `file:/path` or the secret itself; several while one is rotated."""
+    secrets: list[str | SecretSettings] = []
+    """Each `env:NAME`, `file:/path` or the secret itself; several while one is rotated, and an old one as
+    `{ secret = "env:OLD", expires = 2027-01-31T00:00:00Z }`."""
     types: list[str] | None = None
     """The event types to take, exact or ending in `*`; none takes all."""
     other_types: Literal["skip", "refuse"] = "skip"

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import Any, Literal, TypeVar, overload
 
 from .clock import Clock, Seconds
-from .config import Config, IntakeSettings, WorkSettings
+from .config import Config, IntakeSettings, SecretSettings, WorkSettings
 from .errors import ConfigError, SchemaMismatch, Unavailable
 from .model import Claimed, Expired, Kind
 from .operate.actions import Actions
@@ -19,7 +19,7 @@ from .providers.catalogue import find
 from .providers.contract import contents, decode
 from .receive import respond
 from .receive.app import Intake
-from .receive.endpoint import Endpoint, Secret, configure
+from .receive.endpoint import Endpoint, Secret, configure, load_secret
 from .receive.record import Recorder
 from .receive.request import Receive, Scope, Send
 from .store.connect import connect
@@ -113,7 +113,7 @@ class Inbox:
             self.source(
                 name,
                 provider=given.provider,
-                secrets=given.secrets,
+                secrets=[_secret(secret, given.provider, given.options) for secret in given.secrets],
                 types=given.types,
                 other_types=given.other_types,
                 key_required=given.key_required,
@@ -195,7 +195,7 @@ class Inbox:
             return await store.migrate()
 
     def insight(self, store: Store) -> Insight:
-        return Insight(store)
+        return Insight(store, list(self.sources))
 
     def actions(self, store: Store, actor: str) -> Actions:
         return Actions(store, actor)
@@ -254,6 +254,14 @@ def _local(scope: Scope) -> str:
     """The path below where we are mounted."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
+
+
+def _secret(given: str | SecretSettings, provider: str, options: Mapping[str, Any]) -> str | Secret:
+    if isinstance(given, str):
+        return given
+    if given.expires.tzinfo is None:
+        raise ConfigError(f"a secret expires at a moment with a time zone, not at {given.expires}")
+    return load_secret(given.secret, find(provider, options), expires_at=given.expires.timestamp())
 
 
 class Asgi:

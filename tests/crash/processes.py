@@ -206,9 +206,9 @@ class Installation:
 
     # ── the end ──
 
-    def drain(self) -> None:
+    def drain(self, seconds: float = PATIENCE) -> None:
         """Until no event waits or is worked on."""
-        eventually(lambda: self.database.unfinished() == 0, "every event is in a final state")
+        eventually(lambda: self.database.unfinished() == 0, "every event is in a final state", seconds)
 
     def check(self) -> None:
         check(self.database, self.logs)

@@ -25,7 +25,7 @@ def test_the_receiver_is_killed_under_load(installation: Installation, rounds: i
     statuses = log.statuses()
     assert statuses.keys() <= {-1, 0, 200, 202, 503}
     assert statuses[-1] > 0, "no kill hit a request on its way"
-    installation.drain()
+    installation.drain(patience)
     installation.check()
     assert installation.database.states() == {"processed": len(load)}
 
@@ -49,7 +49,7 @@ def test_the_worker_is_killed_under_load(installation: Installation, rounds: int
         victim.kill()
         workers[number % 2] = installation.work()
     assert sender.exit_code(patience) == 0
-    installation.drain()
+    installation.drain(patience)
     installation.check()
     assert database.states() == {"processed": len(load)}
     assert database.outcomes()["crashed"] > 0, "no kill hit work in flight"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from msgspec import Struct
@@ -28,10 +29,11 @@ class Summary(Struct, frozen=True):
 
 
 class Insight:
-    """What a person may see."""
+    """What a person may see. `sources`: where to look for a key."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, sources: Sequence[str] = ()) -> None:
         self._store = store
+        self._sources = sources
 
     async def events(
         self,
@@ -46,8 +48,8 @@ class Insight:
         return await self._store.events(source=source, state=state, type=type, before=before, limit=limit)
 
     async def event(self, reference: str) -> History:
-        """One event in full, by id, the beginning of an id, key or provider id."""
-        found = await self._store.find(reference)
+        """One event in full, by id, the beginning of an id, or key."""
+        found = await self._store.find(reference, self._sources)
         if len(found) > 1:
             raise Ambiguous(f"{reference!r} fits several events: {', '.join(map(str, found))}")
         history = await self._store.history(found[0]) if found else None

@@ -158,8 +158,8 @@ class Store(Protocol):
         """
         ...
 
-    async def find(self, reference: str) -> list[UUID]:
-        """Events with this id, id prefix, key or provider id; at most ten."""
+    async def find(self, reference: str, sources: Sequence[str]) -> list[UUID]:
+        """Events with this id or beginning of an id, or with this key in one of the sources; at most ten."""
         ...
 
     async def history(self, event_id: UUID) -> History | None:

@@ -10,15 +10,16 @@ from uuid import UUID
 
 import msgspec
 
-from ..batching import Batcher
+from ..batching import Batcher, isolating
 from ..errors import (
+    BadData,
     BadResult,
     HandlerCommitted,
-    HookledgerError,
     Permanent,
     Retry,
     Review,
     Skip,
+    StoreError,
     Unavailable,
     Wait,
 )
@@ -86,7 +87,7 @@ class Settler:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._batcher = Batcher(self._flush, most=256, queue=100_000)
+        self._batcher = Batcher(isolating(self._flush), most=256, queue=100_000)
         self._unwritten: dict[UUID, Outcome] = {}
 
     async def settle(self, outcome: Outcome) -> None:
@@ -101,7 +102,11 @@ class Settler:
         while True:
             try:
                 mine = await self._batcher.submit(outcome)
-            except Unavailable as error:
+            except BadData as error:
+                log.error("the outcome of event %s cannot be stored: %s", outcome.id, error)  # noqa: TRY400
+                outcome = Outcome(outcome.id, outcome.claim, "review", reason="its outcome cannot be stored")
+                continue
+            except (Unavailable, StoreError) as error:
                 if outcome.id not in self._unwritten:
                     log.warning("outcome of event %s not written yet: %s", outcome.id, error)
                 self._unwritten[outcome.id] = outcome
@@ -112,11 +117,8 @@ class Settler:
                 log.warning("late outcome refused: event %s is not ours any more", outcome.id)
             return
 
-    async def _flush(self, outcomes: Sequence[Outcome]) -> Sequence[bool | Exception]:
-        try:
-            settled: set[UUID] = await self._store.settle(outcomes)
-        except HookledgerError as error:
-            raise Unavailable(str(error)) from error
+    async def _flush(self, outcomes: Sequence[Outcome]) -> Sequence[bool]:
+        settled: set[UUID] = await self._store.settle(outcomes)
         return [outcome.id in settled for outcome in outcomes]
 
 

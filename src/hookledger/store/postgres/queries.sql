@@ -39,7 +39,7 @@ BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
 -- name: take_identities
 -- The unique constraint decides who is first; the input is sorted, so batches queue and do not deadlock.
 INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)
-SELECT * FROM unnest($1::{schema}.identities[])
+SELECT * FROM unnest($1::{schema}.proposal[])
 ON CONFLICT DO NOTHING
 RETURNING identity
 
@@ -151,8 +151,9 @@ RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e
 
 -- name: begin_handler
 -- The mark lives as long as the transaction: if it is gone at the outcome, the handler ended the
--- transaction itself. The time-outs free what a dead worker leaves behind. (%s: mark, milliseconds.)
-BEGIN; SET LOCAL hookledger.mark = '%s'; SET LOCAL lock_timeout = %s;
+-- transaction itself. The time-outs free what a dead worker leaves behind. What an earlier handler did to the
+-- session is undone first. (%s: mark, milliseconds.)
+RESET ALL; SELECT pg_advisory_unlock_all(); BEGIN; SET LOCAL hookledger.mark = '%s'; SET LOCAL lock_timeout = %s;
 SET LOCAL idle_in_transaction_session_timeout = %s
 
 -- name: settle
@@ -230,10 +231,15 @@ WITH old AS MATERIALIZED (
     WHERE source = $1 AND type = $2 AND state IN ('pending', 'retrying') AND crashes < 2
       AND due_at <= {clock} - make_interval(secs => $3) AND state = 'pending'
     ORDER BY due_at LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED
+), alone AS MATERIALIZED (
+    SELECT id FROM {schema}.events
+    WHERE source = $1 AND type = $2 AND state IN ('pending', 'retrying') AND crashes >= 2
+      AND due_at <= {clock} - make_interval(secs => $3) AND state = 'pending'
+    ORDER BY due_at LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE {schema}.events AS e
 SET state = 'skipped', reason = 'no handler', due_at = NULL, finished_at = {clock}
-FROM old WHERE e.id = old.id
+FROM (SELECT id FROM old UNION ALL SELECT id FROM alone) AS o WHERE e.id = o.id
 RETURNING e.id
 
 -- name: register
@@ -270,10 +276,6 @@ SELECT id FROM {schema}.events WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT 10
 -- name: find_key
 -- By identity: the digest of source and key.
 SELECT event_id FROM {schema}.identities WHERE identity = ANY($1::bytea[]) LIMIT 10
-
--- name: sources
--- The sources that ever sent anything: a walk along the waiting index would miss the finished ones.
-SELECT DISTINCT source FROM {schema}.identities
 
 -- name: events
 -- The newest first; the id is time-ordered.

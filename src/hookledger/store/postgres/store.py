@@ -270,11 +270,10 @@ class PostgresStore:
         if not await self._fetch("retry", event_id, expected.value, new_id(), actor, reason):
             raise WrongState(f"event {event_id} is not {expected} any more, or cannot be retried from there")
 
-    async def find(self, reference: str) -> list[UUID]:
+    async def find(self, reference: str, sources: Sequence[str]) -> list[UUID]:
         bounds = id_bounds(reference)
         rows = await self._fetch("find_id", *bounds) if bounds else []
         if not rows:
-            sources = [row["source"] for row in await self._fetch("sources")]
             rows = await self._fetch("find_key", [key_identity(source, reference.encode()) for source in sources])
         return [row[0] for row in rows]
 

@@ -152,6 +152,11 @@ WHERE id IN (
     WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes < 2 AND due_at <= ?1 - ?4
       AND state = 'pending'
     ORDER BY due_at LIMIT ?5)
+OR id IN (
+    SELECT id FROM events INDEXED BY events_waiting_alone
+    WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes >= 2 AND due_at <= ?1 - ?4
+      AND state = 'pending'
+    ORDER BY due_at LIMIT ?5)
 RETURNING id
 
 -- name: register
@@ -187,10 +192,6 @@ SELECT id FROM events WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT 10
 -- name: find_key
 -- By identity: the digest of source and key.
 SELECT event_id FROM identities WHERE identity = ?1
-
--- name: sources
--- The sources that ever sent anything.
-SELECT DISTINCT source FROM identities
 
 -- name: events
 -- The newest first; the id is time-ordered.

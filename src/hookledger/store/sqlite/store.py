@@ -271,11 +271,11 @@ class SqliteStore:
         if not await self._write(job):
             raise WrongState(f"event {event_id} is not {expected} any more, or cannot be retried from there")
 
-    async def find(self, reference: str) -> list[UUID]:
+    async def find(self, reference: str, sources: Sequence[str]) -> list[UUID]:
         bounds = id_bounds(reference)
         found = await self._read("find_id", bounds[0].bytes, bounds[1].bytes) if bounds else []
         if not found:
-            for (source,) in await self._read("sources"):
+            for source in sources:
                 found += await self._read("find_key", key_identity(source, reference.encode()))
         return [_ident(row[0]) for row in found[:10]]
 

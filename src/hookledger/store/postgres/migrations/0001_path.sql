@@ -17,6 +17,15 @@ CREATE TABLE {schema}.requests (
 -- Compressing bodies would cost the ack more CPU than the disk it saves.
 ALTER TABLE {schema}.requests ALTER COLUMN body SET STORAGE EXTERNAL;
 
+-- An identity that an arrival would like to own.
+CREATE TYPE {schema}.proposal AS (
+    identity    bytea,
+    kind        text,
+    source      text,
+    event_id    uuid,
+    fingerprint bytea
+);
+
 -- One item of a batch on its way in. A single array of these costs the driver far less than an array per column.
 CREATE TYPE {schema}.arrival AS (
     request_id  uuid,
