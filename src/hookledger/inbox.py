@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from .clock import Clock, Seconds
 from .config import Config, IntakeSettings, SecretSettings, WorkSettings
-from .errors import ConfigError, SchemaMismatch, Unavailable
+from .errors import ConfigError, HookledgerError, SchemaMismatch, Unavailable
 from .model import Claimed, Expired, Kind
 from .operate.actions import Actions
 from .operate.health import ALIVE, Readiness
@@ -195,7 +195,7 @@ class Inbox:
             return await store.migrate()
 
     def insight(self, store: Store) -> Insight:
-        return Insight(store, list(self.sources))
+        return Insight(store)
 
     def actions(self, store: Store, actor: str) -> Actions:
         return Actions(store, actor)
@@ -288,7 +288,7 @@ class Asgi:
             )
             self._stack.push_async_callback(self._recorder.drain)
             self._readiness = Readiness(store.health)
-            watch = asyncio.create_task(self._watch_clock(self._readiness))
+            watch = asyncio.create_task(self._watch(store, self._readiness))
             self._stack.callback(watch.cancel)
             self._intake = Intake(
                 {name: source.endpoint for name, source in self._inbox.sources.items()},
@@ -303,11 +303,16 @@ class Asgi:
         await self._stack.aclose()
         self._intake = None
 
-    @staticmethod
-    async def _watch_clock(readiness: Readiness) -> None:
+    async def _watch(self, store: Store, readiness: Readiness) -> None:
+        """Knows how far the clocks are apart, and tells the database once which sources are served."""
+        told = False
         while True:
-            await readiness.ask()
-            await asyncio.sleep(15)
+            health = await readiness.ask()
+            if health.writable and not told:
+                with contextlib.suppress(HookledgerError):
+                    await store.know_sources(list(self._inbox.sources))
+                    told = True
+            await asyncio.sleep(15 if told else 1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

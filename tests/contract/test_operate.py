@@ -105,36 +105,37 @@ async def test_retry_of_a_poison_event_still_runs_alone(store: Store, clock: Clo
 # ── find ─────────────────────────────────────────────────────────────────────
 
 
-SOURCES = ["stripe", "github"]
-
-
 async def test_find_by_id_prefix_and_key(store: Store) -> None:  # proves R50
+    await store.know_sources(["stripe", "github"])
+    await store.know_sources(["github"])
     ident = await recorded(store, "evt_1")
     other = await recorded(store, "evt_2", source="github")
-    assert await store.find(str(ident), SOURCES) == [ident]
-    assert await store.find(ident.hex.upper(), SOURCES) == [ident]
-    assert sorted(await store.find(str(ident)[:9], SOURCES)) == sorted([ident, other])
-    assert await store.find("evt_1", SOURCES) == [ident]
-    assert await store.find("evt_2", SOURCES) == [other]
-    assert await store.find("evt_3", SOURCES) == []
-    assert await store.find("", SOURCES) == []
-    assert await store.find(str(new_id()), SOURCES) == []
+    assert await store.find(str(ident)) == [ident]
+    assert await store.find(ident.hex.upper()) == [ident]
+    assert sorted(await store.find(str(ident)[:9])) == sorted([ident, other])
+    assert await store.find("evt_1") == [ident]
+    assert await store.find("evt_2") == [other]
+    assert await store.find("evt_3") == []
+    assert await store.find("") == []
+    assert await store.find(str(new_id())) == []
 
 
 async def test_find_a_key_in_several_sources(store: Store) -> None:  # proves R50
+    await store.know_sources(["a", "b", "c"])
     idents = {await recorded(store, "same", source=source) for source in ("a", "b", "c")}
-    assert set(await store.find("same", ["a", "b", "c"])) == idents
+    assert set(await store.find("same")) == idents
 
 
 async def test_find_a_key_that_looks_like_an_id(store: Store) -> None:
+    await store.know_sources(["stripe"])
     ident = await recorded(store, "deadbeef")
-    assert await store.find("deadbeef", SOURCES) == [ident]
+    assert await store.find("deadbeef") == [ident]
 
 
 async def test_find_is_bounded(store: Store) -> None:
     await record(store, *(delivered(f"evt_{n}") for n in range(20)))
     [newest] = await store.events(limit=1)
-    assert len(await store.find(newest.id.hex[:8], SOURCES)) == 10
+    assert len(await store.find(newest.id.hex[:8])) == 10
 
 
 # ── read ─────────────────────────────────────────────────────────────────────

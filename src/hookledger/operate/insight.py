@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from uuid import UUID
 
 from msgspec import Struct
@@ -29,11 +28,10 @@ class Summary(Struct, frozen=True):
 
 
 class Insight:
-    """What a person may see. `sources`: where to look for a key."""
+    """What a person may see."""
 
-    def __init__(self, store: Store, sources: Sequence[str] = ()) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._sources = sources
 
     async def events(
         self,
@@ -49,7 +47,7 @@ class Insight:
 
     async def event(self, reference: str) -> History:
         """One event in full, by id, the beginning of an id, or key."""
-        found = await self._store.find(reference, self._sources)
+        found = await self._store.find(reference)
         if len(found) > 1:
             raise Ambiguous(f"{reference!r} fits several events: {', '.join(map(str, found))}")
         history = await self._store.history(found[0]) if found else None

@@ -90,6 +90,10 @@ class Store(Protocol):
         ...
 
     # ── intake ──
+    async def know_sources(self, names: Sequence[str]) -> None:
+        """Remember the sources that a receiver serves, so that keys can be looked for in each."""
+        ...
+
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
         """Record every item of every arrival, all in one durable commit.
 
@@ -120,6 +124,10 @@ class Store(Protocol):
 
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
         """processing → wherever each outcome says; returns the ids that were still ours."""
+        ...
+
+    async def held(self, worker: str) -> list[tuple[UUID, int]]:
+        """Id and claim of every event that this worker holds, whether it knows or not."""
         ...
 
     async def pulse(self) -> Pulse:
@@ -158,8 +166,8 @@ class Store(Protocol):
         """
         ...
 
-    async def find(self, reference: str, sources: Sequence[str]) -> list[UUID]:
-        """Events with this id or beginning of an id, or with this key in one of the sources; at most ten."""
+    async def find(self, reference: str) -> list[UUID]:
+        """Events with this id or beginning of an id, or with this key in a known source; at most ten."""
         ...
 
     async def history(self, event_id: UUID) -> History | None:

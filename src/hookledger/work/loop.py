@@ -80,10 +80,11 @@ class Worker:
         )
         self._hand: deque[Claimed] = deque()
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
-        self._settling: set[asyncio.Task[None]] = set()
+        self._settling: dict[asyncio.Task[None], UUID] = {}
         self._kinds: list[Kind] = []
         self._outcasts: list[Kind] = []
         self._alone = False
+        self._in_doubt = False
         self._look_at = 0.0
         self._pace = 0.01
         self._stopping = asyncio.Event()
@@ -120,6 +121,7 @@ class Worker:
             return await self._claim()
         except HookledgerError as error:
             log.warning("nothing claimed: %s", error)
+            self._in_doubt = True
             await asyncio.sleep(min(1.0, self._settings.poll * 5))
             return -1
 
@@ -127,6 +129,8 @@ class Worker:
         if self._alone and (self._running or self._hand):
             return 0
         self._alone = False
+        if self._in_doubt:
+            await self._give_back_strays()
         if time.monotonic() >= self._look_at:
             await self._look()
         if self._outcasts:
@@ -147,6 +151,14 @@ class Worker:
         if len(claimed) < wanted:
             self._look_at = 0.0
         return self._take(claimed, since)
+
+    async def _give_back_strays(self) -> None:
+        """A claim that failed may have been made all the same, its answer lost: we hold what we do not know of."""
+        known = {claimed.id for group in (self._hand, *self._running.values()) for claimed in group}
+        known.update(self._settling.values())
+        held = await self._store.held(self.name)
+        self._in_doubt = False
+        self._settle_later([Outcome(i, claim, "release") for i, claim in held if i not in known])
 
     async def _look(self) -> None:
         """Which of the kinds that we handle have something due, the longest due first."""
@@ -247,8 +259,8 @@ class Worker:
     def _settle_later(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
             task = asyncio.create_task(self._settler.settle(outcome))
-            self._settling.add(task)
-            task.add_done_callback(self._settling.discard)
+            self._settling[task] = outcome.id
+            task.add_done_callback(self._settling.pop)
 
     async def _shut_down(self) -> None:
         """Give back what was not started, let the rest finish, cut it short after the grace."""

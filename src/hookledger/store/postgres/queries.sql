@@ -36,6 +36,14 @@ RETURNING extract(epoch FROM probed_at)::float8
 -- An ack must be on disk whatever the server's default is; SET LOCAL survives a transaction pooler.
 BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
 
+-- name: know_sources
+-- The sources that a receiver serves.
+INSERT INTO {schema}.sources (name) SELECT * FROM unnest($1::text[]) ON CONFLICT DO NOTHING
+
+-- name: sources
+-- Every source that was ever served.
+SELECT name FROM {schema}.sources ORDER BY name
+
 -- name: take_identities
 -- The unique constraint decides who is first; the input is sorted, so batches queue and do not deadlock.
 INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)
@@ -195,6 +203,10 @@ UPDATE {schema}.events AS e SET leased_until = {clock} + make_interval(secs => $
 FROM unnest($1::uuid[], $2::bigint[]) AS c (id, claim)
 WHERE e.id = c.id AND e.claim = c.claim AND e.state = 'processing'
 RETURNING e.id
+
+-- name: held
+-- What a worker holds, whether it knows or not: the answer to its claim may have been lost.
+SELECT id, claim FROM {schema}.events WHERE state = 'processing' AND worker = $1
 
 -- name: beat_worker
 -- The worker itself is alive.

@@ -195,6 +195,9 @@ class PostgresStore:
 
     # ── intake ──
 
+    async def know_sources(self, names: Sequence[str]) -> None:
+        await self._fetch("know_sources", sorted(names))
+
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
         for _ in range(3):
             try:
@@ -235,6 +238,9 @@ class PostgresStore:
         rows = await self._fetch("settle", *columns(values), None)
         return {row["id"] for row in rows}
 
+    async def held(self, worker: str) -> list[tuple[UUID, int]]:
+        return [(row["id"], row["claim"]) for row in await self._fetch("held", worker)]
+
     async def pulse(self) -> PostgresPulse:
         return PostgresPulse(self)
 
@@ -270,10 +276,11 @@ class PostgresStore:
         if not await self._fetch("retry", event_id, expected.value, new_id(), actor, reason):
             raise WrongState(f"event {event_id} is not {expected} any more, or cannot be retried from there")
 
-    async def find(self, reference: str, sources: Sequence[str]) -> list[UUID]:
+    async def find(self, reference: str) -> list[UUID]:
         bounds = id_bounds(reference)
         rows = await self._fetch("find_id", *bounds) if bounds else []
         if not rows:
+            sources = [row["name"] for row in await self._fetch("sources")]
             rows = await self._fetch("find_key", [key_identity(source, reference.encode()) for source in sources])
         return [row[0] for row in rows]
 

@@ -22,6 +22,14 @@ INSERT INTO migrations (version, name, applied_at) VALUES (?2, ?3, ?1)
 -- A real write.
 UPDATE probe SET probed_at = ?1
 
+-- name: know_sources
+-- A source that a receiver serves.
+INSERT INTO sources (name) VALUES (?) ON CONFLICT DO NOTHING
+
+-- name: sources
+-- Every source that was ever served.
+SELECT name FROM sources ORDER BY name
+
 -- name: take_identities
 -- The unique constraint decides who is first.
 INSERT INTO identities (identity, kind, source, event_id, fingerprint)
@@ -124,6 +132,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 -- name: beat
 -- Renew a lease; a row comes back if it is still ours.
 UPDATE events SET leased_until = ?1 + ?4 WHERE id = ?2 AND claim = ?3 AND state = 'processing' RETURNING id
+
+-- name: held
+-- What a worker holds, whether it knows or not: the answer to its claim may have been lost.
+SELECT id, claim FROM events INDEXED BY events_leased WHERE state = 'processing' AND worker = ?1
 
 -- name: beat_worker
 -- The worker itself is alive.

@@ -161,6 +161,9 @@ class SqliteStore:
 
     # ── intake ──
 
+    async def know_sources(self, names: Sequence[str]) -> None:
+        await self._write(lambda c: c.executemany(self.sql("know_sources"), [(name,) for name in names]))
+
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
         return await self._write(lambda c: intake.record(c, self.sql, self._now(), arrivals))
 
@@ -213,6 +216,9 @@ class SqliteStore:
                 if transition in _TRIED:
                     connection.execute(self.sql("tried"), (*row, now, _TRIED[transition]))
         return settled
+
+    async def held(self, worker: str) -> list[tuple[UUID, int]]:
+        return [(_ident(row["id"]), row["claim"]) for row in await self._read("held", worker)]
 
     async def pulse(self) -> SqlitePulse:
         return SqlitePulse(self)
@@ -271,11 +277,11 @@ class SqliteStore:
         if not await self._write(job):
             raise WrongState(f"event {event_id} is not {expected} any more, or cannot be retried from there")
 
-    async def find(self, reference: str, sources: Sequence[str]) -> list[UUID]:
+    async def find(self, reference: str) -> list[UUID]:
         bounds = id_bounds(reference)
         found = await self._read("find_id", bounds[0].bytes, bounds[1].bytes) if bounds else []
         if not found:
-            for source in sources:
+            for (source,) in await self._read("sources"):
                 found += await self._read("find_key", key_identity(source, reference.encode()))
         return [_ident(row[0]) for row in found[:10]]
 

@@ -2,6 +2,10 @@
 -- No foreign keys: every row is written in the transaction of its parent, history is pruned before
 -- identities, and a key check per row would be paid on the ack path. `doctor` proves the balance instead.
 
+CREATE TABLE {schema}.sources (
+    name text PRIMARY KEY
+);
+
 CREATE TABLE {schema}.requests (
     id          uuid PRIMARY KEY,
     source      text NOT NULL,

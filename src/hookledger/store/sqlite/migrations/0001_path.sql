@@ -1,6 +1,10 @@
 -- The same tables as PostgreSQL's 0001_path. Ids are 16-byte blobs, times are microseconds since 1970.
 -- Differs because SQLite has no types for them. STRICT, so that a column holds only what it says.
 
+CREATE TABLE sources (
+    name TEXT PRIMARY KEY NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE requests (
     id          BLOB PRIMARY KEY NOT NULL CHECK (length(id) = 16),
     source      TEXT NOT NULL,
