@@ -324,6 +324,9 @@ async def test_recorder_isolates_the_refused_row(store: Store, poison: Item) -> 
     gathered: list[int] = []
 
     class Counting:
+        async def record_new(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | None]:
+            return await store.record_new(arrivals)
+
         async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
             gathered.append(len(arrivals))
             return await store.record(arrivals)

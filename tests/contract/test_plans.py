@@ -66,6 +66,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "owners": ([bytes([n]) * 32 for n in range(50)],),
     "repoint": ([bytes([n]) * 32 for n in range(50)], IDS),
     "write": ([],),
+    "add_new": ([],),
     "waiting": (),
     "claim": (*KINDS, 16, "w", 60.0),
     "claim_alone": (*KINDS, "w", 60.0),

@@ -6,7 +6,8 @@ A 2xx is possible only after the commit that holds the event.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Protocol
 
 from ..batching import Batcher, isolating
@@ -17,8 +18,9 @@ log = logging.getLogger(__name__)
 
 
 class Records(Protocol):
-    """The one thing that recording needs of a store."""
+    """What recording needs of a store."""
 
+    async def record_new(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | None]: ...
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]: ...
 
 
@@ -26,7 +28,9 @@ class Recorder:
     """`batch`: how many deliveries one commit may hold; `queue`: how many may wait; `parallel`: commits at once."""
 
     def __init__(self, store: Records, *, batch: int = 128, queue: int = 2048, parallel: int = 1) -> None:
-        self._batcher = Batcher(isolating(store.record), most=batch, queue=queue, parallel=parallel)
+        self._store = store
+        self._look = isolating(store.record)
+        self._batcher = Batcher(self._commit, most=batch, queue=queue, parallel=parallel)
 
     async def record(self, arrival: Arrival) -> list[Recorded]:
         """Returns when the arrival is on disk. Raises Unavailable when it is not, or when that is unknown."""
@@ -41,3 +45,19 @@ class Recorder:
 
     async def drain(self) -> None:
         await self._batcher.drain()
+
+    async def _commit(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | Exception]:
+        """The plainly new ones first; whatever happens to the others, those are on disk and will be acked."""
+        try:
+            first = await self._store.record_new(arrivals)
+        except BadData:
+            first = [None] * len(arrivals)
+        rest = [arrival for arrival, recorded in zip(arrivals, first, strict=True) if recorded is None]
+        if not rest:
+            return [recorded for recorded in first if recorded is not None]
+        looked: Iterator[list[Recorded] | Exception]
+        try:
+            looked = iter(await self._look(rest))
+        except Exception as error:
+            looked = repeat(error)
+        return [next(looked) if recorded is None else recorded for recorded in first]

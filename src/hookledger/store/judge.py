@@ -98,7 +98,7 @@ def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
             elif by_body is not None and by_body.event_id != event_id:
                 known, outcome = by_body, DeliveryOutcome.SAME_BODY
             else:
-                outcome = DeliveryOutcome.INVALID if item.invalid else DeliveryOutcome.ACCEPTED
+                outcome = new_outcome(item)
             for identity, owner in ((item.identity, by_key), (item.body_identity, by_body)):
                 if identity and owner and owner.event_id == event_id and known.event_id != event_id:
                     owners[identity] = known._replace(fingerprint=owner.fingerprint)
@@ -106,6 +106,11 @@ def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
             recorded = Recorded(outcome, known.event_id, known.state)
             result.verdicts.append(Verdict(arrival, index, item, recorded))
     return result
+
+
+def new_outcome(item: Item) -> DeliveryOutcome:
+    """What the delivery of a new event is."""
+    return DeliveryOutcome.INVALID if item.invalid else DeliveryOutcome.ACCEPTED
 
 
 def first_state(item: Item) -> tuple[State, str | None]:

@@ -94,6 +94,13 @@ class Store(Protocol):
         """Remember the sources that a receiver serves, so that keys can be looked for in each."""
         ...
 
+    async def record_new(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | None]:
+        """Record what is plainly new the short way, durably; None for whatever `record` must look at.
+
+        Each arrival is recorded whole or not touched. May answer None to all.
+        """
+        ...
+
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
         """Record every item of every arrival, all in one durable commit.
 

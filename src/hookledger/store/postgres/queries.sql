@@ -44,6 +44,39 @@ INSERT INTO {schema}.sources (name) SELECT * FROM unnest($1::text[]) ON CONFLICT
 -- Every source that was ever served.
 SELECT name FROM {schema}.sources ORDER BY name
 
+-- name: add_new
+-- The usual case in one statement and one round trip: each arrival with a single identity that nobody has is
+-- recorded whole; what comes back was new, the rest was not touched. set_config is SET LOCAL for a statement:
+-- an ack must be on disk whatever the server's default is.
+WITH durably AS MATERIALIZED (
+    SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true)
+), a AS MATERIALIZED (
+    SELECT *, {clock} AS now FROM unnest($1::{schema}.arrival[]), durably
+), won AS (
+    INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)
+    SELECT identity, 'key', source, event_id, fingerprint FROM a ORDER BY identity
+    ON CONFLICT DO NOTHING
+    RETURNING event_id
+), kept AS (
+    INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)
+    SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
+    FROM won JOIN a USING (event_id)
+), new AS (
+    INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
+                                 fingerprint, request_id, item, received_at, run_started_at, state, reason,
+                                 due_at, finished_at)
+    SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
+           fingerprint, request_id, item, now, now, state, reason,
+           CASE WHEN state = 'pending' THEN now END, CASE WHEN state <> 'pending' THEN now END
+    FROM won JOIN a USING (event_id)
+), first AS (
+    INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
+                                     delivery_id, fingerprint)
+    SELECT request_id, item, event_id, source, now, outcome, NULL, delivery_id, fingerprint
+    FROM won JOIN a USING (event_id)
+)
+SELECT event_id FROM won
+
 -- name: take_identities
 -- The unique constraint decides who is first; the input is sorted, so batches queue and do not deadlock.
 INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)

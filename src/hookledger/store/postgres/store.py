@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -42,6 +42,7 @@ from . import intake
 from .intake import columns
 from .transaction import PostgresTransaction
 
+T = TypeVar("T")
 _QUERIES = load(__package__)
 _DATA_ERRORS = ("22", "23", "54")
 _TRY_AGAIN = ("40001", "40P01")
@@ -198,11 +199,21 @@ class PostgresStore:
     async def know_sources(self, names: Sequence[str]) -> None:
         await self._fetch("know_sources", sorted(names))
 
+    async def record_new(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | None]:
+        if self._pooler:  # one statement outside a transaction block is not safe behind a transaction pooler
+            return [None] * len(arrivals)
+        return await self._take_in(intake.record_new, arrivals)
+
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        return await self._take_in(intake.record, arrivals)
+
+    async def _take_in(
+        self, take: Callable[[Any, intake.Sql, Sequence[Arrival]], Awaitable[T]], arrivals: Sequence[Arrival]
+    ) -> T:
         for _ in range(3):
             try:
                 async with self._acquire() as connection:
-                    return await intake.record(connection, self.sql, arrivals)  # type: ignore[arg-type]
+                    return await take(connection, self.sql, arrivals)
             except asyncpg.PostgresError as error:
                 if error.sqlstate not in _TRY_AGAIN:
                     raise _translate(error) from error

@@ -54,7 +54,8 @@ CREATE TYPE {schema}.arrival AS (
     reason      text,
     outcome     text,
     event_state text,
-    delivery_id text
+    delivery_id text,
+    identity    bytea
 );
 
 CREATE TABLE {schema}.identities (
