@@ -27,12 +27,12 @@ class IntakeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where providers, or your proxy, reach us."""
     port: int = 8700
     """Each source is at `/NAME` there."""
-    batch: int = 128
-    """Deliveries in one commit."""
+    batch: int = 32
+    """Deliveries in one commit, at most."""
     queue: int = 2048
     """Deliveries that may wait for a commit; beyond it the answer is 503."""
-    parallel: int = 1
-    """Commits at the same time."""
+    parallel: int = 2
+    """Commits at the same time: while one is on its way to the disk, the next is filled."""
     limits: Limits = Limits()
 
 

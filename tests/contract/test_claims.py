@@ -256,3 +256,18 @@ async def test_waiting_with_thousands_of_one_kind(store: Store) -> None:  # prov
     found = {(w.kind.source, w.kind.type) for w in await store.waiting()}
     assert found == {("stripe", t) for t in ("m", "a", "z", "m.b", "é")} | {("a", "m")}
     assert len(await store.waiting()) == 6
+
+
+# ── held ─────────────────────────────────────────────────────────────────────
+
+
+async def test_held_tells_what_a_worker_owns(store: Store) -> None:  # proves R18
+    """For a worker whose claim was made though its answer was lost."""
+    await record(store, *(delivered(f"evt_{n}") for n in range(3)))
+    mine = await store.claim("mine", [KIND], 2, LEASE)
+    [other] = await store.claim("other", [KIND], 2, LEASE)
+    assert sorted(await store.held("mine")) == sorted((c.id, c.claim) for c in mine)
+    assert await store.held("other") == [(other.id, other.claim)]
+    await settle(store, other, "complete")
+    assert await store.held("other") == []
+    assert await store.held("nobody") == []

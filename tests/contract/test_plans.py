@@ -82,6 +82,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
         None,
     ),
     "beat": (IDS, CLAIMS, 60.0),
+    "held": ("w",),
     "expired": (100,),
     "rescue": (IDS, CLAIMS, [0.0] * 50, ["r"] * 50),
     "skip_unhandled": ("s1", "t1", 3600.0, 1000),
@@ -95,7 +96,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
 }
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
-    *("waiting", "due", "due_alone", "claim", "claimed", "settle", "beat", "expired", "rescue", "skip_unhandled"),
+    *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue", "skip_unhandled"),
     *("retry", "find_id", "find_key", "events", "event", "request", "deliveries"),
 ]
 

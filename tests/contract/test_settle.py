@@ -206,7 +206,7 @@ async def test_writers_of_several_events_do_not_deadlock(
     store: Store, open_store: OpenStore, clock: Clock
 ) -> None:  # proves R18
     other = await open_store()
-    pulse = await other.pulse()
+    pulse = await other.pulse(5.0)
     for turn in range(5):
         owners = [await claimed(store, f"{turn}:{n}") for n in range(20)]
         claims = [(o.id, o.claim) for o in owners]

@@ -34,7 +34,7 @@ async def test_a_beat_shows_that_the_worker_lives(store: Store, clock: Clock) ->
     await store.register("a", [])
     await store.register("b", [])
     clock.offset += 100
-    pulse = await store.pulse()
+    pulse = await store.pulse(5.0)
     await pulse.beat("a", [], LEASE)
     await pulse.beat("never registered", [], LEASE)
     await pulse.close()

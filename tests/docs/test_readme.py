@@ -19,7 +19,7 @@ BIN = str(Path(sys.executable).parent)
 
 def block(language: str, containing: str = "") -> str:
     found = [text for kind, text in re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL) if kind == language]
-    return next(text for text in found if containing in text)
+    return str(next(text for text in found if containing in text))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 
@@ -21,6 +22,28 @@ def about(**facts: str) -> Iterator[None]:
         yield
     finally:
         _about.reset(token)
+
+
+class Seldom:
+    """Says a thing at most every so often, with how many times it would have been said.
+
+    What strangers or an outage can cause per request must not fill a disk.
+    """
+
+    def __init__(self, log: logging.Logger, every: float = 1.0) -> None:
+        self._log = log
+        self._every = every
+        self._next = float("-inf")
+        self._unsaid = 0
+
+    def warning(self, message: str, *args: object) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            self._unsaid += 1
+            return
+        again = f" (and {self._unsaid} more like it)" if self._unsaid else ""
+        self._log.warning(message + "%s", *args, again)
+        self._next, self._unsaid = now + self._every, 0
 
 
 class AddFacts(logging.Filter):

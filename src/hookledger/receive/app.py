@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from ..clock import Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
 from ..model import Arrival, Item, Proof, Request, new_id, pack_headers
+from ..observe.logs import Seldom
 from . import respond
 from .endpoint import Endpoint
 from .identify import identify
@@ -41,6 +42,7 @@ class Intake:
         self._limits = limits or Limits()
         self._clock = clock or Clock()
         self._skew = skew
+        self._seldom = Seldom(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -49,7 +51,7 @@ class Intake:
             log.debug("rejected: %s", error.reason)
             response = respond.rejected(error)
         except Unavailable as error:
-            log.warning("not recorded: %s", error)
+            self._seldom.warning("not recorded: %s", error)
             response = respond.unavailable()
         except Exception:
             log.exception("not recorded: a defect in the intake")

@@ -27,7 +27,7 @@ class Records(Protocol):
 class Recorder:
     """`batch`: how many deliveries one commit may hold; `queue`: how many may wait; `parallel`: commits at once."""
 
-    def __init__(self, store: Records, *, batch: int = 128, queue: int = 2048, parallel: int = 1) -> None:
+    def __init__(self, store: Records, *, batch: int = 32, queue: int = 2048, parallel: int = 2) -> None:
         self._store = store
         self._look = isolating(store.record)
         self._batcher = Batcher(self._commit, most=batch, queue=queue, parallel=parallel)

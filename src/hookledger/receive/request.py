@@ -33,15 +33,7 @@ async def read(scope: Scope, receive: Receive, limits: Limits, max_body: int) ->
     """The whole request; refused as soon as it is over a limit, not after."""
     headers = tuple(scope["headers"])  # the names are in lower case already: ASGI says so
     _check_headers(headers, limits, max_body)
-    message = await receive()
-    if message.get("more_body", False):
-        body = await _rest(message, receive, limits, max_body)
-    else:
-        body = message.get("body", b"")
-        if message["type"] != "http.request":
-            raise Malformed("disconnected")
-    if len(body) > max_body:
-        raise TooLarge("body_too_large")
+    body = await _body(receive, limits, max_body)
     client = scope.get("client")
     return Request(
         scope["method"],
@@ -65,19 +57,21 @@ def _check_headers(headers: tuple[tuple[bytes, bytes], ...], limits: Limits, max
         raise Malformed("headers_too_large")
 
 
-async def _rest(message: Message, receive: Receive, limits: Limits, max_body: int) -> bytes:
-    parts = [message.get("body", b"")]
-    size = len(parts[0])
+async def _body(receive: Receive, limits: Limits, max_body: int) -> bytes:
+    parts: list[bytes] = []
+    size, more = 0, True
     try:
         async with asyncio.timeout(limits.seconds):
-            while message.get("more_body", False):
+            while more:
                 message = await receive()
                 if message["type"] != "http.request":
                     raise Malformed("disconnected")
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
+                part = message.get("body", b"")
+                more = message.get("more_body", False)
+                size += len(part)
                 if size > max_body:
                     raise TooLarge("body_too_large")
+                parts.append(part)
     except TimeoutError:
         raise TooSlow("body_too_slow") from None
-    return b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -137,8 +137,8 @@ class Store(Protocol):
         """Id and claim of every event that this worker holds, whether it knows or not."""
         ...
 
-    async def pulse(self) -> Pulse:
-        """Open a heartbeat connection on the running loop."""
+    async def pulse(self, patience: float) -> Pulse:
+        """A heartbeat connection for the running loop; a beat waits at most `patience` seconds for anyone."""
         ...
 
     async def expired(self, limit: int) -> list[Expired]:

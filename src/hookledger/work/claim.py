@@ -15,6 +15,7 @@ from uuid import UUID
 
 from ..errors import HookledgerError
 from ..model import Claimed
+from ..observe.logs import Seldom
 from ..store.protocol import Pulse
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class Leases:
     def __init__(
         self,
         worker: str,
-        pulse: Callable[[], Awaitable[Pulse]],
+        pulse: Callable[[float], Awaitable[Pulse]],
         lease: float,
         lost: Callable[[UUID], None],
     ) -> None:
@@ -69,8 +70,8 @@ class Leases:
         asyncio.run(self._beat_until_stopped())
 
     async def _beat_until_stopped(self) -> None:
-        pulse = await self._pulse()
-        next_beat = 0.0
+        pulse = await self._pulse(self._lease / 3)  # in time to give up what cannot be renewed
+        next_beat, seldom = 0.0, Seldom(log)
         while not self._stop.wait(min(self._lease / 20, 1.0)):
             self._give_up_overdue()
             if time.monotonic() < next_beat:
@@ -79,7 +80,7 @@ class Leases:
                 await self._beat(pulse)
                 next_beat = time.monotonic() + self._lease / 3
             except HookledgerError as error:
-                log.warning("no heartbeat: %s", error)
+                seldom.warning("no heartbeat: %s", error)
                 next_beat = time.monotonic() + min(self._lease / 10, 1.0)
             except Exception:  # whatever it is, without this thread every claim would be lost unnoticed
                 log.exception("no heartbeat: a defect")

@@ -239,7 +239,7 @@ RETURNING e.id
 
 -- name: held
 -- What a worker holds, whether it knows or not: the answer to its claim may have been lost.
-SELECT id, claim FROM {schema}.events WHERE state = 'processing' AND worker = $1
+SELECT id, claim FROM {schema}.events WHERE leased_until IS NOT NULL AND state = 'processing' AND worker = $1
 
 -- name: beat_worker
 -- The worker itself is alive.

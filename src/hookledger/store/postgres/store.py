@@ -252,8 +252,8 @@ class PostgresStore:
     async def held(self, worker: str) -> list[tuple[UUID, int]]:
         return [(row["id"], row["claim"]) for row in await self._fetch("held", worker)]
 
-    async def pulse(self) -> PostgresPulse:
-        return PostgresPulse(self)
+    async def pulse(self, patience: float) -> PostgresPulse:
+        return PostgresPulse(self, patience)
 
     async def expired(self, limit: int) -> list[Expired]:
         return [Expired(**row) for row in await self._fetch("expired", limit)]
@@ -332,23 +332,28 @@ class PostgresStore:
 class PostgresPulse:
     """The heartbeat's own connection: opened when needed, thrown away when it fails."""
 
-    def __init__(self, store: PostgresStore) -> None:
+    def __init__(self, store: PostgresStore, patience: float) -> None:
         self._store = store
+        self._patience = patience
         self._connection: Connection[Any] | None = None
 
     async def beat(self, worker: str, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
         try:
-            if self._connection is None or self._connection.is_closed():
-                self._connection = await asyncpg.connect(self._store._url, **self._store._options())
-            async with self._connection.transaction():
-                await self._connection.execute(self._store.sql("beat_worker"), worker)
-                if not claims:
-                    return set()
-                rows = await self._connection.fetch(self._store.sql("beat"), *columns(sorted(claims)), lease)
-                return {row["id"] for row in rows}
+            async with asyncio.timeout(self._patience):
+                return await self._beat(worker, claims, lease)
         except OUTAGE as error:
             await self.close()
             raise Unavailable(f"PostgreSQL: {error or type(error).__name__}") from error
+
+    async def _beat(self, worker: str, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await asyncpg.connect(self._store._url, **self._store._options())
+        async with self._connection.transaction():
+            await self._connection.execute(self._store.sql("beat_worker"), worker)
+            if not claims:
+                return set()
+            rows = await self._connection.fetch(self._store.sql("beat"), *columns(sorted(claims)), lease)
+            return {row["id"] for row in rows}
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -135,7 +135,7 @@ UPDATE events SET leased_until = ?1 + ?4 WHERE id = ?2 AND claim = ?3 AND state 
 
 -- name: held
 -- What a worker holds, whether it knows or not: the answer to its claim may have been lost.
-SELECT id, claim FROM events INDEXED BY events_leased WHERE state = 'processing' AND worker = ?1
+SELECT id, claim FROM events INDEXED BY events_leased WHERE leased_until IS NOT NULL AND state = 'processing' AND worker = ?1
 
 -- name: beat_worker
 -- The worker itself is alive.

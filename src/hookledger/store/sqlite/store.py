@@ -223,8 +223,8 @@ class SqliteStore:
     async def held(self, worker: str) -> list[tuple[UUID, int]]:
         return [(_ident(row["id"]), row["claim"]) for row in await self._read("held", worker)]
 
-    async def pulse(self) -> SqlitePulse:
-        return SqlitePulse(self)
+    async def pulse(self, patience: float) -> SqlitePulse:
+        return SqlitePulse(self, min(patience, self._wait))
 
     async def expired(self, limit: int) -> list[Expired]:
         found = await self._read("expired", self._now(), limit)
@@ -325,14 +325,15 @@ class SqliteStore:
 class SqlitePulse:
     """The heartbeat's own connection, on the heartbeat's own thread."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: SqliteStore, patience: float) -> None:
         self._store = store
+        self._patience = patience
         self._connection: apsw.Connection | None = None
 
     async def beat(self, worker: str, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
         store = self._store
         try:
-            self._connection = self._connection or connect(store._path, wait=store._wait)
+            self._connection = self._connection or connect(store._path, wait=self._patience)
             now = store._now()
 
             def job(connection: apsw.Connection) -> set[UUID]:
