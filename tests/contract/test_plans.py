@@ -96,12 +96,13 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
 }
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
-    *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue", "skip_unhandled"),
-    *("retry", "find_id", "find_key", "events", "event", "request", "deliveries"),
+    *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue"),
+    *("skip_unhandled", "retry", "find_id", "find_key", "events", "event", "request", "deliveries"),
 ]
 
-WALKS = {"waiting", "events"}
-"""Begin at one end of an index and stop at their LIMIT: 1 row per kind, or one page of the newest."""
+WALKS = {"waiting", "events", "held"}
+"""Begin at one end of an index and stop at their LIMIT: 1 row per kind, or one page of the newest; `held` walks the
+index of leases, which has only what is being processed at the moment."""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
