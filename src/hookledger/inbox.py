@@ -288,7 +288,8 @@ class Asgi:
             )
             self._stack.push_async_callback(self._recorder.drain)
             self._readiness = Readiness(store.health)
-            watch = asyncio.create_task(self._watch(store, self._readiness))
+            told = await self._tell_sources(store)
+            watch = asyncio.create_task(self._watch(store, self._readiness, told))
             self._stack.callback(watch.cancel)
             self._intake = Intake(
                 {name: source.endpoint for name, source in self._inbox.sources.items()},
@@ -303,15 +304,19 @@ class Asgi:
         await self._stack.aclose()
         self._intake = None
 
-    async def _watch(self, store: Store, readiness: Readiness) -> None:
-        """Knows how far the clocks are apart, and tells the database once which sources are served."""
-        told = False
+    async def _tell_sources(self, store: Store) -> bool:
+        """Whether the database knows which sources are served; it may be down, or not migrated yet."""
+        try:
+            await store.know_sources(list(self._inbox.sources))
+        except HookledgerError:
+            return False
+        return True
+
+    async def _watch(self, store: Store, readiness: Readiness, told: bool) -> None:
+        """Knows how far the clocks are apart."""
         while True:
-            health = await readiness.ask()
-            if health.writable and not told:
-                with contextlib.suppress(HookledgerError):
-                    await store.know_sources(list(self._inbox.sources))
-                    told = True
+            await readiness.ask()
+            told = told or await self._tell_sources(store)
             await asyncio.sleep(15 if told else 1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
