@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from .errors import BadData, Unavailable
+from .errors import Unavailable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -21,15 +21,23 @@ Flush = Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]]
 
 
 def isolating(flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> Flush[T, R]:
-    """A flush in which one item that the database refuses does not take its neighbours with it."""
+    """A flush in which one item that is refused does not take its neighbours with it. An outage is everyone's."""
 
     async def one_by_one(items: Sequence[T]) -> Sequence[R | Exception]:
         try:
             return await flush(items)
-        except BadData as error:
+        except Unavailable:
+            raise
+        except Exception as error:
             if len(items) == 1:
                 return [error]
-        return [(await one_by_one([item]))[0] for item in items]
+        results: list[R | Exception] = []
+        for item in items:
+            try:
+                results += await flush([item])
+            except Exception as error:
+                results.append(error)
+        return results
 
     return one_by_one
 

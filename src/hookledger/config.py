@@ -35,6 +35,10 @@ class IntakeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Commits at the same time: while one is on its way to the disk, the next is filled."""
     limits: Limits = Limits()
 
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.queue < 1 or self.parallel < 1:
+            raise ConfigError("intake needs batch, queue and parallel of at least 1")
+
 
 class OperatorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[operator]`: the listener for health checks, and later dashboard and API. Keep it private."""
@@ -52,6 +56,9 @@ class SecretSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`env:NAME`, `file:/path` or the secret itself."""
     expires: datetime
     """From then on it proves nothing; with a time zone."""
+
+    def __repr__(self) -> str:
+        return f"SecretSettings(expires={self.expires})"
 
 
 class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +84,9 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, Any] = {}
     """For provider `hmac`: how its requests are signed and read."""
 
+    def __repr__(self) -> str:
+        return f"SourceSettings({self.provider!r}, {len(self.secrets)} secrets)"
+
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
@@ -93,6 +103,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     operator: OperatorSettings = OperatorSettings()
     work: WorkSettings = WorkSettings()
     sources: dict[str, SourceSettings] = {}
+
+    def __repr__(self) -> str:
+        return f"Config(app={self.app!r}, sources={list(self.sources)})"  # the database's URL may hold a password
 
 
 def load(path: Path) -> Config:

@@ -18,6 +18,7 @@
     │   └── WrongState         the row is not in the state the caller expected
     ├── ClaimLost              the worker no longer owns the event it works on
     ├── HandlerCommitted       the handler ended the transaction that was not its own to end
+    ├── HandlerEnded           the handler cancelled itself or called sys.exit
     ├── TransactionTooLong     the handler held SQLite's write lock over the limit
     ├── BadResult              the handler returned something that cannot be kept
     └── Signal                 how a handler says what should become of its event
@@ -113,6 +114,10 @@ class HandlerCommitted(HookledgerError):
     """The handler committed or rolled back `event.tx` by itself, so its writes and the outcome are not one."""
 
 
+class HandlerEnded(HookledgerError):
+    """The handler ended in a way that is meant for programs, not for handlers."""
+
+
 class TransactionTooLong(HookledgerError):
     """The handler held SQLite's write lock longer than the limit, which would stall every ack."""
 
@@ -125,12 +130,18 @@ class Signal(HookledgerError):
     """Raised by a handler to say what should become of its event."""
 
 
+def _delay(after: float) -> float:
+    if isinstance(after, bool) or not isinstance(after, (int, float)) or not 0 <= after <= 366 * 86400:
+        raise TypeError(f"after is a number of seconds, up to a year, not {after!r}")
+    return float(after)
+
+
 class Retry(Signal):
     """Try again later. Counts as an attempt; `after` seconds instead of the usual backoff."""
 
     def __init__(self, message: str | None = None, *, after: float | None = None) -> None:
         super().__init__(message)
-        self.after = after
+        self.after = None if after is None else _delay(after)
 
 
 class Wait(Signal):
@@ -138,7 +149,7 @@ class Wait(Signal):
 
     def __init__(self, message: str | None = None, *, after: float = 60.0) -> None:
         super().__init__(message)
-        self.after = after
+        self.after = _delay(after)
 
 
 class Permanent(Signal):

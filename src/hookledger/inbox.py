@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, overload
 
@@ -162,7 +163,8 @@ class Inbox:
         """A store for this inbox's database, not open yet."""
         if not self.database:
             raise ConfigError(
-                "no database: give Inbox(…) a URL, set database in hookledger.toml, or HOOKLEDGER_DATABASE"
+                "no database: give Inbox(…) a URL; on the command line --database, HOOKLEDGER_DATABASE, or database "
+                "in hookledger.toml"
             )
         work = self.settings.work
         return connect(
@@ -200,8 +202,10 @@ class Inbox:
     def actions(self, store: Store, actor: str) -> Actions:
         return Actions(store, actor)
 
-    def worker(self, store: Store, work: WorkSettings | None = None, *, name: str | None = None) -> Worker:
-        return Worker(store, self.routes, self.read, work or self.settings.work, name=name)
+    def worker(
+        self, store: Store, work: WorkSettings | None = None, *, stuck: Callable[[], None] = lambda: None
+    ) -> Worker:
+        return Worker(store, self.routes, self.read, work or self.settings.work, stuck=stuck)
 
     def rescuer(self, store: Store, work: WorkSettings | None = None) -> Rescuer:
         work = work or self.settings.work
@@ -228,11 +232,15 @@ class Inbox:
         drain: bool = False,
         settings: WorkSettings | None = None,
         started: Callable[[Worker], None] | None = None,
+        stuck: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run a worker, and the upkeep beside it, until stopped or, with `drain`, until nothing is due."""
+        """Run a worker, and the upkeep beside it, until stopped or, with `drain`, until nothing is due.
+
+        `stuck` is called, in another thread, when a handler has blocked the event loop beyond every time-out.
+        """
         settings = settings or self.settings.work
         async with self.opened(handlers=settings.concurrency) as store:
-            worker = self.worker(store, settings)
+            worker = self.worker(store, settings, stuck=stuck)
             if started is not None:
                 started(worker)
             upkeep = asyncio.create_task(self.rescuer(store, settings).run())
@@ -271,6 +279,7 @@ class Asgi:
         self._inbox = inbox
         self._stack = contextlib.AsyncExitStack()
         self._opening = asyncio.Lock()
+        self._not_before = float("-inf")
         self._intake: Intake | None = None
         self._readiness: Readiness | None = None
         self._recorder: Recorder | None = None
@@ -279,15 +288,22 @@ class Asgi:
         async with self._opening:
             if self._intake is not None:
                 return
+            if time.monotonic() < self._not_before:
+                raise Unavailable("the database did not answer a moment ago")
             store = self._inbox.store()
-            await store.open()
+            try:
+                await store.open()
+            except Unavailable:
+                # Those who wait for the lock now need not wait for the same answer once more.
+                self._not_before = time.monotonic() + 1.0
+                raise
             self._stack.push_async_callback(store.close)
             settings: IntakeSettings = self._inbox.settings.intake
             self._recorder = Recorder(
                 store, batch=settings.batch, queue=settings.queue, parallel=settings.parallel
             )
             self._stack.push_async_callback(self._recorder.drain)
-            self._readiness = Readiness(store.health)
+            self._readiness = Readiness(store.health, rejected=lambda: self._intake.rejected if self._intake else {})
             told = await self._tell_sources(store)
             watch = asyncio.create_task(self._watch(store, self._readiness, told))
             self._stack.callback(watch.cancel)

@@ -170,13 +170,24 @@ async def test_same_body_under_another_unsigned_id(store: Store, raw: Raw) -> No
     assert await raw.all("events") == before
 
 
-async def test_body_of_a_conflict_belongs_to_the_known_event(store: Store) -> None:  # proves R14
-    ident = await recorded(store, "id-1", b"one", unsigned=True)
-    assert await record(store, delivered("id-1", b"two", unsigned=True)) == [
-        Recorded(CONFLICT, ident, State.PENDING)
-    ]
-    assert await record(store, delivered("id-2", b"two", unsigned=True)) == [
-        Recorded(SAME_BODY, ident, State.PENDING)
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one batch"])
+async def test_the_body_of_a_conflict_is_nobodys(store: Store, together: bool) -> None:  # proves R14
+    """Else whoever sends a captured body under a known id keeps its own delivery from becoming an event."""
+    first = delivered("id-1", b"one", unsigned=True)
+    conflict = delivered("id-1", b"two", unsigned=True)
+    genuine = delivered("id-2", b"two", unsigned=True)
+    again = delivered("id-3", b"two", unsigned=True)
+    sent = (first, conflict, genuine, again)
+    if together:
+        verdicts = await record(store, *sent)
+    else:
+        verdicts = [verdict for one in sent for verdict in await record(store, one)]
+    assert [v.outcome for v in verdicts] == [ACCEPTED, CONFLICT, ACCEPTED, SAME_BODY]
+    assert [v.event_id for v in verdicts] == [
+        first.event_ids[0],
+        first.event_ids[0],
+        genuine.event_ids[0],
+        genuine.event_ids[0],
     ]
 
 

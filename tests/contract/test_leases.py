@@ -11,7 +11,7 @@ from hookledger.clock import Clock
 from hookledger.model import Rescue, new_id
 from hookledger.states import AttemptOutcome, State
 from hookledger.store.protocol import Store
-from tests.builders import KIND, LEASE, Raw, claim, claimed, crash, event, history, keys, recorded, settle
+from tests.builders import KIND, LEASE, WORKER, Raw, claim, claimed, crash, event, history, keys, recorded, settle
 from tests.contract.conftest import OpenStore
 
 
@@ -24,10 +24,10 @@ async def test_beat_renews_what_is_ours(store: Store, clock: Clock) -> None:  # 
     await settle(store, done, "complete")
     before = {owner.id: await event(store, owner.id) for owner in (mine, lost, done)}
     clock.offset += 30
-    pulse = await store.pulse(5.0)
+    pulse = await store.pulse(WORKER, [], 5.0)
     claims = [(owner.id, owner.claim) for owner in (mine, lost, done)]
-    assert await pulse.beat("worker-1", [*claims, (new_id(), 1)], LEASE) == {mine.id}
-    assert await pulse.beat("worker-1", [], LEASE) == set()
+    assert await pulse.beat([*claims, (new_id(), 1)], LEASE) == {mine.id}
+    assert await pulse.beat([], LEASE) == set()
     await pulse.close()
     for owner in (lost, done):
         assert await event(store, owner.id) == before[owner.id]
@@ -43,9 +43,9 @@ async def test_beat_on_a_loop_and_thread_of_its_own(store: Store) -> None:  # pr
     owner = await claimed(store)
 
     async def beat() -> object:
-        pulse = await store.pulse(5.0)
+        pulse = await store.pulse(WORKER, [], 5.0)
         try:
-            return await pulse.beat("worker-1", [(owner.id, owner.claim)], LEASE)
+            return await pulse.beat([(owner.id, owner.claim)], LEASE)
         finally:
             await pulse.close()
 
@@ -54,9 +54,9 @@ async def test_beat_on_a_loop_and_thread_of_its_own(store: Store) -> None:  # pr
 
 async def test_pulse_after_close_opens_again(store: Store) -> None:
     owner = await claimed(store)
-    pulse = await store.pulse(5.0)
+    pulse = await store.pulse(WORKER, [], 5.0)
     for _ in range(2):
-        assert await pulse.beat("w", [(owner.id, owner.claim)], LEASE) == {owner.id}
+        assert await pulse.beat([(owner.id, owner.claim)], LEASE) == {owner.id}
         await pulse.close()
 
 
@@ -64,8 +64,8 @@ async def test_beat_after_the_lease_ended_but_nobody_came(store: Store, clock: C
     owner = await claimed(store)
     clock.offset += LEASE + 10
     assert len(await store.expired(10)) == 1
-    pulse = await store.pulse(5.0)
-    assert await pulse.beat("w", [(owner.id, owner.claim)], LEASE) == {owner.id}
+    pulse = await store.pulse(WORKER, [], 5.0)
+    assert await pulse.beat([(owner.id, owner.claim)], LEASE) == {owner.id}
     await pulse.close()
     assert await store.expired(10) == []
 
@@ -130,8 +130,8 @@ async def test_not_rescued_when_renewed_in_between(store: Store, clock: Clock, r
     owner = await claimed(store)
     clock.offset += LEASE + 1
     [found] = await store.expired(10)
-    pulse = await store.pulse(5.0)
-    await pulse.beat("w", [(owner.id, owner.claim)], LEASE)
+    pulse = await store.pulse(WORKER, [], 5.0)
+    await pulse.beat([(owner.id, owner.claim)], LEASE)
     await pulse.close()
     before = await raw.all("events"), await raw.all("attempts")
     assert await store.rescue([Rescue(found.id, found.claim, 0.0, "died")]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from hookledger.errors import Unavailable
 from hookledger.model import Arrival, Recorded
 from hookledger.receive.record import Recorder
 from hookledger.states import DeliveryOutcome, State
@@ -101,7 +102,7 @@ async def test_what_was_recorded_is_acked_though_its_neighbours_fail(store: Stor
 
         async def record(self, arrivals: Any) -> Any:
             if any(a.items[0].key == "known" for a in arrivals):
-                raise ConnectionResetError
+                raise Unavailable
             return await store.record(arrivals)
 
     recorder = Recorder(Failing())
@@ -110,7 +111,7 @@ async def test_what_was_recorded_is_acked_though_its_neighbours_fail(store: Stor
     )
     shapes = [type(result) for result in results]
     on_disk = {row.key for row in await store.events()}
-    assert shapes[2] is ConnectionResetError
+    assert shapes[2] is Unavailable
     for key, shape in zip(("opens", "new"), shapes, strict=False):
         assert (shape is list) == (key in on_disk), "acked exactly if on disk"
     assert await record(store, delivered("known")) == [Recorded(DeliveryOutcome.DUPLICATE, ident, State.PENDING)]

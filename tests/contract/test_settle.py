@@ -15,6 +15,7 @@ from hookledger.store.protocol import Store
 from tests.builders import (
     LEASE,
     WAYS,
+    WORKER,
     Raw,
     Way,
     claim,
@@ -206,12 +207,12 @@ async def test_writers_of_several_events_do_not_deadlock(
     store: Store, open_store: OpenStore, clock: Clock
 ) -> None:  # proves R18
     other = await open_store()
-    pulse = await other.pulse(5.0)
+    pulse = await other.pulse(WORKER, [], 5.0)
     for turn in range(5):
         owners = [await claimed(store, f"{turn}:{n}") for n in range(20)]
         claims = [(o.id, o.claim) for o in owners]
         renewed, settled, kept = await asyncio.gather(
-            pulse.beat("w", claims, LEASE),
+            pulse.beat(claims, LEASE),
             store.settle([way_out(o, "complete") for o in reversed(owners)]),
             other.settle([way_out(o, "complete") for o in owners[1::2] + owners[::2]]),
         )

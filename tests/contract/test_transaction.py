@@ -389,3 +389,15 @@ async def test_use_after_the_end(store: Store) -> None:
         await tx.commit([way_out(owner, "complete")])
     await tx.rollback()
     assert (await event(store, owner.id)).state is State.PROCESSED
+
+
+async def test_renew_proves_ownership(store: Store, clock: Clock) -> None:  # proves R68
+    owner = await claimed(store)
+    assert await store.renew(owner.id, owner.claim, LEASE)
+    clock.offset += LEASE + 1
+    await rescued(store, owner)
+    assert not await store.renew(owner.id, owner.claim, LEASE)
+
+
+async def rescued(store: Store, owner: Claimed) -> None:
+    assert await store.rescue([Rescue(owner.id, owner.claim, 0.0, "gone")]) == 1

@@ -34,13 +34,26 @@ async def test_a_beat_shows_that_the_worker_lives(store: Store, clock: Clock) ->
     await store.register("a", [])
     await store.register("b", [])
     clock.offset += 100
-    pulse = await store.pulse(5.0)
-    await pulse.beat("a", [], LEASE)
-    await pulse.beat("never registered", [], LEASE)
+    pulse = await store.pulse("a", [], 5.0)
+    await pulse.beat([], LEASE)
+    await pulse.beat([], LEASE)
     await pulse.close()
     seen = {w.id: w.seen_ago for w in await store.workers()}
     assert seen.keys() == {"a", "b"}
     assert seen["a"] < 60 < seen["b"]
+
+
+async def test_a_forgotten_worker_is_known_again_with_its_next_beat(store: Store, clock: Clock) -> None:  # proves R19
+    """One that was frozen for long must not find its events skipped as unhandled."""
+    pulse = await store.pulse("a", [("stripe", "invoice.*")], 5.0)
+    await pulse.beat([], LEASE)
+    clock.offset += 100
+    await store.forget_workers(50.0)
+    assert await store.workers() == []
+    await pulse.beat([], LEASE)
+    await pulse.close()
+    [worker] = await store.workers()
+    assert (worker.id, worker.handles) == ("a", (("stripe", "invoice.*"),))
 
 
 async def test_forget_workers(store: Store, clock: Clock) -> None:

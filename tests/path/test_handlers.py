@@ -1,8 +1,11 @@
 """What becomes of an event, by what its handler does."""
 
 import asyncio
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import msgspec
 import pytest
 
 from hookledger import (
+    ClaimLost,
     ConfigError,
     Event,
     HookledgerError,
@@ -18,12 +22,15 @@ from hookledger import (
     Retry,
     RetryPolicy,
     Review,
+    Seconds,
     Skip,
     State,
     SyncEvent,
     Wait,
 )
+from hookledger.model import Outcome
 from hookledger.states import AttemptOutcome
+from hookledger.work.loop import Worker
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 
@@ -331,3 +338,124 @@ async def test_worker_claims_only_what_it_handles(site_on: MakeSite, sqlite_url:
         assert await rescuer.skip_unhandled() == 1
     event = (await site.event("evt_2")).event
     assert (event.state, event.reason) == (State.SKIPPED, "no handler")
+
+
+# ── handlers that misbehave ──────────────────────────────────────────────────
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+async def cancelled() -> None:
+    task = asyncio.get_running_loop().create_future()
+    task.cancel()
+    await task
+
+
+async def leaves() -> None:
+    sys.exit(3)
+
+
+async def unspeakable() -> None:
+    raise Unspeakable
+
+
+async def wrong_delay() -> None:
+    raise Retry("later", after=timedelta(seconds=5))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("act", [cancelled, leaves, unspeakable, wrong_delay])
+async def test_every_way_to_fail_is_bounded_and_leaves_neighbours_alone(
+    site: Site, act: Callable[[], Awaitable[None]]
+) -> None:  # proves R22 R23
+    calls = 0
+
+    quick = RetryPolicy(attempts=2, first=Seconds("1ms"), longest=Seconds("1ms"))
+
+    @site.inbox.sources["stripe"].on("bad", retry=quick)
+    async def bad(event: Event) -> None:
+        nonlocal calls
+        calls += 1
+        await act()
+
+    @site.inbox.sources["stripe"].on("good")
+    async def good(event: Event) -> str:
+        return "done"
+
+    for number in range(5):
+        await site.deliver(stripe_event(f"good_{number}", "good"))
+    await site.deliver(stripe_event("evt_bad", "bad"))
+    for _ in range(20):
+        await site.inbox.work(drain=True)
+        if (history := await site.event("evt_bad")).event.state is State.FAILED:
+            break
+        await asyncio.sleep(0.01)
+    assert (history.event.state, calls, len(history.attempts)) == (State.FAILED, 2, 2)
+    for number in range(5):
+        neighbour = await site.event(f"good_{number}")
+        assert (neighbour.event.state, len(neighbour.attempts)) == (State.PROCESSED, 1)
+
+
+async def test_hung_plain_functions_do_not_starve_the_others(site: Site) -> None:  # proves R22
+    release = threading.Event()
+
+    @site.inbox.sources["stripe"].on("hangs", timeout="50ms", retry=RetryPolicy(attempts=1))
+    def hangs(event: SyncEvent) -> None:
+        release.wait(30)
+
+    @site.inbox.sources["stripe"].on("fine")
+    def fine(event: SyncEvent) -> str:
+        return "done"
+
+    try:
+        for number in range(40):  # more than there are slots, twice over
+            await site.deliver(stripe_event(f"hangs_{number}", "hangs"))
+        await site.deliver(stripe_event("evt_fine", "fine"))
+        await site.inbox.work(drain=True)
+        assert (await site.event("evt_fine")).event.state is State.PROCESSED
+        assert (await site.event("hangs_0")).event.state is State.FAILED
+    finally:
+        release.set()
+
+
+async def test_a_long_handler_can_ask_whether_the_event_is_still_its_own(site: Site) -> None:  # proves R68
+    answers: list[str] = []
+
+    @site.inbox.sources["stripe"].on("long")
+    async def long(event: Event) -> None:
+        await event.renew()
+        answers.append("mine")
+        async with site.inbox.opened() as other:
+            [(ident, claim)] = [(event.id, (await other.history(event.id)).event.claim)]  # type: ignore[union-attr]
+            await other.settle([Outcome(ident, claim, "release")])
+        try:
+            await event.renew()
+        except ClaimLost:
+            answers.append("lost")
+            raise
+
+    await site.deliver(stripe_event("evt_long", "long"))
+
+
+    def stop_soon(worker: Worker) -> None:
+        asyncio.get_running_loop().call_later(0.6, worker.stop)
+
+    await site.inbox.work(started=stop_soon)
+    assert answers[:2] == ["mine", "lost"]
+
+
+async def test_a_blocked_event_loop_keeps_no_claims(site_on: MakeSite, sqlite_url: str) -> None:  # proves R19
+    """Beyond every time-out nothing is renewed, so that somebody else can take over."""
+    site = await site_on(sqlite_url, {"work": {"lease": "500ms", "timeout": "100ms", "poll": "10ms"}})
+    site.inbox.source("stripe", provider="stripe", secrets=[SECRET])
+    stuck = threading.Event()
+
+    @site.inbox.sources["stripe"].on("blocks")
+    async def blocks(event: Event) -> None:
+        assert stuck.wait(30), "nobody noticed"
+
+    await site.deliver(stripe_event("evt_1", "blocks"))
+    await site.inbox.work(drain=True, stuck=stuck.set)
+    assert stuck.is_set()

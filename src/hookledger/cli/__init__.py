@@ -9,6 +9,8 @@ try:
 except ImportError:  # the light core was installed
     sys.exit("The command line needs more than the library: pip install 'hookledger[server]'")
 
+from rich.markup import escape
+
 from .. import __version__
 from ..errors import HookledgerError
 from .common import exit_code, status
@@ -39,5 +41,5 @@ def main() -> None:
     try:
         cli(standalone_mode=True)
     except HookledgerError as error:
-        status.print(f"[bold red]error:[/] {error}", markup=True, soft_wrap=True)
+        status.print(f"[bold red]error:[/] {escape(str(error))}", markup=True, soft_wrap=True)
         sys.exit(exit_code(error))

@@ -15,6 +15,8 @@ NOT_FOUND = 6
 """No such event."""
 REFUSED = 7
 """The event is not in a state that allows it, or changed meanwhile."""
+STUCK = 10
+"""`work`: a handler blocked the event loop beyond every time-out."""
 UNEXPECTED_ANSWER = 8
 """`send`: the receiver answered something else than it should."""
 DEMO_FAILED = 9

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ import msgspec
 
 from ..errors import ConfigError
 from ..inbox import Inbox
+from . import exits
 from .common import finds_inbox, run, set_up_logging, status
 from .supervise import Supervisor, when_parent_ends
 
@@ -128,10 +128,15 @@ def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log
         status.print("[yellow]No handlers are declared:[/] events will wait, then be skipped.")
     else:
         status.print(f"Working on {len(inbox.routes.handles())} event types, {settings.concurrency} at once.")
-    run(inbox.work(drain=drain, settings=settings, started=lambda worker: _on_signals(worker.stop)))
-    # A handler's thread that overran its time-out cannot be stopped and must not keep the process.
-    if any(t.name.startswith("hookledger-handler") and t.is_alive() for t in threading.enumerate()):
-        os._exit(0)
+    run(
+        inbox.work(
+            drain=drain,
+            settings=settings,
+            started=lambda worker: _on_signals(worker.stop),
+            # What runs cannot be stopped from outside; what it holds is rescued once we are gone.
+            stuck=lambda: os._exit(exits.STUCK),
+        )
+    )
 
 
 @click.command()

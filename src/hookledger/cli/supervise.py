@@ -77,10 +77,9 @@ class Supervisor:
                 **os.environ,
                 **self._environment,
                 PARENT_PIPE: str(read),
-                LOCK_WATCH: str(watch_file),
             }
             try:
-                return self._watch(watch, environment, read)
+                return self._watch(watch, environment, {LOCK_WATCH: str(watch_file)}, read)
             finally:
                 os.close(write)
                 self._end_children()
@@ -88,26 +87,29 @@ class Supervisor:
     def _stop(self, *_: object) -> None:
         self._stopping = True
 
-    def _watch(self, watch: LockWatch, environment: Mapping[str, str], pipe: int) -> int:
+    def _watch(
+        self, watch: LockWatch, environment: Mapping[str, str], for_worker: Mapping[str, str], pipe: int
+    ) -> int:
         self._due = dict.fromkeys(self._commands, 0.0)
         while not self._stopping:
             for name, due in list(self._due.items()):
                 if time.monotonic() >= due:
                     del self._due[name]
-                    self._start(name, environment, pipe)
+                    extra = for_worker if name == "work" else {}
+                    self._start(name, {**environment, **extra}, pipe)
             for name, child in list(self._children.items()):
                 code = child.poll()
                 if code is None:
                     continue
                 del self._children[name]
                 if name == "work":
-                    watch.unlocked()  # the lock died with it; its successor does not hold it
+                    watch.clear()  # the lock died with it; its successor does not hold it
                 if code in FATAL and time.monotonic() - self._born[name] < 10:
                     return code
                 self._start_later(name, code)
             if watch.held_for() > self._lock_limit and "work" in self._children:
                 status.print("[red]The worker holds SQLite's write lock for too long: killing it.[/]")
-                watch.unlocked()
+                watch.clear()
                 self._children["work"].kill()
             time.sleep(0.1)
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -18,8 +18,17 @@ ALIVE = b'{"status":"alive"}'
 class Readiness:
     """Asks the database at most once a second, however many ask us."""
 
-    def __init__(self, probe: Probe, *, every: float = 1.0, patience: float = 5.0) -> None:
+    def __init__(
+        self,
+        probe: Probe,
+        *,
+        rejected: Callable[[], Mapping[str, int]] = dict,
+        every: float = 1.0,
+        patience: float = 5.0,
+    ) -> None:
+        """`rejected`: how many requests were refused since the start, by reason."""
         self._probe = probe
+        self._rejected = rejected
         self._every = every
         self._patience = patience
         self._asked = float("-inf")
@@ -57,5 +66,6 @@ class Readiness:
             "schema_range": [low, high],
             "clock_skew": round(health.clock_skew, 3),
             "problem": health.problem,
+            "rejected": dict(self._rejected()),
         }
         return (200 if health.writable else 503), msgspec.json.encode(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from ..clock import Clock
@@ -43,11 +44,14 @@ class Intake:
         self._clock = clock or Clock()
         self._skew = skew
         self._seldom = Seldom(log)
+        self.rejected: Counter[str] = Counter()
+        """How many requests were refused for each reason; the reasons are a closed set."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             response = await self.take(scope, receive)
         except Rejected as error:
+            self.rejected[error.reason] += 1
             log.debug("rejected: %s", error.reason)
             response = respond.rejected(error)
         except Unavailable as error:

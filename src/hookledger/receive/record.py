@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Protocol
 
 from ..batching import Batcher, isolating
-from ..errors import BadData, StoreError, Unavailable
+from ..errors import Unavailable
 from ..model import Arrival, Recorded
 
 log = logging.getLogger(__name__)
@@ -36,12 +36,12 @@ class Recorder:
         """Returns when the arrival is on disk. Raises Unavailable when it is not, or when that is unknown."""
         try:
             return await self._batcher.submit(arrival)
-        except BadData:
+        except Unavailable:
+            raise
+        except Exception as error:
             # Our own mistake, since every projection was made to fit: the provider's retries keep the event alive.
-            log.exception("the database refuses request %s of %s", arrival.id, arrival.source)
-            raise Unavailable("the database refuses the content") from None
-        except StoreError as error:
-            raise Unavailable(str(error)) from error
+            log.exception("the store refuses request %s of %s", arrival.id, arrival.source)
+            raise Unavailable("the store refuses it") from error
 
     async def drain(self) -> None:
         await self._batcher.drain()
@@ -50,7 +50,9 @@ class Recorder:
         """The plainly new ones first; whatever happens to the others, those are on disk and will be acked."""
         try:
             first = await self._store.record_new(arrivals)
-        except BadData:
+        except Unavailable:
+            raise
+        except Exception:  # one that is refused: found out one by one
             first = [None] * len(arrivals)
         rest = [arrival for arrival, recorded in zip(arrivals, first, strict=True) if recorded is None]
         if not rest:

@@ -35,4 +35,6 @@ def connect(
         except ImportError as error:
             raise ConfigError("SQLite needs apsw: pip install 'hookledger[sqlite]'") from error
         return SqliteStore(Path(path), clock=clock, limit=transaction_limit)
-    raise ConfigError(f"a database is postgresql://… or sqlite:///FILE, not {scheme or url!r}")
+    # Never the whole of it: it may hold a password.
+    given = f"{scheme}://…" if rest else "something without ://"
+    raise ConfigError(f"a database is postgresql://… or sqlite:///FILE, not {given}")

@@ -52,6 +52,8 @@ class Judgement(Struct):
     verdicts: list[Verdict]
     repoint: dict[bytes, UUID]
     """Identities won by an item that became no event: they belong to the known event instead."""
+    release: set[bytes]
+    """Bodies won by a conflict: they are nobody's, so that their own delivery can still become an event."""
 
 
 def proposals(arrivals: Sequence[Arrival]) -> list[Proposal]:
@@ -76,11 +78,15 @@ def proposals(arrivals: Sequence[Arrival]) -> list[Proposal]:
 def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
     """What each item is, given who owns each identity in it."""
     owners = dict(owners)
-    result = Judgement([], {})
+    result = Judgement([], {}, set())
 
-    def own(identity: bytes | None) -> Owner | None:
+    def own(identity: bytes | None, event_id: UUID, fingerprint: bytes) -> Owner | None:
         if identity is None:
             return None
+        if identity in result.release:
+            result.release.discard(identity)
+            owners[identity] = Owner(event_id, fingerprint)
+            result.repoint[identity] = event_id
         try:
             return owners[identity]
         except KeyError:
@@ -89,7 +95,8 @@ def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
 
     for arrival in arrivals:
         for index, (item, event_id) in enumerate(zip(arrival.items, arrival.event_ids, strict=True)):
-            by_key, by_body = own(item.identity), own(item.body_identity)
+            by_key = own(item.identity, event_id, item.fingerprint)
+            by_body = own(item.body_identity, event_id, item.fingerprint)
             assert by_key is not None
             known = by_key
             if by_key.event_id != event_id:
@@ -100,7 +107,12 @@ def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
             else:
                 outcome = new_outcome(item)
             for identity, owner in ((item.identity, by_key), (item.body_identity, by_body)):
-                if identity and owner and owner.event_id == event_id and known.event_id != event_id:
+                if not identity or not owner or owner.event_id != event_id or known.event_id == event_id:
+                    continue
+                if outcome is DeliveryOutcome.CONFLICT:
+                    result.release.add(identity)
+                    result.repoint.pop(identity, None)
+                else:
                     owners[identity] = known._replace(fingerprint=owner.fingerprint)
                     result.repoint[identity] = known.event_id
             recorded = Recorded(outcome, known.event_id, known.state)

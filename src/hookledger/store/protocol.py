@@ -60,8 +60,8 @@ class Transaction(Protocol):
 class Pulse(Protocol):
     """A connection of its own that keeps leases alive, used from the heartbeat's thread."""
 
-    async def beat(self, worker: str, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
-        """Renew these leases; returns the ids that are still ours."""
+    async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
+        """Say that the worker lives, and what it handles; renew these leases; returns the ids that are still ours."""
         ...
 
     async def close(self) -> None: ...
@@ -137,7 +137,7 @@ class Store(Protocol):
         """Id and claim of every event that this worker holds, whether it knows or not."""
         ...
 
-    async def pulse(self, patience: float) -> Pulse:
+    async def pulse(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> Pulse:
         """A heartbeat connection for the running loop; a beat waits at most `patience` seconds for anyone."""
         ...
 
@@ -151,6 +151,10 @@ class Store(Protocol):
 
     async def skip_unhandled(self, kind: Kind, older_than: float, limit: int) -> int:
         """pending → skipped, for events that nobody handled for so many seconds."""
+        ...
+
+    async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:
+        """Renew one lease; whether the claim was still ours."""
         ...
 
     async def register(self, worker: str, handles: Sequence[tuple[str, str]]) -> None:

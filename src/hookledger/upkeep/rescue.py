@@ -67,24 +67,36 @@ class Rescuer:
         self._lease = lease
         self._unhandled_after = unhandled_after
         self._grace = Grace(lease)
+        self._watched = Grace(unhandled_after)
 
     async def run(self) -> None:
         """For ever, every quarter of a lease."""
         while True:
             await asyncio.sleep(self._lease / 4)
             try:
-                health = await self._store.health()
-                if not health.writable:
-                    self._grace.disturb()
-                elif self._grace.over(time.time() + health.clock_skew):
-                    await self.rescue()
-                await self.skip_unhandled()
+                await self._round()
             except HookledgerError as error:
-                self._grace.disturb()
+                self._disturb()
                 log.warning("upkeep: %s", error)
             except Exception:  # whatever it is, without this loop dead workers would keep what they hold
-                self._grace.disturb()
+                self._disturb()
                 log.exception("upkeep: a defect")
+
+    async def _round(self) -> None:
+        health = await self._store.health()
+        if not health.writable:
+            self._disturb()
+            return
+        now = time.time() + health.clock_skew
+        if self._grace.over(now):
+            await self.rescue()
+        # Nobody handles it: only whoever has watched for so long without a gap can say that.
+        if self._watched.over(now):
+            await self.skip_unhandled()
+
+    def _disturb(self) -> None:
+        self._grace.disturb()
+        self._watched.disturb()
 
     async def rescue(self) -> int:
         """processing → retrying or failed, for every lease that has run out."""

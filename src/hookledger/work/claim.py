@@ -22,19 +22,28 @@ log = logging.getLogger(__name__)
 
 
 class Leases:
-    """`lost` is called in the heartbeat's thread for each claim that is not ours any more."""
+    """`lost` is called in the heartbeat's thread for each claim that is not ours any more.
+
+    `patience`: how long the event loop may be silent. A handler may keep it
+    busy for a while; one that blocks it for longer than any time-out would
+    hold its claims for ever, so nothing is renewed then, and `stuck` is called.
+    """
 
     def __init__(
         self,
-        worker: str,
         pulse: Callable[[float], Awaitable[Pulse]],
         lease: float,
         lost: Callable[[UUID], None],
+        *,
+        patience: float,
+        stuck: Callable[[], None],
     ) -> None:
-        self._worker = worker
         self._pulse = pulse
         self._lease = lease
         self._lost = lost
+        self._patience = patience
+        self._stuck = stuck
+        self._signs_of_life = time.monotonic()
         self._held: dict[UUID, tuple[int, float]] = {}
         self._guard = threading.Lock()
         self._stop = threading.Event()
@@ -46,6 +55,10 @@ class Leases:
     def stop(self) -> None:
         self._stop.set()
         self._thread.join()
+
+    def alive(self) -> None:
+        """Called by the event loop, again and again."""
+        self._signs_of_life = time.monotonic()
 
     def hold(self, claims: Sequence[Claimed], since: float) -> None:
         """`since`: the monotonic time just before the claim was made, so that we never think it longer than it is."""
@@ -74,6 +87,10 @@ class Leases:
         next_beat, seldom = 0.0, Seldom(log)
         while not self._stop.wait(min(self._lease / 20, 1.0)):
             self._give_up_overdue()
+            if time.monotonic() - self._signs_of_life > self._patience:
+                log.critical("a handler has blocked the event loop for %.0f s: no claim is renewed", self._patience)
+                self._stuck()
+                next_beat = time.monotonic() + self._lease / 3
             if time.monotonic() < next_beat:
                 continue
             try:
@@ -91,7 +108,7 @@ class Leases:
         since = time.monotonic()
         with self._guard:
             claims = [(ident, claim) for ident, (claim, _) in self._held.items()]
-        still_ours = await pulse.beat(self._worker, claims, self._lease)
+        still_ours = await pulse.beat(claims, self._lease)
         for ident, claim in claims:
             with self._guard:
                 unchanged = self._held.get(ident, (0, 0.0))[0] == claim

@@ -14,6 +14,7 @@ from ..states import KeyOrigin
 from ..store.protocol import Transaction
 
 T = TypeVar("T")
+Renew = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Facts:
@@ -97,14 +98,25 @@ class Facts:
 class Event(Facts):
     """For async handlers."""
 
-    def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any], tx: Transaction) -> None:
+    def __init__(
+        self, claimed: Claimed, read: Callable[[Claimed], Any], tx: Transaction, renew: Renew
+    ) -> None:
         super().__init__(claimed, read)
         self._tx = tx
+        self._renew = renew
 
     @property
     def tx(self) -> Transaction:
         """The transaction that the outcome is committed with. Begun at its first statement."""
         return self._tx
+
+    async def renew(self) -> None:
+        """Prove that the event is still ours, and renew the lease; raises ClaimLost when it is not.
+
+        For a long handler, before it does what cannot be undone. On SQLite not
+        inside `event.tx`: the lease and the transaction need the same lock.
+        """
+        await self._renew()
 
 
 class SyncTransaction:
@@ -141,12 +153,19 @@ class SyncEvent(Facts):
         claimed: Claimed,
         read: Callable[[Claimed], Any],
         tx: Transaction,
+        renew: Renew,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(claimed, read)
         self._tx = SyncTransaction(tx, loop)
+        self._renew = renew
+        self._loop = loop
 
     @property
     def tx(self) -> SyncTransaction:
         """The transaction that the outcome is committed with. Begun at its first statement."""
         return self._tx
+
+    def renew(self) -> None:
+        """Prove that the event is still ours, and renew the lease; raises ClaimLost when it is not."""
+        asyncio.run_coroutine_threadsafe(self._renew(), self._loop).result()

@@ -9,7 +9,7 @@ import secrets
 import socket
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from uuid import UUID
 
 from msgspec import Struct
@@ -52,8 +52,8 @@ class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1 or self.lease < 0.5 or self.poll <= 0:
-            raise ConfigError("[work] needs concurrency >= 1, lease >= 500ms and poll > 0")
+        if self.concurrency < 1 or self.lease < 0.5 or self.poll <= 0 or self.timeout <= 0:
+            raise ConfigError("work needs concurrency >= 1, lease >= 500ms, poll > 0 and timeout > 0")
 
 
 def worker_name() -> str:
@@ -65,19 +65,28 @@ class Worker:
     """Runs the handlers of `routes` on what `store` has due."""
 
     def __init__(
-        self, store: Store, routes: Routes, read: Read, settings: WorkSettings, *, name: str | None = None
+        self,
+        store: Store,
+        routes: Routes,
+        read: Read,
+        settings: WorkSettings,
+        *,
+        name: str | None = None,
+        stuck: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._routes = routes
         self._settings = settings
         self.name = name or worker_name()
-        self._leases = Leases(self.name, store.pulse, settings.lease, self._on_lost)
-        # Twice as many threads as slots: one that overran its time-out cannot be stopped, only left behind.
-        self._threads = ThreadPoolExecutor(settings.concurrency * 2, "hookledger-handler")
-        self._settler = Settler(store)
-        self._handling = Handling(
-            store, self._settler, read, self._threads, timeout=settings.timeout, retry=settings.retry
+        self._leases = Leases(
+            lambda patience: store.pulse(self.name, routes.handles(), patience),
+            settings.lease,
+            self._on_lost,
+            patience=routes.longest_timeout(settings.timeout) + settings.lease,
+            stuck=stuck,
         )
+        self._settler = Settler(store)
+        self._handling = Handling(store, self._settler, read, settings, self._leases.drop)
         self._hand: deque[Claimed] = deque()
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
         self._settling: dict[asyncio.Task[None], UUID] = {}
@@ -86,6 +95,7 @@ class Worker:
         self._alone = False
         self._in_doubt = False
         self._look_at = 0.0
+        self._nothing_due = False
         self._pace = 0.01
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
@@ -104,9 +114,10 @@ class Worker:
         try:
             while not self._stopping.is_set():
                 self._changed.clear()
+                self._leases.alive()
                 claimed = await self._claim_safely()
                 self._start()
-                if claimed == 0 and drain and not self._running and not self._hand:
+                if drain and self._nothing_due and not self._running and not self._hand:
                     return
                 if not claimed or not self._room():
                     await self._idle()
@@ -166,6 +177,7 @@ class Worker:
         # A claim locks a few rows of each kind it names: some kinds at a time are enough.
         self._kinds = [w.kind for w in waiting if not w.alone][:16]
         self._outcasts = [w.kind for w in waiting if w.alone]
+        self._nothing_due = not waiting
         self._look_at = time.monotonic() + 1.0
 
     def _room(self) -> int:
@@ -277,4 +289,3 @@ class Worker:
         if self._settling:
             await asyncio.wait(self._settling, timeout=5.0)
         await asyncio.to_thread(self._leases.stop)
-        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -57,7 +57,7 @@ def unhandled(claimed: Claimed) -> Outcome:
 
 def failed(claimed: Claimed, policy: RetryPolicy, error: BaseException) -> Outcome:
     """The handler raised: what that means for the event."""
-    reason, trace = _clean(str(error) or type(error).__name__, MAX_REASON), _trace(error)
+    reason, trace = _clean(_words(error) or type(error).__name__, MAX_REASON), _trace(error)
     match error:
         case Skip():
             return Outcome(claimed.id, claimed.claim, "skip", reason=reason)
@@ -70,7 +70,7 @@ def failed(claimed: Claimed, policy: RetryPolicy, error: BaseException) -> Outco
             return Outcome(claimed.id, claimed.claim, "wait", reason=reason, due_in=error.after, error=trace)
         case Permanent():
             return Outcome(claimed.id, claimed.claim, "fail", reason=reason, error=trace)
-    reason = _clean(f"{type(error).__name__}: {error}", MAX_REASON)
+    reason = _clean(f"{type(error).__name__}: {_words(error)}", MAX_REASON)
     if is_permanent(error):
         return Outcome(claimed.id, claimed.claim, "fail", reason=reason, error=trace)
     exhausted = policy.exhausted(claimed.attempts, claimed.run_age)
@@ -134,6 +134,13 @@ def _summary(result: object) -> str | None:
     if len(text) > MAX_RESULT or (isinstance(result, str) and len(result) > MAX_RESULT):
         raise BadResult(f"the handler's result is over {MAX_RESULT} characters; keep a reference instead")
     return text
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an exception that cannot even say what it is
+        return "it cannot be shown"
 
 
 def _trace(error: BaseException) -> str:

@@ -33,7 +33,8 @@ class Handler(Struct, frozen=True):
     @property
     def plain(self) -> bool:
         """Runs in a thread."""
-        return not iscoroutinefunction(self.function)
+        call = getattr(self.function, "__call__", None)  # noqa: B004 - an object may be async by its __call__
+        return not (iscoroutinefunction(self.function) or iscoroutinefunction(call))
 
 
 def covers(pattern: str, kind: str) -> bool:
@@ -61,6 +62,10 @@ class Routes:
     def handles(self) -> list[tuple[str, str]]:
         """(source, pattern) of every handler, as other workers are told."""
         return sorted(self._handlers)
+
+    def longest_timeout(self, default: float) -> float:
+        """Of any handler here."""
+        return max([default, *(h.timeout for h in self._handlers.values() if h.timeout is not None)])
 
     def find(self, kind: Kind) -> Handler | None:
         """The handler for this kind, if there is one."""

@@ -78,6 +78,8 @@ async def _write(connection: Connection[Any], sql: Sql, judgement: Judgement) ->
     await connection.execute(sql("write"), [_arrival(v, (v.arrival.id, v.place) in kept) for v in judgement.verdicts])
     if judgement.repoint:
         await connection.execute(sql("repoint"), *columns(judgement.repoint.items()))
+    if judgement.release:
+        await connection.execute(sql("release"), list(judgement.release))
 
 
 def _arrival(verdict: Verdict, keep: bool) -> tuple[Any, ...]:

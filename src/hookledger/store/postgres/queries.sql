@@ -97,6 +97,10 @@ UPDATE {schema}.identities i SET event_id = n.event_id
 FROM unnest($1::bytea[], $2::uuid[]) AS n (identity, event_id)
 WHERE i.identity = n.identity
 
+-- name: release
+-- The bodies of conflicts are nobody's.
+DELETE FROM {schema}.identities WHERE identity = ANY($1::bytea[])
+
 -- name: write
 -- The judged batch in one statement: the bytes of what brought something new or odd (body is null for the
 -- rest), the new events, and a delivery for every item.
@@ -226,10 +230,6 @@ WITH left_processing AS (
 )
 SELECT id FROM left_processing
 
--- name: owns
--- Whether a claim is still the owner's.
-SELECT 1 FROM {schema}.events WHERE id = $1 AND claim = $2 AND state = 'processing'
-
 -- name: beat
 -- Renew leases; what comes back is still ours.
 UPDATE {schema}.events AS e SET leased_until = {clock} + make_interval(secs => $3)
@@ -240,10 +240,6 @@ RETURNING e.id
 -- name: held
 -- What a worker holds, whether it knows or not: the answer to its claim may have been lost.
 SELECT id, claim FROM {schema}.events WHERE leased_until IS NOT NULL AND state = 'processing' AND worker = $1
-
--- name: beat_worker
--- The worker itself is alive.
-UPDATE {schema}.workers SET seen_at = {clock} WHERE id = $1
 
 -- name: expired
 -- Leases that have run out.

@@ -113,8 +113,10 @@ class PostgresStore:
                 self._url, min_size=1, max_size=self._connections, reset=_nothing, **self._options()
             )
             if handlers:
+                # A statement of a handler may take as long as the handler may.
+                options = {**self._options(), "command_timeout": None}
                 self._handlers = await asyncpg.create_pool(
-                    self._url, min_size=0, max_size=handlers, reset=_nothing, **self._options()
+                    self._url, min_size=0, max_size=handlers, reset=_nothing, **options
                 )
         except OUTAGE as error:
             raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}") from error
@@ -252,8 +254,11 @@ class PostgresStore:
     async def held(self, worker: str) -> list[tuple[UUID, int]]:
         return [(row["id"], row["claim"]) for row in await self._fetch("held", worker)]
 
-    async def pulse(self, patience: float) -> PostgresPulse:
-        return PostgresPulse(self, patience)
+    async def pulse(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> PostgresPulse:
+        return PostgresPulse(self, (worker, msgspec.json.encode(handles).decode()), patience)
+
+    async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:
+        return bool(await self._fetch("beat", [event_id], [claim], lease))
 
     async def expired(self, limit: int) -> list[Expired]:
         return [Expired(**row) for row in await self._fetch("expired", limit)]
@@ -332,24 +337,26 @@ class PostgresStore:
 class PostgresPulse:
     """The heartbeat's own connection: opened when needed, thrown away when it fails."""
 
-    def __init__(self, store: PostgresStore, patience: float) -> None:
+    def __init__(self, store: PostgresStore, who: tuple[str, str], patience: float) -> None:
         self._store = store
+        self._who = who
         self._patience = patience
         self._connection: Connection[Any] | None = None
 
-    async def beat(self, worker: str, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
+    async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
         try:
             async with asyncio.timeout(self._patience):
-                return await self._beat(worker, claims, lease)
+                return await self._beat(claims, lease)
         except OUTAGE as error:
             await self.close()
             raise Unavailable(f"PostgreSQL: {error or type(error).__name__}") from error
 
-    async def _beat(self, worker: str, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
+    async def _beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
         if self._connection is None or self._connection.is_closed():
             self._connection = await asyncpg.connect(self._store._url, **self._store._options())
         async with self._connection.transaction():
-            await self._connection.execute(self._store.sql("beat_worker"), worker)
+            # Registered anew each time: whoever was away for long may have been forgotten.
+            await self._connection.execute(self._store.sql("register"), *self._who)
             if not claims:
                 return set()
             rows = await self._connection.fetch(self._store.sql("beat"), *columns(sorted(claims)), lease)

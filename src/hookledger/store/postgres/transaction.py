@@ -42,10 +42,17 @@ class PostgresTransaction:
             if self._over:  # rolled back while we queued: nobody would give the connection back
                 await self._pool.release(acquired)
                 raise ClaimLost("the transaction of this attempt is over")
-            self._connection = acquired
             self._mark = secrets.token_hex(8)
             limit = int(self._idle_limit * 1000)
-            await acquired.execute(self._sql("begin_handler") % (self._mark, limit, limit))
+            try:
+                await acquired.execute(self._sql("begin_handler") % (self._mark, limit, limit))
+            except BaseException:
+                # Nobody knows whether it began: no statement may follow, on this connection or in this attempt.
+                self._over = True
+                acquired.terminate()
+                await self._pool.release(acquired)
+                raise
+            self._connection = acquired
         return self._connection  # type: ignore[return-value]  # the proxy has the connection's methods
 
     # One statement at a time: a handler that gathers several must not begin two transactions.

@@ -62,6 +62,8 @@ def _write(connection: apsw.Connection, sql: Sql, now: int, judgement: Judgement
     insert(connection, sql("add_deliveries"), deliveries)
     for identity, event in judgement.repoint.items():
         connection.execute(sql("repoint"), (identity, event.bytes))
+    for identity in judgement.release:
+        connection.execute(sql("release"), (identity,))
 
 
 def insert(connection: apsw.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> list[Any]:

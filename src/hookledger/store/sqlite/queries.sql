@@ -46,6 +46,10 @@ FROM identities i LEFT JOIN events e ON e.id = i.event_id WHERE i.identity = ?1
 -- An identity won by a delivery that became no event belongs to the known event.
 UPDATE identities SET event_id = ?2 WHERE identity = ?1
 
+-- name: release
+-- The body of a conflict is nobody's.
+DELETE FROM identities WHERE identity = ?1
+
 -- name: keep_requests
 -- Bytes exactly as received.
 INSERT INTO requests (received_at, id, source, query, headers, body, remote, scheme, secret, signed_at)
@@ -136,10 +140,6 @@ UPDATE events SET leased_until = ?1 + ?4 WHERE id = ?2 AND claim = ?3 AND state 
 -- name: held
 -- What a worker holds, whether it knows or not: the answer to its claim may have been lost.
 SELECT id, claim FROM events INDEXED BY events_leased WHERE leased_until IS NOT NULL AND state = 'processing' AND worker = ?1
-
--- name: beat_worker
--- The worker itself is alive.
-UPDATE workers SET seen_at = ?1 WHERE id = ?2
 
 -- name: expired
 -- Leases that have run out.

@@ -39,7 +39,7 @@ from . import intake
 from .connection import Checkpointer, Row, Writer, check_version, connect, rows, translate
 from .intake import micros
 from .transaction import SqliteTransaction
-from .watch import LockWatch
+from .watch import PULSE, WRITER, LockWatch
 
 T = TypeVar("T")
 _QUERIES = load(__package__)
@@ -75,6 +75,7 @@ class SqliteStore:
         self._limit = limit
         self._rows = Rows(_time, _ident)
         self._turn = asyncio.Lock()
+        self._watch = LockWatch.from_environment()
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
 
@@ -90,9 +91,7 @@ class SqliteStore:
         del handlers  # one writer at a time, however many handlers there are
         if not self._path.parent.is_dir():
             raise Unavailable(f"SQLite: the folder {self._path.parent} does not exist")
-        self._writer = Writer(
-            self._path, wait=self._wait, limit=self._limit, watch=LockWatch.from_environment()
-        )
+        self._writer = Writer(self._path, wait=self._wait, limit=self._limit, watch=self._watch)
         self._writer.start()
         self._checkpointer = Checkpointer(self._path)
         self._checkpointer.start()
@@ -117,7 +116,7 @@ class SqliteStore:
 
     async def _write(self, job: Callable[[apsw.Connection], T]) -> T:
         """Run `job` in one durable transaction."""
-        return await self._do(lambda connection: in_transaction(connection, job))
+        return await self._do(lambda connection: in_transaction(connection, job, self._watch))
 
     async def _read(self, name: str, *args: Any) -> list[Row]:
         return await self._do(lambda connection: rows(connection, self.sql(name), args))
@@ -223,8 +222,12 @@ class SqliteStore:
     async def held(self, worker: str) -> list[tuple[UUID, int]]:
         return [(_ident(row["id"]), row["claim"]) for row in await self._read("held", worker)]
 
-    async def pulse(self, patience: float) -> SqlitePulse:
-        return SqlitePulse(self, min(patience, self._wait))
+    async def pulse(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> SqlitePulse:
+        return SqlitePulse(self, (worker, msgspec.json.encode(handles).decode()), min(patience, self._wait))
+
+    async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:
+        args = (self._now(), event_id.bytes, claim, micros(lease))
+        return bool(await self._write(lambda c: rows(c, self.sql("beat"), args)))
 
     async def expired(self, limit: int) -> list[Expired]:
         found = await self._read("expired", self._now(), limit)
@@ -325,23 +328,25 @@ class SqliteStore:
 class SqlitePulse:
     """The heartbeat's own connection, on the heartbeat's own thread."""
 
-    def __init__(self, store: SqliteStore, patience: float) -> None:
+    def __init__(self, store: SqliteStore, who: tuple[str, str], patience: float) -> None:
         self._store = store
+        self._who = who
         self._patience = patience
         self._connection: apsw.Connection | None = None
 
-    async def beat(self, worker: str, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
+    async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
         store = self._store
         try:
             self._connection = self._connection or connect(store._path, wait=self._patience)
             now = store._now()
 
             def job(connection: apsw.Connection) -> set[UUID]:
-                connection.execute(store.sql("beat_worker"), (now, worker))
+                # Registered anew each time: whoever was away for long may have been forgotten.
+                connection.execute(store.sql("register"), (now, *self._who))
                 values = [(now, ident.bytes, claim, micros(lease)) for ident, claim in claims]
                 return {_ident(row[0]) for row in connection.executemany(store.sql("beat"), values)}
 
-            return in_transaction(self._connection, job)
+            return in_transaction(self._connection, job, store._watch, PULSE)
         except apsw.Error as error:
             raise translate(error) from error
 
@@ -351,9 +356,12 @@ class SqlitePulse:
             self._connection = None
 
 
-def in_transaction(connection: apsw.Connection, job: Callable[[apsw.Connection], T]) -> T:
+def in_transaction(
+    connection: apsw.Connection, job: Callable[[apsw.Connection], T], watch: LockWatch, who: int = WRITER
+) -> T:
     """BEGIN IMMEDIATE: a lock upgrade in the middle would ignore the time-out."""
     connection.execute("BEGIN IMMEDIATE")
+    watch.locked(who)
     try:
         result = job(connection)
         connection.execute("COMMIT")
@@ -362,4 +370,6 @@ def in_transaction(connection: apsw.Connection, job: Callable[[apsw.Connection],
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+    finally:
+        watch.unlocked(who)
     return result

@@ -14,7 +14,11 @@ import time
 from pathlib import Path
 
 VARIABLE = "HOOKLEDGER_LOCK_WATCH"
-_SINCE = struct.Struct("d")
+WRITER, PULSE = 0, 1
+"""The two connections of a process that write."""
+
+_SINCE = struct.Struct("2d")
+_ONE = struct.Struct("d")
 
 
 class LockWatch:
@@ -33,19 +37,26 @@ class LockWatch:
 
     @staticmethod
     def create(path: Path) -> None:
-        path.write_bytes(_SINCE.pack(0.0))
+        path.write_bytes(_SINCE.pack(0.0, 0.0))
 
-    def locked(self) -> None:
-        if self._map is not None:
-            _SINCE.pack_into(self._map, 0, time.monotonic())
+    def locked(self, who: int = WRITER) -> None:
+        self._put(who, time.monotonic())
 
-    def unlocked(self) -> None:
-        if self._map is not None:
-            _SINCE.pack_into(self._map, 0, 0.0)
+    def unlocked(self, who: int = WRITER) -> None:
+        self._put(who, 0.0)
+
+    def clear(self) -> None:
+        """Whoever held it is gone."""
+        self.unlocked(WRITER)
+        self.unlocked(PULSE)
 
     def held_for(self) -> float:
         """Seconds since the lock was taken; 0 when it is not held."""
         if self._map is None:
             return 0.0
-        (since,) = _SINCE.unpack_from(self._map, 0)
-        return time.monotonic() - since if since else 0.0
+        since = [moment for moment in _SINCE.unpack_from(self._map, 0) if moment]
+        return time.monotonic() - min(since) if since else 0.0
+
+    def _put(self, who: int, moment: float) -> None:
+        if self._map is not None:
+            _ONE.pack_into(self._map, who * _ONE.size, moment)
