@@ -1,4 +1,4 @@
-"""A webhook inbox for Python: each authentic event accepted once, handled once, replayed on evidence."""
+"""A webhook inbox for Python: each authentic event accepted once, its handler's writes committed with its outcome."""
 
 from .clock import Seconds
 from .config import Config

@@ -59,12 +59,15 @@ class Batcher(Generic[T, R]):
         self._parallel = parallel
         self._queue: deque[tuple[T, asyncio.Future[R]]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def submit(self, item: T) -> R:
         """Returns the item's own result. Raises Unavailable at once when too many wait already."""
         if len(self._queue) >= self._limit:
             raise Unavailable("the queue is full")
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()  # once: it costs a system call
+        future: asyncio.Future[R] = self._loop.create_future()
         self._queue.append((item, future))
         if len(self._tasks) < self._parallel:
             self._tasks.add(asyncio.create_task(self._run()))

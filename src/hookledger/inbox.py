@@ -22,7 +22,7 @@ from .receive import respond
 from .receive.app import Intake
 from .receive.endpoint import Endpoint, Secret, configure, load_secret
 from .receive.record import Recorder
-from .receive.request import Receive, Scope, Send
+from .receive.request import Receive, RsgiScope, Scope, Send
 from .store.connect import connect
 from .store.protocol import Store
 from .upkeep.rescue import Rescuer
@@ -355,6 +355,16 @@ class Asgi:
             await self.health(scope, receive, send)
         else:
             await self._intake(scope, receive, send)
+
+    async def __rsgi__(self, scope: RsgiScope, protocol: Any) -> None:
+        """What `hookledger receive` serves: started before the first request, health checks included."""
+        assert self._intake is not None
+        assert self._readiness is not None
+        if scope.path not in HEALTH:
+            await self._intake.__rsgi__(scope, protocol)
+            return
+        status, body = await self._readiness.answer(scope.path) or (404, b"{}")
+        protocol.response_bytes(status, [("content-type", "application/json")], body)
 
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Only the health checks: what the operator's listener serves for now."""

@@ -33,6 +33,8 @@ class Constraint:
         result = judge(arrivals, owners)
         for identity, event_id in result.repoint.items():
             self.rows[identity] = self.rows[identity]._replace(event_id=event_id)
+        for identity in result.release:
+            del self.rows[identity]
         recorded = [v.recorded for v in result.verdicts]
         new = [r.event_id for r in recorded if r.outcome in (ACCEPTED, INVALID)]
         assert len(set(new)) == len(new)
@@ -76,7 +78,9 @@ def test_same_body_owns_the_new_id_from_then_on() -> None:  # proves R14
     assert constraint.record(delivered("2", b"x", unsigned=True)) == [Recorded(SAME_BODY, ident, State.PENDING)]
     assert constraint.record(delivered("2", b"x", unsigned=True)) == [Recorded(DUPLICATE, ident, State.PENDING)]
     assert constraint.record(delivered("2", b"y", unsigned=True)) == [Recorded(CONFLICT, ident, State.PENDING)]
-    assert constraint.record(delivered("3", b"y", unsigned=True)) == [Recorded(SAME_BODY, ident, State.PENDING)]
+    # The body of a conflict is nobody's: under an id of its own it is an event.
+    genuine = delivered("3", b"y", unsigned=True)
+    assert constraint.record(genuine) == [Recorded(ACCEPTED, genuine.event_ids[0])]
 
 
 def test_the_key_speaks_before_the_body() -> None:  # proves R14

@@ -26,7 +26,7 @@ EPILOG = "Every option can be given by an environment variable; --help of each c
 @click.group(epilog=EPILOG, context_settings={"auto_envvar_prefix": "HOOKLEDGER", "show_default": True})
 @click.version_option(__version__, prog_name="hookledger")
 def cli() -> None:
-    """A webhook inbox: each authentic event accepted once, handled once, replayed on evidence."""
+    """A webhook inbox: each authentic event accepted once, its handler's writes committed with its outcome."""
 
 
 for command in (serve, receive, work, migrate, events, show, retry, send, demo):

@@ -93,8 +93,8 @@ def _import(app: str) -> Inbox:
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"--app {app}: {error}") from error
+    except Exception as error:  # whatever the application raises while it is imported
+        raise ConfigError(f"--app {app}: {type(error).__name__}: {error}") from error
     if not isinstance(found, Inbox):
         raise ConfigError(f"--app {app} is a {type(found).__name__}, not an Inbox")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +63,7 @@ def _override_listeners(
         host=operator_host or operator.host,
         port=operator.port if operator_port is None else operator_port,
     )
+    intake, operator = replace(intake, host=_address(intake.host)), replace(operator, host=_address(operator.host))
     if intake.host == operator.host and intake.port == operator.port:
         raise ConfigError("the intake's listener and the operator's must differ")
     inbox.settings = replace(inbox.settings, intake=intake, operator=operator)
@@ -72,16 +74,35 @@ def _require_sources(inbox: Inbox) -> None:
         raise ConfigError("there is no source to receive from: add [sources.NAME] to hookledger.toml, or give --app")
 
 
+def _require_free(host: str, port: int) -> None:
+    """The server shares its port with any other that asks for it, and would split the deliveries between them."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _address(host: str) -> str:
+    """An address for a name such as localhost: the server takes no names."""
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"no address is known for the host {host!r}") from error
+
+
 async def _receive(inbox: Inbox) -> None:
     from granian.constants import HTTPModes, Interfaces
     from granian.server.embed import Server
 
-    def server(app: Any, host: str, port: int) -> Server:
+    def server(app: Any, host: str, port: int, interface: Interfaces) -> Server:
         return Server(
             app,
             address=host,
             port=port,
-            interface=Interfaces.ASGINL,
+            interface=interface,
             http=HTTPModes.http1,
             websockets=False,
             backlog=1024,
@@ -89,12 +110,14 @@ async def _receive(inbox: Inbox) -> None:
         )
 
     intake, operator = inbox.settings.intake, inbox.settings.operator
+    for listener in (intake, operator):
+        _require_free(listener.host, listener.port)
     async with inbox.opened():
         pass  # say at once what is wrong with the database, rather than with every delivery
     await inbox.asgi.start()
     servers = [
-        server(inbox.asgi, intake.host, intake.port),
-        server(inbox.asgi.health, operator.host, operator.port),
+        server(inbox.asgi, intake.host, intake.port, Interfaces.RSGI),
+        server(inbox.asgi.health, operator.host, operator.port, Interfaces.ASGINL),
     ]
 
     def stop() -> None:

@@ -1,10 +1,12 @@
-"""The intake as a bare ASGI callable: request → verify → identify → record → respond."""
+"""The intake as a bare callable, no framework in it: request → verify → identify → record → respond."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from ..clock import Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
@@ -14,10 +16,13 @@ from . import respond
 from .endpoint import Endpoint
 from .identify import identify
 from .record import Recorder
-from .request import Limits, Receive, Scope, Send, read
+from .request import Limits, Receive, RsgiScope, Scope, Send, read, read_rsgi
 from .verify import verify
 
 log = logging.getLogger(__name__)
+
+ReadRequest = Callable[[int], Awaitable[Request]]
+"""Reads the request whole, if its body has at most so many bytes."""
 
 SKEW_LIMIT = 30.0
 """Seconds between this host's clock and the database's beyond which a stale verdict is not trusted."""
@@ -44,40 +49,55 @@ class Intake:
         self._clock = clock or Clock()
         self._skew = skew
         self._seldom = Seldom(log)
+        self._loop = asyncio.get_running_loop()  # asked once: each time costs a system call
         self.rejected: Counter[str] = Counter()
         """How many requests were refused for each reason; the reasons are a closed set."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The intake over ASGI, for any server and for mounting."""
+        name = scope["path"].removeprefix(scope.get("root_path", "")).strip("/")
+        response = await self.answer(
+            scope["method"], name, lambda most: read(scope, receive, self._limits, most, self._loop)
+        )
+        await respond.send(response, send)
+
+    async def __rsgi__(self, scope: RsgiScope, protocol: Any) -> None:
+        """The same over RSGI, for `hookledger receive`."""
+        response = await self.answer(
+            scope.method,
+            scope.path.strip("/"),
+            lambda most: read_rsgi(scope, protocol, self._limits, most, self._loop),
+        )
+        protocol.response_bytes(response.status, list(response.headers), response.body)
+
+    async def answer(self, method: str, name: str, read_request: ReadRequest) -> respond.Response:
+        """What to say to one request, whatever happens to it."""
         try:
-            response = await self.take(scope, receive)
+            return await self.take(method, name, read_request)
         except Rejected as error:
             self.rejected[error.reason] += 1
             log.debug("rejected: %s", error.reason)
-            response = respond.rejected(error)
+            return respond.rejected(error)
         except Unavailable as error:
             self._seldom.warning("not recorded: %s", error)
-            response = respond.unavailable()
         except Exception:
             log.exception("not recorded: a defect in the intake")
-            response = respond.unavailable()
-        await respond.send(response, send)
+        return respond.unavailable()
 
-    async def take(self, scope: Scope, receive: Receive) -> respond.Response:
+    async def take(self, method: str, name: str, read_request: ReadRequest) -> respond.Response:
         """One delivery, from the socket to the durable row."""
-        endpoint = self._endpoint(scope)
-        request = await read(scope, receive, self._limits, endpoint.max_body)
+        endpoint = self._endpoint(method, name)
+        request = await read_request(endpoint.max_body)
         proof = self._verify(endpoint, request)
         items = identify(endpoint, request, proof)
         recorded = await self._recorder.record(arrival(endpoint, request, proof, items)) if items else []
         return respond.recorded(endpoint.contract, recorded)
 
-    def _endpoint(self, scope: Scope) -> Endpoint:
-        path, root = scope["path"], scope.get("root_path", "")
-        name = path.removeprefix(root).strip("/") if root else path[1:]
+    def _endpoint(self, method: str, name: str) -> Endpoint:
         endpoint = self._endpoints.get(name)
         if endpoint is None:
             raise UnknownSource("unknown_source")
-        if scope["method"] != "POST":
+        if method != "POST":
             raise WrongMethod("method")
         return endpoint
 

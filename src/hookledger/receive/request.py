@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, MutableMapping
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -29,20 +29,40 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """For the whole body to arrive."""
 
 
-async def read(scope: Scope, receive: Receive, limits: Limits, max_body: int) -> Request:
-    """The whole request; refused as soon as it is over a limit, not after."""
+class RsgiScope(Protocol):
+    """What RSGI, the server's own interface, tells of a request."""
+
+    method: str
+    path: str
+    query_string: str
+    client: str
+    headers: Any
+
+
+Parts = AsyncIterable[bytes]
+
+
+async def read(
+    scope: Scope, receive: Receive, limits: Limits, max_body: int, loop: asyncio.AbstractEventLoop
+) -> Request:
+    """The whole request over ASGI; refused as soon as it is over a limit, not after."""
     headers = tuple(scope["headers"])  # the names are in lower case already: ASGI says so
     _check_headers(headers, limits, max_body)
-    body = await _body(receive, limits, max_body)
+    body = await _gather(_parts(receive), limits, max_body, loop)
     client = scope.get("client")
-    return Request(
-        scope["method"],
-        scope["path"],
-        scope.get("query_string", b""),
-        headers,
-        body,
-        client[0] if client else None,
-    )
+    remote = client[0] if client else None
+    return Request(scope["method"], scope["path"], scope.get("query_string", b""), headers, body, remote)
+
+
+async def read_rsgi(
+    scope: RsgiScope, protocol: Parts, limits: Limits, max_body: int, loop: asyncio.AbstractEventLoop
+) -> Request:
+    """The same over RSGI, which costs a third less per request. Its headers leave out values that are not ASCII."""
+    headers = tuple([(name.encode(), value.encode()) for name, value in scope.headers.items()])
+    _check_headers(headers, limits, max_body)
+    body = await _gather(protocol, limits, max_body, loop)
+    remote = scope.client.rpartition(":")[0]
+    return Request(scope.method, scope.path, scope.query_string.encode(), headers, body, remote)
 
 
 def _check_headers(headers: tuple[tuple[bytes, bytes], ...], limits: Limits, max_body: int) -> None:
@@ -57,21 +77,42 @@ def _check_headers(headers: tuple[tuple[bytes, bytes], ...], limits: Limits, max
         raise Malformed("headers_too_large")
 
 
-async def _body(receive: Receive, limits: Limits, max_body: int) -> bytes:
-    parts: list[bytes] = []
-    size, more = 0, True
+async def _parts(receive: Receive) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Malformed("disconnected")
+        more = message.get("more_body", False)
+        yield message.get("body", b"")
+
+
+async def _gather(parts: Parts, limits: Limits, max_body: int, loop: asyncio.AbstractEventLoop) -> bytes:
+    """The whole body, within its size and its time."""
+    task = asyncio.current_task(loop)
+    assert task is not None
+    overdue = False
+
+    def strike() -> None:
+        nonlocal overdue
+        overdue = True
+        task.cancel()
+
+    # By hand, because asyncio.timeout costs as much as verifying the signature.
+    timer = loop.call_later(limits.seconds, strike)
+    gathered: list[bytes] = []
+    size = 0
     try:
-        async with asyncio.timeout(limits.seconds):
-            while more:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise Malformed("disconnected")
-                part = message.get("body", b"")
-                more = message.get("more_body", False)
-                size += len(part)
-                if size > max_body:
-                    raise TooLarge("body_too_large")
-                parts.append(part)
-    except TimeoutError:
+        async for part in parts:
+            size += len(part)
+            if size > max_body:
+                raise TooLarge("body_too_large")
+            gathered.append(part)
+    except asyncio.CancelledError:
+        if not overdue:
+            raise
+        task.uncancel()
         raise TooSlow("body_too_slow") from None
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    finally:
+        timer.cancel()
+    return gathered[0] if len(gathered) == 1 else b"".join(gathered)

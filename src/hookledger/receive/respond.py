@@ -36,8 +36,8 @@ STATUS: dict[type[Rejected], int] = {
 RETRY_AFTER = 5
 """Seconds that a sender is asked to wait when nothing can be recorded."""
 
-_Pairs = tuple[tuple[bytes, bytes], ...]
-_JSON: _Pairs = ((b"content-type", b"application/json"),)
+_Pairs = tuple[tuple[str, str], ...]
+_JSON: _Pairs = (("content-type", "application/json"),)
 
 
 class Response(Struct, frozen=True):
@@ -51,8 +51,8 @@ def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
     known = bool(items) and all(item.outcome is DeliveryOutcome.DUPLICATE for item in items)
     answer = contract.answer
     if answer.body or answer.content_type:
-        kind = (answer.content_type or "application/octet-stream").encode()
-        return Response(answer.status, answer.body, ((b"content-type", kind),))
+        kind = answer.content_type or "application/octet-stream"
+        return Response(answer.status, answer.body, (("content-type", kind),))
     status = 200 if known and answer.status == 202 else answer.status
     outcome = items[0].outcome if len(items) == 1 else "recorded"
     ident = f',"event":"{items[0].event_id}"' if len(items) == 1 else ""
@@ -61,19 +61,18 @@ def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
 
 def rejected(error: Rejected) -> Response:
     """This request will never be recorded. The reason helps whoever sets the source up; it tells no secret."""
-    headers = (*_JSON, (b"allow", b"POST")) if isinstance(error, WrongMethod) else _JSON
+    headers = (*_JSON, ("allow", "POST")) if isinstance(error, WrongMethod) else _JSON
     return Response(STATUS[type(error)], f'{{"error":"{error.reason}"}}'.encode(), headers)
 
 
 def unavailable() -> Response:
     """Not recorded, or not known whether: the sender must come again. Never a 4xx, that would make it give up."""
-    headers = (*_JSON, (b"retry-after", str(RETRY_AFTER).encode()))
+    headers = (*_JSON, ("retry-after", str(RETRY_AFTER)))
     return Response(503, b'{"error":"unavailable"}', headers)
 
 
 async def send(response: Response, send_message: Send) -> None:
-    length = (b"content-length", str(len(response.body)).encode())
-    await send_message(
-        {"type": "http.response.start", "status": response.status, "headers": [*response.headers, length]}
-    )
+    headers = [(name.encode(), value.encode()) for name, value in response.headers]
+    headers.append((b"content-length", str(len(response.body)).encode()))
+    await send_message({"type": "http.response.start", "status": response.status, "headers": headers})
     await send_message({"type": "http.response.body", "body": response.body})

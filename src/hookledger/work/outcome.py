@@ -50,11 +50,6 @@ def released(claimed: Claimed) -> Outcome:
     return Outcome(claimed.id, claimed.claim, "release")
 
 
-def unhandled(claimed: Claimed) -> Outcome:
-    """Content that the handler could not even be given."""
-    return Outcome(claimed.id, claimed.claim, "fail", reason="the payload cannot be read")
-
-
 def failed(claimed: Claimed, policy: RetryPolicy, error: BaseException) -> Outcome:
     """The handler raised: what that means for the event."""
     reason, trace = _clean(_words(error) or type(error).__name__, MAX_REASON), _trace(error)

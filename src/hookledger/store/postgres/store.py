@@ -16,7 +16,7 @@ from asyncpg import Connection
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...clock import Clock
-from ...errors import BadData, SchemaMismatch, StoreError, Unavailable, WrongState
+from ...errors import BadData, ConfigError, SchemaMismatch, StoreError, Unavailable, WrongState
 from ...model import (
     Arrival,
     Claimed,
@@ -120,6 +120,8 @@ class PostgresStore:
                 )
         except OUTAGE as error:
             raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}") from error
+        except ValueError as error:  # its words may quote a password
+            raise ConfigError("the database's URL cannot be read: postgresql://USER@HOST:PORT/NAME") from error
 
     async def close(self) -> None:
         for pool in (self._handlers, self._pool):
