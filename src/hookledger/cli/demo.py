@@ -48,7 +48,8 @@ def demo(ends: bool, port: int | None, operator_port: int | None, keep: Path | N
     operator = choose_port(operator_port, OPERATOR_PORT, intake)
     if not port and intake != PORT:
         status.print(f"[yellow]Port {PORT} is taken: using {intake}.[/]")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # SIGINT may have been inherited as ignored
+        signal.signal(number, signal.default_int_handler)
     try:
         right = _demonstrate(keep, intake, operator, ends=ends, as_json=as_json)
     except KeyboardInterrupt:

@@ -147,10 +147,12 @@ def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log
     settings = inbox.settings.work
     if concurrency:
         settings = msgspec.structs.replace(settings, concurrency=concurrency)
+    inbox.store()  # says what is wrong with the database's name before anything else is said
     if not inbox.routes.handles():
         status.print("[yellow]No handlers are declared:[/] events will wait, then be skipped.")
     else:
-        status.print(f"Working on {len(inbox.routes.handles())} event types, {settings.concurrency} at once.")
+        kinds = ", ".join(f"{source}: {pattern}" for source, pattern in inbox.routes.handles())
+        status.print(f"Working on {kinds}; {settings.concurrency} at once.", markup=False)
     run(
         inbox.work(
             drain=drain,
@@ -188,6 +190,8 @@ def serve(
     if dev:
         inbox.database = inbox.database or "sqlite:///hookledger-dev.db"
         run(inbox.migrate())
+        if inbox.database.startswith("sqlite:"):
+            status.print(f"To look into it: export HOOKLEDGER_DATABASE={inbox.database}", markup=False)
     _override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
     inbox.store()  # says what is wrong with the database's name before anything is started

@@ -85,7 +85,11 @@ class Supervisor:
                 self._end_children()
 
     def _stop(self, *_: object) -> None:
+        if self._stopping:
+            self._grace = 0.0
+            return
         self._stopping = True
+        status.print(f"Stopping: what runs has up to {self._grace:.0f} s. Once more ends it now.")
 
     def _watch(
         self, watch: LockWatch, environment: Mapping[str, str], for_worker: Mapping[str, str], pipe: int
@@ -132,10 +136,10 @@ class Supervisor:
         """Ask, wait, insist."""
         for child in self._children.values():
             child.terminate()
-        deadline = time.monotonic() + self._grace
-        for child in self._children.values():
-            try:
-                child.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+        begun = time.monotonic()
+        while any(child.poll() is None for child in self._children.values()):
+            if time.monotonic() - begun > self._grace:
+                for child in self._children.values():
+                    child.kill()
+                    child.wait()
+            time.sleep(0.05)

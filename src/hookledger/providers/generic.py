@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Literal
 
 import msgspec
@@ -23,34 +24,59 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     message: str | None = None
     """What is signed, of {body}, {ts}, {id}, {url}; `{ts}.{body}` where a timestamp is, else `{body}`."""
     alg: Literal["sha1", "sha256", "sha512"] = "sha256"
+    """The hash."""
     encoding: Literal["hex", "base64"] = "hex"
+    """How the signature is written."""
     prefix: str = ""
+    """What stands before the signature, such as `sha256=`."""
     separator: str | None = None
+    """Between several signatures in one header."""
     timestamp_header: str | None = None
+    """The header with the signed time."""
     timestamp_prefix: str | None = None
+    """What stands before the signed time where it is in the signature's header, such as `t=`."""
     timestamp_unit: Literal["s", "ms"] = "s"
+    """Of the signed time."""
     tolerance: float = 300.0
+    """Seconds that the signed time may be off, either way."""
     id_header: str | None = None
     """The header whose value is {id} in the signed message."""
     secret_encoding: Literal["utf8", "base64", "hex"] = "utf8"  # noqa: S105
+    """How the key is written in the secret."""
     secret_prefix: str = ""
+    """Dropped from the secret before it is decoded."""
     id: str | None = None
+    """The field with the event's id."""
     key: list[str] = []
+    """The fields that make two deliveries one event; the id if none."""
     type: list[str] = []
+    """The fields of the event's type, joined by dots."""
     object_id: list[str] = []
+    """The fields with the id of what the event is about; the first one present counts."""
     occurred_at: str | None = None
+    """The field with the time of the event."""
     occurred_unit: Literal["s", "ms"] = "s"
+    """Of that time, where it is a number."""
     delivery_id: str | None = None
+    """The field with the id of this one delivery."""
     volatile: list[str] = []
-    """Paths in the body."""
+    """Paths in the body that differ between deliveries of the same event."""
     items: str | None = None
-    """The path to the array of events; "" where the body is that array."""
+    """The path to the array of events; empty where the body is that array."""
     max_body: int = 1024 * 1024
+    """Bytes."""
     retry_hours: float = 0.0
+    """How long the provider repeats a delivery by itself."""
 
 
 def contract(options: Mapping[str, object]) -> Contract:
     """The contract that the options describe."""
+    known = [field.name for field in msgspec.structs.fields(Options)]
+    for name in options:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+            raise ConfigError(f"provider {NAME!r} has no option {name!r}: {hint}")
     try:
         given = msgspec.convert(dict(options), Options)
     except msgspec.ValidationError as error:

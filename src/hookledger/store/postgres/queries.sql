@@ -201,6 +201,10 @@ RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e
 RESET ALL; SELECT pg_advisory_unlock_all(); BEGIN; SET LOCAL hookledger.mark = '%s'; SET LOCAL lock_timeout = %s;
 SET LOCAL idle_in_transaction_session_timeout = %s
 
+-- name: mark
+-- The mark of this transaction; empty or null once the transaction that set it is over.
+SELECT current_setting('hookledger.mark', true)
+
 -- name: settle
 -- Every way out of processing that the claim's owner has. A new claim number on each, so that nobody
 -- who still holds the old one can match. $9 is the mark of the handler's transaction, or null outside one.

@@ -92,7 +92,7 @@ class PostgresTransaction:
         rows = sorted(map(outcome_values, outcomes), key=itemgetter(0))
         settled = await connection.fetch(self._sql("settle"), *(columns(rows) or [[]] * 8), self._mark)
         if not outcomes or len(settled) != len(outcomes):
-            if await connection.fetchval("SELECT current_setting('hookledger.mark', true)") != self._mark:
+            if await connection.fetchval(self._sql("mark")) != self._mark:
                 raise HandlerCommitted()
             if outcomes:
                 raise ClaimLost()

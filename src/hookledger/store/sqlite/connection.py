@@ -43,9 +43,11 @@ def check_version() -> None:
         )
 
 
-def connect(path: Path, *, wait: float) -> apsw.Connection:
-    """`wait`: how many seconds to queue for the write lock."""
-    connection = apsw.Connection(str(path))
+def connect(path: Path, *, wait: float, create: bool = False) -> apsw.Connection:
+    """`wait`: how many seconds to queue for the write lock. Only a migration creates the file: a mistyped name
+    must not become an empty database."""
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    connection = apsw.Connection(str(path), flags=flags)
     connection.set_busy_timeout(int(wait * 1000))
     _use_wal(connection, time.monotonic() + wait)
     # Blocking file locks instead of sleep-and-poll, so that writers of several processes take turns.
@@ -87,6 +89,8 @@ def translate(error: apsw.Error) -> HookledgerError:
     """What a driver's error means to the caller."""
     if isinstance(error, _DATA):
         return BadData(str(error))
+    if isinstance(error, apsw.CantOpenError):
+        return SchemaMismatch("SQLite: the file cannot be opened; if it does not exist yet, run 'hookledger migrate'")
     if isinstance(error, apsw.SQLError):
         return SchemaMismatch(f"{error}: run 'hookledger migrate'")
     return Unavailable(f"SQLite: {error}")
@@ -112,6 +116,7 @@ class Writer(threading.Thread):
         self._ends = 0
         self._ends_at_begin = 0
         self._holder: object = None
+        self.may_create = False
         self.expired: Callable[[], None] | None = None
         """Called in this thread when a handler's transaction went over the limit."""
 
@@ -183,7 +188,7 @@ class Writer(threading.Thread):
             connection.close()
 
     def _open(self) -> apsw.Connection:
-        connection = connect(self._path, wait=self._wait)
+        connection = connect(self._path, wait=self._wait, create=self.may_create)
 
         def ended() -> bool:
             self._ends += 1

@@ -137,6 +137,8 @@ class SqliteStore:
                     applied.append(f"{version:04}_{name}")
             return applied
 
+        assert self._writer is not None, "the store is not open"
+        self._writer.may_create = True
         return await self._write(job)
 
     async def health(self) -> Health:
@@ -150,7 +152,7 @@ class SqliteStore:
 
         low, high = SCHEMA_RANGE
         try:
-            schema = await self._write(job)
+            schema = await self._write(job) if self._path.exists() else 0
         except (Unavailable, StoreError) as error:
             return Health(False, 0, 0.0, str(error))
         if low <= schema <= high:

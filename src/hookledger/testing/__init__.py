@@ -1,1 +1,0 @@
-"""What an application needs to test its own handlers."""
