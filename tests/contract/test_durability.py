@@ -55,3 +55,22 @@ async def test_sqlite_syncs_every_commit_and_checkpoints_elsewhere(tmp_path: Pat
         assert await store._do(pragmas) == [2, "wal", 0]
     finally:
         await store.close()
+
+
+async def test_what_a_handler_does_to_its_session_ends_with_it(postgres_url: str) -> None:
+    """PostgreSQL only: SQLite has no session to leave anything in."""
+    store = connect(postgres_url, clock=Clock())
+    await store.open(handlers=1)
+    await store.migrate()
+    try:
+        first = store.transaction()
+        await first.execute("SET search_path = nowhere")
+        await first.execute("SELECT pg_advisory_lock(7)")
+        await first.commit([])
+        second = store.transaction()
+        assert await second.fetchval("SHOW search_path") != "nowhere"
+        held = await second.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7")
+        await second.rollback()
+        assert held == 0
+    finally:
+        await store.close()

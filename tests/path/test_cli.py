@@ -275,3 +275,32 @@ def test_send_tells_an_unexpected_answer(shop: Run, served: int) -> None:
 
 def test_work_drain_ends_by_itself(shop: Run) -> None:
     assert shop("work", "--drain").returncode == exits.OK
+
+
+def test_a_port_that_is_taken_is_said(run: Run) -> None:
+    """Two receivers on one port would share its deliveries between them."""
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        app = ("--app", "shop:inbox", "--database", "sqlite:///inbox.db")
+        assert run("migrate", *app).returncode == exits.OK
+        ended = run("receive", *app, "--port", port, "--host", "localhost")
+        assert (ended.returncode, port in ended.stderr) == (exits.CONFIG, True), ended.stderr
+
+
+def test_a_mistyped_file_does_not_become_a_database(run: Run, tmp_path: Path) -> None:
+    ended = run("events", "--database", "sqlite:///no-such.db")
+    assert ended.returncode == exits.SCHEMA, ended.stderr
+    assert not list(tmp_path.glob("no-such*"))
+
+
+def test_errors_are_shown_as_they_are(run: Run) -> None:
+    assert run("migrate", "--database", "sqlite:///inbox.db").returncode == exits.OK
+    ended = run("show", "[/x]", "--database", "sqlite:///inbox.db")
+    assert (ended.returncode, "[/x]" in ended.stderr) == (exits.NOT_FOUND, True), ended.stderr
+    ended = run("receive", "--database", "sqlite:///inbox.db")
+    assert "[sources.NAME]" in ended.stderr
+    ended = run("events", "--database", "postgres:/ada:made-up-password@host/db")
+    assert (ended.returncode, "made-up" in ended.stderr) == (exits.CONFIG, False), ended.stderr

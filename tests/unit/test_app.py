@@ -1,0 +1,92 @@
+"""The intake's one short function, at its edges."""
+
+import asyncio
+import time
+from typing import Any
+
+from hookledger.clock import Seconds
+from hookledger.model import Recorded
+from hookledger.providers.catalogue import find
+from hookledger.providers.sign import sign
+from hookledger.receive.app import Intake
+from hookledger.receive.endpoint import configure
+from hookledger.receive.record import Recorder
+from hookledger.receive.request import Limits
+
+SECRET = "whsec_made_up_for_the_tests"
+BODY = b'{"id":"evt_1","type":"invoice.paid"}'
+
+
+class NoStore:
+    async def record_new(self, arrivals: Any) -> Any:
+        raise AssertionError("nothing may be recorded here")
+
+    async def record(self, arrivals: Any) -> list[list[Recorded]]:
+        raise AssertionError("nothing may be recorded here")
+
+
+def intake(**options: Any) -> Intake:
+    endpoint = configure("stripe", find("stripe"), [SECRET])
+    return Intake({"stripe": endpoint}, Recorder(NoStore()), **options)
+
+
+async def post(app: Intake, headers: list[tuple[str, str]], *messages: dict[str, Any]) -> tuple[int, int]:
+    """The status, and how many messages were read."""
+    waiting, sent = list(messages), []
+
+    async def receive() -> dict[str, Any]:
+        return waiting.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/stripe", "query_string": b""}
+    pairs = [(name.encode(), value.encode()) for name, value in headers]
+    await app({**scope, "headers": pairs}, receive, send)
+    return sent[0]["status"], len(messages) - len(waiting)
+
+
+def whole(body: bytes = BODY) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": False}
+
+
+async def test_a_stale_time_is_not_believed_while_the_clocks_differ() -> None:  # proves R2
+    """The provider must not give up because of our host's clock."""
+    stale = sign(find("stripe"), SECRET, BODY, now=time.time() - 3600)
+    assert await post(intake(), stale, whole()) == (401, 1)
+    assert await post(intake(skew=lambda: 3600.0), stale, whole()) == (503, 1)
+    forged = sign(find("stripe"), "whsec_another_one", BODY, now=time.time() - 3600)
+    assert await post(intake(skew=lambda: 3600.0), forged, whole()) == (401, 1)
+
+
+async def test_a_body_announced_too_large_is_never_read() -> None:  # proves R10
+    assert await post(intake(), [("content-length", "2000000")], whole()) == (413, 0)
+
+
+async def test_a_body_that_is_too_large_is_read_no_further() -> None:  # proves R10
+    part = {"type": "http.request", "body": b"x" * 600_000, "more_body": True}
+    assert await post(intake(), [], part, part, part, part) == (413, 2)
+
+
+async def test_a_body_that_never_begins_is_given_up() -> None:  # proves R10
+    app = intake(limits=Limits(seconds=Seconds("50ms")))
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/stripe", "query_string": b"", "headers": []}
+    await asyncio.wait_for(app(scope, receive, send), 30)
+    assert sent[0]["status"] == 408
+
+
+async def test_refusals_are_counted_by_reason() -> None:  # proves R2
+    app = intake()
+    await post(app, [], whole())
+    await post(app, [], whole())
+    await post(app, [("content-length", "2000000")], whole())
+    assert app.rejected == {"signature_missing": 2, "body_too_large": 1}
