@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
 
-GRANIAN = ("--interface", "asgi", "--workers", "1", "--loop", "uvloop", "--http", "1", "--no-ws")
-"""The settings of every target, ours included: one worker process, HTTP/1, uvloop."""
+GRANIAN = ("--workers", "1", "--loop", "uvloop", "--http", "1", "--no-ws")
+"""The settings of every target: one worker process, HTTP/1, uvloop. Ours has the same server in its own process."""
 
 
 class ServerError(Exception):
@@ -60,9 +60,10 @@ class Server:
             return connection.recv(5) == b"HTTP/"
 
 
-def granian(app: str, env: Mapping[str, str] | None = None) -> Server:
+def granian(app: str, env: Mapping[str, str] | None = None, *, interface: str = "asgi") -> Server:
     port = free_port()
-    command = [sys.executable, "-m", "granian", *GRANIAN, "--no-log", "--port", str(port), app]
+    command = [sys.executable, "-m", "granian", "--interface", interface, *GRANIAN]
+    command += ["--no-log", "--port", str(port), app]
     return Server(command, port, env or {})
 
 
