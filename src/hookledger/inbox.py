@@ -284,8 +284,7 @@ class Asgi:
         self._readiness: Readiness | None = None
         self._recorder: Recorder | None = None
 
-    async def start(self, *, dedicated: bool = False) -> None:
-        """`dedicated`: the process does nothing else."""
+    async def start(self) -> None:
         async with self._opening:
             if self._intake is not None:
                 return
@@ -293,7 +292,7 @@ class Asgi:
                 raise Unavailable("the database did not answer a moment ago")
             store = self._inbox.store()
             try:
-                await store.open(dedicated=dedicated)
+                await store.open()
             except Unavailable:
                 # Those who wait for the lock now need not wait for the same answer once more.
                 self._not_before = time.monotonic() + 1.0

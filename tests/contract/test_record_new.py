@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 from hookledger.errors import Unavailable
@@ -11,7 +10,6 @@ from hookledger.model import Arrival, Recorded
 from hookledger.receive.record import Recorder
 from hookledger.states import DeliveryOutcome, State
 from hookledger.store.protocol import Store
-from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw, arrival, delivered, item, record, recorded
 from tests.contract.conftest import OpenStore
 
@@ -117,27 +115,3 @@ async def test_what_was_recorded_is_acked_though_its_neighbours_fail(store: Stor
     for key, shape in zip(("opens", "new"), shapes, strict=False):
         assert (shape is list) == (key in on_disk), "acked exactly if on disk"
     assert await record(store, delivered("known")) == [Recorded(DeliveryOutcome.DUPLICATE, ident, State.PENDING)]
-
-
-async def test_a_dedicated_receiver_on_sqlite(tmp_path: Path) -> None:  # proves R5, R14
-    """It commits on its own event loop, and leaves to `record` what would have to wait for the lock."""
-    store, other = SqliteStore(tmp_path / "inbox.db"), SqliteStore(tmp_path / "inbox.db")
-    await other.open()
-    await other.migrate()
-    await store.open(dedicated=True)
-    try:
-        made = [delivered("new"), delivered("new"), delivered("id-1", b"x", unsigned=True)]
-        made.append(delivered("id-2", b"x", unsigned=True))
-        outcomes = [group[0].outcome for group in await store.record_new(made) if group]
-        assert outcomes == ["accepted", "duplicate", "accepted", "same_body"]
-        assert await other.counts() == {State.PENDING: 2}
-
-        holder = other.transaction()
-        await holder.execute("CREATE TABLE mine (x TEXT)")
-        assert await store.record_new([delivered("later")]) == [None]
-        await holder.rollback()
-        assert [group[0].outcome for group in await taken_in(store, [delivered("later")])] == ["accepted"]
-        assert await other.counts() == {State.PENDING: 3}
-    finally:
-        await store.close()
-        await other.close()

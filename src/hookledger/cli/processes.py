@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -115,11 +114,7 @@ async def _receive(inbox: Inbox) -> None:
         _require_free(listener.host, listener.port)
     async with inbox.opened():
         pass  # say at once what is wrong with the database, rather than with every delivery
-    await inbox.asgi.start(dedicated=True)
-    # What is here now stays; and nothing that a delivery makes refers back to itself.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    await inbox.asgi.start()
     servers = [
         server(inbox.asgi, intake.host, intake.port, Interfaces.RSGI),
         server(inbox.asgi.health, operator.host, operator.port, Interfaces.ASGINL),

@@ -71,9 +71,8 @@ class Store(Protocol):
     """One database."""
 
     # ── life ──
-    async def open(self, *, handlers: int = 0, dedicated: bool = False) -> None:
-        """Connect. `handlers` is how many handler transactions may be open at once; `dedicated`: this process does
-        nothing but receive, so that its event loop may wait for the disk itself."""
+    async def open(self, *, handlers: int = 0) -> None:
+        """Connect. `handlers` is how many handler transactions may be open at once."""
         ...
 
     async def close(self) -> None: ...

@@ -106,8 +106,7 @@ class PostgresStore:
             options |= {"statement_cache_size": 0}
         return options
 
-    async def open(self, *, handlers: int = 0, dedicated: bool = False) -> None:
-        del dedicated  # the server waits for the disk, not we
+    async def open(self, *, handlers: int = 0) -> None:
         try:
             # Nothing is reset between uses: we change only transaction-local settings.
             self._pool = await asyncpg.create_pool(

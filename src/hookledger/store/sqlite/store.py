@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -77,8 +76,6 @@ class SqliteStore:
         self._rows = Rows(_time, _ident)
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
-        self._dedicated = False
-        self._own: apsw.Connection | None = None
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
 
@@ -90,9 +87,8 @@ class SqliteStore:
     def sql(self, name: str) -> str:
         return _QUERIES[name]
 
-    async def open(self, *, handlers: int = 0, dedicated: bool = False) -> None:
+    async def open(self, *, handlers: int = 0) -> None:
         del handlers  # one writer at a time, however many handlers there are
-        self._dedicated = dedicated
         if not self._path.parent.is_dir():
             raise Unavailable(f"SQLite: the folder {self._path.parent} does not exist")
         self._writer = Writer(self._path, wait=self._wait, limit=self._limit, watch=self._watch)
@@ -106,9 +102,6 @@ class SqliteStore:
                 thread.stop()
                 await asyncio.to_thread(thread.join)
         self._writer = self._checkpointer = None
-        if self._own is not None:
-            self._own.close()
-            self._own = None
 
     async def _do(self, job: Callable[[apsw.Connection], T]) -> T:
         """Run `job` on the writing connection when no handler's transaction is open on it."""
@@ -173,23 +166,7 @@ class SqliteStore:
         await self._write(lambda c: c.executemany(self.sql("know_sources"), [(name,) for name in names]))
 
     async def record_new(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | None]:
-        """All of them at once, on the event loop, where nobody else needs it.
-
-        Handing each statement to the writing thread, and winning the interpreter's
-        lock back from it, costs more than the disk. If the write lock is taken,
-        it is left to `record`, which can wait.
-        """
-        if not self._dedicated:
-            return [None] * len(arrivals)
-        try:
-            if self._own is None:
-                self._own = connect(self._path, wait=0.0)
-            take_in = partial(intake.record, sql=self.sql, now=self._now(), arrivals=arrivals)
-            return in_transaction(self._own, take_in, self._watch)
-        except apsw.BusyError:
-            return [None] * len(arrivals)
-        except apsw.Error as error:
-            raise translate(error) from error
+        return [None] * len(arrivals)  # no round trips to save
 
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
         return await self._write(lambda c: intake.record(c, self.sql, self._now(), arrivals))
