@@ -459,3 +459,33 @@ async def test_a_blocked_event_loop_keeps_no_claims(site_on: MakeSite, sqlite_ur
     await site.deliver(stripe_event("evt_1", "blocks"))
     await site.inbox.work(drain=True, stuck=stuck.set)
     assert stuck.is_set()
+
+
+async def test_nothing_runs_beside_an_event_that_crashed_its_workers_twice(
+    site: Site, tmp_path: Path
+) -> None:  # proves R19 R23
+    running: set[str] = set()
+    beside: list[set[str]] = []
+
+    @site.inbox.sources["stripe"].on("*")
+    async def handle(event: Event) -> None:
+        running.add(event.key)
+        for _ in range(20):
+            if "outcast" in running and len(running) > 1:
+                beside.append(set(running))
+            await asyncio.sleep(0.005)
+        running.discard(event.key)
+
+    keys = [*(f"evt_{number}" for number in range(60)), "outcast"]
+    for key in keys:
+        await site.deliver(stripe_event(key, "order"))
+    database = apsw.Connection(str(tmp_path / "inbox.db"))
+    # Due while the others are being handled.
+    due = int((time.time() + 0.08) * 1_000_000)
+    database.execute("UPDATE events SET crashes = 2, due_at = ? WHERE key = 'outcast'", (due,))
+    database.close()
+    while (await site.event("outcast")).event.state is not State.PROCESSED:
+        await site.inbox.work(drain=True)
+    assert beside == []
+    for key in keys:
+        assert (await site.event(key)).event.state is State.PROCESSED
