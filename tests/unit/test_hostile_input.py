@@ -6,19 +6,26 @@ Changes that leave the signed message and a good signature in place are not amon
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import random
+import time
+from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hookledger.clock import Clock
 from hookledger.errors import NoKey, Rejected
 from hookledger.model import Item, Proof, Request
 from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
+from hookledger.receive.app import Intake
 from hookledger.receive.endpoint import Endpoint, configure
 from hookledger.receive.identify import LATEST, identify
+from hookledger.receive.record import Recorder
 from hookledger.receive.verify import REASONS, verify
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
@@ -174,13 +181,58 @@ def test_the_good_request_is_accepted(name: str) -> None:  # proves R1
     assert verify(ENDPOINTS[name], Request("POST", "/", b"", tuple(GOOD[name]), BODY), NOW)
 
 
+class NoStore:
+    """Nothing forged may get this far."""
+
+    async def record_new(self, arrivals: object) -> Any:
+        raise AssertionError("recorded")
+
+    async def record(self, arrivals: object) -> Any:
+        raise AssertionError("recorded")
+
+
+@cache
+def whole_intake() -> tuple[asyncio.AbstractEventLoop, Intake]:
+    async def make() -> Intake:
+        return Intake(ENDPOINTS, Recorder(NoStore()), clock=Clock(NOW - time.time()))
+
+    loop = asyncio.new_event_loop()
+    return loop, loop.run_until_complete(make())
+
+
+def answer(name: str, request: Request) -> int:
+    """The status that the whole intake gives, from ASGI in to ASGI out."""
+    loop, intake = whole_intake()
+    scope = {"method": "POST", "path": f"/{name}", "query_string": b"", "headers": list(request.headers)}
+    said: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": request.body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    loop.run_until_complete(intake(scope, receive, send))
+    status: int = said[0]["status"]
+    return status
+
+
 def never_accepted(name: str, drawn: bytes) -> None:
+    """Not by `verify`, and not by the whole intake: a 4xx, and nothing recorded."""
+    request = forge(name, drawn)
     try:
-        proof = verify(ENDPOINTS[name], forge(name, drawn), NOW)
+        proof = verify(ENDPOINTS[name], request, NOW)
     except Rejected as refusal:
         assert refusal.reason in REASONS
     else:
         pytest.fail(f"accepted: {proof}")
+    assert 400 <= answer(name, request) < 500
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+def test_the_good_request_gets_as_far_as_the_store(name: str) -> None:  # proves R1
+    """So that the refusals below are about what was forged. There is no store here: 503."""
+    assert answer(name, Request("POST", "/", b"", tuple(GOOD[name]), BODY)) == 503
 
 
 @many
