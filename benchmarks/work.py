@@ -7,7 +7,8 @@
 The peer is pgbench, a C program, that runs the statements of the one-row handler: claim one event, begin with
 the transaction-local settings, insert the row, write the outcome, commit; with as many clients as our worker has
 slots. A second pgbench run leaves the claims out (ours takes many at once), which is the harder peer.
-Rates are events over the time from the first claim to the last outcome, as the database has them.
+Rates are events over the time from the first claim to the last outcome, as the database has them. With effects, to
+the last effect done: each event then has one effect whose function does nothing, so only the ledger is measured.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from hookledger.states import KeyOrigin
 from hookledger.store.connect import connect
 
 CLIENTS = 16
+WITH_EFFECTS = ("calls", "laters")
 BODY = b'{"id":"evt_0","type":"invoice.paid","data":{"object":{"id":"in_0","note":"' + b"x" * 1100 + b'"}}}'
 
 
@@ -77,18 +79,21 @@ def worker(url: str) -> None:
 
 def rate_on_postgres(server: Postgresql, source: str, count: int) -> float:
     with server.database() as url:
-        Databases(url).execute("CREATE TABLE effects (event text)")
+        Databases(url).execute("CREATE TABLE business (event text)")
         asyncio.run(fill(url, source, count))
         Databases(url).execute("VACUUM ANALYZE")
         worker(url)
-        span = "extract(epoch FROM max(finished_at) - min(claimed_at))"
-        rows = 0 if source == "empty" else count
+        table = "hookledger.effects" if source in WITH_EFFECTS else "business"
+        done = " WHERE state = 'done'" if source in WITH_EFFECTS else ""
+        last = "greatest(max(finished_at), (SELECT max(finished_at) FROM hookledger.effects))"
         return _checked(
             count,
-            rows,
+            0 if source == "empty" else count,
             int(Databases(url).fetchval("SELECT count(*) FROM hookledger.events WHERE state = 'processed'")),
-            int(Databases(url).fetchval("SELECT count(*) FROM effects")),
-            float(Databases(url).fetchval(f"SELECT {span} FROM hookledger.events")),
+            int(Databases(url).fetchval(f"SELECT count(*) FROM {table}{done}")),
+            float(
+                Databases(url).fetchval(f"SELECT extract(epoch FROM {last} - min(claimed_at)) FROM hookledger.events")
+            ),
         )
 
 
@@ -97,7 +102,7 @@ def rate_on_sqlite(_server: Postgresql, source: str, count: int) -> float:
         path = Path(directory) / "inbox.db"
         asyncio.run(fill(f"sqlite:///{path}", source, count))
         connection = apsw.Connection(str(path))
-        connection.execute("CREATE TABLE effects (event TEXT)")
+        connection.execute("CREATE TABLE business (event TEXT)")
         worker(f"sqlite:///{path}")
 
         def value(sql: str) -> float:
@@ -105,8 +110,10 @@ def rate_on_sqlite(_server: Postgresql, source: str, count: int) -> float:
 
         rows = 0 if source == "empty" else count
         processed = int(value("SELECT count(*) FROM events WHERE state = 'processed'"))
-        effects = int(value("SELECT count(*) FROM effects"))
-        span = value("SELECT (max(finished_at) - min(claimed_at)) / 1e6 FROM events")
+        table = "effects WHERE state = 'done'" if source in WITH_EFFECTS else "business"
+        effects = int(value(f"SELECT count(*) FROM {table}"))
+        last = "max(max(finished_at), (SELECT coalesce(max(finished_at), 0) FROM effects))"
+        span = value(f"SELECT ({last} - min(claimed_at)) / 1e6 FROM events")
         connection.close()
         return _checked(count, rows, processed, effects, span)
 
@@ -140,7 +147,7 @@ def script(url: str, *, claims: bool) -> str:
     )
     lines = [f"{claim} \\gset" if claims else "\\set i :i + 1", *(f"{part};" for part in begin.split(";"))]
     key = ":key" if claims else "'evt_' || (:client_id * 1000000 + :i)::bigint"
-    lines += [f"INSERT INTO effects (event) VALUES ({key});", f"{settle};", "COMMIT;"]
+    lines += [f"INSERT INTO business (event) VALUES ({key});", f"{settle};", "COMMIT;"]
     return "\n".join(" ".join(line.split()) for line in lines) + "\n"
 
 
@@ -154,7 +161,7 @@ def rate_of_pgbench(server: Postgresql, count: int, *, claims: bool) -> float:
     each = count // CLIENTS
     with server.database() as url, tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         databases = Databases(url)
-        databases.execute("CREATE TABLE effects (event text)")
+        databases.execute("CREATE TABLE business (event text)")
         if claims:
             asyncio.run(fill(url, "rows", count))
         else:
@@ -192,9 +199,13 @@ TARGETS: dict[str, tuple[str, Callable[[Postgresql, int], float]]] = {
     "postgres_row": ("PostgreSQL, one-row handler", lambda s, n: rate_on_postgres(s, "rows", n)),
     "postgres_batch": ("PostgreSQL, one-row handler, batch=50", lambda s, n: rate_on_postgres(s, "batches", n)),
     "postgres_empty": ("PostgreSQL, empty handler", lambda s, n: rate_on_postgres(s, "empty", n)),
+    "postgres_call": ("PostgreSQL, one event.call each", lambda s, n: rate_on_postgres(s, "calls", n)),
+    "postgres_later": ("PostgreSQL, one event.later each", lambda s, n: rate_on_postgres(s, "laters", n)),
     "sqlite_row": ("SQLite, one-row handler", lambda s, n: rate_on_sqlite(s, "rows", n)),
     "sqlite_batch": ("SQLite, one-row handler, batch=50", lambda s, n: rate_on_sqlite(s, "batches", n)),
     "sqlite_empty": ("SQLite, empty handler", lambda s, n: rate_on_sqlite(s, "empty", n)),
+    "sqlite_call": ("SQLite, one event.call each", lambda s, n: rate_on_sqlite(s, "calls", n)),
+    "sqlite_later": ("SQLite, one event.later each", lambda s, n: rate_on_sqlite(s, "laters", n)),
 }
 GOAL = ("postgres_row", "pgbench", 0.5)
 

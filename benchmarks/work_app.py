@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from hookledger import Config, Event, Inbox
+from hookledger import Config, Event, Inbox, Op
 
 SECRET = "whsec_benchmark"
 INSERT = {
-    "postgresql": "INSERT INTO effects (event) VALUES ($1)",
-    "sqlite": "INSERT INTO effects (event) VALUES (?)",
+    "postgresql": "INSERT INTO business (event) VALUES ($1)",
+    "sqlite": "INSERT INTO business (event) VALUES (?)",
 }
 
 inbox = Inbox(os.environ["HOOKLEDGER_DATABASE"], settings=Config())
@@ -17,6 +17,8 @@ statement = INSERT[os.environ["HOOKLEDGER_DATABASE"].partition(":")[0]]
 rows = inbox.source("rows", provider="stripe", secrets=[SECRET])
 batches = inbox.source("batches", provider="stripe", secrets=[SECRET])
 empty = inbox.source("empty", provider="stripe", secrets=[SECRET])
+calls = inbox.source("calls", provider="stripe", secrets=[SECRET])
+laters = inbox.source("laters", provider="stripe", secrets=[SECRET])
 
 
 @rows.on("*")
@@ -32,3 +34,18 @@ async def one_row_of_many(event: Event) -> None:
 @empty.on("*")
 async def nothing(event: Event) -> None:
     """Only claimed and settled."""
+
+
+@inbox.effect(repeat="safe")
+async def touch(op: Op, event: str) -> None:
+    """Nothing, so that only the ledger is measured."""
+
+
+@calls.on("*")
+async def one_call(event: Event) -> None:
+    await event.call(touch, event.key, event.key)
+
+
+@laters.on("*")
+async def one_later(event: Event) -> None:
+    await event.later(touch, event.key, event.key)

@@ -25,18 +25,17 @@ OPEN = {
     13: "the other providers",
     14: "rules for duplicates of failed work, the horizon, admitting a conflict",
     15: "the alert for an event that keeps bouncing",
-    17: "domain ids and effect keys",
-    21: "long handlers without a transaction",
+    17: "the local domain id is the handler's own",
     26: "traces and outgoing calls",
     38: "waking an event when what it waits for arrives",
     43: "replay and reconcile",
-    46: "effects, and many events at once",
+    46: "many events at once",
+    47: "a forced repetition of a done effect",
     49: "retention itself",
-    50: "effects, and whether another replay is safe",
-    51: "effects",
+    50: "whether another replay is safe",
+    51: "failures grouped by cause",
     53: "metrics",
     63: "replay: only retry exists",
-    68: "effects that check the claim by themselves",
 }
 """What the tests named do not show yet, where a requirement is only partly built."""
 
@@ -51,6 +50,8 @@ def settings() -> str:
         SourceSettings,
         WorkSettings,
     )
+    from hookledger.work.circuit import CircuitSettings
+    from hookledger.work.outbox import OutboxSettings
 
     parts = [
         "# Settings\n\n",
@@ -65,6 +66,8 @@ def settings() -> str:
         ("[operator]", OperatorSettings),
         ("[work]", WorkSettings),
         ("[work.retry]", RetryPolicy),
+        ("[work.outbox]", OutboxSettings),
+        ("[work.circuit]", CircuitSettings),
         ("[sources.NAME]", SourceSettings),
     ]
     for title, kind in tables:
@@ -131,7 +134,7 @@ def _first_line(kind: Any) -> str:
 def states() -> str:
     from hookledger.states import TRANSITIONS, State
 
-    told = _enum_docs()
+    told = _enum_docs(State)
     lines = ["# States of an event\n\n", MADE, "| state | meaning |\n|---|---|\n"]
     lines += [f"| `{state}` | {told[state.name]} |\n" for state in State]
     lines += ["\n```mermaid\nstateDiagram-v2\n    [*] --> pending\n"]
@@ -145,13 +148,35 @@ def states() -> str:
         "later release. At intake an event may also start as `skipped` (its type is not allowed) or `failed` (it "
         "cannot be read).\n"
     )
+    return "".join(lines) + _effect_states()
+
+
+def _effect_states() -> str:
+    from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, Repeat
+
+    lines = []
+    for title, kind in (
+        ("States of an effect", EffectState),
+        ("How an effect is brought about", EffectKind),
+        ("How one call of it ended", CallOutcome),
+        ("What may follow an unknown outcome", Repeat),
+    ):
+        told = _enum_docs(kind)
+        lines.append(f"\n# {title}\n\n| | meaning |\n|---|---|\n")
+        lines += [f"| `{member}` | {told[member.name]} |\n" for member in kind]
+        if kind is EffectState:
+            lines.append("\n```mermaid\nstateDiagram-v2\n")
+            for t in EFFECT_TRANSITIONS:
+                sources = sorted(t.sources) or ["[*]"]
+                lines += [f"    {source} --> {t.target}: {t.name}\n" for source in sources]
+            lines.append("```\n\n| transition | from | to | |\n|---|---|---|---|\n")
+            for t in EFFECT_TRANSITIONS:
+                lines.append(f"| `{t.name}` | {', '.join(sorted(t.sources))} | {t.target} | {t.sentence} |\n")
     return "".join(lines)
 
 
-def _enum_docs() -> dict[str, str]:
-    from hookledger.states import State
-
-    [body] = [node.body for node in ast.parse(inspect.getsource(State)).body if isinstance(node, ast.ClassDef)]
+def _enum_docs(kind: Any) -> dict[str, str]:
+    [body] = [node.body for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef)]
     told = {}
     for node, after in pairwise(body):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(after, ast.Expr):

@@ -188,7 +188,7 @@ class Raw:
             return [tuple(row) for row in await store._write(lambda connection: rows(connection, sql))]
         assert isinstance(store, PostgresStore)
         async with store._use() as connection, connection.transaction():
-            await connection.execute(store.render("SET LOCAL search_path = {schema}, public"))
+            await connection.execute(store.sql.render("SET LOCAL search_path = {schema}, public"))
             return [tuple(row) for row in await connection.fetch(sql)]
 
     async def all(self, table: str) -> list[tuple[Any, ...]]:

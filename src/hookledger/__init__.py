@@ -3,34 +3,60 @@
 from .clock import Seconds
 from .config import Config
 from .errors import (
+    BadArguments,
+    BadResult,
+    CallInTransaction,
+    ChangedArguments,
+    CircuitOpen,
     ClaimLost,
     ConfigError,
+    EffectBusy,
+    ForgottenAwait,
     HandlerCommitted,
     HookledgerError,
+    NeedsDecision,
+    NoTransaction,
     Permanent,
+    Refused,
     Retry,
     Review,
     Skip,
     TransactionTooLong,
     Unavailable,
+    UnknownOutcome,
     Wait,
 )
+from .files import write_file
 from .inbox import Inbox, Source
 from .states import State
+from .work.effect import Effect, Happened, Op
 from .work.event import Event, SyncEvent
 from .work.retry import RetryPolicy
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BadArguments",
+    "BadResult",
+    "CallInTransaction",
+    "ChangedArguments",
+    "CircuitOpen",
     "ClaimLost",
     "Config",
     "ConfigError",
+    "Effect",
+    "EffectBusy",
     "Event",
+    "ForgottenAwait",
     "HandlerCommitted",
+    "Happened",
     "HookledgerError",
     "Inbox",
+    "NeedsDecision",
+    "NoTransaction",
+    "Op",
     "Permanent",
+    "Refused",
     "Retry",
     "RetryPolicy",
     "Review",
@@ -41,5 +67,7 @@ __all__ = [
     "SyncEvent",
     "TransactionTooLong",
     "Unavailable",
+    "UnknownOutcome",
     "Wait",
+    "write_file",
 ]

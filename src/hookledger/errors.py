@@ -1,32 +1,42 @@
 """Every error Hookledger raises, as one tree.
 
-    HookledgerError
-    ├── ConfigError            settings that cannot work; raised at start-up
-    ├── Rejected               this request will never be recorded (the answer is 4xx)
-    │   ├── Malformed          the request or its signature header makes no sense
-    │   ├── Unauthentic        signature, timestamp or credentials are wrong
-    │   ├── UnknownSource      no source has this path
-    │   ├── WrongMethod        deliveries are POSTed
-    │   ├── TooLarge           the body is over the limit
-    │   ├── WrongEncoding      a content encoding that is not accepted
-    │   ├── TooSlow            the body did not arrive in time
-    │   └── NoKey              the source demands an event key and none can be derived
-    ├── Unavailable            cannot record safely now, or not known whether it was recorded (503)
-    ├── StoreError             the store refused or failed
-    │   ├── SchemaMismatch     the database's schema is not one this release works with
-    │   ├── BadData            the database refused a row because of its content
-    │   └── WrongState         the row is not in the state the caller expected
-    ├── ClaimLost              the worker no longer owns the event it works on
-    ├── HandlerCommitted       the handler ended the transaction that was not its own to end
-    ├── HandlerEnded           the handler cancelled itself or called sys.exit
-    ├── TransactionTooLong     the handler held SQLite's write lock over the limit
-    ├── BadResult              the handler returned something that cannot be kept
-    └── Signal                 how a handler says what should become of its event
-        ├── Retry              try again later; counts as an attempt
-        ├── Wait               come back later; does not count
-        ├── Permanent          trying again cannot help
-        ├── Skip               nothing to do, for this reason
-        └── Review             a person must decide
+HookledgerError
+├── ConfigError            settings that cannot work; raised at start-up
+├── Rejected               this request will never be recorded (the answer is 4xx)
+│   ├── Malformed          the request or its signature header makes no sense
+│   ├── Unauthentic        signature, timestamp or credentials are wrong
+│   ├── UnknownSource      no source has this path
+│   ├── WrongMethod        deliveries are POSTed
+│   ├── TooLarge           the body is over the limit
+│   ├── WrongEncoding      a content encoding that is not accepted
+│   ├── TooSlow            the body did not arrive in time
+│   └── NoKey              the source demands an event key and none can be derived
+├── Unavailable            cannot record safely now, or not known whether it was recorded (503)
+├── StoreError             the store refused or failed
+│   ├── SchemaMismatch     the database's schema is not one this release works with
+│   ├── BadData            the database refused a row because of its content
+│   └── WrongState         the row is not in the state the caller expected
+├── ClaimLost              the worker no longer owns the event it works on
+├── HandlerCommitted       the handler ended the transaction that was not its own to end
+├── HandlerEnded           the handler cancelled itself or called sys.exit
+├── TransactionTooLong     the handler held SQLite's write lock over the limit
+├── BadResult              the handler or effect returned something that cannot be kept
+├── BadArguments           an effect's key or arguments cannot be kept
+├── ForgottenAwait         the handler did not await an effect it asked for
+├── CallInTransaction      a call was asked for while the handler holds SQLite's write lock
+├── NoTransaction          the handler was declared with transaction=False
+├── UnknownOutcome         nobody knows whether a call happened; its policy or check decides
+└── Signal                 how a handler says what should become of its event
+    ├── Retry              try again later; counts as an attempt
+    ├── Wait               come back later; does not count
+    │   ├── CircuitOpen    the downstream is not being called for now
+    │   └── EffectBusy     another worker is at this very effect
+    ├── Permanent          trying again cannot help
+    ├── Refused            raised in an effect: it certainly did not happen
+    ├── Skip               nothing to do, for this reason
+    └── Review             a person must decide
+        ├── NeedsDecision  whether a call happened is not known, and it must not be repeated
+        └── ChangedArguments  the same effect key was used with other arguments
 """
 
 from __future__ import annotations
@@ -126,6 +136,30 @@ class BadResult(HookledgerError):
     """A handler returns None, a string or a small dict."""
 
 
+class BadArguments(HookledgerError):
+    """The key or the arguments of an effect cannot be kept."""
+
+
+class ForgottenAwait(HookledgerError):
+    """The handler asked for an effect and did not await it, so it would not have happened."""
+
+
+class CallInTransaction(HookledgerError):
+    """A call while `event.tx` is open would hold SQLite's write lock, and every ack, for as long as it takes."""
+
+
+class NoTransaction(HookledgerError):
+    """This handler was declared with transaction=False: it has no transaction to write in."""
+
+
+class UnknownOutcome(HookledgerError):
+    """Nobody knows whether the call happened. Its policy or its check decides, `after` seconds at the earliest."""
+
+    def __init__(self, message: str | None = None, *, after: float = 0.0) -> None:
+        super().__init__(message)
+        self.after = after
+
+
 class Signal(HookledgerError):
     """Raised by a handler to say what should become of its event."""
 
@@ -152,8 +186,27 @@ class Wait(Signal):
         self.after = _delay(after)
 
 
+class CircuitOpen(Wait):
+    """The downstream is not being called for now: its circuit is open."""
+
+
+class EffectBusy(Wait):
+    """Another worker is at this very effect."""
+
+
 class Permanent(Signal):
     """Trying again cannot help: the event goes to the dead letter."""
+
+
+class Refused(Signal):
+    """Raised in an effect: it certainly did not happen, and may be tried again, `after` seconds if given.
+
+    The author's word. A time-out or a broken connection is not this: nobody knows then.
+    """
+
+    def __init__(self, message: str | None = None, *, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = None if after is None else _delay(after)
 
 
 class Skip(Signal):
@@ -162,3 +215,11 @@ class Skip(Signal):
 
 class Review(Signal):
     """A person must decide what becomes of this event."""
+
+
+class NeedsDecision(Review):
+    """Nobody knows whether the call happened, and it must not be repeated blindly: a person decides."""
+
+
+class ChangedArguments(Review):
+    """The same effect key was used before with other arguments."""

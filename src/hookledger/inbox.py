@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from .clock import Clock, Seconds
 from .config import Config, IntakeSettings, SecretSettings, WorkSettings
 from .errors import ConfigError, HookledgerError, SchemaMismatch, Unavailable
-from .model import Claimed, Expired, Kind
+from .model import Claimed, Effect, Expired, Kind
 from .operate.actions import Actions
 from .operate.health import ALIVE, Readiness
 from .operate.insight import Insight
@@ -23,11 +23,15 @@ from .receive.app import Intake
 from .receive.endpoint import Endpoint, Secret, configure, load_secret
 from .receive.record import Recorder
 from .receive.request import Receive, RsgiScope, Scope, Send
+from .states import CallOutcome
 from .store.connect import connect
-from .store.protocol import Store
+from .store.protocol import Store, Transactions
 from .upkeep.rescue import Rescuer
+from .work.declare import Effects
 from .work.event import Event, SyncEvent
+from .work.ledger import may_go_on
 from .work.loop import Worker
+from .work.perform import Ending
 from .work.retry import RetryPolicy
 from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes, covers
 
@@ -35,8 +39,8 @@ log = logging.getLogger(__name__)
 
 HEALTH = ("/healthz", "/readyz")
 
-A = TypeVar("A", bound=Callable[[Event], Awaitable[Result]])
-P = TypeVar("P", bound=Callable[[SyncEvent], Result])
+A = TypeVar("A", bound=Callable[[Event[Any]], Awaitable[Result]])
+P = TypeVar("P", bound=Callable[[SyncEvent[Any]], Result])
 
 
 class Source:
@@ -56,10 +60,13 @@ class Source:
         retry: RetryPolicy | None = None,
         timeout: float | str | None = None,
         batch: int = 1,
+        transaction: bool = True,
     ) -> Registration:
         """Declare the handler of these event types; a type may end in `*`, and an exact one beats a pattern.
 
         `batch`: run up to so many events in one transaction. If one of them fails, each is run alone.
+        `transaction=False`: for a handler that takes long. It has no `event.tx` and no `event.once`; each step it
+        takes is an effect, and `event.renew()` proves that the event is still its own.
         """
         if not types:
             raise ConfigError(f"source {self.name!r}: a handler names the event types it takes, or '*'")
@@ -69,7 +76,7 @@ class Source:
 
         def add(function: AsyncFunction | PlainFunction) -> None:
             for pattern in types:
-                self._inbox.routes.add(self.name, pattern, Handler(function, retry, limit, batch))
+                self._inbox.routes.add(self.name, pattern, Handler(function, retry, limit, batch, transaction))
 
         return Registration(add)
 
@@ -93,12 +100,24 @@ class Inbox:
     """A webhook inbox on one database. There is no silent default: name it, or give it by `bind`."""
 
     def __init__(
-        self, database: str | None = None, *, settings: Config | None = None, clock: Clock | None = None
+        self,
+        database: str | None = None,
+        *,
+        transactions: Transactions | Sequence[Transactions] = (),
+        settings: Config | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        """`transactions`: what `event.tx` is, on PostgreSQL, if not asyncpg: see `hookledger.contrib`."""
         self.settings = settings or Config()
         self.database = database or self.settings.database
         self.clock = clock or Clock()
+        self.transactions = tuple(transactions) if isinstance(transactions, Sequence) else (transactions,)
+        if len({given.plain for given in self.transactions}) < len(self.transactions):
+            raise ConfigError("transactions= takes one adapter for async handlers and one for plain functions")
         self.routes = Routes()
+        self.effects = Effects()
+        self.effect = self.effects.effect
+        self.ensure = self.effects.ensure
         self.sources: dict[str, Source] = {}
         self._asgi: Asgi | None = None
         self._add_sources(self.settings)
@@ -205,7 +224,16 @@ class Inbox:
     def worker(
         self, store: Store, work: WorkSettings | None = None, *, stuck: Callable[[], None] = lambda: None
     ) -> Worker:
-        return Worker(store, self.routes, self.read, work or self.settings.work, stuck=stuck)
+        self.effects.verify()
+        return Worker(
+            store,
+            self.routes,
+            self.effects,
+            self.read,
+            work or self.settings.work,
+            transactions=self.transactions,
+            stuck=stuck,
+        )
 
     def rescuer(self, store: Store, work: WorkSettings | None = None) -> Rescuer:
         work = work or self.settings.work
@@ -214,7 +242,11 @@ class Inbox:
             handler = self.routes.find(Kind(event.source, event.type))
             return (handler.retry if handler else None) or work.retry
 
-        return Rescuer(store, policy, covers, lease=work.lease, unhandled_after=work.unhandled_after)
+        def again(effect: Effect) -> float | None:
+            declared = self.effects.find(effect.name)
+            return None if declared is None else may_go_on(declared, effect, Ending(CallOutcome.UNKNOWN))
+
+        return Rescuer(store, policy, covers, again, lease=work.lease, unhandled_after=work.unhandled_after)
 
     def read(self, claimed: Claimed) -> Any:
         """The content of one event: its own part where its request held several."""
@@ -249,6 +281,8 @@ class Inbox:
             finally:
                 upkeep.cancel()
                 await asyncio.gather(upkeep, return_exceptions=True)
+                for given in self.transactions:
+                    await given.close()
 
     @property
     def asgi(self) -> Asgi:

@@ -12,7 +12,17 @@ from uuid import UUID
 import uuid_utils.compat
 from msgspec import Struct
 
-from .states import AttemptOutcome, DeliveryOutcome, KeyOrigin, State
+from .states import (
+    AttemptOutcome,
+    CallOutcome,
+    CircuitState,
+    DeliveryOutcome,
+    EffectKind,
+    EffectState,
+    KeyOrigin,
+    Repeat,
+    State,
+)
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -58,6 +68,21 @@ def unpack_headers(packed: bytes) -> list[tuple[str, str]]:
 def key_identity(source: str, *key: bytes) -> bytes:
     """The identity of an event whose key consists of these exact bytes; several where it is composite."""
     return identity(source, b"key", *key)
+
+
+def effect_identity(scope: str, name: str, key: str) -> bytes:
+    """The identity of an effect. `scope` is the source, or "" for a global effect: no source is called so."""
+    return identity(scope, b"effect", name.encode(), key.encode())
+
+
+def operation(identity: bytes, generation: int) -> bytes:
+    """What the idempotency keys of an effect are made of. One digest for all its calls, and no other's."""
+    return sha256(b"%b%d" % (identity, generation)).digest()
+
+
+def operation_key(identity: bytes, generation: int) -> str:
+    """`op.key`: 43 characters of a-z, 0-9 and _."""
+    return f"hl_{operation(identity, generation)[:20].hex()}"
 
 
 # ── receive ──────────────────────────────────────────────────────────────────
@@ -199,6 +224,139 @@ class Outcome(Struct, frozen=True):
     error: str | None = None
 
 
+# ── effects ──────────────────────────────────────────────────────────────────
+
+
+class Intent(Struct, frozen=True):
+    """An effect that a handler asks for."""
+
+    identity: bytes
+    kind: EffectKind
+    source: str
+    """Of the event that asks."""
+    name: str
+    key: str
+    event_id: UUID
+    claim: int
+    """Of the attempt that asks."""
+    arguments: bytes = b"{}"
+    """JSON."""
+    arguments_digest: bytes = b""
+    """Of those that identify the effect."""
+    repeat: Repeat | None = None
+    """None for `once`, which cannot be in doubt."""
+    downstream: str = ""
+    """The circuit that it is called through."""
+    lane: str | None = None
+    """The entity whose effects of this name are done in order."""
+    lease: float = 0.0
+    """How long a call may take until nobody believes in it any more."""
+
+
+class Effect(Struct, frozen=True):
+    """One effect as the ledger has it."""
+
+    identity: bytes
+    kind: EffectKind
+    source: str
+    name: str
+    key: str
+    event_id: UUID
+    claim: int
+    arguments: bytes
+    arguments_digest: bytes
+    repeat: Repeat | None
+    downstream: str
+    lane: str | None
+    state: EffectState
+    generation: int
+    """One more for each repetition that an operator asked for."""
+    fence: int
+    """One more for each worker that took it; every change names it."""
+    number: int
+    """Of its newest call; 0 before the first."""
+    tries: int
+    """Since it was planned."""
+    due_at: datetime | None
+    leased_until: datetime | None
+    worker: str | None
+    created_at: datetime
+    finished_at: datetime | None
+    result: bytes | None
+    """JSON."""
+    error: str | None
+    alert: str | None
+    """What contradicts what was decided about it."""
+    expired: bool
+    """Whether it is started and its lease has run out."""
+    lease_left: float
+    """Seconds; 0 without a lease."""
+    doubtful_for: float | None
+    """Seconds since its first call that may have been sent; None when there is no such call."""
+    age: float
+    """Seconds since it was made or planned anew."""
+
+
+class Call(Struct, frozen=True):
+    """One physical call."""
+
+    number: int
+    generation: int
+    worker: str
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: CallOutcome | None
+    error: str | None
+
+
+class Started(Struct, frozen=True):
+    """The right to make one call."""
+
+    identity: bytes
+    fence: int
+    number: int
+    generation: int
+
+
+class Completion(Struct, frozen=True):
+    """How one call ended."""
+
+    identity: bytes
+    number: int
+    outcome: CallOutcome
+    result: bytes | None = None
+    error: str | None = None
+    due_in: float | None = None
+    """When the outbox is to go on by itself; None: it is not."""
+
+
+class Concluded(Struct, frozen=True):
+    """Where the effect stands after a completion."""
+
+    state: EffectState
+    alert: str | None = None
+
+
+class Circuit(Struct, frozen=True):
+    """One downstream."""
+
+    downstream: str
+    state: CircuitState
+    failures: int
+    """In a row."""
+    retry_in: float | None
+    """Seconds until a trial call is allowed; None when closed, or when only an operator can reset it."""
+    reason: str | None
+    changed_at: datetime
+
+
+class EffectHistory(Struct, frozen=True):
+    """An effect with its calls."""
+
+    effect: Effect
+    calls: tuple[Call, ...]
+
+
 class Expired(Struct, frozen=True):
     """An event whose lease ran out under its worker."""
 
@@ -304,8 +462,10 @@ class ActionRow(Struct, frozen=True):
     actor: str
     reason: str
     at: datetime
-    from_state: State
-    to_state: State
+    subject: str | None
+    """The effect or circuit it was about; None for the event itself."""
+    from_state: str
+    to_state: str
 
 
 class History(Struct, frozen=True):
@@ -315,6 +475,7 @@ class History(Struct, frozen=True):
     request: RequestRow | None
     deliveries: tuple[DeliveryRow, ...]
     attempts: tuple[AttemptRow, ...]
+    effects: tuple[EffectHistory, ...]
     actions: tuple[ActionRow, ...]
 
 

@@ -1,4 +1,4 @@
-"""The states of an event and the only ways between them.
+"""The states of an event and of an effect, and the only ways between them.
 
 This table is the single place where a state or a transition is spelled. The
 stores' CHECK constraints, the contract suite and the diagram in the docs are
@@ -127,3 +127,116 @@ class AttemptOutcome(StrEnum):
     FAILED = "failed"
     NEEDS_REVIEW = "needs_review"
     CRASHED = "crashed"
+
+
+# ── effects ──────────────────────────────────────────────────────────────────
+
+
+class EffectKind(StrEnum):
+    """How a business consequence is brought about."""
+
+    ONCE = "once"
+    """By the handler's own writes: the row is in their transaction, and done with it."""
+
+    CALL = "call"
+    """By a call in the middle of the handler, recorded before and after it."""
+
+    LATER = "later"
+    """By a call after the handler's commit: the row is the outbox entry."""
+
+
+class EffectState(StrEnum):
+    """Where one business consequence stands."""
+
+    PLANNED = "planned"
+    """To be done: an outbox row, or sent round again after it was found not to have happened."""
+
+    STARTED = "started"
+    """Committed before the call. Whether the call was sent is not known from this alone."""
+
+    DONE = "done"
+    """It happened. It is not done again under this key."""
+
+    FAILED = "failed"
+    """It certainly did not happen, and nobody is trying: not sent, or refused by the remote."""
+
+    UNKNOWN = "unknown"
+    """Nobody here knows whether it happened: its policy, its check or a person decides."""
+
+    CANCELLED = "cancelled"
+    """An operator decided that it is not to be done."""
+
+
+class EffectTransition(NamedTuple):
+    name: str
+    sources: frozenset[EffectState]
+    """None of them: the row is made."""
+    target: EffectState
+    sentence: str
+
+
+def _e(name: str, sources: str, target: str, sentence: str) -> EffectTransition:
+    return EffectTransition(
+        name, frozenset(EffectState(s) for s in sources.split()), EffectState(target), sentence
+    )
+
+
+EFFECT_TRANSITIONS: tuple[EffectTransition, ...] = (
+    _e("plan", "", "planned", "The outbox row is in the handler's transaction."),
+    _e("once", "", "done", "The handler's own writes are the effect."),
+    _e("begin", "", "started", "Committed before the first call of a handler's effect."),
+    _e("start", "planned failed unknown", "started", "Committed before each call, under a new fence."),
+    _e(
+        "finish",
+        "started unknown planned failed cancelled",
+        "done",
+        "The call came back, be it late; or a check or a person found it.",
+    ),
+    _e("postpone", "started unknown", "planned", "Not sent or refused: the outbox tries again after a backoff."),
+    _e("refuse", "started unknown", "failed", "Not sent or refused, and nobody tries again by themselves."),
+    _e("doubt", "started", "unknown", "Time-out, reset, 5xx, or the lease ran out."),
+    _e("reopen", "unknown failed", "planned", "A check or a person found that it did not happen."),
+    _e("cancel", "planned failed", "cancelled", "An operator decided that it is not to be done."),
+)
+
+
+class CallOutcome(StrEnum):
+    """How one physical call ended; none while it runs, or when nobody lived to tell."""
+
+    DONE = "done"
+    """The remote did it."""
+
+    REFUSED = "refused"
+    """Not sent, or refused: it certainly did not happen."""
+
+    UNKNOWN = "unknown"
+    """Anything else."""
+
+
+class Repeat(StrEnum):
+    """What may be done about an unknown outcome; part of each effect's declaration."""
+
+    SAFE = "safe"
+    """Repeat: doing it twice is doing it once."""
+
+    KEYED = "keyed"
+    """Repeat within the window in which the remote remembers the idempotency key."""
+
+    ACCEPT = "accept"
+    """Repeat, and say so loudly: duplicates are acceptable."""
+
+    NEVER = "never"
+    """A person decides."""
+
+
+class CircuitState(StrEnum):
+    """Whether a downstream is being called."""
+
+    CLOSED = "closed"
+    """It works."""
+
+    OPEN = "open"
+    """It failed too often in a row, or an operator tripped it: nobody calls."""
+
+    HALF_OPEN = "half_open"
+    """One trial call is on its way; it decides."""

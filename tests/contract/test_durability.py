@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import apsw
+import pytest
 
 from hookledger.clock import Clock
+from hookledger.states import EffectState
 from hookledger.store.connect import connect
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.sqlite.store import SqliteStore
-from tests.builders import Raw, delivered
+from tests.builders import LEASE, WORKER, Raw, claimed, delivered
+from tests.ledger import CALL, finish, get, plan, reach, start, take
 
 WATCH = [
     "CREATE TABLE seen (way text, value text)",
@@ -42,6 +45,56 @@ async def test_postgres_commits_synchronously_though_the_database_says_off(postg
         await store.close()
 
 
+WATCH_EFFECTS = [
+    "CREATE TABLE seen (way text, value text)",
+    """CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+       INSERT INTO "hookledger".seen
+       VALUES (NEW.state, current_setting('synchronous_commit') || ' ' || current_setting('lock_timeout'));
+       RETURN NEW; END $$""",
+    "CREATE TRIGGER see BEFORE INSERT OR UPDATE ON effects FOR EACH ROW EXECUTE FUNCTION see()",
+]
+
+
+@pytest.mark.parametrize("pooler", [False, True])
+async def test_every_step_of_a_call_is_on_disk(postgres_url: str, pooler: bool) -> None:  # proves R28, R32
+    """PostgreSQL only: SQLite has one setting for all. And nobody waits long for a handler's lock."""
+    clock = Clock()
+    store = connect(postgres_url, clock=clock, pooler=pooler)
+    await store.open(handlers=1)
+    await store.migrate()
+    raw = Raw(store)
+    try:
+        owner = await claimed(store)
+        await plan(store, owner, "later")
+        for statement in WATCH_EFFECTS:
+            await raw.run(statement)
+        name = postgres_url.rpartition("/")[2]
+        await raw.run(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
+        await store.close()
+        await store.open(handlers=1)
+        assert await raw.run("SHOW synchronous_commit") == [("off",)]
+
+        first = await start(store, owner, "a")
+        await finish(store, first.identity, 1, "done")
+        known = await reach(store, clock, owner, EffectState.UNKNOWN, CALL, "b")
+        await store.ledger.put_off(known, None, None)
+        known = await get(store, known.identity)
+        await store.ledger.restart(known, WORKER, LEASE)
+        clock.offset += LEASE + 1
+        [expired] = await store.ledger.expired(5)
+        await store.ledger.doubt(expired, None)
+        await store.ledger.conclude(await get(store, known.identity), False, None, None)
+        await store.ledger.resolve(await get(store, known.identity), "happened", None, "ada", "looked")
+        [entry] = await take(store)
+        await finish(store, entry.identity, 1, "refused", due_in=5.0)
+        seen = await raw.run("SELECT * FROM seen")
+        assert {value for _, value in seen} == {"on 5s"}
+        assert {way for way, _ in seen} == {"started", "done", "unknown", "planned"}
+        assert len(seen) == 11
+    finally:
+        await store.close()
+
+
 async def test_sqlite_syncs_every_commit_and_checkpoints_elsewhere(tmp_path: Path) -> None:  # proves R6
     store = SqliteStore(tmp_path / "inbox.db")
     await store.open()
@@ -64,12 +117,12 @@ async def test_what_a_handler_does_to_its_session_ends_with_it(postgres_url: str
     await store.migrate()
     try:
         first = store.transaction()
-        await first.execute("SET search_path = nowhere")
-        await first.execute("SELECT pg_advisory_lock(7)")
+        await first.tx.execute("SET search_path = nowhere")
+        await first.tx.execute("SELECT pg_advisory_lock(7)")
         await first.commit([])
         second = store.transaction()
-        assert await second.fetchval("SHOW search_path") != "nowhere"
-        held = await second.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7")
+        assert await second.tx.fetchval("SHOW search_path") != "nowhere"
+        held = await second.tx.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7")
         await second.rollback()
         assert held == 0
     finally:

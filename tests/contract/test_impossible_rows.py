@@ -6,7 +6,17 @@ import pytest
 
 from hookledger.errors import BadData
 from hookledger.model import new_id
-from hookledger.states import AttemptOutcome, DeliveryOutcome, KeyOrigin, State
+from hookledger.states import (
+    AttemptOutcome,
+    CallOutcome,
+    CircuitState,
+    DeliveryOutcome,
+    EffectKind,
+    EffectState,
+    KeyOrigin,
+    Repeat,
+    State,
+)
 from hookledger.store.protocol import Store
 from tests.builders import Raw
 
@@ -140,6 +150,7 @@ OTHERS: list[tuple[str, dict[str, str], dict[str, str]]] = [
     ("actions", ACTION, {"actor": "''"}),
     ("actions", ACTION, {"reason": "''"}),
     *(("actions", ACTION, {name: NULL}) for name in ACTION),
+    ("actions", ACTION, {"event_id": NULL, "subject": NULL}),
 ]
 
 
@@ -172,3 +183,160 @@ async def test_the_constraints_know_the_same_words_as_the_code(raw: Raw) -> None
     for origin in KeyOrigin:
         row = EVENT | {"state": "'pending'", "due_at": NOW, "key_origin": f"'{origin}'"}
         await raw.run(insert(raw, "events", row))
+
+
+# ── effects ──────────────────────────────────────────────────────────────────
+
+EFFECT = {
+    "identity": "DIGEST",
+    "kind": "'later'",
+    "source": "'s'",
+    "name": "'n'",
+    "key": "'k'",
+    "event_id": ID,
+    "claim": "1",
+    "arguments": "BYTES",
+    "arguments_digest": "BYTES",
+    "repeat": "'safe'",
+    "downstream": "'d'",
+    "planned_at": NOW,
+    "created_at": NOW,
+    "number": "1",
+}
+EFFECTS: dict[EffectState, dict[str, str]] = {
+    EffectState.PLANNED: {"due_at": NOW},
+    EffectState.STARTED: {"leased_until": NOW, "worker": "'w'"},
+    EffectState.DONE: {"finished_at": NOW},
+    EffectState.FAILED: {},
+    EffectState.UNKNOWN: {},
+    EffectState.CANCELLED: {"finished_at": NOW},
+}
+CIRCUIT = {"downstream": "'d'", "state": "'closed'", "changed_at": NOW}
+EFFECT_CALL = {
+    "identity": "DIGEST",
+    "number": "1",
+    "generation": "1",
+    "worker": "'w'",
+    "started_at": NOW,
+    "ended_at": NOW,
+    "outcome": "'done'",
+}
+IMPOSSIBLE_EFFECTS: list[tuple[EffectState, dict[str, str]]] = [
+    # each state lacks what it demands …
+    *((state, {name: NULL}) for state, needs in EFFECTS.items() for name in needs),
+    (EffectState.STARTED, {"number": "0"}),
+    (EffectState.UNKNOWN, {"number": "0"}),
+    # … or has what belongs to another
+    *((s, {"due_at": NOW}) for s in EffectState if s not in (EffectState.PLANNED, EffectState.UNKNOWN)),
+    *((s, {"leased_until": NOW}) for s in EffectState if s not in (EffectState.STARTED, EffectState.UNKNOWN)),
+    *((s, {"finished_at": NOW}) for s in EffectState if "finished_at" not in EFFECTS[s]),
+    # each kind what it cannot be
+    *((s, {"kind": "'once'", "repeat": NULL}) for s in EffectState if s is not EffectState.DONE),
+    (EffectState.DONE, {"kind": "'once'"}),
+    (EffectState.DONE, {"repeat": NULL}),
+    (EffectState.PLANNED, {"kind": "'call'"}),
+    (EffectState.UNKNOWN, {"kind": "'call'", "due_at": NOW}),
+    # half of a pair
+    (EffectState.FAILED, {"lane": "'l'"}),
+    (EffectState.FAILED, {"place": "1"}),
+    (EffectState.FAILED, {"decided": "'happened'"}),
+    (EffectState.FAILED, {"decided_number": "1"}),
+    # values that mean nothing
+    (EffectState.FAILED, {"identity": "BYTES"}),
+    (EffectState.FAILED, {"state": "'pending'"}),
+    (EffectState.FAILED, {"kind": "'sometimes'"}),
+    (EffectState.FAILED, {"repeat": "'often'"}),
+    (EffectState.FAILED, {"decided": "'perhaps'", "decided_number": "1"}),
+    (EffectState.FAILED, {"name": "''"}),
+    (EffectState.FAILED, {"key": "''"}),
+    (EffectState.FAILED, {"key": f"'{'x' * 256}'"}),
+    (EffectState.FAILED, {"generation": "0"}),
+    (EffectState.FAILED, {"fence": "-1"}),
+    (EffectState.FAILED, {"number": "-1"}),
+    (EffectState.FAILED, {"tries": "-1"}),
+    *((EffectState.FAILED, {name: NULL}) for name in EFFECT),
+    (EffectState.FAILED, {"state": NULL}),
+]
+OTHER_LEDGER: list[tuple[str, dict[str, str], dict[str, str]]] = [
+    ("effect_calls", EFFECT_CALL, {"number": "0"}),
+    ("effect_calls", EFFECT_CALL, {"outcome": "'lost'"}),
+    *(("effect_calls", EFFECT_CALL, {name: NULL}) for name in EFFECT_CALL),
+    ("circuits", CIRCUIT, {"state": "'ajar'"}),
+    ("circuits", CIRCUIT, {"failures": "-1"}),
+    ("circuits", CIRCUIT, {"openings": "-1"}),
+    ("circuits", CIRCUIT, {"tripped": "TRUE"}),
+    ("circuits", CIRCUIT, {"state": "'open'"}),
+    ("circuits", CIRCUIT, {"state": "'half_open'"}),
+    ("circuits", CIRCUIT, {"state": "'half_open'", "tripped": "TRUE"}),
+    ("circuits", CIRCUIT, {"state": "'open'", "tripped": "TRUE", "retry_at": NOW}),
+    *(("circuits", CIRCUIT, {name: NULL}) for name in CIRCUIT),
+    ("effect_lanes", {"name": "'n'", "lane": "'l'", "next": "1"}, {"next": NULL}),
+    ("effect_lanes", {"name": "'n'", "lane": "'l'", "next": "1"}, {"lane": NULL}),
+]
+
+
+def in_dialect(raw: Raw, row: dict[str, str]) -> dict[str, str]:
+    """A digest that no other row has, some bytes, and no word twice."""
+    digest = new_id().hex * 2
+    sqlite = raw.now.isdigit()
+    literals = {
+        "DIGEST": f"x'{digest}'" if sqlite else f"'\\x{digest}'::bytea",
+        "BYTES": "x'00'" if sqlite else "'\\x00'::bytea",
+        "'d'": f"'{digest}'",
+    }
+    return {name: literals.get(value, value) for name, value in row.items()}
+
+
+async def accepted_in(raw: Raw, table: str, row: dict[str, str]) -> bool:
+    try:
+        await raw.run(insert(raw, table, in_dialect(raw, row)))
+    except BadData:
+        return False
+    return True
+
+
+async def test_every_effect_has_a_possible_row(raw: Raw) -> None:  # proves R28
+    for state, needs in EFFECTS.items():
+        row = EFFECT | {"state": f"'{state}'"} | needs
+        assert await accepted_in(raw, "effects", row), state
+        for repeat in Repeat:
+            assert await accepted_in(raw, "effects", row | {"repeat": f"'{repeat}'"})
+    done = EFFECT | {"state": "'done'", "finished_at": NOW}
+    for kind in EffectKind:
+        assert await accepted_in(
+            raw, "effects", done | {"kind": f"'{kind}'"} | ({"repeat": NULL} if kind == "once" else {})
+        )
+    unknown = EFFECT | {"state": "'unknown'"}
+    for more in ({"due_at": NOW}, {"leased_until": NOW}, {"decided": "'did_not_happen'", "decided_number": "1"}):
+        assert await accepted_in(raw, "effects", unknown | more)
+    assert await accepted_in(raw, "effects", done | {"lane": "'l'", "place": "1"})
+    assert await accepted_in(raw, "effects", EFFECT | {"state": "'planned'", "due_at": NOW, "number": "0"})
+    for outcome in CallOutcome:
+        assert await accepted_in(raw, "effect_calls", EFFECT_CALL | {"outcome": f"'{outcome}'"})
+    assert await accepted_in(raw, "effect_calls", EFFECT_CALL | {"outcome": NULL, "ended_at": NULL})
+    for circuit in CircuitState:
+        retry = {} if circuit is CircuitState.CLOSED else {"retry_at": NOW}
+        assert await accepted_in(raw, "circuits", CIRCUIT | {"state": f"'{circuit}'"} | retry)
+    assert await accepted_in(raw, "circuits", CIRCUIT | {"state": "'open'", "tripped": "TRUE"})
+    assert await accepted_in(raw, "actions", ACTION | {"event_id": NULL, "subject": "'circuit:bank'"})
+
+
+async def test_impossible_effects_are_refused(raw: Raw) -> None:  # proves R28
+    tried: list[tuple[str, dict[str, str]]] = [
+        *(("effects", EFFECT | {"state": f"'{s}'"} | EFFECTS[s] | wrong) for s, wrong in IMPOSSIBLE_EFFECTS),
+        *((table, good | wrong) for table, good, wrong in OTHER_LEDGER),
+    ]
+    accepted = [(table, row) for table, row in tried if await accepted_in(raw, table, row)]
+    assert accepted == []
+
+
+async def test_no_effect_and_no_call_twice(raw: Raw) -> None:  # proves R28
+    for table, row in (
+        ("effects", EFFECT | {"state": "'failed'"}),
+        ("effect_calls", EFFECT_CALL),
+        ("circuits", CIRCUIT),
+    ):
+        same = insert(raw, table, in_dialect(raw, row))
+        await raw.run(same)
+        with pytest.raises(BadData):
+            await raw.run(same)

@@ -79,7 +79,7 @@ async def test_one_body_under_many_unsigned_ids_at_once(
 async def test_intake_neither_waits_for_nor_disturbs_processing(store: Store) -> None:  # proves R5, R62
     owner = await claimed(store)
     tx = store.transaction()
-    await tx.execute("CREATE TABLE handled (n integer)")
+    await tx.tx.execute("CREATE TABLE handled (n integer)")
     other = asyncio.create_task(record(store, delivered(), arrival(item("evt_2"))))
     await tx.commit([])
     assert [r.outcome for r in await other] == [DeliveryOutcome.DUPLICATE, DeliveryOutcome.ACCEPTED]

@@ -61,9 +61,10 @@ async def test_health_really_writes(store: Store, raw: Raw) -> None:
     assert after != before
 
 
-@pytest.mark.parametrize("version", [0, NEWEST + 1])
+@pytest.mark.parametrize("version", [0, SCHEMA_RANGE[0] - 1, NEWEST + 1])
 async def test_a_schema_out_of_range_is_reported(store: Store, raw: Raw, version: int) -> None:
-    await raw.run(f"UPDATE migrations SET version = {version} WHERE version = {NEWEST}")
+    await raw.run(f"DELETE FROM migrations WHERE version < {NEWEST}")
+    await raw.run(f"UPDATE migrations SET version = {version}")
     health = await store.health()
     assert (health.writable, health.schema) == (False, version)
     assert health.problem is not None

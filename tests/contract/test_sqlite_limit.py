@@ -37,11 +37,11 @@ async def store(sqlite_url: str) -> AsyncIterator[Store]:
 async def test_a_handler_that_waits_too_long(store: Store) -> None:  # proves R6, R20
     owner = await claimed(store)
     tx = store.transaction()
-    await tx.execute("INSERT INTO ledger VALUES ('late')")
+    await tx.tx.execute("INSERT INTO ledger VALUES ('late')")
     # The ack queues behind the handler, and gets its turn when the limit strikes: nobody else ends this.
     await recorded(store, "evt_2")
     with pytest.raises(TransactionTooLong):
-        await tx.execute("INSERT INTO ledger VALUES ('later')")
+        await tx.tx.execute("INSERT INTO ledger VALUES ('later')")
     with pytest.raises(TransactionTooLong):
         await tx.commit([way_out(owner, "complete")])
     await tx.rollback()
@@ -53,8 +53,8 @@ async def test_a_handler_that_waits_too_long(store: Store) -> None:  # proves R6
 async def test_one_statement_that_runs_too_long(store: Store) -> None:  # proves R6
     owner = await claimed(store)
     tx = store.transaction()
-    await tx.execute("INSERT INTO ledger VALUES ('late')")
-    endless = asyncio.create_task(tx.fetchval(ENDLESS))
+    await tx.tx.execute("INSERT INTO ledger VALUES ('late')")
+    endless = asyncio.create_task(tx.tx.fetchval(ENDLESS))
     await recorded(store, "evt_2")
     with pytest.raises(TransactionTooLong):
         await endless
@@ -70,11 +70,11 @@ async def test_the_event_loop_is_blocked(store: Store, sqlite_url: str, then: st
     other = connect(sqlite_url, clock=Clock())
     await other.open()
     tx = store.transaction()
-    await tx.execute("INSERT INTO ledger VALUES ('late')")
+    await tx.tx.execute("INSERT INTO ledger VALUES ('late')")
     time.sleep(LIMIT * 2)
     if then == "write":
         with pytest.raises(TransactionTooLong):
-            await tx.execute("INSERT INTO ledger VALUES ('outside any transaction')")
+            await tx.tx.execute("INSERT INTO ledger VALUES ('outside any transaction')")
     if then != "rollback":
         with pytest.raises(TransactionTooLong):
             await tx.commit([way_out(owner, "complete")])
@@ -89,19 +89,19 @@ async def test_another_process_gets_the_lock(store: Store, sqlite_url: str) -> N
     other = connect(sqlite_url, clock=Clock())
     await other.open()
     tx = store.transaction()
-    await tx.execute("INSERT INTO ledger VALUES ('late')")
+    await tx.tx.execute("INSERT INTO ledger VALUES ('late')")
     await recorded(other)
     with pytest.raises(TransactionTooLong):
-        await tx.execute("SELECT 1")
+        await tx.tx.execute("SELECT 1")
     await other.close()
 
 
 async def test_the_next_transaction_has_its_own_limit(store: Store) -> None:
     first = store.transaction()
-    await first.execute("INSERT INTO ledger VALUES ('a')")
+    await first.tx.execute("INSERT INTO ledger VALUES ('a')")
     owner = await claimed(store)  # gets its turn when the first is over
     second = store.transaction()
-    await second.execute("INSERT INTO ledger VALUES ('b')")
+    await second.tx.execute("INSERT INTO ledger VALUES ('b')")
     await first.rollback()
     await second.commit([way_out(owner, "complete")])
     assert await Raw(store).all("ledger") == [("b",)]
@@ -125,7 +125,7 @@ async def test_the_supervisor_sees_who_holds_the_lock(
     await store.migrate()
     tx = store.transaction()
     assert supervisor.held_for() == 0.0
-    await tx.execute("SELECT 1")
+    await tx.tx.execute("SELECT 1")
     assert supervisor.held_for() > 0.0
     await tx.rollback()
     assert supervisor.held_for() == 0.0

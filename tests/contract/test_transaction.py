@@ -48,7 +48,7 @@ def table(store: Store) -> str:
 
 
 async def write(store: Store, tx: Transaction, entry: str) -> None:
-    await tx.execute(f"INSERT INTO {table(store)} VALUES ('{entry}')")
+    await tx.tx.execute(f"INSERT INTO {table(store)} VALUES ('{entry}')")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -84,7 +84,7 @@ async def test_rollback_of_what_was_not_begun(store: Store) -> None:
     await tx.rollback()
     await tx.rollback()
     with pytest.raises(ClaimLost):
-        await tx.execute("SELECT 1")
+        await tx.tx.execute("SELECT 1")
 
 
 async def test_outcome_without_any_statement(store: Store) -> None:  # proves R20
@@ -97,15 +97,15 @@ async def test_outcome_without_any_statement(store: Store) -> None:  # proves R2
 async def test_reading_and_writing_by_every_method(store: Store, ledger: Callable[[], Any]) -> None:
     owner = await claimed(store)
     tx, name = store.transaction(), table(store)
-    await tx.execute(f"INSERT INTO {name} VALUES ($1)", "a")
-    await tx.executemany(f"INSERT INTO {name} VALUES ($1)", [("b",), ("c",)])
-    assert [row["entry"] for row in await tx.fetch(f"SELECT entry FROM {name} ORDER BY entry")] == ["a", "b", "c"]
-    row = await tx.fetchrow(f"SELECT entry, 7 AS n FROM {name} WHERE entry = $1", "b")
+    await tx.tx.execute(f"INSERT INTO {name} VALUES ($1)", "a")
+    await tx.tx.executemany(f"INSERT INTO {name} VALUES ($1)", [("b",), ("c",)])
+    assert [row["entry"] for row in await tx.tx.fetch(f"SELECT entry FROM {name} ORDER BY entry")] == ["a", "b", "c"]
+    row = await tx.tx.fetchrow(f"SELECT entry, 7 AS n FROM {name} WHERE entry = $1", "b")
     assert row is not None
     assert (row["entry"], row["n"], row[0]) == ("b", 7, "b")
-    assert await tx.fetchrow(f"SELECT entry FROM {name} WHERE entry = 'z'") is None
-    assert await tx.fetchval(f"SELECT count(*) FROM {name}") == 3
-    assert await tx.fetchval(f"SELECT entry FROM {name} WHERE entry = 'z'") is None
+    assert await tx.tx.fetchrow(f"SELECT entry FROM {name} WHERE entry = 'z'") is None
+    assert await tx.tx.fetchval(f"SELECT count(*) FROM {name}") == 3
+    assert await tx.tx.fetchval(f"SELECT entry FROM {name} WHERE entry = 'z'") is None
     await tx.commit([way_out(owner, "complete")])
     assert await ledger() == ["a", "b", "c"]
 
@@ -128,10 +128,10 @@ async def test_savepoints_are_the_handlers_own(store: Store, ledger: Callable[[]
     owner = await claimed(store)
     tx = store.transaction()
     await write(store, tx, "kept")
-    await tx.execute("SAVEPOINT s")
+    await tx.tx.execute("SAVEPOINT s")
     await write(store, tx, "undone")
-    await tx.execute("ROLLBACK TO SAVEPOINT s")
-    await tx.execute("RELEASE SAVEPOINT s")
+    await tx.tx.execute("ROLLBACK TO SAVEPOINT s")
+    await tx.tx.execute("RELEASE SAVEPOINT s")
     await tx.commit([way_out(owner, "complete")])
     assert await ledger() == ["kept"]
 
@@ -190,12 +190,12 @@ async def test_claim_lost_and_taken_by_another(
 async def test_a_lost_claim_leaves_the_transaction_over(store: Store) -> None:
     owner = await claimed(store)
     tx = store.transaction()
-    await tx.execute("SELECT 1")
+    await tx.tx.execute("SELECT 1")
     with pytest.raises(ClaimLost):
         await tx.commit([Outcome(owner.id, owner.claim + 1, "complete")])
     await tx.rollback()
     with pytest.raises(ClaimLost):
-        await tx.execute("SELECT 1")
+        await tx.tx.execute("SELECT 1")
     assert await settle(store, owner, "complete")
 
 
@@ -219,7 +219,7 @@ async def test_handler_ends_the_transaction_itself(
     tx = store.transaction()
     await write(store, tx, "credit")
     for statement in ending:
-        await tx.execute(statement)
+        await tx.tx.execute(statement)
     if "BEGIN" in ending:
         await write(store, tx, "after")
     with pytest.raises(HandlerCommitted):
@@ -240,7 +240,7 @@ async def test_handler_ends_the_transaction_itself(
 
 async def test_handler_ended_it_and_there_is_no_outcome(store: Store) -> None:
     tx = store.transaction()
-    await tx.execute("COMMIT")
+    await tx.tx.execute("COMMIT")
     with pytest.raises(HandlerCommitted):
         await tx.commit([])
 
@@ -355,14 +355,14 @@ async def test_cancelled_at_every_step(store: Store, ledger: Callable[[], Any]) 
 async def test_rolled_back_while_a_statement_waits_for_its_turn(store: Store) -> None:
     """A thread that overran its time-out may still be asking when its transaction is given up."""
     holders = [store.transaction() for _ in range(8)]
-    await holders[0].execute("SELECT 1")
+    await holders[0].tx.execute("SELECT 1")
     opened = 1
     if type(store).__name__ != "SqliteStore":  # there one transaction is all that fits
         for tx in holders[1:]:
-            await tx.execute("SELECT 1")
+            await tx.tx.execute("SELECT 1")
         opened = 8
     late = store.transaction()
-    waiting = asyncio.create_task(late.execute("SELECT 1"))
+    waiting = asyncio.create_task(late.tx.execute("SELECT 1"))
     await asyncio.sleep(0)
     await late.rollback()
     for tx in holders[:opened]:
@@ -371,20 +371,20 @@ async def test_rolled_back_while_a_statement_waits_for_its_turn(store: Store) ->
         await waiting
     owner = await claimed(store)
     tx = store.transaction()
-    await tx.execute("SELECT 1")
+    await tx.tx.execute("SELECT 1")
     await tx.commit([way_out(owner, "complete")])
 
 
 async def test_use_after_the_end(store: Store) -> None:
     owner = await claimed(store)
     tx = store.transaction()
-    await tx.execute("SELECT 1")
+    await tx.tx.execute("SELECT 1")
     await tx.commit([way_out(owner, "complete")])
-    for use in (tx.execute, tx.fetch, tx.fetchrow, tx.fetchval):
+    for use in (tx.tx.execute, tx.tx.fetch, tx.tx.fetchrow, tx.tx.fetchval):
         with pytest.raises(ClaimLost):
             await use("SELECT 1")
     with pytest.raises(ClaimLost):
-        await tx.executemany("SELECT $1", [(1,)])
+        await tx.tx.executemany("SELECT $1", [(1,)])
     with pytest.raises(ClaimLost):
         await tx.commit([way_out(owner, "complete")])
     await tx.rollback()

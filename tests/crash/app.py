@@ -19,8 +19,8 @@ SECRETS = {
     "github": "crash-tests-github-secret",
     "standard": "whsec_Y3Jhc2gtdGVzdHMtc3RhbmRhcmQtd2ViaG9va3M=",
 }
-EFFECTS = "CREATE TABLE effects (event_key text NOT NULL, attempt integer NOT NULL, pid integer NOT NULL)"
-WRITE = "INSERT INTO effects (event_key, attempt, pid) VALUES ($1, $2, $3)"
+EFFECTS = "CREATE TABLE written (event_key text NOT NULL, attempt integer NOT NULL, pid integer NOT NULL)"
+WRITE = "INSERT INTO written (event_key, attempt, pid) VALUES ($1, $2, $3)"
 
 inbox = Inbox()
 sources = [

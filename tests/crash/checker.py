@@ -75,7 +75,7 @@ class Database:
         return found
 
     def effects(self) -> list[Row]:
-        return self.rows("SELECT * FROM effects ORDER BY event_key, attempt, pid")
+        return self.rows("SELECT * FROM written ORDER BY event_key, attempt, pid")
 
     def attempts(self) -> list[Row]:
         return self.rows("SELECT * FROM {h}attempts ORDER BY event_id, claim")

@@ -123,6 +123,10 @@ class Installation:
             "PYTHONUNBUFFERED": "1",
         }
 
+    def use(self, app: str, **environment: str) -> None:
+        """Run this application instead of the usual one."""
+        self._environment |= {"HOOKLEDGER_APP": app, **environment}
+
     def prepare(self) -> None:
         """Hookledger's tables, and the business table that the handlers write to."""
         asyncio.run(Inbox(self.database.url).migrate())

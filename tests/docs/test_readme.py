@@ -6,10 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
+from hookledger import Inbox
+from tests.builders import history, recorded
 from tests.services.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,3 +87,68 @@ def fits(promised: str, printed: str) -> bool:
     pattern = ".*".join(re.escape(part).replace(r"\ ", r"\s+") for part in text.split("…"))
     assert re.search(pattern, printed, re.DOTALL), f"promised:\n{promised}\nprinted:\n{printed}"
     return True
+
+
+PRELUDE = """
+import os, pathlib
+from hookledger import Event, Inbox, Op
+
+CALLS = pathlib.Path("calls.txt")
+
+def note(*words: str) -> None:
+    with CALLS.open("a") as file:
+        print(*words, file=file)
+
+class mail:
+    async def send(to: str, what: str, invoice: str, *, idempotency_key: str) -> None:
+        note("mail", to, what, invoice, idempotency_key)
+
+class payments:
+    async def charge(customer: str, cents: int) -> str:
+        note("charge", customer, str(cents))
+        raise TimeoutError("no answer")
+
+inbox = Inbox("sqlite:///inbox.db")
+stripe = inbox.source("stripe", provider="stripe", secrets=["whsec_made_up_for_the_readme"])
+"""
+
+
+# proves R32, R57
+async def test_the_effects(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code = PRELUDE + block("python", "@inbox.effect")
+    (tmp_path / "app.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(code, "README.md", "exec"), names)
+    inbox: Inbox = names["inbox"]
+    await inbox.migrate()
+    invoice = {"id": "in_1", "customer": "cus_1", "email": "a@example.test"}
+    body = msgspec.json.encode({"id": "evt_1", "type": "invoice.paid", "data": {"object": invoice}})
+    async with inbox.opened(handlers=1) as store:
+        event_id = await recorded(store, "evt_1", body)
+        await store.know_sources(["stripe"])
+        tx = store.transaction()
+        await tx.tx.execute("CREATE TABLE accounts (id TEXT, credit INTEGER)")
+        await tx.tx.execute("INSERT INTO accounts VALUES ('cus_1', 0)")
+        await tx.commit([])
+    await inbox.work(drain=True)
+    assert (tmp_path / "calls.txt").read_text() == "charge cus_1 500\n"
+
+    environment |= {"HOOKLEDGER_APP": "app:inbox"}
+    [resolve] = re.findall(r"^\$ (.*)$", block("console", "hookledger resolve"), re.MULTILINE)
+    run(resolve, tmp_path, environment)
+    await inbox.work(drain=True)
+    async with inbox.opened(handlers=1) as store:
+        done = await history(store, event_id)
+        assert done.event.state == "processed", done.event.reason
+        assert [(known.effect.name, known.effect.state) for known in done.effects] == [
+            ("charge", "done"),
+            ("credit", "done"),
+            ("send_receipt", "done"),
+        ]
+        tx = store.transaction()
+        assert await tx.tx.fetchval("SELECT credit FROM accounts") == 500
+        await tx.rollback()
+    lines = (tmp_path / "calls.txt").read_text().splitlines()
+    assert len(lines) == 2
+    assert re.fullmatch(r"mail a@example.test receipt ch_1 hl_[0-9a-f]{40}", lines[1])

@@ -25,7 +25,7 @@ async def site_on() -> AsyncIterator[MakeSite]:
             await inbox.migrate()
             async with inbox.opened(handlers=1) as store:
                 transaction = store.transaction()
-                await transaction.execute("CREATE TABLE done (what TEXT)")
+                await transaction.tx.execute("CREATE TABLE done (what TEXT)")
                 await transaction.commit([])
             stack.push_async_callback(inbox.asgi.stop)
             return Site(inbox)
@@ -46,6 +46,6 @@ async def done(site: Site) -> list[str]:
     """What handlers wrote, sorted."""
     async with site.inbox.opened(handlers=1) as store:
         transaction = store.transaction()
-        rows = await transaction.fetch("SELECT what FROM done ORDER BY what")
+        rows = await transaction.tx.fetch("SELECT what FROM done ORDER BY what")
         await transaction.rollback()
         return [row[0] for row in rows]

@@ -11,13 +11,15 @@ from typing import Any
 import apsw
 import pytest
 
+import hookledger.cli
 from hookledger import Event, Retry, State
 from hookledger.providers.sign import sign
 from hookledger.providers.stripe import CONTRACT
 from tests.asgi_client import Site, ask, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 
-EXAMPLE = Path(__file__).parents[2] / "examples/provisioning"
+DEMO = Path(hookledger.cli.__file__).with_name("demo_app.py")
+INVOICE = Path(__file__).parents[2] / "examples/provisioning/invoice.json"
 
 
 @pytest.fixture
@@ -88,15 +90,15 @@ async def test_signed_at_another_time(shop: Site, seconds: int, reason: str) -> 
     assert await shop.events() == []
 
 
-# ── the example ──
+# ── the demo's application ──
 
 
 @pytest.fixture
 def provisioning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The example's module, in a folder of its own."""
+    """Its module, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STRIPE_WEBHOOK_SECRET", SECRET)
-    spec = spec_from_file_location("provisioning_example", EXAMPLE / "app.py")
+    spec = spec_from_file_location("demo_app", DEMO)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
@@ -104,10 +106,10 @@ def provisioning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-async def test_example_older_after_newer_is_no_downgrade(provisioning: ModuleType) -> None:  # proves R35 R60
+async def test_demo_older_after_newer_is_no_downgrade(provisioning: ModuleType) -> None:  # proves R35 R60
     site = Site(provisioning.inbox)
     await site.inbox.migrate()
-    invoice: dict[str, Any] = json.loads((EXAMPLE / "invoice.json").read_text())
+    invoice: dict[str, Any] = json.loads(INVOICE.read_text())
     newer = stripe_event("evt_new", "customer.subscription.updated", created=invoice["created"] + 60)
     newer["data"]["object"] = {"id": "sub_1", "status": "canceled"}
     older = {**newer, "id": "evt_old", "created": invoice["created"] + 30}

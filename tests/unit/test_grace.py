@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hookledger.model import Expired, Health, Kind, Waiting, WorkerInfo
+from hookledger.model import Effect, Expired, Health, Kind, Waiting, WorkerInfo
 from hookledger.upkeep.rescue import Grace, Rescuer
 from hookledger.work.retry import RetryPolicy
 from hookledger.work.route import covers
@@ -57,12 +57,22 @@ def test_our_own_pause_starts_anew(time: Time) -> None:  # proves R19
     assert not grace.over(time.now)
 
 
+class Ledger:
+    def __init__(self) -> None:
+        self.doubts = 0
+
+    async def expired(self, limit: int) -> list[Effect]:
+        self.doubts += 1
+        return []
+
+
 class Store:
     """What the rescuer asks for."""
 
     def __init__(self) -> None:
         self.up = True
         self.rescues = self.skips = 0
+        self.ledger = Ledger()
 
     async def health(self) -> Health:
         return Health(self.up, 1, 0.0)
@@ -86,13 +96,14 @@ class Store:
 
 async def test_nothing_is_rescued_or_skipped_before_it_can_be_known(time: Time) -> None:  # proves R19
     store = Store()
-    rescuer = Rescuer(store, lambda _: RetryPolicy(), covers, lease=60, unhandled_after=600)  # type: ignore[arg-type]
+    rescuer = Rescuer(store, lambda _: RetryPolicy(), covers, lambda _: None, lease=60, unhandled_after=600)  # type: ignore[arg-type]
     looked: list[tuple[int, int]] = []
     for round_ in range(60):
         time.now += 15
         store.up = round_ != 45
         await rescuer._round()
         looked.append((store.rescues, store.skips))
+        assert store.ledger.doubts == store.rescues, "calls are not doubted earlier than claims"
     assert looked[2] == (0, 0)
     assert looked[3][0] == 1, "a lease after the start"
     assert looked[38][1] == 0

@@ -10,14 +10,27 @@ from hookledger.store.sqlite.connection import check_version
 
 def test_the_list() -> None:
     assert sorted(hookledger.__all__) == [
+        "BadArguments",
+        "BadResult",
+        "CallInTransaction",
+        "ChangedArguments",
+        "CircuitOpen",
         "ClaimLost",
         "Config",
         "ConfigError",
+        "Effect",
+        "EffectBusy",
         "Event",
+        "ForgottenAwait",
         "HandlerCommitted",
+        "Happened",
         "HookledgerError",
         "Inbox",
+        "NeedsDecision",
+        "NoTransaction",
+        "Op",
         "Permanent",
+        "Refused",
         "Retry",
         "RetryPolicy",
         "Review",
@@ -28,7 +41,9 @@ def test_the_list() -> None:
         "SyncEvent",
         "TransactionTooLong",
         "Unavailable",
+        "UnknownOutcome",
         "Wait",
+        "write_file",
     ]
     assert all(hasattr(hookledger, name) for name in hookledger.__all__)
 

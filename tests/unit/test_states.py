@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args, get_type_hints
 
 from hookledger.model import Outcome
-from hookledger.states import BY_NAME, FINAL, TRANSITIONS, WAITING, State
+from hookledger.states import BY_NAME, EFFECT_TRANSITIONS, FINAL, TRANSITIONS, WAITING, EffectState, State
 
 # The design's table: from each state, where one may go.
 LEAVES = {
@@ -56,3 +56,40 @@ def test_waiting_and_final_are_apart() -> None:
 def test_an_outcome_names_only_ways_out_of_processing() -> None:  # proves R18
     ways = set(get_args(get_type_hints(Outcome)["transition"]))
     assert ways == {t.name for t in TRANSITIONS if t.sources == {State.PROCESSING}} - {"rescue", "bury"}
+
+
+# ── effects ──────────────────────────────────────────────────────────────────
+
+# From each state, where one may go. Evidence that it happened beats whatever was thought before.
+EFFECT_LEAVES = {
+    EffectState.PLANNED: "started done cancelled",
+    EffectState.STARTED: "done planned failed unknown",
+    EffectState.UNKNOWN: "started done planned failed",
+    EffectState.FAILED: "started done planned cancelled",
+    EffectState.DONE: "",
+    EffectState.CANCELLED: "done",
+}
+
+
+def test_where_each_effect_leads() -> None:  # proves R28, R32
+    for state in EffectState:
+        found = {t.target for t in EFFECT_TRANSITIONS if state in t.sources}
+        assert found == {EffectState(name) for name in EFFECT_LEAVES[state].split()}, state
+
+
+def test_what_is_done_stays_done() -> None:  # proves R47
+    assert not any(EffectState.DONE in t.sources for t in EFFECT_TRANSITIONS)
+
+
+def test_effects_begin_in_three_ways() -> None:
+    assert {t.target.value for t in EFFECT_TRANSITIONS if not t.sources} == {"planned", "done", "started"}
+    assert len({t.name for t in EFFECT_TRANSITIONS}) == len(EFFECT_TRANSITIONS)
+    assert all(t.sentence.endswith(".") for t in EFFECT_TRANSITIONS)
+
+
+def test_an_effect_in_doubt_can_be_settled_every_way() -> None:  # proves R32
+    assert {t.target for t in EFFECT_TRANSITIONS if EffectState.UNKNOWN in t.sources} >= {
+        EffectState.DONE,
+        EffectState.PLANNED,
+    }
+    assert [t.name for t in EFFECT_TRANSITIONS if t.target is EffectState.UNKNOWN] == ["doubt"]

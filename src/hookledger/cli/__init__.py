@@ -14,8 +14,9 @@ from rich.markup import escape
 from .. import __version__
 from ..errors import HookledgerError
 from .common import exit_code, status
+from .decide import circuits, reset, resolve, retry, trip
 from .demo import demo
-from .look import events, retry, show
+from .look import events, show
 from .processes import receive, serve, work
 from .schema import migrate
 from .send import send
@@ -29,7 +30,7 @@ def cli() -> None:
     """A webhook inbox: each authentic event accepted once, its handler's writes committed with its outcome."""
 
 
-for command in (serve, receive, work, migrate, events, show, retry, send, demo):
+for command in (serve, receive, work, migrate, events, show, retry, resolve, circuits, trip, reset, send, demo):
     cli.add_command(command)
     for option in command.params:
         if isinstance(option, click.Option):

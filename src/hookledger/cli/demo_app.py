@@ -3,7 +3,7 @@
     export STRIPE_WEBHOOK_SECRET=whsec_…
     hookledger serve --dev --app app:inbox
 
-This file is the example in examples/provisioning and what `hookledger demo` runs.
+This file is what `hookledger demo` runs. examples/provisioning has one that calls other services, too.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""`hookledger events`, `show` and `retry`: what a person may see and do."""
+"""`hookledger events` and `show`: what a person may see."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..inbox import Inbox
-from ..model import EventRow, History, unpack_headers
-from ..states import State
-from .common import default_actor, finds_inbox, print_json, prints_json, run, status, table_console
+from ..model import Effect, EventRow, History, operation_key, unpack_headers
+from ..states import EffectState, State
+from .common import finds_inbox, print_json, prints_json, run, status, table_console
 
 COLOURS = {
     State.PROCESSED: "green",
@@ -26,8 +26,12 @@ COLOURS = {
 }
 
 
-def coloured(state: State) -> str:
-    colour = COLOURS.get(state)
+UNDECIDED = (EffectState.UNKNOWN, EffectState.FAILED)
+EFFECT_COLOURS = {EffectState.DONE: "green", EffectState.FAILED: "red", EffectState.UNKNOWN: "magenta"}
+
+
+def coloured(state: State | EffectState) -> str:
+    colour = COLOURS.get(state) if isinstance(state, State) else EFFECT_COLOURS.get(state)
     return f"[{colour}]{state}[/]" if colour else str(state)
 
 
@@ -90,7 +94,7 @@ def _print_events(found: list[EventRow], limit: int) -> None:
             row.source,
             escape(row.type),
             escape(row.key),
-            coloured(row.state),
+            coloured(row.state) + (" [bold magenta]![/]" if row.attention else ""),
             str(row.attempts),
             str(row.deliveries),
             escape((row.reason or "")[:60]),
@@ -142,6 +146,7 @@ def _print_history(history: History) -> None:
         ("provider id", escape(event.provider_id or "")),
         ("object", escape(event.object_id or "")),
         ("state", coloured(event.state) + (f": {escape(event.reason)}" if event.reason else "")),
+        ("attention", "[bold magenta]an effect failed, or nobody knows whether it happened[/]" * event.attention),
         ("result", escape(event.result or "")),
         ("run, attempts", f"{event.run}, {event.attempts}"),
         ("occurred", moment(event.occurred_at)),
@@ -157,10 +162,37 @@ def _print_history(history: History) -> None:
         facts.add_row("[bold]verified by[/]", f"{proof.scheme}, secret {proof.secret}{signed}")
         facts.add_row("[bold]body[/]", f"{len(proof.body):,} bytes (--body prints them)")
     console.print(facts)
+    if history.effects:
+        effects = [known.effect for known in history.effects]
+        console.print(_effects(effects))
+        for effect in effects:
+            if effect.alert or (effect.state in UNDECIDED and effect.due_at is None):
+                label = f"{effect.name}:{effect.key}" if " " not in effect.key else effect.name
+                words = f"hookledger resolve {event.id} {label} --happened or --did-not-happen --reason …"
+                status.print(f"To decide: {escape(words)}", soft_wrap=True)
     table = Table("when (UTC)", "what", "by", "details", title="Timeline")
     for when, *cells in sorted(_timeline(history), key=lambda row: row[0]):
         table.add_row(moment(when), *map(escape, cells))
     console.print(table)
+
+
+def _effects(effects: list[Effect]) -> Table:
+    table = Table("effect", "key", "how", "state", "calls", "idempotency key", "done (UTC)", "why", title="Effects")
+    for effect in effects:
+        how = effect.kind if effect.repeat is None else f"{effect.kind}, {effect.repeat}"
+        why = f"ALERT {effect.alert}" if effect.alert else (effect.error or "")
+        again = f"; again {moment(effect.due_at)}" if effect.due_at else ""
+        table.add_row(
+            escape(effect.name),
+            escape(effect.key),
+            how,
+            coloured(effect.state),
+            str(effect.number) if effect.repeat else "",
+            operation_key(effect.identity, effect.generation) if effect.repeat else "",
+            moment(effect.finished_at),
+            escape(why + again),
+        )
+    return table
 
 
 def _timeline(history: History) -> list[tuple[datetime, str, str, str]]:
@@ -175,28 +207,18 @@ def _timeline(history: History) -> list[tuple[datetime, str, str, str]]:
         last = (attempt.error or "").strip().splitlines()[-1:] or [""]
         details = f"claim {attempt.claim}, {took:.3f} s {last[0]}".strip()
         lines.append((attempt.ended_at, f"attempt: {attempt.outcome}", attempt.worker or "", details))
+    for known in history.effects:
+        label = f"{known.effect.name} {known.effect.key}"
+        if not known.calls:
+            verb = "planned" if known.effect.finished_at is None else str(known.effect.state)
+            lines.append((known.effect.created_at, f"effect: {verb}", "", label))
+        for call in known.calls:
+            ended = f", {(call.ended_at - call.started_at).total_seconds():.3f} s" if call.ended_at else ""
+            details = f"{label}: call {call.number}{ended} {call.error or ''}".strip()
+            outcome = call.outcome or "no answer recorded"
+            lines.append((call.started_at, f"effect: {outcome}", call.worker, details))
     for action in history.actions:
-        details = f"{action.from_state} → {action.to_state}: {action.reason}"
+        about = f"{action.subject}: " if action.subject else ""
+        details = f"{about}{action.from_state} → {action.to_state}: {action.reason}"
         lines.append((action.at, f"action: {action.name}", action.actor, details))
     return lines
-
-
-@click.command()
-@click.argument("event")
-@click.option("--reason", required=True, envvar="HOOKLEDGER_REASON", show_envvar=True, help="Why, for the audit.")
-@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", show_envvar=True, help="Who asks.")
-@finds_inbox
-@prints_json
-def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
-    """Send a failed, retrying or reviewed EVENT round again now, with a fresh budget."""
-
-    async def act() -> History:
-        async with inbox.opened() as store:
-            known = await inbox.insight(store).event(event)
-            return await inbox.actions(store, actor).retry(known.event, reason)
-
-    history = run(act())
-    if as_json:
-        print_json(msgspec.to_builtins(history.event))
-    else:
-        status.print(f"Event {history.event.id} is {history.event.state} again.")

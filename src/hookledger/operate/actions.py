@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import msgspec
+
 from ..errors import ConfigError, WrongState
-from ..model import EventRow, History
+from ..model import Effect, EventRow, History
 from ..states import BY_NAME
 from ..store.protocol import Store
 from .insight import Insight
@@ -21,11 +25,44 @@ class Actions:
 
     async def retry(self, event: EventRow, reason: str) -> History:
         """Send a failed, retrying or reviewed event round again now, with a fresh budget."""
-        if not reason.strip():
-            raise ConfigError("an action says why")
+        _why(reason)
         allowed = BY_NAME["retry"].sources
         if event.state not in allowed:
             names = ", ".join(sorted(state.value for state in allowed))
             raise WrongState(f"event {event.id} is {event.state}: only {names} can be retried")
         await self._store.retry(event.id, event.state, self._actor, reason)
         return await self._insight.event(str(event.id))
+
+    async def resolve(
+        self,
+        effect: Effect,
+        decision: Literal["happened", "did_not_happen", "cancel"],
+        reason: str,
+        result: object = None,
+    ) -> History:
+        """Decide about an effect whose outcome nobody knows, or that failed; its event or the outbox goes on."""
+        _why(reason)
+        kept = None
+        if result is not None:
+            if decision != "happened":
+                raise ConfigError("only what happened has a result")
+            kept = msgspec.json.encode(result)
+        await self._store.ledger.resolve(effect, decision, kept, self._actor, reason)
+        return await self._insight.event(str(effect.event_id))
+
+    async def trip(self, downstream: str, reason: str) -> None:
+        """Stop all calls to a downstream until it is reset."""
+        _why(reason)
+        if not downstream.strip():
+            raise ConfigError("name the downstream")
+        await self._store.ledger.trip_circuit(downstream, self._actor, reason)
+
+    async def reset(self, downstream: str, reason: str) -> None:
+        """Let a downstream be called again."""
+        _why(reason)
+        await self._store.ledger.reset_circuit(downstream, self._actor, reason)
+
+
+def _why(reason: str) -> None:
+    if not reason.strip():
+        raise ConfigError("an action says why")

@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ..errors import HookledgerError
-from ..model import EventRow, Health, History
+from ..model import Circuit, Effect, EventRow, Health, History
 from ..states import State
 from ..store.protocol import Store
 
@@ -55,9 +55,28 @@ class Insight:
             raise NotFound(f"no event has the id or key {reference!r}")
         return history
 
+    async def effect(self, reference: str, effect: str) -> Effect:
+        """One effect of an event, by its name, or by NAME:KEY where there are several."""
+        history = await self.event(reference)
+        found = [known.effect for known in history.effects if effect in (known.effect.name, _label(known.effect))]
+        if len(found) > 1:
+            raise Ambiguous(f"the event has several: {', '.join(map(_label, found))}")
+        if not found:
+            known = ", ".join(_label(known.effect) for known in history.effects) or "none"
+            raise NotFound(f"the event has no effect {effect!r}; it has: {known}")
+        return found[0]
+
+    async def circuits(self) -> list[Circuit]:
+        """Every downstream that ever failed or was tripped."""
+        return await self._store.ledger.circuits()
+
     async def summary(self) -> Summary:
         events, deliveries = await self._store.counts(), await self._store.delivery_counts()
         return Summary({state.value: events.get(state, 0) for state in State}, deliveries)
 
     async def health(self) -> Health:
         return await self._store.health()
+
+
+def _label(effect: Effect) -> str:
+    return f"{effect.name}:{effect.key}"

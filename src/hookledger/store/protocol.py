@@ -11,37 +11,72 @@ from uuid import UUID
 
 from ..model import (
     Arrival,
+    Circuit,
     Claimed,
+    Completion,
+    Concluded,
+    Effect,
     EventRow,
     Expired,
     Health,
     History,
+    Intent,
     Kind,
     Outcome,
     Recorded,
     Rescue,
+    Started,
     Waiting,
     WorkerInfo,
 )
 from ..states import State
 
 
-class Transaction(Protocol):
-    """The handler's transaction, begun at its first statement.
+class Statements(Protocol):
+    """What a handler sees of its transaction by default, begun at its first statement.
 
     Statements are in the dialect of the database; parameters are positional.
     """
-
-    @property
-    def begun(self) -> bool:
-        """Whether the handler used it at all."""
-        ...
 
     async def execute(self, sql: str, *args: Any) -> Any: ...
     async def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None: ...
     async def fetch(self, sql: str, *args: Any) -> list[Any]: ...
     async def fetchrow(self, sql: str, *args: Any) -> Any | None: ...
     async def fetchval(self, sql: str, *args: Any) -> Any: ...
+
+
+class Transaction(Protocol):
+    """One handler's transaction: its own writes, its effects and the outcome, or nothing of them."""
+
+    @property
+    def tx(self) -> Any:
+        """What the handler gets as `event.tx`: `Statements`, or whatever its adapter hands out."""
+        ...
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was asked of it."""
+        ...
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it is begun and stops every other write meanwhile, as on SQLite."""
+        ...
+
+    async def begin(self) -> None:
+        """Begin now, if what the handler gets cannot begin by itself at its first statement."""
+        ...
+
+    async def once(self, intent: Intent) -> bool:
+        """absent → done, with this transaction. False when it is known already.
+
+        Waits for another transaction that is just doing the same.
+        """
+        ...
+
+    async def plan(self, intent: Intent) -> bytes | None:
+        """absent → planned, with this transaction; when it is known already, the digest of its arguments."""
+        ...
 
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
         """Write the outcomes as the last statement, then commit.
@@ -52,8 +87,63 @@ class Transaction(Protocol):
         """
         ...
 
+    async def rollback(self, *, abandoned: bool = False) -> None:
+        """Undo everything; harmless when nothing was begun.
+
+        `abandoned`: the handler is a thread that overran its time-out and may still be using `tx`. Its connection
+        is broken off, so that nothing it does from now on can count.
+        """
+        ...
+
+
+class Adapter(Protocol):
+    """One handler's transaction in the user's own library, on PostgreSQL. Used once."""
+
+    @property
+    def tx(self) -> Any:
+        """What the handler gets as `event.tx`, once begun."""
+        ...
+
+    async def begin(self, settings: str) -> None:
+        """Open the transaction and run `settings`, one statement without parameters, as the first in it."""
+        ...
+
+    async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
+        """Run one statement with `$1`-style parameters in the transaction, after whatever the handler has asked for;
+        its rows, whose values answer to positions.
+        """
+        ...
+
+    async def commit(self) -> None:
+        """Commit, and give the connection back."""
+        ...
+
     async def rollback(self) -> None:
-        """Undo everything; harmless when nothing was begun."""
+        """Undo, and give the connection back. Nobody is using `tx` any more."""
+        ...
+
+    async def discard(self) -> None:
+        """Break the connection off, whatever state it is in and whoever is using it; the server rolls back.
+
+        Harmless when there is none.
+        """
+        ...
+
+
+class Transactions(Protocol):
+    """Makes the adapters to the user's own library: one for each handler's transaction."""
+
+    @property
+    def plain(self) -> bool:
+        """For plain functions, which use their transaction in a thread; or else for async handlers."""
+        ...
+
+    def adapter(self) -> Adapter:
+        """For one handler, not begun yet."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what it opened by itself; not of what it was given."""
         ...
 
 
@@ -125,8 +215,17 @@ class Store(Protocol):
         """The same for at most one event that crashed twice or more."""
         ...
 
-    def transaction(self) -> Transaction:
-        """A transaction for one handler, not begun yet."""
+    @property
+    def ledger(self) -> Ledger:
+        """The effects that are calls."""
+        ...
+
+    def transaction(self, adapter: Adapter | None = None) -> Transaction:
+        """A transaction for one handler, not begun yet; in the user's own library if there is an adapter to it."""
+        ...
+
+    async def check(self, transactions: Transactions) -> None:
+        """Prove at start-up that the user's own transactions hold, and reach this very database; else ConfigError."""
         ...
 
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
@@ -203,4 +302,103 @@ class Store(Protocol):
 
     async def delivery_counts(self) -> dict[str, int]:
         """How many deliveries had each outcome."""
+        ...
+
+
+class Ledger(Protocol):
+    """The effects that are calls. Every write is durable when it returns, whatever becomes of the handler."""
+
+    # ── calls ──
+    async def start(self, intents: Sequence[Intent], worker: str) -> list[Started | Effect | None]:
+        """absent → started, its first call counted; for an effect that is known already, what is known.
+
+        None when it is not known and the claim on its event is lost: then nothing is to be called.
+        """
+        ...
+
+    async def restart(self, effect: Effect, worker: str, lease: float) -> Started | None:
+        """planned, failed, unknown → started, its next call counted; None when it changed meanwhile."""
+        ...
+
+    async def doubt(self, effect: Effect, due_in: float | None) -> bool:
+        """started → unknown, if its lease has run out; whether it had.
+
+        Also gives back an `unknown` effect whose lease to be checked has run out. `due_in`: when the outbox is to
+        go on by itself; None: it is not.
+        """
+        ...
+
+    async def finish(self, completions: Sequence[Completion]) -> list[Concluded]:
+        """Record how calls ended, always; move each effect as far as that tells. See `weigh`."""
+        ...
+
+    async def conclude(self, effect: Effect, happened: bool, result: bytes | None, due_in: float | None) -> bool:
+        """unknown → done or planned: what the effect's check found. False when it changed meanwhile."""
+        ...
+
+    async def put_off(self, effect: Effect, due_in: float | None, error: str | None) -> bool:
+        """unknown, and still so: give the lease back, to be looked at again in so many seconds, or by a person only.
+
+        False when it changed meanwhile.
+        """
+        ...
+
+    async def get(self, identity: bytes) -> Effect | None:
+        """One effect."""
+        ...
+
+    # ── the outbox ──
+    async def claim(self, worker: str, wanted: Sequence[tuple[str, int, float]]) -> list[Effect]:
+        """planned → started with its next call counted, for due effects: (name, how many, lease) of each name.
+
+        A due `unknown` effect comes leased but still unknown: its check, or `restart`, is next. In a lane only the
+        first that is neither done nor cancelled.
+        """
+        ...
+
+    async def due(self, names: Sequence[str]) -> set[str]:
+        """Those of the names that have something due."""
+        ...
+
+    async def held(self, worker: str) -> list[Effect]:
+        """Every effect that this worker has started and not finished, whether it knows or not."""
+        ...
+
+    async def expired(self, limit: int) -> list[Effect]:
+        """Effects whose lease has run out."""
+        ...
+
+    # ── circuits ──
+    async def circuits(self) -> list[Circuit]:
+        """Every downstream that ever failed or was tripped."""
+        ...
+
+    async def fail_circuit(self, downstream: str, threshold: int, cooldown: float, error: str) -> Circuit:
+        """One more failure in a row: closed → open at the threshold, half_open → open at once."""
+        ...
+
+    async def try_circuit(self, downstream: str, lease: float) -> bool:
+        """open → half_open after its cool-down: whether we have the one trial call, which expires after `lease`."""
+        ...
+
+    async def close_circuit(self, downstream: str) -> None:
+        """A call came back: half_open → closed, and no failure is counted any more. One tripped by hand stays."""
+        ...
+
+    # ── operate ──
+    async def resolve(
+        self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
+    ) -> None:
+        """A person's decision, audited: `happened` → done, `did_not_happen` → planned, `cancel` → cancelled.
+
+        The event goes on where it waited for this. Raises WrongState when the effect changed meanwhile.
+        """
+        ...
+
+    async def trip_circuit(self, downstream: str, actor: str, reason: str) -> None:
+        """→ open until an operator resets it, audited."""
+        ...
+
+    async def reset_circuit(self, downstream: str, actor: str, reason: str) -> None:
+        """→ closed, audited."""
         ...

@@ -9,14 +9,30 @@ from uuid import UUID
 from ..model import (
     ActionRow,
     AttemptRow,
+    Call,
+    Circuit,
     Claimed,
     DeliveryRow,
+    Effect,
+    EffectHistory,
     EventRow,
     Outcome,
     RequestRow,
 )
-from ..states import BY_NAME, AttemptOutcome, DeliveryOutcome, KeyOrigin, State
+from ..states import (
+    BY_NAME,
+    AttemptOutcome,
+    CallOutcome,
+    CircuitState,
+    DeliveryOutcome,
+    EffectKind,
+    EffectState,
+    KeyOrigin,
+    Repeat,
+    State,
+)
 from .judge import Verdict
+from .weigh import Standing, Told
 
 Convert = Callable[[Any], Any]
 
@@ -35,18 +51,18 @@ class Rows:
     """`time` and `ident` turn a stored time and id into a datetime and a UUID."""
 
     def __init__(self, time: Convert = same, ident: Convert = same) -> None:
-        self._time = time
+        self.time = time
         self._ident = ident
 
     def _when(self, value: Any) -> Any:
-        return None if value is None else self._time(value)
+        return None if value is None else self.time(value)
 
     def claimed(self, row: Row) -> Claimed:
         values = {name: row[name] for name in Claimed.__struct_fields__}
         values["id"] = self._ident(row["id"])
         values["key_origin"] = KeyOrigin(row["key_origin"])
         values["occurred_at"] = self._when(row["occurred_at"])
-        values["received_at"] = self._time(row["received_at"])
+        values["received_at"] = self.time(row["received_at"])
         return Claimed(**values)
 
     def event(self, row: Row) -> EventRow:
@@ -73,7 +89,7 @@ class Rows:
             DeliveryOutcome(row["outcome"]),
             State(state) if state else None,
             row["delivery_id"],
-            self._time(row["received_at"]),
+            self.time(row["received_at"]),
             bool(row["kept"]),
         )
 
@@ -82,8 +98,8 @@ class Rows:
             row["claim"],
             row["run"],
             row["worker"],
-            self._time(row["started_at"]),
-            self._time(row["ended_at"]),
+            self.time(row["started_at"]),
+            self.time(row["ended_at"]),
             AttemptOutcome(row["outcome"]),
             row["error"],
         )
@@ -93,17 +109,56 @@ class Rows:
             row["name"],
             row["actor"],
             row["reason"],
-            self._time(row["at"]),
-            State(row["from_state"]),
-            State(row["to_state"]),
+            self.time(row["at"]),
+            row["subject"],
+            row["from_state"],
+            row["to_state"],
         )
 
     def request(self, row: Row) -> RequestRow:
         values = {name: row[name] for name in RequestRow.__struct_fields__}
         values["id"] = self._ident(row["id"])
-        values["received_at"] = self._time(row["received_at"])
+        values["received_at"] = self.time(row["received_at"])
         values["signed_at"] = self._when(row["signed_at"])
         return RequestRow(**values)
+
+    def effect(self, row: Row) -> Effect:
+        values = {name: row[name] for name in Effect.__struct_fields__}
+        values["event_id"] = self._ident(row["event_id"])
+        values["kind"], values["state"] = EffectKind(row["kind"]), EffectState(row["state"])
+        values["repeat"] = Repeat(row["repeat"]) if row["repeat"] else None
+        values["expired"] = bool(row["expired"])
+        for name in ("due_at", "leased_until", "created_at", "finished_at"):
+            values[name] = self._when(row[name])
+        return Effect(**values)
+
+    def call(self, row: Row) -> Call:
+        return Call(
+            row["number"],
+            row["generation"],
+            row["worker"],
+            self.time(row["started_at"]),
+            self._when(row["ended_at"]),
+            CallOutcome(row["outcome"]) if row["outcome"] else None,
+            row["error"],
+        )
+
+    def effects(self, effects: Iterable[Row], calls: Iterable[Row]) -> tuple[EffectHistory, ...]:
+        """Effects with their calls."""
+        made: dict[bytes, list[Call]] = {}
+        for row in calls:
+            made.setdefault(row["identity"], []).append(self.call(row))
+        return tuple(EffectHistory(self.effect(row), tuple(made.get(row["identity"], ()))) for row in effects)
+
+    def circuit(self, row: Row) -> Circuit:
+        return Circuit(
+            row["downstream"],
+            CircuitState(row["state"]),
+            row["failures"],
+            row["retry_in"],
+            row["reason"],
+            self.time(row["changed_at"]),
+        )
 
 
 NEW = frozenset({DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID})
@@ -117,6 +172,27 @@ def kept_requests(verdicts: Iterable[Verdict]) -> set[tuple[UUID, int]]:
         if verdict.recorded.outcome is not DeliveryOutcome.DUPLICATE:
             kept.setdefault(verdict.arrival.id, verdict.place)
     return set(kept.items())
+
+
+def standing(row: Row) -> Standing:
+    return Standing(
+        EffectKind(row["kind"]),
+        Repeat(row["repeat"]) if row["repeat"] else None,
+        EffectState(row["state"]),
+        row["number"],
+        row["decided"],
+        row["decided_number"],
+        row["result"],
+    )
+
+
+def told(calls: Iterable[Row], generation: int) -> list[Told]:
+    """The calls of one generation."""
+    return [
+        Told(row["number"], CallOutcome(row["outcome"]) if row["outcome"] else None)
+        for row in calls
+        if row["generation"] == generation
+    ]
 
 
 def outcome_values(outcome: Outcome) -> tuple[Any, ...]:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..errors import HookledgerError
-from ..model import Expired, Rescue, Waiting, WorkerInfo
+from ..model import Effect, Expired, Rescue, Waiting, WorkerInfo
+from ..states import EffectKind
 from ..store.protocol import Store
 
 log = logging.getLogger(__name__)
@@ -50,13 +51,16 @@ class Grace:
 
 
 class Rescuer:
-    """`policy`: the retry policy of an event's kind; `covers`: whether a pattern takes a type."""
+    """`policy`: the retry policy of an event's kind; `covers`: whether a pattern takes a type; `again`: when the
+    outbox goes on by itself with an effect whose outcome nobody knows, None when it does not.
+    """
 
     def __init__(
         self,
         store: Store,
         policy: Callable[[Expired], Policy],
         covers: Callable[[str, str], bool],
+        again: Callable[[Effect], float | None],
         *,
         lease: float,
         unhandled_after: float,
@@ -64,6 +68,7 @@ class Rescuer:
         self._store = store
         self._policy = policy
         self._covers = covers
+        self._again = again
         self._lease = lease
         self._unhandled_after = unhandled_after
         self._grace = Grace(lease)
@@ -90,6 +95,7 @@ class Rescuer:
         now = time.time() + health.clock_skew
         if self._grace.over(now):
             await self.rescue()
+            await self.doubt()
         # Nobody handles it: only whoever has watched for so long without a gap can say that.
         if self._watched.over(now):
             await self.skip_unhandled()
@@ -107,6 +113,21 @@ class Rescuer:
             for event in expired:
                 log.warning("rescued event %s from %s", event.id, event.worker)
             if rescued == 0:
+                break
+        return total
+
+    async def doubt(self) -> int:
+        """started → unknown, for every call that nobody lived to tell the end of."""
+        total = 0
+        while expired := await self._store.ledger.expired(100):
+            doubted = 0
+            for effect in expired:
+                due_in = self._again(effect) if effect.kind is EffectKind.LATER else None
+                if await self._store.ledger.doubt(effect, due_in):
+                    doubted += 1
+                    log.warning("effect %s %r: nobody knows whether it happened", effect.name, effect.key)
+            total += doubted
+            if doubted == 0:
                 break
         return total
 

@@ -6,14 +6,30 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 from uuid import UUID
 
+from ..errors import NoTransaction
 from ..model import Claimed, unpack_headers
 from ..states import KeyOrigin
-from ..store.protocol import Transaction
+from ..store.protocol import Statements
+from .effect import Effect
+from .effects import Asked, AttemptEffects
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # every type checker has it; only there a TypeVar has a default
+
+    Tx = TypeVar("Tx", default=Statements)
+    SyncTx = TypeVar("SyncTx", default="SyncStatements")
+else:
+    from typing import TypeVar
+
+    Tx = TypeVar("Tx")
+    SyncTx = TypeVar("SyncTx")
 
 T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
 Renew = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -95,20 +111,52 @@ class Facts:
         return self._read(self._claimed)
 
 
-class Event(Facts):
-    """For async handlers."""
+class Event(Facts, Generic[Tx]):
+    """For async handlers. `Event[AsyncSession]` where an adapter hands out sessions."""
 
     def __init__(
-        self, claimed: Claimed, read: Callable[[Claimed], Any], tx: Transaction, renew: Renew
+        self,
+        claimed: Claimed,
+        read: Callable[[Claimed], Any],
+        tx: Tx | None,
+        effects: AttemptEffects,
+        renew: Renew,
     ) -> None:
         super().__init__(claimed, read)
         self._tx = tx
+        self._effects = effects
         self._renew = renew
 
     @property
-    def tx(self) -> Transaction:
+    def tx(self) -> Tx:
         """The transaction that the outcome is committed with. Begun at its first statement."""
+        if self._tx is None:
+            raise NoTransaction()
         return self._tx
+
+    def once(self, name: str, key: str | int | UUID) -> Asked[bool]:
+        """Whether this is the first time, for this or any other event of the source; in the handler's transaction.
+
+        What follows a true answer is done once, whatever crashes and however often the event is replayed, as far as
+        it is written in `event.tx`.
+        """
+        return self._effects.asked("event.once(…)", lambda: self._effects.once(name, key))
+
+    def call(
+        self, effect: Effect[P, R], key: str | int | UUID, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]:
+        """Perform the effect now, and give its result; if it is done already, the result it had.
+
+        The call is recorded before and after it is made, apart from the handler's transaction: it is never made
+        blindly a second time. Raises UnknownOutcome or NeedsDecision when nobody knows whether it happened.
+        """
+        return self._effects.asked("event.call(…)", lambda: self._effects.call(effect, key, args, kwargs))
+
+    def later(
+        self, effect: Effect[P, R], key: str | int | UUID, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, None]:
+        """Perform the effect after the handler's commit: planned in its transaction, or not at all."""
+        return self._effects.asked("event.later(…)", lambda: self._effects.later(effect, key, args, kwargs))
 
     async def renew(self) -> None:
         """Prove that the event is still ours, and renew the lease; raises ClaimLost when it is not.
@@ -119,10 +167,10 @@ class Event(Facts):
         await self._renew()
 
 
-class SyncTransaction:
+class SyncStatements:
     """The same transaction for a plain function, which runs in a thread of its own."""
 
-    def __init__(self, tx: Transaction, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, tx: Statements, loop: asyncio.AbstractEventLoop) -> None:
         self._tx = tx
         self._loop = loop
 
@@ -145,27 +193,47 @@ class SyncTransaction:
         return self._wait(self._tx.fetchval(sql, *args))
 
 
-class SyncEvent(Facts):
-    """For plain functions."""
+class SyncEvent(Facts, Generic[SyncTx]):
+    """For plain functions. `SyncEvent[Session]` where an adapter hands out sessions."""
 
     def __init__(
         self,
         claimed: Claimed,
         read: Callable[[Claimed], Any],
-        tx: Transaction,
+        tx: SyncTx | None,
+        effects: AttemptEffects,
         renew: Renew,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(claimed, read)
-        self._tx = SyncTransaction(tx, loop)
+        self._tx = tx
+        self._effects = effects
         self._renew = renew
         self._loop = loop
 
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
     @property
-    def tx(self) -> SyncTransaction:
+    def tx(self) -> SyncTx:
         """The transaction that the outcome is committed with. Begun at its first statement."""
+        if self._tx is None:
+            raise NoTransaction()
         return self._tx
+
+    def once(self, name: str, key: str | int | UUID) -> bool:
+        """Whether this is the first time; see `Event.once`."""
+        return self._wait(self._effects.once(name, key))
+
+    def call(self, effect: Effect[P, R], key: str | int | UUID, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Perform the effect now, or give the result it had; see `Event.call`."""
+        result: R = self._wait(self._effects.call(effect, key, args, kwargs))
+        return result
+
+    def later(self, effect: Effect[P, R], key: str | int | UUID, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Perform the effect after the commit; see `Event.later`."""
+        self._wait(self._effects.later(effect, key, args, kwargs))
 
     def renew(self) -> None:
         """Prove that the event is still ours, and renew the lease; raises ClaimLost when it is not."""
-        asyncio.run_coroutine_threadsafe(self._renew(), self._loop).result()
+        self._wait(self._renew())

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
-from uuid import UUID
 
 from ..errors import ClaimLost, HandlerEnded, HookledgerError, Signal
 from ..model import Claimed, Outcome
 from ..observe.logs import about
-from ..store.protocol import Store, Transaction
+from ..store.protocol import Store, Transaction, Transactions
 from . import outcome as ways
-from .event import Event, Renew, SyncEvent
+from .claim import Leases
+from .declare import Effects
+from .effects import AttemptEffects
+from .event import Event, Renew, SyncEvent, SyncStatements
+from .ledger import Calls
 from .outcome import Settler
 from .retry import RetryPolicy
 from .route import AsyncFunction, Handler, PlainFunction, Result
+from .thread import in_a_thread
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +45,24 @@ class Handling:
         self,
         store: Store,
         settler: Settler,
+        calls: Calls,
+        leases: Leases,
+        effects: Effects,
         read: Read,
         settings: Defaults,
-        finished: Callable[[UUID], None],
+        transactions: Sequence[Transactions],
+        planned: Callable[[], None],
     ) -> None:
-        """`finished` is told each event that has left `processing`."""
+        """`transactions`: the user's own libraries; `planned` is told when the outbox has something to do."""
         self._store = store
         self._settler = settler
+        self._calls = calls
+        self._leases = leases
+        self._declared = effects
         self._read = read
         self._settings = settings
-        self._finished = finished
+        self._adapters = {transaction.plain: transaction for transaction in transactions}
+        self._planned = planned
 
     async def handle(self, handler: Handler, group: Sequence[Claimed]) -> None:
         """One event, or several in one transaction. If one of several fails, each goes alone."""
@@ -66,7 +75,7 @@ class Handling:
                 return
             await self._failed(handler, group[0], error)
         for claimed in group:
-            self._finished(claimed.id)
+            self._leases.drop(claimed.id)
 
     async def _failed(self, handler: Handler, claimed: Claimed, error: Exception) -> None:
         if isinstance(error, ClaimLost):
@@ -78,32 +87,58 @@ class Handling:
             await self._settler.settle(way)
 
     async def _attempt(self, handler: Handler, group: Sequence[Claimed]) -> None:
-        tx = self._store.transaction()
+        adapter = self._adapters.get(handler.plain) if handler.transaction else None
+        tx = self._store.transaction(adapter.adapter() if adapter else None)
+        effects = [self._effects(handler, claimed, tx) for claimed in group]
+        abandoned = False
         try:
-            outcomes = [await self._run(handler, claimed, tx) for claimed in group]
+            if adapter:
+                await tx.begin()
+            pairs = zip(group, effects, strict=True)
+            outcomes = [await self._run(handler, claimed, tx, asked) for claimed, asked in pairs]
             if tx.begun:
                 await tx.commit(outcomes)
+                if any(asked.planned for asked in effects):
+                    self._planned()
                 return
+        except (asyncio.CancelledError, TimeoutError):
+            abandoned = handler.plain  # its thread cannot be stopped
+            raise
         finally:
             # Nothing to undo after a commit; after anything else, everything.
-            await asyncio.shield(tx.rollback())
+            await asyncio.shield(tx.rollback(abandoned=abandoned))
         await asyncio.gather(*map(self._settler.settle, outcomes))
 
-    async def _run(self, handler: Handler, claimed: Claimed, tx: Transaction) -> Outcome:
+    def _effects(self, handler: Handler, claimed: Claimed, tx: Transaction) -> AttemptEffects:
+        def owns() -> bool:
+            return self._leases.owns(claimed.id)
+
+        return AttemptEffects(claimed, tx, self._calls, self._declared.find, owns, transaction=handler.transaction)
+
+    async def _run(self, handler: Handler, claimed: Claimed, tx: Transaction, effects: AttemptEffects) -> Outcome:
         facts = about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type)
         with facts:
             limit = self._settings.timeout if handler.timeout is None else handler.timeout
             async with asyncio.timeout(limit):
-                return ways.succeeded(claimed, await self._call(handler, claimed, tx))
+                result = await self._call(handler, claimed, tx, effects)
+                await effects.finish()
+                return ways.succeeded(claimed, result)
 
-    async def _call(self, handler: Handler, claimed: Claimed, tx: Transaction) -> Result:
+    async def _call(
+        self, handler: Handler, claimed: Claimed, tx: Transaction, effects: AttemptEffects
+    ) -> Result:
         renew = self._renewal(claimed)
+        given = tx.tx if handler.transaction else None
         try:
             if handler.plain:
                 loop = asyncio.get_running_loop()
-                return await _in_a_thread(handler, SyncEvent(claimed, self._read, tx, renew, loop))
+                if given is not None and True not in self._adapters:
+                    given = SyncStatements(given, loop)
+                event: SyncEvent[Any] = SyncEvent(claimed, self._read, given, effects, renew, loop)
+                plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
+                return await in_a_thread(lambda: plain(event), "hookledger-handler")
             function: AsyncFunction = handler.function  # type: ignore[assignment]  # `plain` says so
-            return await function(Event(claimed, self._read, tx, renew))
+            return await function(Event(claimed, self._read, given, effects, renew))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -118,39 +153,6 @@ class Handling:
                 raise ClaimLost()
 
         return renew
-
-
-def _in_a_thread(handler: Handler, event: SyncEvent) -> asyncio.Future[Result]:
-    """Run a plain function in a thread of its own.
-
-    Not in a pool: a function that overruns its time-out cannot be stopped, and
-    a pool full of those would starve everyone else. A daemon, so that it
-    cannot keep the process either.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Result] = loop.create_future()
-    context = contextvars.copy_context()
-    plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
-
-    def settle(result: Result, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error if isinstance(error, Exception) else HandlerEnded(repr(error)))
-
-    def run() -> None:
-        result, failure = None, None
-        try:
-            result = context.run(plain, event)
-        except BaseException as error:
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the worker is gone, and nobody waits for this any more
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    threading.Thread(target=run, name="hookledger-handler", daemon=True).start()
-    return future
 
 
 def _tell(way: Outcome, handler: Handler, error: Exception) -> None:

@@ -9,7 +9,7 @@ import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from msgspec import Struct
@@ -17,10 +17,14 @@ from msgspec import Struct
 from ..clock import Seconds
 from ..errors import ClaimLost, ConfigError, HookledgerError
 from ..model import Claimed, Kind, Outcome
-from ..store.protocol import Store
+from ..store.protocol import Store, Transactions
 from . import outcome as ways
+from .circuit import Breakers, CircuitSettings
 from .claim import Leases
+from .declare import Effects
 from .handle import Handling, Read
+from .ledger import Calls
+from .outbox import Outbox, OutboxSettings
 from .outcome import Settler
 from .retry import RetryPolicy
 from .route import Handler, Routes
@@ -49,7 +53,8 @@ class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How long a handler may hold SQLite's write lock."""
     retry: RetryPolicy = RetryPolicy()
     """For a handler that names none itself."""
-
+    outbox: OutboxSettings = OutboxSettings()
+    circuit: CircuitSettings = CircuitSettings()
 
     def __post_init__(self) -> None:
         if self.concurrency < 1 or self.lease < 0.5 or self.poll <= 0 or self.timeout <= 0:
@@ -68,9 +73,11 @@ class Worker:
         self,
         store: Store,
         routes: Routes,
+        effects: Effects,
         read: Read,
         settings: WorkSettings,
         *,
+        transactions: Sequence[Transactions] = (),
         name: str | None = None,
         stuck: Callable[[], None] = lambda: None,
     ) -> None:
@@ -86,7 +93,13 @@ class Worker:
             stuck=stuck,
         )
         self._settler = Settler(store)
-        self._handling = Handling(store, self._settler, read, settings, self._leases.drop)
+        breakers = Breakers(store.ledger, settings.circuit)
+        self._calls = Calls(store.ledger, breakers, self.name)
+        self._outbox = Outbox(store.ledger, effects, self._calls, breakers, settings.outbox, self.name)
+        self._transactions = transactions
+        self._handling = Handling(
+            store, self._settler, self._calls, self._leases, effects, read, settings, transactions, self._outbox.wake
+        )
         self._hand: deque[Claimed] = deque()
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
         self._settling: dict[asyncio.Task[None], UUID] = {}
@@ -110,7 +123,10 @@ class Worker:
         """Until stopped; with `drain`, until nothing that we handle is due."""
         self._loop = asyncio.get_running_loop()
         await self._store.register(self.name, self._routes.handles())
+        for transactions in self._transactions:
+            await self._store.check(transactions)
         self._leases.start()
+        outbox = asyncio.create_task(self._outbox.run())
         try:
             while not self._stopping.is_set():
                 self._changed.clear()
@@ -118,11 +134,17 @@ class Worker:
                 claimed = await self._claim_safely()
                 self._start()
                 if drain and self._nothing_due and not self._running and not self._hand:
+                    self._outbox.stop()
+                    await outbox
+                    await self._outbox.drain()
                     return
                 if not claimed or not self._room():
                     await self._idle()
         finally:
+            self._outbox.stop()
             await self._shut_down()
+            outbox.cancel()
+            await asyncio.gather(outbox, return_exceptions=True)
 
     # ── claim ──
 
@@ -280,12 +302,15 @@ class Worker:
         for claimed in self._hand:
             self._leases.drop(claimed.id)
         self._hand.clear()
+        grace = asyncio.create_task(self._outbox.shut_down(self._settings.grace))
         if self._running:
             await asyncio.wait(self._running, timeout=self._settings.grace)
         for task in list(self._running):
             task.cancel()
         if self._running:
             await asyncio.wait(self._running, timeout=5.0)
+        await grace
+        await self._calls.close(5.0)
         if self._settling:
             await asyncio.wait(self._settling, timeout=5.0)
         await asyncio.to_thread(self._leases.stop)

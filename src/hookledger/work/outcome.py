@@ -16,11 +16,13 @@ from ..errors import (
     BadResult,
     HandlerCommitted,
     Permanent,
+    Refused,
     Retry,
     Review,
     Skip,
     StoreError,
     Unavailable,
+    UnknownOutcome,
     Wait,
 )
 from ..model import Claimed, Outcome
@@ -72,8 +74,10 @@ def failed(claimed: Claimed, policy: RetryPolicy, error: BaseException) -> Outco
     if exhausted:
         return Outcome(claimed.id, claimed.claim, "fail", reason=f"{exhausted}: {reason}"[:MAX_REASON], error=trace)
     delay = policy.delay(claimed.attempts)
-    if isinstance(error, Retry) and error.after is not None:
+    if isinstance(error, Retry | Refused) and error.after is not None:
         delay = error.after
+    if isinstance(error, UnknownOutcome):
+        delay = max(delay, error.after)
     return Outcome(claimed.id, claimed.claim, "reschedule", reason=reason, due_in=delay, error=trace)
 
 

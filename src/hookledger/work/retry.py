@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import random
+import socket
 
 import msgspec
 from msgspec import Struct
 
 from ..clock import Seconds
-from ..errors import BadResult, ConfigError
+from ..errors import (
+    BadArguments,
+    BadResult,
+    CallInTransaction,
+    ConfigError,
+    ForgottenAwait,
+    NoTransaction,
+    Permanent,
+    Refused,
+)
 from ..providers.contract import UnreadableError
 
 
@@ -29,6 +39,8 @@ class RetryPolicy(Struct, frozen=True):
     """No further try after a run has lasted so long."""
 
     def __post_init__(self) -> None:
+        for name in ("first", "longest", "age"):  # in Python, too, a duration may be written as text
+            msgspec.structs.force_setattr(self, name, Seconds(getattr(self, name)))
         if self.attempts < 1 or self.first <= 0 or self.longest < self.first or self.age <= 0:
             raise ConfigError("a retry policy needs attempts >= 1, 0 < first <= longest and age > 0")
 
@@ -51,12 +63,55 @@ def is_permanent(error: BaseException) -> bool:
 
     Everything else is taken for transient: its attempts are bounded anyway.
     """
-    if isinstance(error, (msgspec.ValidationError, PermissionError, BadResult, UnreadableError)):
+    if isinstance(error, (Permanent, msgspec.ValidationError, PermissionError, UnreadableError)):
         return True
+    if isinstance(error, (BadResult, BadArguments, ForgottenAwait, CallInTransaction, NoTransaction)):
+        return True  # a defect of the handler's
     if any(kind.__name__ == "ValidationError" for kind in type(error).__mro__):
         return True
     status = _http_status(error)
     return status is not None and 400 <= status < 500 and status not in (408, 409, 425, 429)
+
+
+_NEVER_SENT = {
+    "ConnectError",  # httpx
+    "ConnectTimeout",  # httpx, requests
+    "PoolTimeout",  # httpx
+    "ClientConnectorError",  # aiohttp
+    "ConnectionTimeoutError",  # aiohttp
+    "NewConnectionError",  # urllib3
+    "ConnectTimeoutError",  # urllib3
+    "NameResolutionError",  # urllib3
+}
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a call that failed like this certainly did not happen: it was not sent, or the remote refused it.
+
+    A time-out, a reset, a 5xx answer and whatever is not known here are not that.
+    """
+    if isinstance(error, (Refused, Permanent)) or _never_sent(error):
+        return True
+    status = _http_status(error)
+    return status is not None and 400 <= status < 500 and status not in (408, 499)
+
+
+def is_trouble(error: BaseException) -> bool:
+    """Whether it says that the downstream is in trouble, and not only that it did not like this one call."""
+    if isinstance(error, (Refused, Permanent, BadArguments, BadResult)):
+        return False
+    status = _http_status(error)
+    return status is None or status in (408, 429) or status >= 500
+
+
+def _never_sent(error: BaseException) -> bool:
+    if isinstance(error, (ConnectionRefusedError, socket.gaierror)):
+        return True
+    if any(kind.__name__ in _NEVER_SENT for kind in type(error).__mro__):
+        return True
+    # urllib's URLError and urllib3's MaxRetryError keep the cause in `reason`, requests the latter in its arguments.
+    causes = [getattr(error, "reason", None), *error.args[:1]]
+    return any(_never_sent(cause) for cause in causes if isinstance(cause, BaseException) and cause is not error)
 
 
 def _http_status(error: BaseException) -> int | None:

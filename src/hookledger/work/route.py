@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from inspect import iscoroutinefunction
 from typing import Any
 
 from msgspec import Struct
 
 from ..errors import ConfigError
 from ..model import Kind
+from .effect import is_async
 from .event import Event, SyncEvent
 from .retry import RetryPolicy
 
 Result = str | dict[str, Any] | None
-AsyncFunction = Callable[[Event], Awaitable[Result]]
-PlainFunction = Callable[[SyncEvent], Result]
+AsyncFunction = Callable[[Event[Any]], Awaitable[Result]]
+PlainFunction = Callable[[SyncEvent[Any]], Result]
 
 
 class Handler(Struct, frozen=True):
@@ -25,6 +25,8 @@ class Handler(Struct, frozen=True):
     retry: RetryPolicy | None = None
     timeout: float | None = None
     batch: int = 1
+    transaction: bool = True
+    """False: a long handler, which claims, works and marks, each step protected by an effect of its own."""
 
     @property
     def name(self) -> str:
@@ -33,8 +35,7 @@ class Handler(Struct, frozen=True):
     @property
     def plain(self) -> bool:
         """Runs in a thread."""
-        call = getattr(self.function, "__call__", None)  # noqa: B004 - an object may be async by its __call__
-        return not (iscoroutinefunction(self.function) or iscoroutinefunction(call))
+        return not is_async(self.function)
 
 
 def covers(pattern: str, kind: str) -> bool:
@@ -66,6 +67,9 @@ class Routes:
     def longest_timeout(self, default: float) -> float:
         """Of any handler here."""
         return max([default, *(h.timeout for h in self._handlers.values() if h.timeout is not None)])
+
+    def all(self) -> list[Handler]:
+        return list(self._handlers.values())
 
     def find(self, kind: Kind) -> Handler | None:
         """The handler for this kind, if there is one."""

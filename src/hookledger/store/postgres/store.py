@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 import msgspec
-from asyncpg import Connection
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...clock import Clock
-from ...errors import BadData, ConfigError, SchemaMismatch, StoreError, Unavailable, WrongState
+from ...errors import ConfigError, StoreError, Unavailable, WrongState
 from ...model import (
     Arrival,
     Claimed,
@@ -36,25 +34,20 @@ from ...model import (
 )
 from ...states import State
 from .. import SCHEMA_RANGE
+from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
-from . import intake
+from . import circuits, intake, ledger
+from .connection import OUTAGE, Connections, nothing
+from .dialect import Dialect
 from .intake import columns
-from .transaction import PostgresTransaction
+from .ledger import PostgresLedger
+from .pooled import PooledConnection
+from .prove import prove
+from .pulse import PostgresPulse
+from .transaction import LazyTransaction, PostgresTransaction
 
-T = TypeVar("T")
 _QUERIES = load(__package__)
-_DATA_ERRORS = ("22", "23", "54")
-_TRY_AGAIN = ("40001", "40P01")
-# Everything that means "not now": the driver's own errors and the operating system's.
-OUTAGE = (
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # seen when the server shuts down between two messages of one query
-    OSError,
-    TimeoutError,
-    asyncio.IncompleteReadError,
-)
 
 
 class PostgresStore:
@@ -78,27 +71,20 @@ class PostgresStore:
         self._connections = connections
         self._idle_limit = idle_limit
         self._timeout = timeout
-        self._rendered: tuple[float, dict[str, str]] = (float("nan"), {})
+        self.sql = Dialect(_QUERIES, schema, self._clock)
+        """A named query for this schema and clock offset."""
         self._rows = Rows()
-        self._pool: Pool[Any] | None = None
+        self._ledger = PostgresLedger(
+            Dialect(ledger.QUERIES, schema, self._clock),
+            Dialect(circuits.QUERIES, schema, self._clock),
+            self.sql,
+            lambda: self._for_calls or self._opened(),
+        )
+        self._general: Connections | None = None
+        self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None
 
     # ── life ──
-
-    def sql(self, name: str) -> str:
-        """A named query for this schema and clock offset."""
-        offset, rendered = self._rendered
-        if offset != self._clock.offset:
-            offset, rendered = self._clock.offset, {}
-            self._rendered = (offset, rendered)
-        if name not in rendered:
-            clock = "clock_timestamp()" if not offset else f"clock_timestamp() + interval '{offset} seconds'"
-            rendered[name] = self.render(_QUERIES[name]).replace("{clock}", f"(SELECT {clock})")
-        return rendered[name]
-
-    def render(self, sql: str) -> str:
-        """SQL with the schema's quoted name in it."""
-        return sql.replace("{schema}", '"' + self._schema.replace('"', '""') + '"')
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"timeout": self._timeout, "command_timeout": self._timeout}
@@ -106,17 +92,21 @@ class PostgresStore:
             options |= {"statement_cache_size": 0}
         return options
 
+    async def _connect(self, least: int, most: int) -> Connections:
+        # Nothing is reset between uses: we change only transaction-local settings.
+        pool = await asyncpg.create_pool(self._url, min_size=least, max_size=most, reset=nothing, **self._options())
+        return Connections(pool, timeout=self._timeout, pooler=self._pooler)
+
     async def open(self, *, handlers: int = 0) -> None:
         try:
-            # Nothing is reset between uses: we change only transaction-local settings.
-            self._pool = await asyncpg.create_pool(
-                self._url, min_size=1, max_size=self._connections, reset=_nothing, **self._options()
-            )
+            self._general = await self._connect(1, self._connections)
             if handlers:
+                # Not the handlers' own: one that holds a connection and waits for its call would need a second.
+                self._for_calls = await self._connect(0, min(handlers, 8))
                 # A statement of a handler may take as long as the handler may.
                 options = {**self._options(), "command_timeout": None}
                 self._handlers = await asyncpg.create_pool(
-                    self._url, min_size=0, max_size=handlers, reset=_nothing, **options
+                    self._url, min_size=0, max_size=handlers, reset=nothing, **options
                 )
         except OUTAGE as error:
             raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}") from error
@@ -124,38 +114,18 @@ class PostgresStore:
             raise ConfigError("the database's URL cannot be read: postgresql://USER@HOST:PORT/NAME") from error
 
     async def close(self) -> None:
-        for pool in (self._handlers, self._pool):
-            if pool is not None:
-                try:
-                    await asyncio.wait_for(pool.close(), self._timeout)
-                except (*OUTAGE,):
-                    pool.terminate()
-        self._pool = self._handlers = None
+        handlers = self._handlers and Connections(self._handlers, timeout=self._timeout, pooler=self._pooler)
+        for connections in (handlers, self._for_calls, self._general):
+            if connections is not None:
+                await connections.close()
+        self._general = self._for_calls = self._handlers = None
 
-    @asynccontextmanager
-    async def _acquire(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
-        assert self._pool is not None, "the store is not open"
-        async with self._pool.acquire(timeout=self._timeout) as connection:
-            try:
-                yield connection
-            except asyncpg.InternalClientError:
-                connection.terminate()  # out of step with the server: no later query could use it
-                raise
+    def _opened(self) -> Connections:
+        assert self._general is not None, "the store is not open"
+        return self._general
 
-    @asynccontextmanager
-    async def _use(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
-        """A connection; whatever goes wrong on it becomes one of our errors."""
-        try:
-            async with self._acquire() as connection:
-                if self._pooler:
-                    async with connection.transaction():
-                        yield connection
-                else:
-                    yield connection
-        except asyncpg.PostgresError as error:
-            raise _translate(error) from error
-        except OUTAGE as error:
-            raise Unavailable(f"PostgreSQL: {error or type(error).__name__}") from error
+    def _use(self) -> AbstractAsyncContextManager[PoolConnectionProxy[Any]]:
+        return self._opened().use()
 
     async def _fetch(self, name: str, *args: Any) -> list[Any]:
         async with self._use() as connection:
@@ -163,7 +133,7 @@ class PostgresStore:
 
     def migrations(self) -> list[tuple[str, str]]:
         start = ("0000_schema", self.sql("create_schema"))
-        return [start, *((f"{v:04}_{name}", self.render(text)) for v, name, text in migrations(__package__))]
+        return [start, *((f"{v:04}_{name}", self.sql.render(text)) for v, name, text in migrations(__package__))]
 
     async def migrate(self) -> list[str]:
         applied = []
@@ -173,7 +143,7 @@ class PostgresStore:
             current = await connection.fetchval(self.sql("applied"))
             for version, name, text in migrations(__package__):
                 if version > current:
-                    await connection.execute(self.render(text))
+                    await connection.execute(self.sql.render(text))
                     await connection.execute(self.sql("note_migration"), version, name)
                     applied.append(f"{version:04}_{name}")
         return applied
@@ -182,7 +152,7 @@ class PostgresStore:
         schema = 0
         try:
             async with self._use() as connection:
-                table = self.render("{schema}.migrations")
+                table = self.sql.render("{schema}.migrations")
                 if await connection.fetchval(self.sql("has_schema"), table):
                     schema = await connection.fetchval(self.sql("applied"))
                 low, high = SCHEMA_RANGE
@@ -206,24 +176,10 @@ class PostgresStore:
     async def record_new(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | None]:
         if self._pooler:  # one statement outside a transaction block is not safe behind a transaction pooler
             return [None] * len(arrivals)
-        return await self._take_in(intake.record_new, arrivals)
+        return await self._opened().insist(lambda c: intake.record_new(c, self.sql, arrivals))
 
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
-        return await self._take_in(intake.record, arrivals)
-
-    async def _take_in(
-        self, take: Callable[[Any, intake.Sql, Sequence[Arrival]], Awaitable[T]], arrivals: Sequence[Arrival]
-    ) -> T:
-        for _ in range(3):
-            try:
-                async with self._acquire() as connection:
-                    return await take(connection, self.sql, arrivals)
-            except asyncpg.PostgresError as error:
-                if error.sqlstate not in _TRY_AGAIN:
-                    raise _translate(error) from error
-            except OUTAGE as error:
-                raise Unavailable(f"PostgreSQL: {error or type(error).__name__}") from error
-        raise Unavailable("deadlocks three times in a row")
+        return await self._opened().insist(lambda c: intake.record(c, self.sql, arrivals))
 
     # ── work ──
 
@@ -241,9 +197,19 @@ class PostgresStore:
         rows = await self._fetch("claim_alone", sources, types, worker, lease)
         return [self._rows.claimed(row) for row in rows]
 
-    def transaction(self) -> PostgresTransaction:
+    @property
+    def ledger(self) -> PostgresLedger:
+        return self._ledger
+
+    def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
+        if adapter is not None:
+            return PostgresTransaction(adapter, self.sql, self._idle_limit)
         assert self._handlers is not None, "the store was opened without handlers"
-        return PostgresTransaction(self._handlers, self.sql, self._idle_limit)
+        return LazyTransaction(PooledConnection(self._handlers), self.sql, self._idle_limit)
+
+    async def check(self, transactions: Transactions) -> None:
+        async with self._use() as connection, connection.transaction():
+            await prove(transactions, self.transaction, self.sql, connection)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
         if not outcomes:
@@ -257,7 +223,8 @@ class PostgresStore:
         return [(row["id"], row["claim"]) for row in await self._fetch("held", worker)]
 
     async def pulse(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> PostgresPulse:
-        return PostgresPulse(self, (worker, msgspec.json.encode(handles).decode()), patience)
+        who = (worker, msgspec.json.encode(handles).decode())
+        return PostgresPulse(self._url, self._options(), self.sql, who, patience)
 
     async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:
         return bool(await self._fetch("beat", [event_id], [claim], lease))
@@ -314,6 +281,7 @@ class PostgresStore:
             self._rows.request(requests[0]) if requests else None,
             tuple(map(self._rows.delivery, deliveries)),
             tuple(map(self._rows.attempt, await self._fetch("attempts", event_id))),
+            await self._ledger.of_event(event_id),
             tuple(map(self._rows.action, await self._fetch("actions", event_id))),
         )
 
@@ -334,50 +302,3 @@ class PostgresStore:
 
     async def delivery_counts(self) -> dict[str, int]:
         return {row["outcome"]: row["n"] for row in await self._fetch("delivery_counts")}
-
-
-class PostgresPulse:
-    """The heartbeat's own connection: opened when needed, thrown away when it fails."""
-
-    def __init__(self, store: PostgresStore, who: tuple[str, str], patience: float) -> None:
-        self._store = store
-        self._who = who
-        self._patience = patience
-        self._connection: Connection[Any] | None = None
-
-    async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
-        try:
-            async with asyncio.timeout(self._patience):
-                return await self._beat(claims, lease)
-        except OUTAGE as error:
-            await self.close()
-            raise Unavailable(f"PostgreSQL: {error or type(error).__name__}") from error
-
-    async def _beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
-        if self._connection is None or self._connection.is_closed():
-            self._connection = await asyncpg.connect(self._store._url, **self._store._options())
-        async with self._connection.transaction():
-            # Registered anew each time: whoever was away for long may have been forgotten.
-            await self._connection.execute(self._store.sql("register"), *self._who)
-            if not claims:
-                return set()
-            rows = await self._connection.fetch(self._store.sql("beat"), *columns(sorted(claims)), lease)
-            return {row["id"] for row in rows}
-
-    async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
-
-
-async def _nothing(_: Any) -> None:
-    """What a connection needs between two uses."""
-
-
-def _translate(error: asyncpg.PostgresError) -> Exception:
-    code = error.sqlstate or ""
-    if code[:2] in _DATA_ERRORS:
-        return BadData(str(error))
-    if code in ("3F000", "42P01", "42703"):
-        return SchemaMismatch(f"{error}: run 'hookledger migrate'")
-    return Unavailable(f"PostgreSQL: {error}")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import apsw
 
 from ...errors import BadData, ConfigError, HookledgerError, SchemaMismatch, TransactionTooLong, Unavailable
-from .watch import LockWatch
+from .watch import WRITER, LockWatch
 
 T = TypeVar("T")
 
@@ -83,6 +83,25 @@ def rows(connection: apsw.Connection, sql: str, args: Sequence[Any] = ()) -> lis
 @cache
 def _row_type(names: tuple[str, ...]) -> type[Row]:
     return type("Row", (Row,), {"names": {name: index for index, name in enumerate(names)}})
+
+
+def in_transaction(
+    connection: apsw.Connection, job: Callable[[apsw.Connection], T], watch: LockWatch, who: int = WRITER
+) -> T:
+    """BEGIN IMMEDIATE: a lock upgrade in the middle would ignore the time-out."""
+    connection.execute("BEGIN IMMEDIATE")
+    watch.locked(who)
+    try:
+        result = job(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk may have rolled back already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    finally:
+        watch.unlocked(who)
+    return result
 
 
 def translate(error: apsw.Error) -> HookledgerError:

@@ -116,6 +116,30 @@ SELECT e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.ob
        (e.claimed_at - e.run_started_at) / 1e6 AS run_age, e.item, r.headers, r.query, r.body
 FROM events e JOIN requests r ON r.id = e.request_id WHERE e.id = ?1
 
+-- name: once
+-- absent -> done, with the handler's own writes.
+INSERT INTO effects (planned_at, created_at, finished_at, identity, kind, source, name, key, event_id, claim,
+                     arguments, arguments_digest, downstream, state)
+VALUES (?1, ?1, ?1, ?2, 'once', ?3, ?4, ?5, ?6, ?7, ?8, ?9, '', 'done')
+ON CONFLICT (identity) DO NOTHING
+RETURNING 1
+
+-- name: place
+-- The next place in a lane.
+INSERT INTO effect_lanes (name, lane, next) VALUES (?1, ?2, 2)
+ON CONFLICT (name, lane) DO UPDATE SET next = next + 1
+RETURNING next - 1
+
+-- name: plan
+-- absent -> planned.
+INSERT INTO effects (planned_at, due_at, created_at, identity, kind, source, name, key, event_id, claim,
+                     arguments, arguments_digest, repeat, downstream, lane, place, state)
+VALUES (?1, ?1, ?1, ?2, 'later', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'planned')
+
+-- name: arguments_digest
+-- Of an effect that is known already.
+SELECT arguments_digest FROM effects WHERE identity = ?1
+
 -- name: settle
 -- Every way out of processing that the claim's owner has, each under a new claim number.
 UPDATE events

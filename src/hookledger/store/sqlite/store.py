@@ -13,7 +13,7 @@ import apsw
 import msgspec
 
 from ...clock import Clock
-from ...errors import BadData, StoreError, Unavailable, WrongState
+from ...errors import BadData, ConfigError, StoreError, Unavailable, WrongState
 from ...model import (
     Arrival,
     Claimed,
@@ -33,16 +33,23 @@ from ...model import (
 )
 from ...states import BY_NAME, State
 from .. import SCHEMA_RANGE
+from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
 from . import intake
-from .connection import Checkpointer, Row, Writer, check_version, connect, rows, translate
+from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, translate
 from .intake import micros
+from .ledger import SqliteLedger
+from .pulse import SqlitePulse
 from .transaction import SqliteTransaction
-from .watch import PULSE, WRITER, LockWatch
+from .watch import LockWatch
 
 T = TypeVar("T")
 _QUERIES = load(__package__)
+NO_ADAPTERS = (
+    "transactions=… needs PostgreSQL: SQLite's own library in the ORM would be a second SQLite on one file, and its "
+    "write lock would stall every ack. Write with event.tx, which is SQLite's transaction here, or use PostgreSQL"
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TRIED = {
     "complete": "processed",
@@ -76,6 +83,7 @@ class SqliteStore:
         self._rows = Rows(_time, _ident)
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
+        self._ledger = SqliteLedger(self.sql, self._do, self._write, self._now, self._rows)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
 
@@ -203,9 +211,20 @@ class SqliteStore:
 
         return await self._write(job)
 
-    def transaction(self) -> SqliteTransaction:
+    @property
+    def ledger(self) -> SqliteLedger:
+        return self._ledger
+
+    def transaction(self, adapter: Adapter | None = None) -> SqliteTransaction:
+        if adapter is not None:
+            raise ConfigError(NO_ADAPTERS)
         assert self._writer is not None, "the store is not open"
-        return SqliteTransaction(self._writer, self._turn, lambda c, outcomes: len(self._settle(c, outcomes)))
+        return SqliteTransaction(
+            self._writer, self._turn, lambda c, outcomes: len(self._settle(c, outcomes)), self.sql, self._now
+        )
+
+    async def check(self, transactions: Transactions) -> None:
+        raise ConfigError(NO_ADAPTERS)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
         return await self._write(lambda connection: self._settle(connection, outcomes))
@@ -225,7 +244,8 @@ class SqliteStore:
         return [(_ident(row["id"]), row["claim"]) for row in await self._read("held", worker)]
 
     async def pulse(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> SqlitePulse:
-        return SqlitePulse(self, (worker, msgspec.json.encode(handles).decode()), min(patience, self._wait))
+        who = (worker, msgspec.json.encode(handles).decode())
+        return SqlitePulse(self._path, self.sql, self._now, who, min(patience, self._wait), self._watch)
 
     async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:
         args = (self._now(), event_id.bytes, claim, micros(lease))
@@ -305,6 +325,7 @@ class SqliteStore:
             self._rows.request(requests[0]) if requests else None,
             tuple(map(self._rows.delivery, deliveries)),
             tuple(map(self._rows.attempt, await self._read("attempts", event_id.bytes))),
+            await self._ledger.of_event(event_id),
             tuple(map(self._rows.action, await self._read("actions", event_id.bytes))),
         )
 
@@ -325,53 +346,3 @@ class SqliteStore:
 
     async def delivery_counts(self) -> dict[str, int]:
         return {row["outcome"]: row["n"] for row in await self._read("delivery_counts")}
-
-
-class SqlitePulse:
-    """The heartbeat's own connection, on the heartbeat's own thread."""
-
-    def __init__(self, store: SqliteStore, who: tuple[str, str], patience: float) -> None:
-        self._store = store
-        self._who = who
-        self._patience = patience
-        self._connection: apsw.Connection | None = None
-
-    async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
-        store = self._store
-        try:
-            self._connection = self._connection or connect(store._path, wait=self._patience)
-            now = store._now()
-
-            def job(connection: apsw.Connection) -> set[UUID]:
-                # Registered anew each time: whoever was away for long may have been forgotten.
-                connection.execute(store.sql("register"), (now, *self._who))
-                values = [(now, ident.bytes, claim, micros(lease)) for ident, claim in claims]
-                return {_ident(row[0]) for row in connection.executemany(store.sql("beat"), values)}
-
-            return in_transaction(self._connection, job, store._watch, PULSE)
-        except apsw.Error as error:
-            raise translate(error) from error
-
-    async def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
-def in_transaction(
-    connection: apsw.Connection, job: Callable[[apsw.Connection], T], watch: LockWatch, who: int = WRITER
-) -> T:
-    """BEGIN IMMEDIATE: a lock upgrade in the middle would ignore the time-out."""
-    connection.execute("BEGIN IMMEDIATE")
-    watch.locked(who)
-    try:
-        result = job(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        # A full disk may have rolled back already.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    finally:
-        watch.unlocked(who)
-    return result

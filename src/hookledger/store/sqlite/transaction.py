@@ -4,40 +4,58 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import apsw
 
-from ...errors import ClaimLost, HandlerCommitted, TransactionTooLong
-from ...model import Outcome
-from .connection import Row, Writer, rows
+from ...errors import BadData, ClaimLost, HandlerCommitted, TransactionTooLong
+from ...model import Intent, Outcome
+from .connection import Row, Writer, rows, translate
 
 Settle = Callable[[apsw.Connection, Sequence[Outcome]], int]
+T = TypeVar("T")
 
 
 class SqliteTransaction:
     """Holds the process' turn to write from the first statement to the end."""
 
-    def __init__(self, writer: Writer, turn: asyncio.Lock, settle: Settle) -> None:
+    def __init__(
+        self, writer: Writer, turn: asyncio.Lock, settle: Settle, sql: Callable[[str], str], now: Callable[[], int]
+    ) -> None:
         self._writer = writer
         self._turn = turn
         self._settle = settle
+        self._sql = sql
+        self._now = now
         self._begun = False
         self._over: Exception | None = None
         self._beginning = asyncio.Lock()
+
+    @cached_property
+    def tx(self) -> SqliteStatements:
+        return SqliteStatements(self)
 
     @property
     def begun(self) -> bool:
         return self._begun
 
-    async def _run(self, job: Callable[[apsw.Connection], Any]) -> Any:
+    @property
+    def exclusive(self) -> bool:
+        return self._begun and self._over is None
+
+    async def begin(self) -> None:
+        """At the first statement: the lock is held as short as can be."""
+
+    async def run(self, job: Callable[[apsw.Connection], T]) -> T:
+        """Run `job` in the transaction, begun if it was not."""
         if self._over is not None:
             raise self._over
         async with self._beginning:  # a handler may gather several statements
             if not self._begun:
                 await self._begin()
 
-        def mine(connection: apsw.Connection) -> Any:
+        def mine(connection: apsw.Connection) -> T:
             self._writer.check_holder(self)
             return job(connection)
 
@@ -68,24 +86,41 @@ class SqliteTransaction:
             self._writer.expired = None
             self._turn.release()
 
-    async def execute(self, sql: str, *args: Any) -> list[Row]:
-        return await self.fetch(sql, *args)
+    # ── effects ──
 
-    async def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        values = list(rows)
-        await self._run(lambda connection: list(connection.executemany(sql, values)))
+    async def once(self, intent: Intent) -> bool:
+        values = (self._now(), *_values(intent))
+        return await self._keep(lambda connection: bool(rows(connection, self._sql("once"), values)))
 
-    async def fetch(self, sql: str, *args: Any) -> list[Row]:
-        found: list[Row] = await self._run(lambda connection: rows(connection, sql, args))
-        return found
+    async def plan(self, intent: Intent) -> bytes | None:
+        def job(connection: apsw.Connection) -> bytes | None:
+            for row in rows(connection, self._sql("arguments_digest"), (intent.identity,)):
+                digest: bytes = row[0]
+                return digest
+            place = None
+            if intent.lane is not None:
+                [(place,)] = rows(connection, self._sql("place"), (intent.name, intent.lane))
+            repeat = None if intent.repeat is None else intent.repeat.value
+            values = (self._now(), *_values(intent), repeat, intent.downstream, intent.lane, place)
+            rows(connection, self._sql("plan"), values)
+            return None
 
-    async def fetchrow(self, sql: str, *args: Any) -> Row | None:
-        found = await self.fetch(sql, *args)
-        return found[0] if found else None
+        return await self._keep(job)
 
-    async def fetchval(self, sql: str, *args: Any) -> Any:
-        row = await self.fetchrow(sql, *args)
-        return row[0] if row else None
+    async def _keep(self, job: Callable[[apsw.Connection], T]) -> T:
+        def guarded(connection: apsw.Connection) -> T:
+            if self._writer.ended_meanwhile(connection):  # a row that commits by itself would be a lie
+                raise HandlerCommitted()
+            return job(connection)
+
+        try:
+            return await self.run(guarded)
+        except apsw.Error as error:
+            raise translate(error) from error
+        except (OverflowError, ValueError) as error:  # what no column can hold: lone surrogates
+            raise BadData(str(error)) from error
+
+    # ── the end ──
 
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
         def finish(connection: apsw.Connection) -> None:
@@ -97,13 +132,14 @@ class SqliteTransaction:
             self._writer.end_limited()
 
         try:
-            await self._run(finish)
+            await self.run(finish)
         except BaseException:
             await self.rollback()
             raise
         self._end(ClaimLost("the transaction of this attempt is over"))
 
-    async def rollback(self) -> None:
+    async def rollback(self, *, abandoned: bool = False) -> None:
+        del abandoned  # whoever asks later is told that it is over
         if not self._begun or self._over is not None:
             self._over = self._over or ClaimLost("the transaction of this attempt is over")
             return
@@ -117,3 +153,41 @@ class SqliteTransaction:
             await asyncio.shield(self._writer.run_job(undo))
         finally:
             self._end(ClaimLost("the transaction of this attempt is over"))
+
+
+class SqliteStatements:
+    """What a handler gets."""
+
+    def __init__(self, transaction: SqliteTransaction) -> None:
+        self._transaction = transaction
+
+    async def execute(self, sql: str, *args: Any) -> list[Row]:
+        return await self.fetch(sql, *args)
+
+    async def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        values = list(rows)
+        await self._transaction.run(lambda connection: list(connection.executemany(sql, values)))
+
+    async def fetch(self, sql: str, *args: Any) -> list[Row]:
+        return await self._transaction.run(lambda connection: rows(connection, sql, args))
+
+    async def fetchrow(self, sql: str, *args: Any) -> Row | None:
+        found = await self.fetch(sql, *args)
+        return found[0] if found else None
+
+    async def fetchval(self, sql: str, *args: Any) -> Any:
+        row = await self.fetchrow(sql, *args)
+        return row[0] if row else None
+
+
+def _values(intent: Intent) -> tuple[Any, ...]:
+    return (
+        intent.identity,
+        intent.source,
+        intent.name,
+        intent.key,
+        intent.event_id.bytes,
+        intent.claim,
+        intent.arguments,
+        intent.arguments_digest,
+    )

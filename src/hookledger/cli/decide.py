@@ -1,0 +1,158 @@
+"""`hookledger retry`, `resolve`, `circuits`, `trip` and `reset`: what a person may do, each with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import click
+import msgspec
+from rich.markup import escape
+from rich.table import Table
+
+from ..errors import ConfigError
+from ..inbox import Inbox
+from ..model import Circuit, Effect, History
+from ..states import CircuitState
+from .common import default_actor, finds_inbox, print_json, prints_json, run, status, table_console
+from .look import moment
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def names_actor(command: F) -> F:
+    """Adds --reason and --actor."""
+    for option in (
+        click.option("--reason", required=True, envvar="HOOKLEDGER_REASON", help="Why, for the audit."),
+        click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("event")
+@names_actor
+@finds_inbox
+@prints_json
+def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
+    """Send a failed, retrying or reviewed EVENT round again now, with a fresh budget."""
+
+    async def act() -> History:
+        async with inbox.opened() as store:
+            known = await inbox.insight(store).event(event)
+            return await inbox.actions(store, actor).retry(known.event, reason)
+
+    history = run(act())
+    if as_json:
+        print_json(msgspec.to_builtins(history.event))
+    else:
+        status.print(f"Event {history.event.id} is {history.event.state} again.")
+
+
+@click.command()
+@click.argument("event")
+@click.argument("effect")
+@click.option("--happened", "decision", flag_value="happened", help="You found that it happened.")
+@click.option("--did-not-happen", "decision", flag_value="did_not_happen", help="You found that it did not.")
+@click.option("--cancel", "decision", flag_value="cancel", help="It is not to be done at all (outbox only).")
+@click.option("--result", help="With --happened: what the call would have returned, as JSON.")
+@names_actor
+@finds_inbox
+@prints_json
+def resolve(
+    inbox: Inbox,
+    event: str,
+    effect: str,
+    decision: Literal["happened", "did_not_happen", "cancel"] | None,
+    result: str | None,
+    reason: str,
+    actor: str,
+    as_json: bool,
+) -> None:
+    """Decide about an EFFECT of an EVENT when nobody knows whether it happened, or when it failed.
+
+    EFFECT is its name, or NAME:KEY where the event has several. After --happened it is not done again; after
+    --did-not-happen it is, under the same idempotency key. The event, or the outbox, goes on from there.
+    """
+    if decision is None:
+        raise click.UsageError("say what you found: --happened, --did-not-happen, or --cancel")
+    try:
+        value = None if result is None else msgspec.json.decode(result)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"--result is not JSON: {error}") from error
+
+    async def act() -> tuple[Effect, History]:
+        async with inbox.opened() as store:
+            known = await inbox.insight(store).effect(event, effect)
+            return known, await inbox.actions(store, actor).resolve(known, decision, reason, value)
+
+    before, history = run(act())
+    [after] = [known.effect for known in history.effects if known.effect.identity == before.identity]
+    if as_json:
+        print_json({"effect": after, "event": history.event})
+    else:
+        status.print(f"Effect {escape(after.name)} {escape(after.key)} was {before.state}, is {after.state}.")
+        status.print(f"Event {history.event.id} is {history.event.state}.")
+
+
+@click.command()
+@finds_inbox
+@prints_json
+def circuits(inbox: Inbox, as_json: bool) -> None:
+    """List the downstreams that ever failed, and which are not being called for now."""
+
+    async def read() -> list[Circuit]:
+        async with inbox.opened() as store:
+            return await inbox.insight(store).circuits()
+
+    found = run(read())
+    if as_json:
+        print_json(found)
+        return
+    table = Table("downstream", "circuit", "failures in a row", "next trial", "since (UTC)", "why")
+    for circuit in found:
+        trial = "" if circuit.state is CircuitState.CLOSED else "when reset"
+        if circuit.retry_in is not None:
+            trial = f"in {circuit.retry_in:.0f} s" if circuit.retry_in > 0 else "now"
+        table.add_row(
+            escape(circuit.downstream),
+            circuit.state,
+            str(circuit.failures),
+            trial,
+            moment(circuit.changed_at),
+            escape((circuit.reason or "")[:80]),
+        )
+    table_console().print(table)
+    if not found:
+        status.print("No downstream has failed yet.")
+
+
+@click.command()
+@click.argument("downstream")
+@names_actor
+@finds_inbox
+def trip(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
+    """Stop all calls to a DOWNSTREAM until `reset`. What needs it waits, without using up its attempts."""
+
+    async def act() -> None:
+        async with inbox.opened() as store:
+            await inbox.actions(store, actor).trip(downstream, reason)
+
+    run(act())
+    status.print(f"The circuit of {escape(downstream)} is open until it is reset.")
+
+
+@click.command()
+@click.argument("downstream")
+@names_actor
+@finds_inbox
+def reset(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
+    """Let a DOWNSTREAM be called again."""
+
+    async def act() -> None:
+        async with inbox.opened() as store:
+            await inbox.actions(store, actor).reset(downstream, reason)
+
+    run(act())
+    status.print(f"The circuit of {escape(downstream)} is closed.")

@@ -1,0 +1,307 @@
+"""Handlers whose transaction is a psycopg 3 connection.
+
+    inbox = Inbox(URL, transactions=AsyncConnections(pool))
+
+    @stripe.on("invoice.paid")
+    async def provision(event: Event[AsyncConnection]) -> None:
+        await event.tx.execute("UPDATE accounts SET …", …)
+
+The transaction is open when the handler starts. `event.tx.commit()` and `rollback()` are refused by psycopg itself;
+`event.tx.transaction()` is a savepoint. A COMMIT as a statement is found out, and the event needs review.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import psycopg
+from psycopg import AsyncConnection, Connection, Rollback
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from ..errors import ConfigError, HandlerCommitted
+from .blocking import PATIENCE, Blocking
+
+
+class AsyncPool(Protocol):
+    """What we use of psycopg_pool's AsyncConnectionPool."""
+
+    @property
+    def closed(self) -> bool: ...
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    async def getconn(self) -> AsyncConnection[Any]: ...
+    async def putconn(self, conn: Any, /) -> None: ...
+
+
+class Pool(Protocol):
+    """What we use of psycopg_pool's ConnectionPool."""
+
+    @property
+    def closed(self) -> bool: ...
+    def open(self) -> None: ...
+    def close(self) -> None: ...
+    def getconn(self) -> Connection[Any]: ...
+    def putconn(self, conn: Any, /) -> None: ...
+
+
+AsyncSource: TypeAlias = AsyncPool | str | Callable[[], Awaitable[AsyncConnection[Any]]]
+Source: TypeAlias = Pool | str | Callable[[], Connection[Any]]
+
+
+class AsyncConnections:
+    """For async handlers: `event.tx` is an AsyncConnection.
+
+    Give it the AsyncConnectionPool that the application has; it is opened if nobody has opened it. Or a connection
+    string, or a function that connects: then each handler has a connection of its own, which costs some milliseconds.
+    The pool should have as many connections as the worker runs handlers.
+    """
+
+    plain = False
+
+    def __init__(self, source: AsyncSource) -> None:
+        _refuse_other_kind(source, wanted=True)
+        self._source = source
+        self._opened = False
+
+    def adapter(self) -> AsyncAdapter:
+        return AsyncAdapter(self)
+
+    async def take(self) -> AsyncConnection[Any]:
+        if isinstance(self._source, str):
+            return await AsyncConnection.connect(self._source)
+        if callable(self._source):
+            return await self._source()
+        if self._source.closed:
+            await self._source.open()
+            self._opened = True
+        return await self._source.getconn()
+
+    async def give_back(self, connection: AsyncConnection[Any]) -> None:
+        if isinstance(self._source, str) or callable(self._source):
+            await connection.close()
+        else:
+            await self._source.putconn(connection)
+
+    async def close(self) -> None:
+        if self._opened and not (isinstance(self._source, str) or callable(self._source)):
+            await self._source.close()
+
+
+class Connections:
+    """For plain functions: `event.tx` is a Connection, used in the handler's thread. Else as AsyncConnections."""
+
+    plain = True
+
+    def __init__(self, source: Source) -> None:
+        _refuse_other_kind(source, wanted=False)
+        self._source = source
+        self._opened = False
+
+    def adapter(self) -> Adapter:
+        return Adapter(self)
+
+    def take(self) -> Connection[Any]:
+        if isinstance(self._source, str):
+            return Connection.connect(self._source)
+        if callable(self._source):
+            return self._source()
+        if self._source.closed:
+            self._source.open()
+            self._opened = True
+        return self._source.getconn()
+
+    def give_back(self, connection: Connection[Any]) -> None:
+        if isinstance(self._source, str) or callable(self._source):
+            connection.close()
+        else:
+            self._source.putconn(connection)
+
+    async def close(self) -> None:
+        if self._opened and not (isinstance(self._source, str) or callable(self._source)):
+            await Blocking()(self._source.close)
+
+
+class AsyncAdapter:
+    """One handler's; see the protocol."""
+
+    def __init__(self, connections: AsyncConnections) -> None:
+        self._connections = connections
+        self._connection: AsyncConnection[Any] | None = None
+        self._block: contextlib.AbstractAsyncContextManager[Any] | None = None
+
+    @property
+    def tx(self) -> AsyncConnection[Any]:
+        assert self._connection is not None, "not begun"
+        return self._connection
+
+    async def begin(self, settings: str) -> None:
+        self._connection = await self._connections.take()
+        check_idle(self._connection)
+        self._block = self._connection.transaction()
+        await self._block.__aenter__()
+        await self.run(settings, ())
+
+    async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
+        return await fetch_async(self.tx, sql, args)
+
+    async def commit(self) -> None:
+        assert self._block is not None
+        block, self._block = self._block, None
+        await block.__aexit__(None, None, None)
+        await self._let_go()
+
+    async def rollback(self) -> None:
+        block, self._block = self._block, None
+        if block is not None:
+            await block.__aexit__(Rollback, Rollback(), None)
+        elif self._connection is not None:  # its commit failed
+            await self._connection.rollback()
+        await self._let_go()
+
+    async def discard(self) -> None:
+        if self._connection is not None:
+            break_off(self._connection)
+            await self._connection.close()
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._connections.give_back(connection)
+
+
+class Adapter:
+    """One plain function's; see the protocol."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._blocking = Blocking()
+        self._connection: Connection[Any] | None = None
+        self._block: contextlib.AbstractContextManager[Any] | None = None
+
+    @property
+    def tx(self) -> Connection[Any]:
+        assert self._connection is not None, "not begun"
+        return self._connection
+
+    async def begin(self, settings: str) -> None:
+        await self._blocking(self._begin, settings)
+
+    def _begin(self, settings: str) -> None:
+        self._connection = self._connections.take()
+        check_idle(self._connection)
+        self._block = self._connection.transaction()
+        self._block.__enter__()
+        fetch(self._connection, settings, ())
+
+    async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
+        return await self._blocking(fetch, self.tx, sql, args)
+
+    async def commit(self) -> None:
+        await self._blocking(self._commit)
+
+    def _commit(self) -> None:
+        assert self._block is not None
+        block, self._block = self._block, None
+        block.__exit__(None, None, None)
+        self._let_go()
+
+    async def rollback(self) -> None:
+        await self._blocking(self._rollback)
+
+    def _rollback(self) -> None:
+        block, self._block = self._block, None
+        if block is not None:
+            block.__exit__(Rollback, Rollback(), None)
+        elif self._connection is not None:  # its commit failed
+            self._connection.rollback()
+        self._let_go()
+
+    async def discard(self) -> None:
+        if self._connection is not None:
+            await asyncio.to_thread(stop, self._connection)
+        await self._blocking.afterwards(self._clean_up)
+
+    def _clean_up(self) -> None:
+        if self._connection is not None:
+            wait_for_users(self._connection)
+            self._connection.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._connections.give_back(connection)
+
+
+# ── one connection ───────────────────────────────────────────────────────────
+
+
+async def fetch_async(connection: AsyncConnection[Any], sql: str, args: Sequence[Any]) -> list[Any]:
+    """One statement with `$1`-style parameters, its rows as tuples, whatever the connection's own habits are."""
+    check_open(connection)
+    async with psycopg.AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
+        await cursor.execute(sql.encode(), args or None)
+        return await cursor.fetchall() if cursor.description else []
+
+
+def fetch(connection: Connection[Any], sql: str, args: Sequence[Any]) -> list[Any]:
+    """The same, blocking."""
+    check_open(connection)
+    with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
+        cursor.execute(sql.encode(), args or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def check_open(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """Whoever committed and closed the connection left nothing that could be asked for the mark."""
+    if connection.closed and not connection.broken:
+        raise HandlerCommitted()
+
+
+def check_idle(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """In a transaction that somebody else began, ours would be a savepoint, and its commit none."""
+    if connection.info.transaction_status is not TransactionStatus.IDLE:
+        raise ConfigError("psycopg gave a connection that is in use, or has a transaction open already")
+
+
+def break_off(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """End the connection for whoever is using it, in whatever thread; to close it under them would not be safe."""
+    with contextlib.suppress(psycopg.Error, OSError):
+        line = socket.socket(fileno=connection.fileno())
+        try:
+            line.shutdown(socket.SHUT_RDWR)
+        finally:
+            line.detach()
+
+
+def stop(connection: Connection[Any]) -> None:
+    """The same, and end the statement that another thread is at: the server would finish it, its locks held."""
+    if connection.info.transaction_status is TransactionStatus.ACTIVE:
+        with contextlib.suppress(psycopg.Error):
+            connection.cancel_safe(timeout=PATIENCE)
+    break_off(connection)
+
+
+def wait_for_users(connection: Connection[Any]) -> None:
+    """Until a statement that another thread is at has failed on the broken connection."""
+    with contextlib.suppress(psycopg.Error):
+        connection.execute(b"ROLLBACK")
+
+
+def _refuse_other_kind(source: Any, *, wanted: bool) -> None:
+    right, other = ("AsyncConnections", "Connections") if wanted else ("Connections", "AsyncConnections")
+    if not (isinstance(source, str) or callable(source) or hasattr(source, "getconn")):
+        raise ConfigError(
+            f"{right} takes a pool of psycopg_pool, a connection string or a function that connects, "
+            f"not {type(source).__name__}"
+        )
+    if hasattr(source, "getconn") and inspect.iscoroutinefunction(source.getconn) is not wanted:
+        handlers = "async handlers" if wanted else "plain functions"
+        raise ConfigError(f"{right} is for {handlers}; a {type(source).__name__} goes into {other}")

@@ -1,0 +1,272 @@
+-- PostgreSQL's dialect of the effect ledger; {schema} and {clock} as in queries.sql.
+-- Locks are taken in one order everywhere: effects by identity, then events by id. A handler's transaction has its
+-- effects before its outcome too.
+
+-- name: begin
+-- What was done must be on disk whatever the server's default is. A handler that has not committed yet may hold the
+-- row: nobody waits for it long. SET LOCAL survives a transaction pooler.
+BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
+
+-- name: durably
+-- The same for one statement on its own.
+SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true)
+
+-- name: columns
+-- An effect `e`, and what the clock makes of it. The doubt is as old as the first call that may have been sent: not
+-- refused, and not one that was decided not to have happened.
+e.identity, e.kind, e.source, e.name, e.key, e.event_id, e.claim, e.arguments, e.arguments_digest, e.repeat,
+e.downstream, e.lane, e.state, e.generation, e.fence, e.number, e.tries, e.due_at, e.leased_until, e.worker,
+e.created_at, e.finished_at, e.result, e.error, e.alert,
+coalesce(e.state = 'started' AND e.leased_until < {clock}, false) AS expired,
+coalesce(greatest(extract(epoch FROM e.leased_until - {clock})::float8, 0), 0) AS lease_left,
+(SELECT extract(epoch FROM {clock} - min(c.started_at))::float8 FROM {schema}.effect_calls AS c
+ WHERE c.identity = e.identity AND c.generation = e.generation AND c.outcome IS DISTINCT FROM 'refused'
+   AND c.number > CASE WHEN e.decided = 'did_not_happen' THEN e.decided_number ELSE 0 END) AS doubtful_for,
+extract(epoch FROM {clock} - e.planned_at)::float8 AS age
+
+-- name: start
+-- absent -> started, each with its first call, in one statement and one round trip; what comes back was absent. Only
+-- for an event that its worker still holds. Sorted, so that batches queue and do not deadlock.
+WITH durably AS MATERIALIZED (
+    {durably}
+), i AS MATERIALIZED (
+    SELECT i.*, {clock} AS now
+    FROM durably, unnest($2::bytea[], $3::text[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::bigint[],
+                         $9::bytea[], $10::bytea[], $11::text[], $12::text[], $13::float8[])
+      AS i (identity, kind, source, name, key, event_id, claim, arguments, arguments_digest, repeat, downstream, lease)
+), new AS (
+    INSERT INTO {schema}.effects (identity, kind, source, name, key, event_id, claim, arguments, arguments_digest,
+                                  repeat, downstream, state, fence, number, tries, planned_at, created_at,
+                                  leased_until, worker)
+    SELECT i.identity, i.kind, i.source, i.name, i.key, i.event_id, i.claim, i.arguments, i.arguments_digest,
+           i.repeat, i.downstream, 'started', 1, 1, 1, now, now, now + make_interval(secs => i.lease), $1
+    FROM i JOIN {schema}.events AS v ON v.id = i.event_id AND v.claim = i.claim AND v.state = 'processing'
+    ORDER BY i.identity
+    ON CONFLICT DO NOTHING
+    RETURNING identity, generation, worker, created_at
+), called AS (
+    INSERT INTO {schema}.effect_calls (identity, number, generation, worker, started_at)
+    SELECT identity, 1, generation, worker, created_at FROM new
+)
+SELECT identity FROM new
+
+-- name: effects
+-- Several effects. A statement of its own: the insert's snapshot cannot see what was committed while it waited.
+SELECT {columns} FROM {schema}.effects AS e WHERE e.identity = ANY($1::bytea[])
+
+-- name: restart
+-- planned, failed, unknown -> started, with its next call. A planned outbox row is for `claim`.
+WITH taken AS (
+    UPDATE {schema}.effects AS e
+    SET state = 'started', fence = e.fence + 1, number = e.number + 1, tries = e.tries + 1, worker = $3,
+        leased_until = {clock} + make_interval(secs => $4), due_at = NULL, result = NULL
+    WHERE e.identity = $1 AND e.fence = $2
+      AND (e.state IN ('failed', 'unknown') OR (e.state = 'planned' AND e.kind = 'call'))
+    RETURNING e.identity, e.fence, e.number, e.generation, e.event_id
+), called AS (
+    INSERT INTO {schema}.effect_calls (identity, number, generation, worker, started_at)
+    SELECT identity, number, generation, $3, {clock} FROM taken
+)
+SELECT * FROM taken
+
+-- name: doubt
+-- started -> unknown, if the lease is still expired and the fence still that one; done, if an earlier call came back
+-- meanwhile. An unknown effect is given back. The call stays open: nobody knows how it ended.
+UPDATE {schema}.effects AS e
+SET state = CASE WHEN c.done AND e.state = 'started' THEN 'done' ELSE 'unknown' END, fence = e.fence + 1,
+    leased_until = NULL,
+    due_at = CASE WHEN e.kind = 'later' AND NOT (c.done AND e.state = 'started')
+                  THEN {clock} + make_interval(secs => $3) END,
+    finished_at = CASE WHEN c.done AND e.state = 'started' THEN {clock} END,
+    error = CASE WHEN c.done AND e.state = 'started' THEN NULL
+                 WHEN e.state = 'started' THEN 'the worker crashed, froze or lost its connection' ELSE e.error END
+FROM (SELECT EXISTS (SELECT FROM {schema}.effect_calls AS k JOIN {schema}.effects AS o USING (identity, generation)
+                     WHERE k.identity = $1 AND k.outcome = 'done') AS done) AS c
+WHERE e.identity = $1 AND e.fence = $2 AND e.state IN ('started', 'unknown') AND e.leased_until < {clock}
+RETURNING e.event_id
+
+-- name: finish_first
+-- started -> done, for effects whose only call so far came back done: one statement and one round trip.
+WITH durably AS MATERIALIZED (
+    {durably}
+), done AS (
+    UPDATE {schema}.effects AS e
+    SET state = 'done', fence = e.fence + 1, leased_until = NULL, finished_at = {clock}, result = c.result,
+        error = c.error
+    FROM durably, unnest($1::bytea[], $2::bytea[], $3::text[]) AS c (identity, result, error)
+    WHERE e.identity = c.identity AND e.state = 'started' AND e.number = 1
+    RETURNING e.identity, e.error
+), told AS (
+    UPDATE {schema}.effect_calls AS k SET ended_at = {clock}, outcome = 'done', error = done.error
+    FROM done WHERE k.identity = done.identity AND k.number = 1
+)
+SELECT identity FROM done
+
+-- name: lock
+-- The effects that calls came back for, in one order.
+SELECT identity, event_id, generation, kind, repeat, state, number, decided, decided_number, result
+FROM {schema}.effects WHERE identity = ANY($1::bytea[]) ORDER BY identity FOR NO KEY UPDATE
+
+-- name: tell
+-- How calls ended. Never over what is known for certain.
+UPDATE {schema}.effect_calls AS k SET ended_at = {clock}, outcome = c.outcome, error = c.error
+FROM unnest($1::bytea[], $2::integer[], $3::text[], $4::text[]) AS c (identity, number, outcome, error)
+WHERE k.identity = c.identity AND k.number = c.number AND (k.outcome IS NULL OR k.outcome = 'unknown')
+RETURNING k.identity, k.generation, k.ended_at
+
+-- name: calls
+-- Every call of some effects.
+SELECT * FROM {schema}.effect_calls WHERE identity = ANY($1::bytea[]) ORDER BY identity, number LIMIT 10000
+
+-- name: move
+-- What the ends of calls mean for their effects, as weighed. The rows are locked.
+UPDATE {schema}.effects AS e
+SET state = m.state, fence = e.fence + 1, result = coalesce(e.result, m.result),
+    error = CASE WHEN m.state = e.state THEN e.error ELSE m.error END,
+    alert = CASE WHEN m.alert IS NULL THEN e.alert ELSE concat_ws(E'\n', e.alert, m.alert) END,
+    leased_until = CASE WHEN m.state = 'started' THEN e.leased_until END,
+    due_at = CASE WHEN e.kind = 'later' AND m.state IN ('planned', 'unknown')
+                  THEN {clock} + make_interval(secs => m.due_in) END,
+    finished_at = CASE WHEN m.state IN ('done', 'cancelled') THEN coalesce(e.finished_at, {clock}) END
+FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::float8[], $5::text[], $6::text[])
+  AS m (identity, state, result, due_in, error, alert)
+WHERE e.identity = m.identity
+
+-- name: conclude
+-- unknown -> done or planned, as the effect's check found.
+UPDATE {schema}.effects AS e
+SET state = CASE WHEN $3::boolean THEN 'done' ELSE 'planned' END, fence = e.fence + 1, leased_until = NULL,
+    decided = CASE WHEN $3::boolean THEN 'happened' ELSE 'did_not_happen' END, decided_number = e.number,
+    result = CASE WHEN $3::boolean THEN coalesce($4::bytea, e.result) END, finished_at = CASE WHEN $3::boolean THEN {clock} END,
+    due_at = CASE WHEN e.kind = 'later' AND NOT $3::boolean THEN {clock} + make_interval(secs => coalesce($5::float8, 0)) END,
+    error = CASE WHEN $3::boolean THEN NULL ELSE e.error END
+WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'unknown'
+RETURNING e.event_id
+
+-- name: put_off
+-- unknown, and still so: the lease is given back.
+UPDATE {schema}.effects AS e
+SET fence = e.fence + 1, leased_until = NULL, error = coalesce($4, e.error),
+    due_at = CASE WHEN e.kind = 'later' THEN {clock} + make_interval(secs => $3) END
+WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'unknown'
+RETURNING e.event_id
+
+-- name: resolve
+-- A person's decision, with its audit row.
+WITH resolved AS (
+    UPDATE {schema}.effects AS e
+    SET state = $4, fence = e.fence + 1, alert = NULL, leased_until = NULL,
+        decided = coalesce($5::text, e.decided),
+        decided_number = CASE WHEN $5::text IS NULL THEN e.decided_number ELSE e.number END,
+        result = CASE WHEN $4 = 'done' THEN coalesce($6::bytea, e.result) END,
+        error = CASE WHEN $4 = 'done' THEN NULL ELSE e.error END,
+        finished_at = CASE WHEN $4 IN ('done', 'cancelled') THEN coalesce(e.finished_at, {clock}) END,
+        due_at = CASE WHEN $4 = 'planned' AND e.kind = 'later' THEN {clock} END,
+        planned_at = CASE WHEN $4 = 'planned' THEN {clock} ELSE e.planned_at END,
+        tries = CASE WHEN $4 = 'planned' THEN 0 ELSE e.tries END
+    WHERE e.identity = $1 AND e.fence = $2 AND e.state = $3
+    RETURNING e.event_id, e.name, e.key
+)
+INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
+SELECT $7, {clock}, 'resolve', $8, $9, event_id, name || ':' || key, $3, $4 FROM resolved
+RETURNING event_id
+
+-- name: lock_events
+-- Before their attention is looked at in a second statement: of two effects of one event that change at the same
+-- moment, the second must see the first.
+SELECT id FROM {schema}.events WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
+
+-- name: attend
+-- Whether anything of these events waits for a person.
+UPDATE {schema}.events AS v SET attention = w.wanted
+FROM (
+    SELECT i.id, EXISTS (
+        SELECT FROM {schema}.effects AS e
+        WHERE e.event_id = i.id AND (
+            e.alert IS NOT NULL
+            OR (e.kind = 'later' AND e.state = 'failed')
+            OR (e.kind = 'later' AND e.state = 'unknown' AND e.due_at IS NULL AND e.leased_until IS NULL)
+            OR (e.kind = 'call' AND e.state = 'unknown'))) AS wanted
+    FROM unnest($1::uuid[]) AS i (id)
+) AS w
+WHERE v.id = w.id AND v.attention <> w.wanted
+
+-- name: heads
+-- What can be taken in the lanes of `w.name` from `w.lane` on: a walk from lane to lane, to the first entry of each that
+-- has a time. It must be due, and nobody passes an earlier one that is not over. Places are given in the order of
+-- commits, so whoever sees an entry sees all that stand before it.
+WITH RECURSIVE walk AS (
+    (SELECT lane, place, identity, due_at FROM {schema}.effects
+     WHERE name = w.name AND lane >= w.lane AND due_at IS NOT NULL ORDER BY lane, place LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM walk CROSS JOIN LATERAL (
+        SELECT lane, place, identity, due_at FROM {schema}.effects
+        WHERE name = w.name AND lane > walk.lane AND due_at IS NOT NULL ORDER BY lane, place LIMIT 1
+    ) AS n
+)
+SELECT walk.identity FROM walk
+WHERE walk.due_at <= {clock} AND NOT EXISTS (
+    SELECT FROM {schema}.effects AS p
+    WHERE p.name = w.name AND p.lane = walk.lane AND p.place < walk.place AND p.finished_at IS NULL)
+
+-- name: claim
+-- planned -> started with its next call; a due unknown effect is leased only. As for events: the lock step is
+-- materialized, so that LIMIT is the limit. LIMIT 200 is for the planner, which cannot know `most` and would read the
+-- whole table to find a tenth of it.
+WITH durably AS MATERIALIZED (
+    {durably}
+), w AS MATERIALIZED (
+    SELECT w.* FROM durably, unnest($2::text[], $3::integer[], $4::float8[], $5::text[]) AS w (name, most, lease, lane)
+), free AS MATERIALIZED (
+    SELECT d.identity, d.due_at, w.name, w.most, w.lease FROM w CROSS JOIN LATERAL (
+        SELECT e.identity, e.due_at FROM {schema}.effects AS e
+        WHERE e.name = w.name AND e.lane IS NULL AND e.due_at <= {clock}
+        ORDER BY e.due_at LIMIT w.most FOR NO KEY UPDATE SKIP LOCKED
+    ) AS d LIMIT 200
+), heads AS MATERIALIZED (
+    SELECT d.identity, w.name, w.most, w.lease FROM w CROSS JOIN LATERAL ({heads} LIMIT w.most) AS d LIMIT 200
+), laned AS MATERIALIZED (
+    SELECT e.identity, e.due_at, heads.name, heads.most, heads.lease
+    FROM heads JOIN {schema}.effects AS e USING (identity)
+    WHERE e.due_at <= {clock} FOR NO KEY UPDATE OF e SKIP LOCKED
+), due AS (
+    SELECT identity, lease FROM (
+        SELECT d.*, row_number() OVER (PARTITION BY name ORDER BY due_at) AS nth
+        FROM (SELECT * FROM free UNION ALL SELECT * FROM laned) AS d
+    ) AS d WHERE nth <= most
+), taken AS (
+    UPDATE {schema}.effects AS e
+    SET state = CASE e.state WHEN 'planned' THEN 'started' ELSE 'unknown' END, fence = e.fence + 1,
+        number = e.number + CASE e.state WHEN 'planned' THEN 1 ELSE 0 END,
+        tries = e.tries + CASE e.state WHEN 'planned' THEN 1 ELSE 0 END,
+        worker = $1, leased_until = {clock} + make_interval(secs => due.lease), due_at = NULL
+    FROM due WHERE e.identity = due.identity
+    RETURNING {columns}
+), called AS (
+    INSERT INTO {schema}.effect_calls (identity, number, generation, worker, started_at)
+    SELECT identity, number, generation, $1, {clock} FROM taken WHERE state = 'started'
+)
+SELECT * FROM taken
+
+-- name: due
+-- Those of the names that have something to be taken.
+SELECT w.name FROM unnest($1::text[]) AS w (name) CROSS JOIN LATERAL (
+    SELECT FROM {schema}.effects AS e
+    WHERE e.name = w.name AND e.lane IS NULL AND e.due_at <= {clock} ORDER BY e.due_at LIMIT 1
+) AS d
+UNION
+SELECT w.name FROM unnest($1::text[]) AS u (name) CROSS JOIN LATERAL (SELECT u.name, '' AS lane) AS w
+CROSS JOIN LATERAL ({heads} LIMIT 1) AS d
+
+-- name: held
+-- What a worker has started, whether it knows or not: the answer may have been lost.
+SELECT {columns} FROM {schema}.effects AS e
+WHERE e.leased_until IS NOT NULL AND e.state = 'started' AND e.worker = $1
+
+-- name: expired
+-- Leases that have run out.
+SELECT {columns} FROM {schema}.effects AS e WHERE e.leased_until < {clock} ORDER BY e.leased_until LIMIT $1
+
+-- name: of_event
+-- What an event brought about.
+SELECT {columns} FROM {schema}.effects AS e WHERE e.event_id = $1 ORDER BY e.created_at, e.identity LIMIT 500

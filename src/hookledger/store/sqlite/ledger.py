@@ -1,0 +1,236 @@
+"""The effect ledger on SQLite: what was started is on disk before the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+from uuid import UUID
+
+import apsw
+
+from ...errors import WrongState
+from ...model import Completion, Concluded, Effect, EffectHistory, Intent, Started, new_id
+from ...states import BY_NAME, EffectKind, EffectState, State
+from ..queries import load
+from ..rows import Rows, standing, told
+from ..turns import Turns
+from ..weigh import calls_for_attention, decide, weigh
+from .circuits import Run, SqliteCircuits
+from .connection import Row, rows
+from .intake import micros
+
+SQL = load(__package__, "ledger.sql")
+
+
+class SqliteLedger(SqliteCircuits):
+    """`events`: the store's own queries."""
+
+    def __init__(
+        self, events: Callable[[str], str], read: Run, write: Run, now: Callable[[], int], values: Rows
+    ) -> None:
+        super().__init__(read, write, now, values)
+        self._events = events
+        self._turns = Turns()
+
+    # ── calls ──
+
+    async def start(self, intents: Sequence[Intent], worker: str) -> list[Started | Effect | None]:
+        def job(connection: apsw.Connection) -> list[Started | Effect | None]:
+            now = self._now()
+            return [self._start(connection, now, intent, worker) for intent in intents]
+
+        return await self._write(job)
+
+    def _start(self, connection: apsw.Connection, now: int, intent: Intent, worker: str) -> Started | Effect | None:
+        new = rows(connection, SQL["start"], (now, worker, *_values(intent)))
+        if not new:
+            return self._get(connection, now, intent.identity)
+        connection.execute(SQL["call"], (now, worker, *new[0]))
+        return Started(intent.identity, fence=1, number=1, generation=1)
+
+    def _get(self, connection: apsw.Connection, now: int, identity: bytes) -> Effect | None:
+        found = rows(connection, SQL["effect"], (now, identity))
+        return self._rows.effect(found[0]) if found else None
+
+    async def restart(self, effect: Effect, worker: str, lease: float) -> Started | None:
+        def job(connection: apsw.Connection) -> Started | None:
+            now = self._now()
+            row = self._change(connection, "restart", (now, effect.identity, effect.fence, worker, micros(lease)))
+            if row is None:
+                return None
+            connection.execute(SQL["call"], (now, worker, row["identity"], row["number"], row["generation"]))
+            return Started(effect.identity, row["fence"], row["number"], row["generation"])
+
+        return await self._write(job)
+
+    def _change(self, connection: apsw.Connection, name: str, args: tuple[Any, ...]) -> Row | None:
+        """One compare-and-set, and what it means for the event's attention; None when nothing matched."""
+        found = rows(connection, SQL[name], args)
+        if not found:
+            return None
+        connection.execute(SQL["attend"], (found[0]["event_id"],))
+        return found[0]
+
+    async def doubt(self, effect: Effect, due_in: float | None) -> bool:
+        def job(connection: apsw.Connection) -> bool:
+            args = (self._now(), effect.identity, effect.fence, _micros(due_in))
+            return self._change(connection, "doubt", args) is not None
+
+        return await self._write(job)
+
+    async def conclude(self, effect: Effect, happened: bool, result: bytes | None, due_in: float | None) -> bool:
+        def job(connection: apsw.Connection) -> bool:
+            args = (self._now(), effect.identity, effect.fence, happened, result, _micros(due_in))
+            return self._change(connection, "conclude", args) is not None
+
+        return await self._write(job)
+
+    async def put_off(self, effect: Effect, due_in: float | None, error: str | None) -> bool:
+        def job(connection: apsw.Connection) -> bool:
+            args = (self._now(), effect.identity, effect.fence, _micros(due_in), error)
+            return self._change(connection, "put_off", args) is not None
+
+        return await self._write(job)
+
+    async def get(self, identity: bytes) -> Effect | None:
+        return await self._read(lambda connection: self._get(connection, self._now(), identity))
+
+    async def finish(self, completions: Sequence[Completion]) -> list[Concluded]:
+        def job(connection: apsw.Connection) -> list[Concluded]:
+            now, attention = self._now(), set[bytes]()
+            concluded = [self._finish(connection, now, completion, attention) for completion in completions]
+            for event in attention:
+                connection.execute(SQL["attend"], (event,))
+            return concluded
+
+        return await self._write(job)
+
+    def _finish(
+        self, connection: apsw.Connection, now: int, completion: Completion, attention: set[bytes]
+    ) -> Concluded:
+        """Record, weigh, move. Adds the event to `attention` if that may have changed."""
+        identity = completion.identity
+        found = rows(connection, SQL["standing"], (identity,))
+        if not found:
+            raise WrongState(f"no effect {identity.hex()}")
+        [row] = found
+        end = (now, identity, completion.number, completion.outcome.value, completion.error)
+        news = rows(connection, SQL["tell"], end)
+        before, move = standing(row), None
+        # What was told before, or belongs to a generation that is over, moves nothing.
+        if news and news[0]["generation"] == row["generation"]:
+            calls = rows(connection, SQL["calls"], (identity,))
+            move = weigh(before, told(calls, row["generation"]), completion, self._rows.time(now))
+        if move is None:
+            return Concluded(before.state)
+        moved = (now, identity, move.state.value, move.result, _micros(move.due_in), move.error, move.alert)
+        connection.execute(SQL["move"], moved)
+        if calls_for_attention(before, move):
+            attention.add(row["event_id"])
+        return Concluded(move.state, move.alert)
+
+    # ── the outbox ──
+
+    async def claim(self, worker: str, wanted: Sequence[tuple[str, int, float]]) -> list[Effect]:
+        def job(connection: apsw.Connection) -> list[Effect]:
+            now, taken, left = self._now(), [], wanted
+            while left:
+                found = [
+                    self._take(connection, now, identity, worker, lease)
+                    for name, most, lease in left
+                    for identity in self._due(connection, now, name, most, self._turns.begin(name))
+                ]
+                left = self._turns.left(left, found)
+                taken += found
+            return taken
+
+        return await self._write(job)
+
+    def _due(self, connection: apsw.Connection, now: int, name: str, most: int, lane: str) -> list[bytes]:
+        """What is due of one name, the longest due first; of the lanes, from this one on."""
+        found = connection.execute(SQL["due"], (now, name, most)).fetchall()
+        found += connection.execute(SQL["heads"], (now, name, most, lane)).fetchall()
+        return [identity for identity, _ in sorted(found, key=itemgetter(1))[:most]]
+
+    def _take(self, connection: apsw.Connection, now: int, identity: bytes, worker: str, lease: float) -> Effect:
+        connection.execute(SQL["claim"], (now, identity, worker, micros(lease)))
+        # Read before the call is counted: the doubt is about earlier ones.
+        effect = self._get(connection, now, identity)
+        assert effect is not None
+        if effect.state is EffectState.STARTED:
+            connection.execute(SQL["call"], (now, worker, identity, effect.number, effect.generation))
+        return effect
+
+    async def due(self, names: Sequence[str]) -> set[str]:
+        def job(connection: apsw.Connection) -> set[str]:
+            now = self._now()
+            return {name for name in names if self._due(connection, now, name, 1, "")}
+
+        return await self._read(job)
+
+    async def held(self, worker: str) -> list[Effect]:
+        found = await self._read(lambda connection: rows(connection, SQL["held"], (self._now(), worker)))
+        return [self._rows.effect(row) for row in found]
+
+    async def expired(self, limit: int) -> list[Effect]:
+        found = await self._read(lambda connection: rows(connection, SQL["expired"], (self._now(), limit)))
+        return [self._rows.effect(row) for row in found]
+
+    # ── operate ──
+
+    async def resolve(
+        self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
+    ) -> None:
+        target = decide(effect, decision, result)
+        changes = target is not effect.state
+        decided = decision if changes and target is not EffectState.CANCELLED else None
+
+        def job(connection: apsw.Connection) -> None:
+            now = self._now()
+            states = (effect.state.value, target.value)
+            row = self._change(connection, "resolve", (now, effect.identity, effect.fence, *states, decided, result))
+            if row is None:
+                raise WrongState(f"effect {effect.name}:{effect.key} changed meanwhile")
+            event, subject = row["event_id"], row["subject"]
+            note = (now, "resolve", new_id().bytes, event, subject, *states, actor, reason)
+            connection.execute(SQL["note_action"], note)
+            if changes and effect.kind is EffectKind.CALL:
+                # The handler waited for this answer; for any other event nothing matches.
+                review, pending = State.NEEDS_REVIEW.value, BY_NAME["retry"].target.value
+                if rows(connection, self._events("retry"), (now, event, review)):
+                    note = (now, "retry", new_id().bytes, event, None, review, pending, actor, reason)
+                    connection.execute(SQL["note_action"], note)
+
+        await self._write(job)
+
+    async def of_event(self, event_id: UUID) -> tuple[EffectHistory, ...]:
+        """What an event brought about, and the calls made for it."""
+
+        def job(connection: apsw.Connection) -> tuple[EffectHistory, ...]:
+            effects = rows(connection, SQL["of_event"], (self._now(), event_id.bytes))
+            calls = [row for effect in effects for row in rows(connection, SQL["calls"], (effect["identity"],))]
+            return self._rows.effects(effects, calls)
+
+        return await self._read(job)
+
+
+def _micros(seconds: float | None) -> int | None:
+    return None if seconds is None else micros(seconds)
+
+
+def _values(intent: Intent) -> tuple[Any, ...]:
+    return (
+        intent.identity,
+        intent.kind.value,
+        intent.source,
+        intent.name,
+        intent.key,
+        intent.event_id.bytes,
+        intent.claim,
+        intent.arguments,
+        intent.arguments_digest,
+        intent.repeat.value if intent.repeat else None,
+        intent.downstream,
+        micros(intent.lease),
+    )

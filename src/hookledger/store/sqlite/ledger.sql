@@ -1,0 +1,172 @@
+-- SQLite's dialect of the effect ledger. ?1 is always the present, as in queries.sql.
+-- Differs from PostgreSQL's because every write runs alone: one row a statement, and nothing to lock.
+
+-- name: columns
+-- An effect `e`, and what the clock makes of it. The doubt is as old as the first call that may have been sent: not
+-- refused, and not one that was decided not to have happened.
+e.identity, e.kind, e.source, e.name, e.key, e.event_id, e.claim, e.arguments, e.arguments_digest, e.repeat,
+e.downstream, e.lane, e.state, e.generation, e.fence, e.number, e.tries, e.due_at, e.leased_until, e.worker,
+e.created_at, e.finished_at, e.result, e.error, e.alert,
+coalesce(e.state = 'started' AND e.leased_until < ?1, 0) AS expired,
+coalesce(max(e.leased_until - ?1, 0) / 1e6, 0.0) AS lease_left,
+(SELECT (?1 - min(n.started_at)) / 1e6 FROM effect_calls n
+ WHERE n.identity = e.identity AND n.generation = e.generation AND n.outcome IS NOT 'refused'
+   AND n.number > iif(e.decided = 'did_not_happen', e.decided_number, 0)) AS doubtful_for,
+(?1 - e.planned_at) / 1e6 AS age
+
+-- name: start
+-- absent -> started. Only for an event that its worker still holds.
+INSERT INTO effects (identity, kind, source, name, key, event_id, claim, arguments, arguments_digest, repeat,
+                     downstream, state, fence, number, tries, planned_at, created_at, leased_until, worker)
+SELECT ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'started', 1, 1, 1, ?1, ?1, ?1 + ?14, ?2
+FROM events WHERE id = ?8 AND claim = ?9 AND state = 'processing'
+ON CONFLICT DO NOTHING
+RETURNING identity, number, generation
+
+-- name: call
+-- A call that is about to be made.
+INSERT INTO effect_calls (started_at, worker, identity, number, generation) VALUES (?, ?, ?, ?, ?)
+
+-- name: effect
+-- One effect.
+SELECT {columns} FROM effects e WHERE e.identity = ?2
+
+-- name: restart
+-- planned, failed, unknown -> started. A planned outbox row is for `claim`.
+UPDATE effects
+SET state = 'started', fence = fence + 1, number = number + 1, tries = tries + 1, worker = ?4, leased_until = ?1 + ?5,
+    due_at = NULL, result = NULL
+WHERE identity = ?2 AND fence = ?3 AND (state IN ('failed', 'unknown') OR (state = 'planned' AND kind = 'call'))
+RETURNING identity, number, generation, fence, event_id
+
+-- name: doubt
+-- started -> unknown, if the lease is still expired and the fence still that one; done, if an earlier call came back
+-- meanwhile. An unknown effect is given back. The call stays open: nobody knows how it ended.
+UPDATE effects AS e
+SET state = iif(c.done AND e.state = 'started', 'done', 'unknown'), fence = e.fence + 1, leased_until = NULL,
+    due_at = iif(e.kind = 'later' AND NOT (c.done AND e.state = 'started'), ?1 + ?4, NULL),
+    finished_at = iif(c.done AND e.state = 'started', ?1, NULL),
+    error = CASE WHEN c.done AND e.state = 'started' THEN NULL
+                 WHEN e.state = 'started' THEN 'the worker crashed, froze or lost its connection' ELSE e.error END
+FROM (SELECT EXISTS (SELECT 1 FROM effect_calls n JOIN effects o USING (identity, generation)
+                     WHERE n.identity = ?2 AND n.outcome = 'done') AS done) AS c
+WHERE e.identity = ?2 AND e.fence = ?3 AND e.state IN ('started', 'unknown') AND e.leased_until < ?1
+RETURNING event_id
+
+-- name: standing
+-- An effect that a call came back for.
+SELECT identity, event_id, generation, kind, repeat, state, number, decided, decided_number, result
+FROM effects WHERE identity = ?1
+
+-- name: tell
+-- How a call ended. Never over what is known for certain.
+UPDATE effect_calls SET ended_at = ?1, outcome = ?4, error = ?5
+WHERE identity = ?2 AND number = ?3 AND (outcome IS NULL OR outcome = 'unknown')
+RETURNING generation
+
+-- name: calls
+-- Every call of an effect.
+SELECT * FROM effect_calls WHERE identity = ?1 ORDER BY number LIMIT 10000
+
+-- name: move
+-- What the end of a call means for its effect, as weighed.
+UPDATE effects
+SET state = ?3, fence = fence + 1, result = coalesce(result, ?4), error = iif(state = ?3, error, ?6),
+    alert = iif(?7 IS NULL, alert, concat_ws(char(10), alert, ?7)),
+    leased_until = iif(?3 = 'started', leased_until, NULL),
+    due_at = iif(kind = 'later' AND ?3 IN ('planned', 'unknown'), ?1 + ?5, NULL),
+    finished_at = iif(?3 IN ('done', 'cancelled'), coalesce(finished_at, ?1), NULL)
+WHERE identity = ?2
+
+-- name: conclude
+-- unknown -> done or planned, as the effect's check found.
+UPDATE effects
+SET state = iif(?4, 'done', 'planned'), fence = fence + 1, leased_until = NULL,
+    decided = iif(?4, 'happened', 'did_not_happen'), decided_number = number,
+    result = iif(?4, coalesce(?5, result), NULL), finished_at = iif(?4, ?1, NULL),
+    due_at = iif(kind = 'later' AND NOT ?4, ?1 + coalesce(?6, 0), NULL), error = iif(?4, NULL, error)
+WHERE identity = ?2 AND fence = ?3 AND state = 'unknown'
+RETURNING event_id
+
+-- name: put_off
+-- unknown, and still so: the lease is given back.
+UPDATE effects
+SET fence = fence + 1, leased_until = NULL, error = coalesce(?5, error), due_at = iif(kind = 'later', ?1 + ?4, NULL)
+WHERE identity = ?2 AND fence = ?3 AND state = 'unknown'
+RETURNING event_id
+
+-- name: resolve
+-- A person's decision.
+UPDATE effects
+SET state = ?5, fence = fence + 1, alert = NULL, leased_until = NULL, decided = coalesce(?6, decided),
+    decided_number = iif(?6 IS NULL, decided_number, number), result = iif(?5 = 'done', coalesce(?7, result), NULL),
+    error = iif(?5 = 'done', NULL, error),
+    finished_at = iif(?5 IN ('done', 'cancelled'), coalesce(finished_at, ?1), NULL),
+    due_at = iif(?5 = 'planned' AND kind = 'later', ?1, NULL), planned_at = iif(?5 = 'planned', ?1, planned_at),
+    tries = iif(?5 = 'planned', 0, tries)
+WHERE identity = ?2 AND fence = ?3 AND state = ?4
+RETURNING event_id, name || ':' || key AS subject
+
+-- name: note_action
+-- What an operator did.
+INSERT INTO actions (at, name, id, event_id, subject, from_state, to_state, actor, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: attend
+-- Whether anything of this event waits for a person.
+UPDATE events AS v SET attention = w.wanted
+FROM (
+    SELECT EXISTS (
+        SELECT 1 FROM effects e
+        WHERE e.event_id = ?1 AND (
+            e.alert IS NOT NULL
+            OR (e.kind = 'later' AND e.state = 'failed')
+            OR (e.kind = 'later' AND e.state = 'unknown' AND e.due_at IS NULL AND e.leased_until IS NULL)
+            OR (e.kind = 'call' AND e.state = 'unknown'))) AS wanted
+) AS w
+WHERE v.id = ?1 AND v.attention <> w.wanted
+
+-- name: due
+-- The first due effects of one name, outside lanes.
+SELECT identity, due_at FROM effects INDEXED BY effects_due
+WHERE name = ?2 AND lane IS NULL AND due_at <= ?1 ORDER BY due_at LIMIT ?3
+
+-- name: heads
+-- What can be taken in the lanes of one name, from ?4 on: a walk from lane to lane, to the first entry of each that has
+-- a time. It must be due, and nobody passes an earlier one that is not over.
+WITH RECURSIVE walk (lane) AS (
+    SELECT min(lane) FROM effects INDEXED BY effects_due_in_lane
+    WHERE name = ?2 AND lane >= ?4 AND lane IS NOT NULL AND due_at IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(n.lane) FROM effects n INDEXED BY effects_due_in_lane
+            WHERE n.name = ?2 AND n.lane > walk.lane AND n.lane IS NOT NULL AND n.due_at IS NOT NULL)
+    FROM walk WHERE walk.lane IS NOT NULL
+)
+SELECT e.identity, e.due_at
+FROM walk CROSS JOIN effects e ON e.rowid = (
+    SELECT n.rowid FROM effects n INDEXED BY effects_due_in_lane
+    WHERE n.name = ?2 AND n.lane = walk.lane AND n.lane IS NOT NULL AND n.due_at IS NOT NULL ORDER BY n.place LIMIT 1)
+WHERE e.due_at <= ?1 AND NOT EXISTS (
+    SELECT 1 FROM effects p INDEXED BY effects_in_lane
+    WHERE p.name = ?2 AND p.lane = e.lane AND p.place < e.place AND p.lane IS NOT NULL AND p.finished_at IS NULL)
+LIMIT ?3
+
+-- name: claim
+-- planned -> started; a due unknown effect is leased only.
+UPDATE effects
+SET state = iif(state = 'planned', 'started', 'unknown'), fence = fence + 1, number = number + (state = 'planned'),
+    tries = tries + (state = 'planned'), worker = ?3, leased_until = ?1 + ?4, due_at = NULL
+WHERE identity = ?2 AND due_at IS NOT NULL
+
+-- name: held
+-- What a worker has started, whether it knows or not: the answer may have been lost.
+SELECT {columns} FROM effects e INDEXED BY effects_leased
+WHERE e.leased_until IS NOT NULL AND e.state = 'started' AND e.worker = ?2
+
+-- name: expired
+-- Leases that have run out.
+SELECT {columns} FROM effects e INDEXED BY effects_leased WHERE e.leased_until < ?1 ORDER BY e.leased_until LIMIT ?2
+
+-- name: of_event
+-- What an event brought about.
+SELECT {columns} FROM effects e WHERE e.event_id = ?2 ORDER BY e.created_at, e.identity LIMIT 500

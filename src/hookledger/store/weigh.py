@@ -1,0 +1,173 @@
+"""Decides what the end of a call, or a person's word, means for its effect.
+
+Pure: both stores lock the effect, record how the call ended, read its calls, and then ask here. What a call says is
+recorded whatever becomes of it, so nothing here can erase evidence; evidence beats a decision, and where the two
+contradict each other an operator is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from ..errors import WrongState
+from ..model import Completion, Effect
+from ..states import CallOutcome, EffectKind, EffectState, Repeat
+
+
+class Standing(NamedTuple):
+    """An effect as far as its calls are concerned."""
+
+    kind: EffectKind
+    repeat: Repeat | None
+    state: EffectState
+    number: int
+    decided: str | None = None
+    """`happened` or `did_not_happen`, by its check or by a person."""
+    decided_number: int | None = None
+    """The newest call that the decision was about."""
+    result: bytes | None = None
+
+    def denied(self, number: int) -> bool:
+        """Whether it was decided that this call had not happened: it is in doubt no more."""
+        return self.decided == "did_not_happen" and number <= (self.decided_number or 0)
+
+
+class Told(NamedTuple):
+    """One call of the effect's present generation, and how it is known to have ended."""
+
+    number: int
+    outcome: CallOutcome | None
+
+
+class Move(NamedTuple):
+    """What changes in the effect. One that stays `started` keeps its lease; every other loses it."""
+
+    state: EffectState
+    result: bytes | None = None
+    """Kept if there is none yet."""
+    due_in: float | None = None
+    error: str | None = None
+    alert: str | None = None
+    """What an operator must be told, besides what was said before."""
+
+
+def weigh(effect: Standing, calls: Iterable[Told], completion: Completion, at: datetime) -> Move | None:
+    """Where a call that ended at this moment takes its effect; None: nowhere. `calls` include the one that ended."""
+    others = [call for call in calls if call.number != completion.number]
+    present = effect.state is EffectState.STARTED and effect.number == completion.number
+    any_done = any(call.outcome is CallOutcome.DONE for call in others)
+    doubtful = any(
+        call.outcome in (None, CallOutcome.UNKNOWN) and not effect.denied(call.number) for call in others
+    )
+    match completion.outcome:
+        case CallOutcome.DONE:
+            return _done(effect, present, completion, at)
+        case CallOutcome.REFUSED:
+            return _refused(effect, present, any_done, doubtful, completion, at)
+        case CallOutcome.UNKNOWN if present and any_done:
+            return Move(EffectState.DONE)
+        case CallOutcome.UNKNOWN if present:
+            return Move(EffectState.UNKNOWN, due_in=completion.due_in, error=completion.error)
+    return None
+
+
+def _done(effect: Standing, present: bool, completion: Completion, at: datetime) -> Move | None:
+    news = f"call {completion.number} came back done at {at:%Y-%m-%d %H:%M:%S} UTC"
+    denied = effect.denied(completion.number)
+    against = f"{news}, after it was decided that it had not happened"
+    alert: str | None = None
+    state = EffectState.DONE
+    match effect.state:
+        case EffectState.STARTED if not present:
+            # The newer call will find this one done, however it ends itself.
+            state = EffectState.STARTED
+            if denied:
+                alert = f"{against}, while call {effect.number} is under way: it may be done twice"
+        case EffectState.UNKNOWN if denied:
+            alert = f"{against}, and nobody knows about call {effect.number}: it may have been done twice"
+        case EffectState.PLANNED:
+            alert = f"{against if denied else news}: it is not done again"
+        case EffectState.FAILED:
+            alert = f"{against if denied else news}, and was tried again since, in vain: it is done"
+        case EffectState.CANCELLED:
+            state = EffectState.CANCELLED
+            alert = f"{news}, after it was cancelled: it was done all the same"
+        case EffectState.DONE if denied:
+            alert = f"{against}, and it was done again since: it may have been done twice"
+        case EffectState.DONE if effect.decided == "happened":
+            if effect.result is not None or completion.result is None:
+                return None
+        case EffectState.DONE if effect.repeat is Repeat.NEVER:
+            alert = f"{news}, and it was done already: it may have been done twice"
+        case EffectState.DONE:
+            return None  # a repetition that its policy allows
+    return Move(state, result=completion.result, error=completion.error, alert=alert)
+
+
+def _refused(
+    effect: Standing, present: bool, any_done: bool, doubtful: bool, completion: Completion, at: datetime
+) -> Move | None:
+    error = completion.error
+    if present or effect.state is EffectState.UNKNOWN:
+        if any_done:
+            return Move(EffectState.DONE)
+        if doubtful:
+            return Move(EffectState.UNKNOWN, due_in=completion.due_in, error=error) if present else None
+        if effect.kind is EffectKind.CALL:
+            return Move(EffectState.FAILED, error=error)
+        due_in = completion.due_in if present else 0.0
+        return Move(EffectState.FAILED if due_in is None else EffectState.PLANNED, due_in=due_in, error=error)
+    if effect.state is EffectState.DONE and effect.decided == "happened" and not any_done and not doubtful:
+        alert = (
+            f"call {completion.number} came back refused at {at:%Y-%m-%d %H:%M:%S} UTC, after it was decided that it "
+            "had happened: it may not have been done at all"
+        )
+        return Move(EffectState.DONE, alert=alert)
+    return None
+
+
+def calls_for_attention(before: Standing, after: Move) -> bool:
+    """Whether the event's attention may be another after this."""
+    doubtful = {EffectState.UNKNOWN, EffectState.FAILED}
+    return bool(doubtful & {before.state, after.state}) or after.alert is not None
+
+
+DECISIONS = ("happened", "did_not_happen", "cancel")
+
+_FROM = {
+    "happened": {EffectState.UNKNOWN, EffectState.FAILED, EffectState.PLANNED},
+    "did_not_happen": {EffectState.UNKNOWN, EffectState.FAILED},
+    "cancel": {EffectState.PLANNED, EffectState.FAILED},
+}
+_TO = {
+    "happened": EffectState.DONE,
+    "did_not_happen": EffectState.PLANNED,
+    "cancel": EffectState.CANCELLED,
+}
+# A person who has read the alert says what is so after all.
+_ACKNOWLEDGED = {
+    (EffectState.DONE, "happened"): EffectState.DONE,
+    (EffectState.DONE, "did_not_happen"): EffectState.DONE,
+    (EffectState.CANCELLED, "happened"): EffectState.DONE,
+    (EffectState.CANCELLED, "cancel"): EffectState.CANCELLED,
+}
+
+
+def decide(effect: Effect, decision: str, result: bytes | None = None) -> EffectState:
+    """The state that a person's decision leads to. Raises WrongState where there is nothing to decide."""
+    if decision not in DECISIONS:
+        raise ValueError(f"a decision is one of {', '.join(DECISIONS)}, not {decision!r}")
+    if effect.state is EffectState.STARTED:
+        raise WrongState(f"effect {effect.name}:{effect.key}: a call is under way")
+    if effect.alert is not None and (effect.state, decision) in _ACKNOWLEDGED:
+        return _ACKNOWLEDGED[effect.state, decision]
+    forgotten = result is not None and effect.result is None and effect.kind is not EffectKind.ONCE
+    if effect.state is EffectState.DONE and decision == "happened" and forgotten:
+        return EffectState.DONE  # its handler may be waiting for what nobody gave it
+    if effect.state not in _FROM[decision]:
+        raise WrongState(f"effect {effect.name}:{effect.key} is {effect.state}: nothing to decide")
+    if decision == "cancel" and effect.kind is not EffectKind.LATER:
+        raise WrongState(f"effect {effect.name}:{effect.key} is a call of its handler: discard the event instead")
+    return _TO[decision]

@@ -1,0 +1,166 @@
+"""The effects that one attempt asks for: `once`, `call` and `later`, as `event` offers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+from ..errors import BadArguments, CallInTransaction, ChangedArguments, ForgottenAwait, NoTransaction
+from ..model import Claimed, Intent, identity
+from ..states import EffectKind
+from ..store.protocol import Transaction
+from .effect import Effect, effect_key, shown
+from .ledger import Calls
+
+T = TypeVar("T")
+
+
+class Asked(Coroutine[Any, Any, T]):
+    """What `event.once`, `event.call` and `event.later` return: it happens when it is awaited, and must be.
+
+    `if event.once(…)` without `await` would always be true, so the truth of
+    this is refused; and a handler that never awaits it is failed.
+    """
+
+    def __init__(self, what: str, run: Callable[[], Coroutine[Any, Any, T]], waiting: dict[int, str]) -> None:
+        self._run = run
+        self._what = what
+        self._waiting = waiting
+        self._begun: Coroutine[Any, Any, T] | None = None
+        waiting[id(self)] = what
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._begin().__await__()
+
+    # A coroutine, so that a task group takes it, and type checkers report one that is never awaited.
+    def send(self, value: Any) -> Any:
+        return self._begin().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._begin().throw(*error)
+
+    def close(self) -> None:
+        if self._begun is not None:
+            self._begun.close()
+
+    def _begin(self) -> Coroutine[Any, Any, T]:
+        if self._begun is None:
+            self._waiting.pop(id(self), None)
+            self._begun = self._run()
+        return self._begun
+
+    # Declared as no bool, so that pyright reports `if event.once(…)`; and not as NoReturn, because mypy would then
+    # take the rest of the handler for unreachable and check none of it.
+    def __bool__(self) -> str:
+        raise ForgottenAwait(f"write `await {self._what}`: without it nothing has happened yet")
+
+
+class AttemptEffects:
+    """`transaction`: whether the handler has one. `owns`: whether the event is still ours. `find`: an effect of the
+    inbox by its name.
+    """
+
+    def __init__(
+        self,
+        claimed: Claimed,
+        tx: Transaction,
+        calls: Calls,
+        find: Callable[[str], Effect[Any, Any] | None],
+        owns: Callable[[], bool],
+        *,
+        transaction: bool,
+    ) -> None:
+        self._claimed = claimed
+        self._tx = tx
+        self._calls = calls
+        self._find = find
+        self._owns = owns
+        self._transaction = transaction
+        self._planned: dict[bytes, Intent] = {}
+        self._waiting: dict[int, str] = {}
+        self._asked: list[Asked[Any]] = []
+
+    def asked(self, what: str, run: Callable[[], Coroutine[Any, Any, T]]) -> Asked[T]:
+        asked = Asked(what, run, self._waiting)
+        self._asked.append(asked)  # kept, so that its id stays its own
+        return asked
+
+    @property
+    def planned(self) -> bool:
+        """Whether the outbox has something to do once this attempt is committed."""
+        return bool(self._planned)
+
+    async def finish(self) -> None:
+        """The handler has returned: the last moment to find what it forgot, and to plan what could not be before."""
+        if self._waiting:
+            forgotten = ", ".join(sorted(set(self._waiting.values())))
+            raise ForgottenAwait(f"the handler did not await {forgotten}: it would not have happened")
+        if not self._transaction:
+            for intent in self._planned.values():
+                await self._plan(intent)
+
+    async def once(self, name: str, key: object) -> bool:
+        """True the first time, in this transaction; false ever after."""
+        if not self._transaction:
+            raise NoTransaction(
+                "event.once guards writes in the handler's transaction, and this handler has none: make the step an "
+                "effect with event.call, or drop transaction=False"
+            )
+        if not isinstance(name, str) or not name or len(name) > 255:
+            raise BadArguments("event.once takes a name of at most 255 characters, and a key")
+        text = effect_key(key)
+        ident = identity(self._claimed.source, b"once", name.encode(), text.encode())
+        return await self._tx.once(self._intent(EffectKind.ONCE, ident, name, text))
+
+    async def call(self, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> Any:
+        """The result, of the call made now or of the one made before."""
+        if self._tx.exclusive:
+            raise CallInTransaction(
+                f"event.call({effect.name}) while event.tx is open would hold SQLite's write lock: make the call "
+                "before the first statement, or use event.later, or declare the handler with transaction=False"
+            )
+        intent = self._intent_of(EffectKind.CALL, effect, key, args, kwargs)
+        if intent.identity in self._planned:
+            raise BadArguments(f"effect {effect.name} {intent.key!r} was given to event.later in this very handler")
+        return await self._calls.call(effect, intent, self._owns)
+
+    async def later(self, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> None:
+        """Planned with this transaction; performed after its commit."""
+        intent = self._intent_of(EffectKind.LATER, effect, key, args, kwargs)
+        if self._transaction:
+            await self._plan(intent)
+        self._planned[intent.identity] = intent
+
+    async def _plan(self, intent: Intent) -> None:
+        known = await self._tx.plan(intent)
+        if known is not None and known != intent.arguments_digest:
+            raise ChangedArguments(
+                f"effect {intent.name} {intent.key!r} was asked for before with other arguments; give another effect "
+                "another key, or name what may differ in volatile="
+            )
+
+    def _intent_of(self, kind: EffectKind, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> Intent:
+        if not isinstance(effect, Effect):
+            raise BadArguments(f"{effect!r} is no effect: declare it with @inbox.effect(repeat=…)")
+        if self._find(effect.name) is not effect:
+            raise BadArguments(f"effect {effect.name!r} is another inbox's: no worker of this one would know it")
+        text = effect_key(key)
+        arguments, digest, entity = effect.keep(args, kwargs)
+        source = self._claimed.source
+        scope = "" if effect.policy.shared else source
+        return self._intent(
+            kind,
+            effect.identity(source, text),
+            effect.name,
+            text,
+            arguments=arguments,
+            arguments_digest=digest,
+            repeat=effect.policy.repeat,
+            downstream=effect.policy.downstream,
+            lane=None if entity is None else shown(f"{scope}/{entity}"),
+            lease=effect.policy.lease,
+        )
+
+    def _intent(self, kind: EffectKind, ident: bytes, name: str, key: str, **more: Any) -> Intent:
+        claimed = self._claimed
+        return Intent(ident, kind, claimed.source, name, shown(key), claimed.id, claimed.claim, **more)

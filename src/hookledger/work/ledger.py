@@ -1,0 +1,348 @@
+"""Calls that are recorded: `started` is committed before each, its completion always after.
+
+What is known of an effect decides what comes next; this file is that decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from .. import model
+from ..batching import Batcher, isolating
+from ..errors import (
+    BadData,
+    BadResult,
+    ChangedArguments,
+    ClaimLost,
+    EffectBusy,
+    NeedsDecision,
+    Review,
+    StoreError,
+    Unavailable,
+    UnknownOutcome,
+)
+from ..model import Completion, Concluded, Intent, Started
+from ..states import CallOutcome, EffectKind, EffectState, Repeat
+from ..store.protocol import Ledger
+from .circuit import Breakers
+from .effect import Effect, Happened, Performance
+from .perform import Ending, ask, perform
+from .retry import is_permanent, is_trouble
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PATIENCE = 2.0
+"""How long a handler waits for another worker that is at the same effect, before it comes back later."""
+
+
+class Calls:
+    """Makes calls for handlers and for the outbox, and sees to it that each is recorded."""
+
+    def __init__(self, ledger: Ledger, breakers: Breakers, worker: str) -> None:
+        self._ledger = ledger
+        self._breakers = breakers
+        self._worker = worker
+        self._starts = Batcher(isolating(self._start_all), most=64, queue=100_000, parallel=2)
+        self._ends = Batcher(isolating(ledger.finish), most=64, queue=100_000, parallel=2)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closing = False
+        self.at_it: Counter[bytes] = Counter()
+        """The effects that this worker knows it is at."""
+        self.in_doubt = False
+        """Whether a right to call may have been given to us without our knowing."""
+
+    async def close(self, grace: float) -> None:
+        """Let the calls that are under way end, and what is known of them be recorded; not for ever."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace)
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1.0)
+
+    # ── for a handler: now ──
+
+    async def call(self, effect: Effect[Any, Any], intent: Intent, owns: Callable[[], bool]) -> Any:
+        """The effect's result: of the call made now, or of the one that was made before.
+
+        `owns`: whether the event is still ours; asked once more just before the call.
+        """
+        stopped = False
+        task = self._keep(self._call(effect, intent, lambda: owns() and not stopped))
+        try:
+            # The call outlives its handler: once made, how it ended is worth more than a tidy stop.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            stopped = True
+            task.add_done_callback(_unheard)
+            raise
+
+    async def _call(self, effect: Effect[Any, Any], intent: Intent, owns: Callable[[], bool]) -> Any:
+        with self.being_at(intent.identity):
+            return await self._proceed(effect, intent, owns)
+
+    async def _proceed(self, effect: Effect[Any, Any], intent: Intent, owns: Callable[[], bool]) -> Any:
+        known: Started | model.Effect | None
+        await self._breakers.refresh()
+        asked = time.monotonic()
+        if self._breakers.closed(effect.policy.downstream):
+            known = await self._start(intent)
+        else:
+            known = await self._through_open_circuit(effect, intent)
+        waited = 0.0
+        while not isinstance(known, Started):
+            asked = time.monotonic()
+            if known is None:
+                known = await self._start(intent)
+                continue
+            if known.arguments_digest != intent.arguments_digest:
+                raise ChangedArguments(
+                    f"effect {known.name} {known.key!r} was asked for before with other arguments; give another "
+                    "effect another key, or name what may differ in volatile="
+                )
+            if known.state is EffectState.DONE:
+                return _recorded(effect, known)
+            if self._under_way(known):
+                if waited >= PATIENCE:
+                    raise EffectBusy(f"effect {known.name} {known.key!r} is under way", after=known.lease_left + 0.5)
+                await asyncio.sleep(0.05)
+                waited += 0.05
+                known = await self._ledger.get(intent.identity)
+                continue
+            known = await self._next(effect, known)
+        return await self._make(effect, intent, known, owns, asked)
+
+    async def _through_open_circuit(self, effect: Effect[Any, Any], intent: Intent) -> Started | model.Effect:
+        """What is done needs no call; the rest only goes on as the one trial."""
+        known = await self._ledger.get(intent.identity)
+        if known is not None and known.state is EffectState.DONE:
+            return known
+        if not await self._breakers.admit(effect.policy.downstream, effect.policy.lease):
+            raise self._breakers.refusal(effect.policy.downstream)
+        return await self._start(intent)
+
+    def _under_way(self, known: model.Effect) -> bool:
+        """Whether somebody else is at it: a worker with a lease, or the outbox."""
+        if known.state is EffectState.STARTED and not known.expired:
+            return True
+        return known.kind is EffectKind.LATER and (known.due_at is not None or known.lease_left > 0)
+
+    async def _next(self, effect: Effect[Any, Any], known: model.Effect) -> Started | model.Effect | None:
+        """Neither done nor under way: the next step, or a reason why there is none."""
+        match known.state:
+            case EffectState.CANCELLED:
+                raise Review(f"effect {known.name} {known.key!r} was cancelled by an operator")
+            case EffectState.STARTED:
+                await self._ledger.doubt(known, None)
+            case EffectState.UNKNOWN:
+                self._leave_time(effect, known)
+                await self.settle_doubt(effect, known)
+                known = await self._ledger.get(known.identity) or known
+                if known.state is EffectState.UNKNOWN:
+                    self._may_repeat(effect, known)
+                    return await self.restart(effect, known)
+            case EffectState.PLANNED | EffectState.FAILED:
+                return await self.restart(effect, known)
+        return await self._ledger.get(known.identity)
+
+    def _leave_time(self, effect: Effect[Any, Any], known: model.Effect) -> None:
+        """The remote may still be at it: a check that comes too early, for another event, would find nothing."""
+        left = effect.policy.lease - (effect.policy.lease if known.doubtful_for is None else known.doubtful_for)
+        if effect.checker is not None and effect.policy.repeat in (Repeat.KEYED, Repeat.NEVER) and left > 0:
+            raise EffectBusy(f"effect {known.name} {known.key!r} may be under way at the remote", after=left)
+
+    def _may_repeat(self, effect: Effect[Any, Any], known: model.Effect) -> None:
+        if not effect.policy.may_repeat(known.doubtful_for):
+            raise NeedsDecision(
+                f"effect {known.name} {known.key!r} may have happened ({known.error or 'no answer'}): find out, then "
+                f"hookledger resolve {known.event_id} {known.name} --happened or --did-not-happen"
+            )
+        if effect.policy.repeat is Repeat.ACCEPT:
+            log.warning("effect %s %r may happen twice: repeated after an unknown outcome", known.name, known.key)
+
+    async def _make(
+        self, effect: Effect[Any, Any], intent: Intent, started: Started, owns: Callable[[], bool], asked: float
+    ) -> Any:
+        what = Performance.first(intent, started)
+        if not owns():
+            never_sent = Ending(CallOutcome.REFUSED, error=ClaimLost())
+            await self.record(_completion(what, never_sent, None))
+            raise ClaimLost()
+        ending = await self.perform(effect, what, lambda ending: None, asked)
+        if ending.outcome is CallOutcome.DONE:
+            if ending.error is not None:
+                raise ending.error
+            return effect.result(ending.result)
+        assert ending.error is not None
+        if ending.outcome is CallOutcome.REFUSED:
+            raise _as_exception(ending.error)
+        words = f"effect {intent.name} {intent.key!r} may have happened: {ending.words}"
+        if effect.policy.repeat is Repeat.NEVER and effect.checker is None:
+            raise NeedsDecision(words) from ending.error
+        # The remote may still be at it: a check that comes too early would find nothing.
+        raise UnknownOutcome(words, after=effect.policy.grace if effect.checker else 0.0) from ending.error
+
+    async def _start_all(self, intents: Sequence[Intent]) -> Sequence[Started | model.Effect | None]:
+        return await self._ledger.start(intents, self._worker)
+
+    async def _start(self, intent: Intent) -> Started | model.Effect:
+        try:
+            found = await self._starts.submit(intent)
+        except Unavailable:
+            self.in_doubt = True
+            raise
+        if found is None:
+            raise ClaimLost()
+        return found
+
+    # ── for handlers and the outbox ──
+
+    @contextmanager
+    def being_at(self, identity: bytes) -> Iterator[None]:
+        self.at_it[identity] += 1
+        try:
+            yield
+        finally:
+            self.at_it[identity] -= 1
+            if not self.at_it[identity]:
+                del self.at_it[identity]
+
+    async def restart(self, effect: Effect[Any, Any], known: model.Effect) -> Started | None:
+        try:
+            return await self._ledger.restart(known, self._worker, effect.policy.lease)
+        except Unavailable:
+            self.in_doubt = True
+            raise
+
+    async def give_back_strays(self) -> None:
+        """`started` may have been committed although its answer was lost. Nothing was sent, and only we know that."""
+        if not self.in_doubt:
+            return
+        busy = set(self.at_it)  # also those that end while we look
+        held = await self._ledger.held(self._worker)
+        self.in_doubt = False
+        for stray in held:
+            if stray.identity not in busy and stray.identity not in self.at_it:
+                log.warning("effect %s %r was started and never sent", stray.name, stray.key)
+                await self.record(
+                    Completion(stray.identity, stray.number, CallOutcome.REFUSED, error="never sent", due_in=0.0)
+                )
+
+    async def perform(
+        self, effect: Effect[Any, Any], what: Performance, again: Callable[[Ending], float | None], asked: float
+    ) -> Ending:
+        """Make one call and record how it ended. `again`: when the outbox goes on by itself after such an ending.
+
+        `asked`: the monotonic time just before the right to this call was asked for. A process that was stopped
+        since then has lost it: somebody else may have been given the next.
+        """
+        if time.monotonic() - asked > effect.policy.patience:
+            never_sent = Ending(CallOutcome.REFUSED, error=EffectBusy("not begun in time: never sent", after=0.5))
+            await self.record(_completion(what, never_sent, again(never_sent)))
+            return never_sent
+
+        def late(ending: Ending) -> None:
+            log.warning("effect %s %r ended after its time-out: %s", what.name, what.key, ending.outcome)
+            self._keep(self.record(_completion(what, ending, None)))
+
+        ending = await perform(effect, what, late)
+        # In a task of its own: whoever waits for it may be cancelled, the record must not be.
+        await asyncio.shield(self._keep(self.record(_completion(what, ending, again(ending)))))
+        await self._tell_circuit(effect.policy.downstream, ending)
+        return ending
+
+    async def _tell_circuit(self, downstream: str, ending: Ending) -> None:
+        if isinstance(ending.error, asyncio.CancelledError):
+            return
+        if ending.error is not None and is_trouble(ending.error):
+            await self._breakers.failed(downstream, ending.words or "")
+        else:
+            await self._breakers.came_back(downstream)
+
+    async def settle_doubt(self, effect: Effect[Any, Any], known: model.Effect) -> bool:
+        """Ask the effect's check, if there is one; whether it could tell."""
+        if effect.checker is None:
+            return False
+        found = await ask(effect, Performance.of(known))
+        if found is None:
+            return False
+        result = effect.keep_result(found.result) if isinstance(found, Happened) else None
+        await self._ledger.conclude(known, isinstance(found, Happened), result, 0.0)
+        words = "happened" if found else "did not happen"
+        log.info("effect %s %r: its check found that it %s", known.name, known.key, words)
+        return True
+
+    async def record(self, completion: Completion) -> Concluded:
+        """Through an outage of any length: how a call ended is never lost while this process lives."""
+        told = False
+        while True:
+            try:
+                concluded = await self._ends.submit(completion)
+            except BadData as error:
+                log.error("how a call ended cannot be stored: %s", error)  # noqa: TRY400 - the words say it all
+                completion = msgspec.structs.replace(completion, result=None, error="its outcome cannot be stored")
+            except (Unavailable, StoreError) as error:
+                if self._closing:
+                    log.error("how a call of %s ended is not written: %s", completion.identity.hex()[:12], error)  # noqa: TRY400
+                    raise
+                if not told:
+                    log.warning("how a call ended is not written yet: %s", error)
+                told = True
+                await asyncio.sleep(0.2)
+            else:
+                if concluded.alert:
+                    log.error("ALERT effect %s: %s", completion.identity.hex()[:12], concluded.alert)
+                return concluded
+
+    def _keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def may_go_on(effect: Effect[Any, Any], entry: model.Effect, ending: Ending) -> float | None:
+    """When the outbox is to try again by itself after this ending; None: it is not."""
+    policy = effect.policy
+    if policy.retry.exhausted(entry.tries, entry.age):
+        return None
+    if ending.outcome is CallOutcome.REFUSED:
+        assert ending.error is not None
+        if is_permanent(ending.error):
+            return None
+        after = getattr(ending.error, "after", None)
+        return policy.retry.delay(entry.tries) if after is None else float(after)
+    if effect.checker is not None:
+        return max(policy.retry.delay(entry.tries), policy.grace)
+    return policy.retry.delay(entry.tries) if policy.may_repeat(entry.doubtful_for) else None
+
+
+def _completion(what: Performance, ending: Ending, due_in: float | None) -> Completion:
+    return Completion(what.identity, what.number, ending.outcome, ending.result, ending.words, due_in)
+
+
+def _recorded(effect: Effect[Any, Any], known: model.Effect) -> Any:
+    if known.result is None and known.error is not None:
+        raise BadResult(f"effect {known.name} {known.key!r} is done, but its result was lost: {known.error}")
+    return effect.result(known.result)
+
+
+def _as_exception(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else UnknownOutcome(repr(error))
+
+
+def _unheard(task: asyncio.Task[Any]) -> None:
+    """Nobody waits for it any more; its exception is told all the same."""
+    if not task.cancelled() and (error := task.exception()):
+        log.warning("a call whose handler was stopped: %s", error)

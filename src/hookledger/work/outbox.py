@@ -1,0 +1,210 @@
+"""The outbox: performs what handlers planned, after their commit; the row is the queue entry."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from typing import Any
+
+from msgspec import Struct
+
+from .. import model
+from ..clock import Seconds
+from ..errors import BadArguments, ConfigError, HookledgerError
+from ..observe.logs import Seldom, about
+from ..states import CallOutcome, EffectState, Repeat
+from ..store.protocol import Ledger
+from .circuit import Breakers
+from .declare import Effects
+from .effect import Effect, Performance
+from .ledger import Calls, may_go_on
+from .perform import Ending
+
+log = logging.getLogger(__name__)
+
+
+class OutboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[work.outbox]`."""
+
+    concurrency: int = 8
+    """Calls at once to each downstream; a slow one never takes the slots of another."""
+    poll: Seconds = Seconds("200ms")
+    """Between looks at an outbox that seems empty; what this worker plans itself is seen at once."""
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1 or self.poll <= 0:
+            raise ConfigError("the outbox needs concurrency >= 1 and poll > 0")
+
+
+class Outbox:
+    """Performs the planned effects that this worker knows the functions of."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        effects: Effects,
+        calls: Calls,
+        breakers: Breakers,
+        settings: OutboxSettings,
+        worker: str,
+    ) -> None:
+        self._ledger = ledger
+        self._effects = effects
+        self._calls = calls
+        self._breakers = breakers
+        self._settings = settings
+        self._worker = worker
+        self._running: dict[asyncio.Task[None], str] = {}
+        self._changed = asyncio.Event()
+        self._stopping = False
+        self._seldom = Seldom(log)
+
+    def wake(self) -> None:
+        """Something was planned, or ended."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Until stopped."""
+        while not self._stopping:
+            self._changed.clear()
+            try:
+                started = await self._start_due()
+            except Exception:  # whatever it is, without this loop nothing planned would ever be performed
+                log.exception("outbox: a defect")
+                started = 0
+            if not started:
+                await self._idle()
+
+    async def drain(self) -> None:
+        """Until nothing that can be performed now is due."""
+        while await self._start_due() or self._running:
+            if self._running:
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+
+    async def shut_down(self, grace: float) -> None:
+        """Let what runs end; cut it short after the grace, and record that nobody knows."""
+        self.stop()
+        if self._running:
+            await asyncio.wait(self._running, timeout=grace)
+        for task in list(self._running):
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=5.0)
+
+    async def _start_due(self) -> int:
+        """Take what is due and there are slots for; how many."""
+        try:
+            await self._calls.give_back_strays()
+            wanted = await self._wanted()
+            asked = time.monotonic()
+            entries = await self._ledger.claim(self._worker, wanted) if wanted else []
+        except HookledgerError as error:
+            self._calls.in_doubt = True
+            self._seldom.warning("outbox: %s", error)
+            return 0
+        for entry in entries:
+            effect = self._effects.find(entry.name)
+            assert effect is not None, "only what we know is claimed"
+            task = asyncio.create_task(self._one(effect, entry, asked))
+            self._running[task] = effect.policy.downstream
+            task.add_done_callback(self._ended)
+        return len(entries)
+
+    async def _wanted(self) -> list[tuple[str, int, float]]:
+        """(name, how many, lease) of each effect whose downstream has free slots and a closed circuit."""
+        await self._breakers.refresh()
+        busy = Counter(self._running.values())
+        by_downstream: dict[str, list[Effect[Any, Any]]] = {}
+        for effect in self._effects.all():
+            by_downstream.setdefault(effect.policy.downstream, []).append(effect)
+        wanted = []
+        for downstream, all_of_it in by_downstream.items():
+            effects, free = all_of_it, self._settings.concurrency - busy[downstream]
+            if free > 0 and not self._breakers.closed(downstream):
+                effects = await self._trial(downstream, effects)
+                free = len(effects)
+            for place, effect in enumerate(effects):
+                share = -(-free // (len(effects) - place))  # what is left, in equal parts, rounded up
+                free -= share
+                if share > 0:
+                    wanted.append((effect.name, share, effect.policy.lease))
+        return wanted
+
+    async def _trial(self, downstream: str, effects: list[Effect[Any, Any]]) -> list[Effect[Any, Any]]:
+        """The one effect to try an open circuit with, if any is due: a trial of nothing would be wasted."""
+        if not self._breakers.may_try(downstream):
+            return []
+        due = await self._ledger.due([effect.name for effect in effects])
+        candidates = [effect for effect in effects if effect.name in due][:1]
+        admitted = candidates and await self._breakers.admit(downstream, candidates[0].policy.lease)
+        return candidates if admitted else []
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        if not task.cancelled() and (error := task.exception()):
+            log.error("a defect in the outbox", exc_info=error)
+        self._changed.set()
+
+    async def _idle(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.poll):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    # ── one effect ──
+
+    async def _one(self, effect: Effect[Any, Any], entry: model.Effect, asked: float) -> None:
+        facts = about(event_id=str(entry.event_id), effect=entry.name, effect_key=entry.key)
+        with facts, self._calls.being_at(entry.identity):
+            await self._perform(effect, entry, asked)
+
+    async def _perform(self, effect: Effect[Any, Any], entry: model.Effect, asked: float) -> None:
+        if entry.state is EffectState.UNKNOWN:
+            settled = await self._settle_doubt(effect, entry)
+            if settled is None:
+                return
+            entry, asked = settled
+        ending = await self._calls.perform(
+            effect, Performance.of(entry), lambda ending: may_go_on(effect, entry, ending), asked
+        )
+        _tell(effect, entry, ending)
+
+    async def _settle_doubt(self, effect: Effect[Any, Any], entry: model.Effect) -> tuple[model.Effect, float] | None:
+        """An unknown outcome: ask the check, else follow the policy. The effect as started anew, if it is to be, and
+        when that was asked for.
+        """
+        try:
+            if await self._calls.settle_doubt(effect, entry):
+                self.wake()
+                return None
+        except BadArguments as error:
+            await self._ledger.put_off(entry, None, str(error))
+            return None
+        if not effect.policy.may_repeat(entry.doubtful_for) or effect.policy.retry.exhausted(entry.tries, entry.age):
+            again = may_go_on(effect, entry, Ending(CallOutcome.UNKNOWN))
+            await self._ledger.put_off(entry, again, entry.error)
+            if again is None:
+                log.error("effect %s %r may have happened: a person must decide", entry.name, entry.key)
+            return None
+        if effect.policy.repeat is Repeat.ACCEPT:
+            log.warning("effect %s %r may happen twice: repeated after an unknown outcome", entry.name, entry.key)
+        asked = time.monotonic()
+        started = await self._calls.restart(effect, entry)
+        known = None if started is None else await self._ledger.get(entry.identity)
+        return None if known is None else (known, asked)
+
+
+def _tell(effect: Effect[Any, Any], entry: model.Effect, ending: Ending) -> None:
+    if ending.outcome is not CallOutcome.DONE:
+        again = may_go_on(effect, entry, ending)
+        level = logging.ERROR if again is None else logging.WARNING
+        log.log(level, "effect %s %r: %s: %s", entry.name, entry.key, ending.outcome, ending.words)
+    elif ending.error is not None:
+        log.error("effect %s %r is done, but its result cannot be kept: %s", entry.name, entry.key, ending.words)

@@ -1,0 +1,157 @@
+"""What is written in the user's own library, the effects and the outcome are one commit, or none."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from hookledger.clock import Clock
+from hookledger.errors import ClaimLost, HandlerCommitted
+from hookledger.model import Rescue
+from hookledger.states import State
+from hookledger.store.protocol import Store
+from tests.builders import LEASE, Raw, claimed, event, settle, way_out
+from tests.contract.adapters.libraries import Entry, Library, entries, works
+from tests.contract.test_transaction_effects import LATER, intent, several
+
+
+async def test_everything_commits_together(library: Library, store: Store, raw: Raw) -> None:  # proves R20, R28, R29
+    owner = await claimed(store, "evt")
+    tx = await library.begun()
+    await library.write(tx.tx, "credit")
+    assert await tx.once(intent(owner, "credit"))
+    assert not await tx.once(intent(owner, "credit"))
+    assert await tx.plan(intent(owner, "mail", kind=LATER, lane="customer")) is None
+    assert await tx.plan(intent(owner, "mail", kind=LATER, lane="customer", arguments_digest=b"other")) == b"d"
+    assert await entries(raw) == []
+    assert await raw.count("effects") == 0
+    await tx.commit([way_out(owner, "complete", result="done")])
+    assert await entries(raw) == ["credit"]
+    assert await raw.run("SELECT name, kind, state, place FROM effects ORDER BY name") == [
+        ("credit", "once", "done", None),
+        ("mail", "later", "planned", 1),
+    ]
+    row = await event(store, owner.id)
+    assert (row.state, row.claim, row.result) == (State.PROCESSED, 2, "done")
+    await works(library, store, raw)
+
+
+async def test_several_outcomes_in_one_commit(library: Library, store: Store, raw: Raw) -> None:  # proves R20
+    owners = await several(store, 3)
+    tx = await library.begun()
+    await library.write(tx.tx, "three")
+    await tx.commit([way_out(owners[0], "complete"), way_out(owners[1], "skip"), way_out(owners[2], "reschedule")])
+    assert await store.counts() == {State.PROCESSED: 1, State.SKIPPED: 1, State.RETRYING: 1}
+
+
+async def test_a_handler_that_raises_leaves_nothing(library: Library, store: Store, raw: Raw) -> None:  # proves R20
+    owner = await claimed(store, "evt")
+    tx = await library.begun()
+    await library.write(tx.tx, "credit")
+    await tx.once(intent(owner, "credit"))
+    await tx.plan(intent(owner, "mail", kind=LATER, lane="customer"))
+    await tx.rollback()
+    assert await entries(raw) == []
+    assert await raw.count("effects") == await raw.count("effect_lanes") == 0
+    assert (await event(store, owner.id)).state is State.PROCESSING
+    assert await settle(store, owner, "complete")
+    await works(library, store, raw)
+
+
+async def test_what_an_orm_has_not_written_yet(theirs: Library, store: Store, raw: Raw) -> None:  # proves R20
+    """An object that was only added is written before the outcome; if that fails, there is no outcome."""
+    if not theirs.name.startswith("sqlalchemy"):
+        return  # nothing is kept back there
+    owners = await several(store, 2)
+    for owner in owners:
+        tx = await theirs.begun()
+        tx.tx.add(Entry(entry="same"))
+        if owner is owners[0]:
+            assert await tx.once(intent(owner, "credit"))
+            assert not tx.tx.new  # written before any statement of ours, so that the outcome is the last
+            await tx.commit([way_out(owner, "complete")])
+        else:
+            with pytest.raises(DBAPIError):
+                await tx.commit([way_out(owner, "complete")])
+    assert await entries(raw) == ["same"]
+    assert [(await event(store, owner.id)).state for owner in owners] == [State.PROCESSED, State.PROCESSING]
+    await works(theirs, store, raw)
+
+
+# ── not ours ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("ending", [["COMMIT"], ["ROLLBACK"], ["COMMIT", "BEGIN"]], ids="-".join)
+async def test_a_handler_that_ends_it_by_a_statement(
+    library: Library, store: Store, raw: Raw, ending: list[str]
+) -> None:  # proves R20
+    owner = await claimed(store, "evt")
+    tx = await library.begun()
+    await library.write(tx.tx, "credit")
+    for statement in ending:
+        await library.run(tx.tx, statement)
+    with pytest.raises(HandlerCommitted):
+        await tx.once(intent(owner, "credit"))
+    with pytest.raises(HandlerCommitted):
+        await tx.commit([way_out(owner, "complete")])
+    assert await entries(raw) == (["credit"] if "COMMIT" in ending else [])
+    assert await raw.count("effects") == 0
+    assert (await event(store, owner.id)).state is State.PROCESSING
+    assert await settle(store, owner, "review", reason="it committed by itself")
+    await works(library, store, raw)
+
+
+@pytest.mark.parametrize("ending", ["commit", "rollback", "close"])
+async def test_a_handler_that_ends_it_by_a_method(
+    theirs: Library, store: Store, raw: Raw, ending: str
+) -> None:  # proves R20
+    owner = await claimed(store, "evt")
+    tx = await theirs.begun()
+    await theirs.write(tx.tx, "credit")
+    if theirs.name.startswith("psycopg") and ending != "close":
+        with pytest.raises(psycopg.ProgrammingError, match="forbidden"):
+            await theirs.call(getattr(tx.tx, ending))
+        await tx.commit([way_out(owner, "complete")])  # it was refused, so nothing happened
+        assert await entries(raw) == ["credit"]
+        return
+    await theirs.call(getattr(tx.tx, ending))
+    with pytest.raises(HandlerCommitted):
+        await tx.commit([way_out(owner, "complete")])
+    assert await entries(raw) == (["credit"] if ending == "commit" else [])
+    assert (await event(store, owner.id)).state is State.PROCESSING
+    assert await settle(store, owner, "review", reason="it committed by itself")
+    await works(theirs, store, raw)
+
+
+async def test_a_handler_that_commits_and_closes(theirs: Library, store: Store, raw: Raw) -> None:  # proves R20
+    """It leaves nothing that could be asked; a retry would do its writes twice."""
+    owner = await claimed(store, "evt")
+    tx = await theirs.begun()
+    await theirs.write(tx.tx, "credit")
+    if theirs.name.startswith("psycopg"):
+        await theirs.run(tx.tx, "COMMIT")
+    else:
+        await theirs.call(tx.tx.commit)
+    await theirs.call(tx.tx.close)
+    with pytest.raises(HandlerCommitted):
+        await tx.once(intent(owner, "credit"))
+    with pytest.raises(HandlerCommitted):
+        await tx.commit([way_out(owner, "complete")])
+    assert await entries(raw) == ["credit"]
+    await works(theirs, store, raw)
+
+
+async def test_a_lost_claim(library: Library, store: Store, raw: Raw, clock: Clock) -> None:  # proves R19, R20
+    zombie = await claimed(store, "evt")
+    tx = await library.begun()
+    await library.write(tx.tx, "zombie")
+    await tx.once(intent(zombie, "credit"))
+    clock.offset += LEASE + 1
+    assert await store.rescue([Rescue(zombie.id, zombie.claim, 60.0, "died")]) == 1
+    with pytest.raises(ClaimLost):
+        await tx.commit([way_out(zombie, "complete")])
+    assert await entries(raw) == []
+    assert await raw.count("effects") == 0
+    assert (await event(store, zombie.id)).state is State.RETRYING
+    await works(library, store, raw)

@@ -1,0 +1,143 @@
+"""Random walks over the ledger: every transition is in the table, and the books always balance."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+
+from hookledger.clock import Clock
+from hookledger.errors import WrongState
+from hookledger.model import Claimed, Completion, Effect, EffectHistory
+from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, Repeat
+from hookledger.store.protocol import Store
+from tests.builders import LEASE, Raw, claimed, history
+from tests.ledger import CALL, LATER, intent
+
+LEGAL = {(source, t.target) for t in EFFECT_TRANSITIONS for source in t.sources or [None]}
+STEPS = 150
+
+
+class Walk:
+    """Two effects of each kind, and someone who does anything to them at any time."""
+
+    def __init__(self, store: Store, clock: Clock, owner: Claimed, seed: int) -> None:
+        self.store, self.clock, self.owner = store, clock, owner
+        self.random = random.Random(seed)
+        repeats = list(Repeat)
+        self.intents = [
+            intent(owner, f"{kind}-{n}", name=f"e{n}", kind=kind, repeat=self.random.choice(repeats))
+            for kind in (CALL, LATER)
+            for n in range(2)
+        ]
+        self.seen: dict[bytes, list[Effect]] = {i.identity: [] for i in self.intents}
+        self.made: set[tuple[EffectState | None, EffectState]] = set()
+
+    def old(self, identity: bytes) -> Effect | None:
+        """How it is, or how it was when somebody looked last."""
+        views = self.seen[identity]
+        return self.random.choice(views[-2:]) if views else None
+
+    async def step(self) -> None:
+        ledger = self.store.ledger
+        chosen = self.random.choice(self.intents)
+        known = self.old(chosen.identity)
+        steps: list[Callable[[], Awaitable[object]]] = [
+            lambda: ledger.claim("w", [("e0", 1, LEASE), ("e1", 1, LEASE)]),
+        ]
+        if chosen.kind is CALL:
+            steps.append(lambda: ledger.start([chosen], "w"))
+        elif known is None:
+            steps.append(lambda: self._plan(chosen))
+        due_in = self.random.choice([None, 0.0, 5.0])
+        if known is not None:
+            steps += [
+                lambda: ledger.restart(known, "w", LEASE),
+                lambda: ledger.doubt(known, due_in),
+                lambda: ledger.conclude(known, self.random.random() < 0.3, b"1", due_in),
+                lambda: ledger.put_off(known, due_in, "later"),
+                lambda: self._resolve(known),
+            ]
+            if known.number:
+                number = self.random.randint(max(1, known.number - 2), known.number)
+                outcome = self.random.choice([CallOutcome.REFUSED, *CallOutcome])
+                steps += [
+                    lambda: ledger.finish([Completion(chosen.identity, number, outcome, b"2", "e", due_in)])
+                ] * 4
+        await self.random.choice(steps)()
+        if self.random.random() < 0.2:
+            self.clock.offset += self.random.choice([1.0, 10.0, LEASE + 1])
+
+    async def _plan(self, chosen: object) -> None:
+        transaction = self.store.transaction()
+        await transaction.plan(chosen)  # type: ignore[arg-type]
+        await transaction.commit([])
+
+    async def _resolve(self, known: Effect) -> None:
+        decision = self.random.choice(["happened", "did_not_happen", "did_not_happen", "cancel"])
+        with suppress(WrongState):
+            await self.store.ledger.resolve(known, decision, None, "ada", "because")
+
+    async def check(self) -> None:
+        found = await history(self.store, self.owner.id)
+        for told in found.effects:
+            self._one(told)
+        assert found.event.attention == any(_needs_a_person(told.effect) for told in found.effects)
+
+    def _one(self, told: EffectHistory) -> None:
+        effect, views = told.effect, self.seen[told.effect.identity]
+        before = views[-1] if views else None
+        if before is None or before.fence != effect.fence:
+            views.append(effect)
+            was = before.state if before else None
+            if was is not effect.state:
+                self.made.add((was, effect.state))
+                assert (was, effect.state) in LEGAL
+        else:
+            assert before.state is effect.state, "no change without a new fence"
+            assert (before.due_at, before.leased_until, before.alert) == (
+                effect.due_at,
+                effect.leased_until,
+                effect.alert,
+            )
+            views[-1] = effect
+        assert [call.number for call in told.calls] == list(range(1, effect.number + 1)), "each call has its row"
+        done = [call for call in told.calls if call.outcome is CallOutcome.DONE]
+        if done:
+            assert effect.state in (EffectState.DONE, EffectState.CANCELLED, EffectState.STARTED)
+        if effect.state is EffectState.STARTED:
+            assert told.calls[-1].outcome is None, "the newest call is the one under way"
+
+
+def _needs_a_person(effect: Effect) -> bool:
+    if effect.alert is not None:
+        return True
+    if effect.kind is EffectKind.CALL:
+        return effect.state is EffectState.UNKNOWN
+    unknown = effect.state is EffectState.UNKNOWN and effect.due_at is None and effect.leased_until is None
+    return unknown or effect.state is EffectState.FAILED
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_anything_at_any_time(store: Store, clock: Clock, seed: int) -> None:  # proves R28, R32, R47
+    walk = Walk(store, clock, await claimed(store), seed)
+    for _ in range(STEPS):
+        await walk.step()
+        await walk.check()
+
+
+async def test_the_walks_go_everywhere(store: Store, clock: Clock, raw: Raw) -> None:
+    """One long walk makes nearly every transition: the checks above were not idle."""
+    made: set[tuple[EffectState | None, EffectState]] = set()
+    for seed in range(100, 104):
+        owner = await claimed(store, f"evt_{seed}", type=f"t{seed}")
+        walk = Walk(store, clock, owner, seed)
+        for _ in range(STEPS):
+            await walk.step()
+            await walk.check()
+        made |= walk.made
+        await raw.run("DELETE FROM effects")
+        await raw.run("DELETE FROM effect_calls")
+    assert len(made) >= 12, sorted(map(str, made))

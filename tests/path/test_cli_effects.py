@@ -1,0 +1,145 @@
+"""`resolve`, `circuits`, `trip`, `reset` and what `show` prints of effects: real processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hookledger.cli import exits
+from tests.path.test_cli import Run, environment, run, shop  # noqa: F401 - fixtures
+
+APP = """
+from pathlib import Path
+from hookledger import Event, Inbox, Op, RetryPolicy
+
+inbox = Inbox()
+stripe = inbox.source("stripe", provider="stripe", secrets=["env:SECRET"])
+quick = RetryPolicy(first="10ms", longest="10ms", attempts=3)
+
+def broken() -> None:
+    with Path("calls.txt").open("a") as file:
+        print("called", file=file)
+    if Path("broken").exists():
+        raise TimeoutError("no answer")
+
+@inbox.effect(repeat="never", downstream="bank")
+async def charge(op: Op, cents: int) -> str:
+    broken()
+    return "ch_1"
+
+@inbox.effect(repeat="never", retry=quick)
+async def post(op: Op, to: str) -> None:
+    broken()
+
+@stripe.on("invoice.paid", retry=quick)
+async def paid(event: Event) -> str:
+    return await event.call(charge, event.key, cents=5)
+
+@stripe.on("invoice.sent")
+async def sent(event: Event) -> None:
+    await event.later(post, event.key, to="a@example.test")
+"""
+
+BOOK = """
+import asyncio, sys
+sys.path.insert(0, ".")
+from shop import inbox
+from tests.builders import recorded
+
+async def main() -> None:
+    async with inbox.opened() as store:
+        await store.know_sources(["stripe"])
+        for key, kind in (pair.split("=") for pair in sys.argv[1:]):
+            await recorded(store, key, type=kind)
+
+inbox.database = "sqlite:///shop.db"
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path, shop: Run, environment: dict[str, str]) -> Run:  # noqa: F811
+    (tmp_path / "shop.py").write_text(APP)
+    (tmp_path / "book.py").write_text(BOOK)
+    environment["PYTHONPATH"] += f":{Path(__file__).parents[2]}"
+    return shop
+
+
+def arrive(folder: Path, environment: dict[str, str], *pairs: str) -> None:  # noqa: F811
+    subprocess.run([sys.executable, "book.py", *pairs], cwd=folder, env=environment, check=True, timeout=60)
+
+
+def calls(folder: Path) -> int:
+    file = folder / "calls.txt"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+# proves R32, R47
+def test_a_person_decides(store: Run, tmp_path: Path, environment: dict[str, str]) -> None:  # noqa: F811
+    arrive(tmp_path, environment, "evt_1=invoice.paid", "evt_2=invoice.paid", "evt_3=invoice.sent")
+    (tmp_path / "broken").touch()
+    assert store("work", "--drain").returncode == exits.OK
+    assert calls(tmp_path) == 3
+    shown = store("show", "evt_1").stdout
+    for words in ("needs_review", "call, never", "unknown", "TimeoutError: no answer", "attention"):
+        assert words in shown
+    listed = store("events").stdout
+    assert "processed !" in listed, "the outbox is in trouble, the event is done"
+
+    (tmp_path / "broken").unlink()
+    resolved = store("resolve", "evt_1", "charge", "--happened", "--result", '"ch_9"', "--reason", "saw it")
+    assert resolved.returncode == exits.OK, resolved.stderr
+    assert "was unknown, is done" in resolved.stderr
+    answer = store("resolve", "evt_2", "charge:evt_2", "--did-not-happen", "--reason", "not there", "--json")
+    assert json.loads(answer.stdout)["event"]["state"] == "pending"
+    assert store("resolve", "evt_3", "post", "--did-not-happen", "--reason", "not there").returncode == exits.OK
+    assert store("work", "--drain").returncode == exits.OK
+    assert calls(tmp_path) == 5, "one each for what did not happen"
+    results = {key: json.loads(store("show", key, "--json").stdout) for key in ("evt_1", "evt_2", "evt_3")}
+    assert [value["event"]["state"] for value in results.values()] == ["processed"] * 3
+    assert [value["event"]["result"] for value in results.values()] == ["ch_9", "ch_1", None]
+    assert not any(value["event"]["attention"] for value in results.values())
+    assert [action["name"] for action in results["evt_1"]["actions"]] == ["resolve", "retry"]
+    assert results["evt_3"]["actions"][0]["subject"] == "post:evt_3"
+
+
+# proves R32
+def test_decisions_that_are_refused(store: Run, tmp_path: Path, environment: dict[str, str]) -> None:  # noqa: F811
+    arrive(tmp_path, environment, "evt_1=invoice.paid")
+    assert store("work", "--drain").returncode == exits.OK
+    why = ("--reason", "because")
+    assert store("resolve", "evt_1", "charge", *why).returncode == exits.USAGE
+    assert store("resolve", "evt_1", "charge", "--happened").returncode == exits.USAGE
+    refused = store("resolve", "evt_1", "charge", "--did-not-happen", *why)
+    assert refused.returncode == exits.REFUSED
+    assert "is done" in refused.stderr
+    missing = store("resolve", "evt_1", "mail", "--happened", *why)
+    assert missing.returncode == exits.NOT_FOUND
+    assert "charge:evt_1" in missing.stderr, "it names what there is"
+    assert store("resolve", "evt_9", "charge", "--happened", *why).returncode == exits.NOT_FOUND
+    bad = store("resolve", "evt_1", "charge", "--happened", "--result", "{", *why)
+    assert bad.returncode == exits.CONFIG
+    assert "JSON" in bad.stderr
+
+
+# proves R24
+def test_a_circuit_is_tripped_and_reset(store: Run, tmp_path: Path, environment: dict[str, str]) -> None:  # noqa: F811
+    assert "No downstream" in store("circuits").stderr
+    assert store("trip", "bank", "--reason", "maintenance").returncode == exits.OK
+    [circuit] = json.loads(store("circuits", "--json").stdout)
+    assert (circuit["state"], circuit["retry_in"]) == ("open", None)
+    assert "when reset" in store("circuits").stdout
+    arrive(tmp_path, environment, "evt_1=invoice.paid")
+    assert store("work", "--drain").returncode == exits.OK
+    event = json.loads(store("show", "evt_1", "--json").stdout)["event"]
+    assert (event["state"], event["attempts"], event["snoozes"]) == ("retrying", 0, 1)
+    assert "maintenance" in event["reason"]
+    assert calls(tmp_path) == 0
+
+    assert store("reset", "bank", "--reason", "they are back").returncode == exits.OK
+    assert store("retry", "evt_1", "--reason", "now").returncode == exits.OK
+    assert store("work", "--drain").returncode == exits.OK
+    assert calls(tmp_path) == 1
+    assert json.loads(store("circuits", "--json").stdout)[0]["state"] == "closed"

@@ -1,0 +1,59 @@
+"""Blocking calls on one connection: never two at a time, and none forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from hookledger.contrib import blocking
+from hookledger.contrib.blocking import Blocking
+
+
+async def test_a_call_that_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocking, "PATIENCE", 0.05)
+    calls, order, go_on = Blocking(), list[str](), threading.Event()
+
+    def slow() -> None:
+        assert go_on.wait(30)
+        order.append("call")
+
+    caller = asyncio.create_task(calls(slow))
+    await asyncio.sleep(0.02)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    with pytest.raises(RuntimeError, match="still in use"):
+        await calls(order.append, "at the same time")
+    await calls.afterwards(lambda: order.append("cleanup"))
+    assert order == []
+    go_on.set()
+    while "cleanup" not in order:
+        await asyncio.sleep(0.01)
+    assert order == ["call", "cleanup"]
+
+
+async def test_whoever_is_cancelled_knows_how_a_short_call_ended() -> None:
+    calls, done = Blocking(), threading.Event()
+
+    def commit() -> None:
+        threading.Event().wait(0.1)
+        done.set()
+
+    caller = asyncio.create_task(calls(commit))
+    await asyncio.sleep(0.02)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert done.is_set()
+
+
+async def test_a_failure_is_the_callers() -> None:
+    def fail() -> None:
+        raise OSError("gone")
+
+    calls = Blocking()
+    with pytest.raises(OSError, match="gone"):
+        await calls(fail)
+    assert await calls(lambda: 7) == 7

@@ -1,0 +1,110 @@
+"""The three failures of a call: which are certainly no deed, and which say that the downstream is in trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import httpx2
+import pytest
+
+from hookledger import Permanent, Refused, Retry, Wait
+from hookledger.work.retry import is_permanent, is_refusal, is_trouble
+
+
+class Answered(Exception):
+    """As the common clients raise it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.response = SimpleNamespace(status_code=status)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 422, 425, 429])
+def test_4xx_is_a_refusal(status: int) -> None:
+    # proves R32
+    assert is_refusal(Answered(status))
+    assert is_trouble(Answered(status)) == (status == 429)
+
+
+@pytest.mark.parametrize("status", [408, 499, 500, 502, 503, 504, 302, 200])
+def test_everything_else_is_not(status: int) -> None:
+    # proves R32
+    assert not is_refusal(Answered(status))
+
+
+def test_words_of_the_author() -> None:
+    assert is_refusal(Refused("nothing there"))
+    assert is_refusal(Permanent("no such customer"))
+    assert not is_trouble(Refused())
+    assert is_permanent(Permanent())
+    assert not is_permanent(Refused())
+    # A time-out that its author wraps as "try again" is still a call that may have happened.
+    assert not is_refusal(Retry("timed out"))
+    assert not is_refusal(Wait())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TimeoutError(), ConnectionResetError(), BrokenPipeError(), asyncio.CancelledError(), OSError(5), KeyError("x")],
+    ids=lambda error: type(error).__name__,
+)
+def test_nobody_knows(error: BaseException) -> None:
+    # proves R32
+    assert not is_refusal(error)
+
+
+@contextmanager
+def listener(answer: bytes | None) -> Iterator[str]:
+    """Takes one request and answers so; None: breaks the connection off."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        connection.recv(65536)
+        if answer:
+            connection.sendall(answer)
+        connection.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+    server.close()
+
+
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}/"
+
+
+def by_httpx(url: str) -> None:
+    httpx2.post(url, timeout=2).raise_for_status()
+
+
+def by_urllib(url: str) -> None:
+    with urllib.request.urlopen(url, b"", timeout=2):
+        pass
+
+
+@pytest.mark.parametrize("call", [by_httpx, by_urllib])
+def test_as_real_clients_raise_them(call: object) -> None:
+    # proves R32
+    def failure(url: str) -> BaseException:
+        with pytest.raises((httpx2.HTTPError, urllib.error.URLError, http.client.HTTPException, OSError)) as caught:
+            call(url)  # type: ignore[operator]
+        return caught.value
+
+    assert is_refusal(failure(closed_port()))
+    with listener(b"HTTP/1.1 422 No\r\nContent-Length: 0\r\n\r\n") as url:
+        assert is_refusal(failure(url))
+    with listener(b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n") as url:
+        assert not is_refusal(failure(url))
+    with listener(None) as url:
+        assert not is_refusal(failure(url))
