@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeVar, overload
 
 from .clock import Clock, Seconds
 from .config import Config, IntakeSettings, SecretSettings, WorkSettings
-from .errors import ConfigError, HookledgerError, SchemaMismatch, Unavailable
-from .model import Claimed, Expired, Kind
+from .errors import ConfigError, HookledgerError, Rejected, SchemaMismatch, Unavailable
+from .model import Claimed, Expired, Kind, Request
 from .operate.actions import Actions
 from .operate.health import ALIVE, Readiness
 from .operate.insight import Insight
@@ -22,7 +22,7 @@ from .receive import respond
 from .receive.app import Intake
 from .receive.endpoint import Endpoint, Secret, configure, load_secret
 from .receive.record import Recorder
-from .receive.request import Receive, RsgiScope, Scope, Send
+from .receive.request import Receive, Scope, Send
 from .store.connect import connect
 from .store.protocol import Store
 from .upkeep.rescue import Rescuer
@@ -356,24 +356,32 @@ class Asgi:
         else:
             await self._intake(scope, receive, send)
 
-    async def __rsgi__(self, scope: RsgiScope, protocol: Any) -> None:
-        """What `hookledger receive` serves: started before the first request, health checks included."""
+    # What `hookledger receive` serves: started before the first request, health checks included.
+
+    def max_body(self, method: str, path: str) -> int:
         assert self._intake is not None
-        assert self._readiness is not None
-        if scope.path not in HEALTH:
-            await self._intake.__rsgi__(scope, protocol)
-            return
-        status, body = await self._readiness.answer(scope.path) or (404, b"{}")
-        protocol.response_bytes(status, [("content-type", "application/json")], body)
+        return 0 if path in HEALTH else self._intake.endpoint(method, path.strip("/")).max_body
+
+    def take(self, request: Request, answer: Callable[[respond.Response], object]) -> None:
+        assert self._intake is not None
+        if request.path in HEALTH:
+            asyncio.create_task(self._health(request.path)).add_done_callback(lambda task: answer(task.result()))
+        else:
+            self._intake.take(self._intake.endpoint(request.method, request.path.strip("/")), request, answer)
+
+    def refuse(self, error: Rejected) -> respond.Response:
+        assert self._intake is not None
+        return self._intake.refuse(error)
 
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Only the health checks: what the operator's listener serves for now."""
         if scope["type"] != "http":
             return
+        await respond.send(await self._health(_local(scope)), send)
+
+    async def _health(self, path: str) -> respond.Response:
         assert self._readiness is not None
-        answer = await self._readiness.answer(_local(scope))
-        status, body = answer or (404, b'{"error":"not found"}')
-        await respond.send(respond.Response(status, body), send)
+        return respond.Response(*(await self._readiness.answer(path) or (404, b'{"error":"not found"}')))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
