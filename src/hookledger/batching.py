@@ -1,7 +1,8 @@
 """Groups what arrives together, so that many share one round trip and one commit.
 
 While one group is on its way the next one gathers: groups grow with the load,
-and a lone item waits for nobody.
+and a lone item waits for nobody. A second group goes beside the first only when
+it is full: two small ones cost more than one.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Batcher(Generic[T, R]):
         if len(self._queue) >= self._limit:
             raise Unavailable("the queue is full")
         self._queue.append((item, done))
-        if len(self._tasks) < self._parallel:
+        if not self._tasks or (len(self._tasks) < self._parallel and len(self._queue) >= self._most):
             self._tasks.add(asyncio.create_task(self._run()))
 
     async def submit(self, item: T) -> R:
@@ -93,7 +94,7 @@ class Batcher(Generic[T, R]):
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self) -> None:
-        while self._queue:
+        while len(self._queue) >= (self._most if len(self._tasks) > 1 else 1):
             group = [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]
             try:
                 results = await self._flush([item for item, _ in group])
