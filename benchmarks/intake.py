@@ -30,7 +30,7 @@ from benchmarks.load import MAX_REQUESTS, Result
 from benchmarks.servers import ROOT, Postgresql, Server, granian, postgresql, uvicorn, valkey
 
 SECRET = "whsec_benchmark"
-PEERS = ("nothing", "nothing_rsgi", "one_row", "redis_guard")
+PEERS = ("nothing", "nothing_uvicorn", "one_row", "redis_guard")
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def nothing(room: Room) -> Iterator[Running]:
 
 
 @contextmanager
-def nothing_rsgi(room: Room) -> Iterator[Running]:
-    server = granian("benchmarks.peers.nothing:rsgi", interface="rsgi")
+def nothing_uvicorn(room: Room) -> Iterator[Running]:
+    server = uvicorn("benchmarks.peers.nothing:app")
     with server.running() as pid:
         yield Running(server, {"server": pid})
 
@@ -154,7 +154,7 @@ GOALS = (report.Goal("nothing", 0.4), report.Goal("one_row", 4.0), report.Goal("
 
 TARGETS = (
     Target("nothing", "ASGI app that keeps nothing", nothing, 40_000),
-    Target("nothing_rsgi", "the same over RSGI, the interface that ours has", nothing_rsgi, 40_000),
+    Target("nothing_uvicorn", "the same on uvicorn, which has our parser", nothing_uvicorn, 40_000),
     Target("one_row", "FastAPI, one durable row per request", one_row, 10_000),
     Target("redis_guard", "FastAPI, Redis lock and cache, one durable row", redis_guard, 10_000),
     Target("postgres", "Hookledger on PostgreSQL", ours_postgres, 25_000, GOALS),

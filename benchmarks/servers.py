@@ -23,7 +23,7 @@ START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
 
 GRANIAN = ("--workers", "1", "--loop", "uvloop", "--http", "1", "--no-ws")
-"""The settings of every target: one worker process, HTTP/1, uvloop. Ours has the same server in its own process."""
+"""The settings of every target: one worker process, HTTP/1, uvloop."""
 
 
 class ServerError(Exception):
@@ -60,17 +60,18 @@ class Server:
             return connection.recv(5) == b"HTTP/"
 
 
-def granian(app: str, env: Mapping[str, str] | None = None, *, interface: str = "asgi") -> Server:
+def granian(app: str, env: Mapping[str, str] | None = None) -> Server:
     port = free_port()
-    command = [sys.executable, "-m", "granian", "--interface", interface, *GRANIAN]
+    command = [sys.executable, "-m", "granian", "--interface", "asgi", *GRANIAN]
     command += ["--no-log", "--port", str(port), app]
     return Server(command, port, env or {})
 
 
 def uvicorn(app: str, env: Mapping[str, str] | None = None) -> Server:
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "--loop", "uvloop", "--ws", "none", "--no-access-log"]
-    return Server([*command, "--log-level", "warning", "--port", str(port), app], port, env or {})
+    command = [sys.executable, "-m", "uvicorn", "--loop", "uvloop", "--http", "httptools", "--ws", "none"]
+    command += ["--no-access-log", "--lifespan", "auto", "--log-level", "warning"]
+    return Server([*command, "--port", str(port), app], port, env or {})
 
 
 @contextmanager

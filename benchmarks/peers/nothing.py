@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -18,14 +18,3 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         pass
     await send(_START)
     await send(_BODY)
-
-
-class Rsgi:
-    """The same over granian's own interface."""
-
-    async def __rsgi__(self, scope: Any, protocol: Any) -> None:
-        await protocol()
-        protocol.response_bytes(202, [("content-type", "application/json")], b"{}")
-
-
-rsgi = Rsgi()

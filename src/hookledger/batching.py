@@ -1,23 +1,28 @@
 """Groups what arrives together, so that many share one round trip and one commit.
 
 While one group is on its way the next one gathers: groups grow with the load,
-and a lone item waits for nobody.
+and a lone item waits for nobody. A second group goes beside the first only when
+it is full: two small ones cost more than one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from .errors import Unavailable
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 Flush = Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]]
+Done = Callable[[R | Exception], None]
 
 
 def isolating(flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> Flush[T, R]:
@@ -57,20 +62,30 @@ class Batcher(Generic[T, R]):
         self._most = most
         self._limit = queue
         self._parallel = parallel
-        self._queue: deque[tuple[T, asyncio.Future[R]]] = deque()
+        self._queue: deque[tuple[T, Done[R]]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def submit(self, item: T) -> R:
-        """Returns the item's own result. Raises Unavailable at once when too many wait already."""
+    def put(self, item: T, done: Done[R]) -> None:
+        """`done` gets the item's own result or exception. Raises Unavailable at once when too many wait already."""
         if len(self._queue) >= self._limit:
             raise Unavailable("the queue is full")
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()  # once: it costs a system call
-        future: asyncio.Future[R] = self._loop.create_future()
-        self._queue.append((item, future))
-        if len(self._tasks) < self._parallel:
+        self._queue.append((item, done))
+        if not self._tasks or (len(self._tasks) < self._parallel and len(self._queue) >= self._most):
             self._tasks.add(asyncio.create_task(self._run()))
+
+    async def submit(self, item: T) -> R:
+        """The same for those who wait."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+        def done(result: R | Exception) -> None:
+            if future.done():
+                return
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self.put(item, done)
         return await future
 
     async def drain(self) -> None:
@@ -79,18 +94,16 @@ class Batcher(Generic[T, R]):
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self) -> None:
-        while self._queue:
+        while len(self._queue) >= (self._most if len(self._tasks) > 1 else 1):
             group = [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]
             try:
                 results = await self._flush([item for item, _ in group])
             except Exception as error:
                 results = [error] * len(group)
-            for (_, future), result in zip(group, results, strict=True):
-                if future.done():
-                    continue
-                if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
+            for (_, done), result in zip(group, results, strict=True):
+                try:
+                    done(result)
+                except Exception:
+                    log.exception("a result could not be told")  # the others still can
         # Here, not in a callback: an item submitted before the callback ran would wait for nobody.
         self._tasks.discard(asyncio.current_task())

@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
+from .asgi import HEALTH, Asgi
 from .clock import Clock, Seconds
-from .config import Config, IntakeSettings, SecretSettings, WorkSettings
-from .errors import ConfigError, HookledgerError, SchemaMismatch, Unavailable
+from .config import Config, SecretSettings, WorkSettings
+from .errors import ConfigError, SchemaMismatch, Unavailable
 from .model import Claimed, Effect, Expired, Kind
 from .operate.actions import Actions
-from .operate.health import ALIVE, Readiness
 from .operate.insight import Insight
 from .providers.catalogue import find
 from .providers.contract import contents, decode
-from .receive import respond
-from .receive.app import Intake
 from .receive.endpoint import Endpoint, Secret, configure, load_secret
-from .receive.record import Recorder
-from .receive.request import Receive, RsgiScope, Scope, Send
 from .states import CallOutcome
 from .store.connect import connect
 from .store.protocol import Store, Transactions
@@ -36,8 +31,6 @@ from .work.retry import RetryPolicy
 from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes, covers
 
 log = logging.getLogger(__name__)
-
-HEALTH = ("/healthz", "/readyz")
 
 A = TypeVar("A", bound=Callable[[Event[Any]], Awaitable[Result]])
 P = TypeVar("P", bound=Callable[[SyncEvent[Any]], Result])
@@ -292,135 +285,9 @@ class Inbox:
         return self._asgi
 
 
-def _local(scope: Scope) -> str:
-    """The path below where we are mounted."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
-
-
 def _secret(given: str | SecretSettings, provider: str, options: Mapping[str, Any]) -> str | Secret:
     if isinstance(given, str):
         return given
     if given.expires.tzinfo is None:
         raise ConfigError(f"a secret expires at a moment with a time zone, not at {given.expires}")
     return load_secret(given.secret, find(provider, options), expires_at=given.expires.timestamp())
-
-
-class Asgi:
-    """Opens the store when the server starts, or at the first request if nobody told us."""
-
-    def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
-        self._stack = contextlib.AsyncExitStack()
-        self._opening = asyncio.Lock()
-        self._not_before = float("-inf")
-        self._intake: Intake | None = None
-        self._readiness: Readiness | None = None
-        self._recorder: Recorder | None = None
-
-    async def start(self) -> None:
-        async with self._opening:
-            if self._intake is not None:
-                return
-            if time.monotonic() < self._not_before:
-                raise Unavailable("the database did not answer a moment ago")
-            store = self._inbox.store()
-            try:
-                await store.open()
-            except Unavailable:
-                # Those who wait for the lock now need not wait for the same answer once more.
-                self._not_before = time.monotonic() + 1.0
-                raise
-            self._stack.push_async_callback(store.close)
-            settings: IntakeSettings = self._inbox.settings.intake
-            self._recorder = Recorder(
-                store, batch=settings.batch, queue=settings.queue, parallel=settings.parallel
-            )
-            self._stack.push_async_callback(self._recorder.drain)
-            self._readiness = Readiness(store.health, rejected=lambda: self._intake.rejected if self._intake else {})
-            told = await self._tell_sources(store)
-            watch = asyncio.create_task(self._watch(store, self._readiness, told))
-            self._stack.callback(watch.cancel)
-            self._intake = Intake(
-                {name: source.endpoint for name, source in self._inbox.sources.items()},
-                self._recorder,
-                limits=settings.limits,
-                clock=self._inbox.clock,
-                skew=lambda readiness=self._readiness: readiness.skew,  # type: ignore[misc]
-            )
-
-    async def stop(self) -> None:
-        """Answer everything that was taken in, then let go of the database."""
-        await self._stack.aclose()
-        self._intake = None
-
-    async def _tell_sources(self, store: Store) -> bool:
-        """Whether the database knows which sources are served; it may be down, or not migrated yet."""
-        try:
-            await store.know_sources(list(self._inbox.sources))
-        except HookledgerError:
-            return False
-        return True
-
-    async def _watch(self, store: Store, readiness: Readiness, told: bool) -> None:
-        """Knows how far the clocks are apart."""
-        while True:
-            await readiness.ask()
-            told = told or await self._tell_sources(store)
-            await asyncio.sleep(15 if told else 1)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        path = _local(scope)
-        if self._intake is None:
-            try:
-                await self.start()
-            except Unavailable as error:
-                log.warning("the store cannot be opened: %s", error)
-                alive = path == "/healthz"  # the process is, whatever the database is
-                await respond.send(respond.Response(200, ALIVE) if alive else respond.unavailable(), send)
-                return
-        assert self._intake is not None
-        if path in HEALTH:
-            await self.health(scope, receive, send)
-        else:
-            await self._intake(scope, receive, send)
-
-    async def __rsgi__(self, scope: RsgiScope, protocol: Any) -> None:
-        """What `hookledger receive` serves: started before the first request, health checks included."""
-        assert self._intake is not None
-        assert self._readiness is not None
-        if scope.path not in HEALTH:
-            await self._intake.__rsgi__(scope, protocol)
-            return
-        status, body = await self._readiness.answer(scope.path) or (404, b"{}")
-        protocol.response_bytes(status, [("content-type", "application/json")], body)
-
-    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Only the health checks: what the operator's listener serves for now."""
-        if scope["type"] != "http":
-            return
-        assert self._readiness is not None
-        answer = await self._readiness.answer(_local(scope))
-        status, body = answer or (404, b'{"error":"not found"}')
-        await respond.send(respond.Response(status, body), send)
-
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                try:
-                    await self.start()
-                except Exception as error:
-                    log.exception("the intake cannot start")
-                    await send({"type": "lifespan.startup.failed", "message": str(error)})
-                    return
-                await send({"type": "lifespan.startup.complete"})
-            elif message["type"] == "lifespan.shutdown":
-                await self.stop()
-                await send({"type": "lifespan.shutdown.complete"})
-                return

@@ -73,3 +73,23 @@ async def test_a_full_queue_is_said_at_once() -> None:  # proves R10
         await batcher.submit(4)
     gate.set()
     assert await asyncio.gather(*waiting) == [0, 1, 2]
+
+
+async def test_a_second_group_goes_beside_the_first_only_when_it_is_full() -> None:
+    sizes: list[int] = []
+    gate = asyncio.Event()
+
+    async def flush(items: Sequence[int]) -> Sequence[int]:
+        sizes.append(len(items))
+        await gate.wait()
+        return items
+
+    batcher = Batcher(flush, most=3, queue=100, parallel=2)
+    waiting = []
+    for number, gone in ((1, [1]), (2, [1]), (3, [1]), (4, [1, 3]), (5, [1, 3])):
+        waiting.append(asyncio.create_task(batcher.submit(number)))
+        await asyncio.sleep(0.01)
+        assert sizes == gone
+    gate.set()
+    assert await asyncio.gather(*waiting) == [1, 2, 3, 4, 5]
+    assert sizes == [1, 3, 1]

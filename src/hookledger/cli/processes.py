@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from typing import Any
 
 import click
 import msgspec
@@ -97,32 +96,28 @@ async def _receive(inbox: Inbox) -> None:
     from granian.constants import HTTPModes, Interfaces
     from granian.server.embed import Server
 
-    def server(app: Any, host: str, port: int, interface: Interfaces) -> Server:
-        return Server(
-            app,
-            address=host,
-            port=port,
-            interface=interface,
-            http=HTTPModes.http1,
-            websockets=False,
-            backlog=1024,
-            log_enabled=False,
-        )
+    from ..receive.http import Listener
 
     intake, operator = inbox.settings.intake, inbox.settings.operator
-    for listener in (intake, operator):
-        _require_free(listener.host, listener.port)
+    for one in (intake, operator):
+        _require_free(one.host, one.port)
     async with inbox.opened():
         pass  # say at once what is wrong with the database, rather than with every delivery
     await inbox.asgi.start()
-    servers = [
-        server(inbox.asgi, intake.host, intake.port, Interfaces.RSGI),
-        server(inbox.asgi.health, operator.host, operator.port, Interfaces.ASGINL),
-    ]
+    listener = Listener(inbox.asgi, intake.limits)
+    health = Server(
+        inbox.asgi.health,
+        address=operator.host,
+        port=operator.port,
+        interface=Interfaces.ASGINL,
+        http=HTTPModes.http1,
+        websockets=False,
+        log_enabled=False,
+    )
 
     def stop() -> None:
-        for one in servers:
-            one.stop()  # type: ignore[no-untyped-call]
+        listener.stop()
+        health.stop()  # type: ignore[no-untyped-call]
 
     _on_signals(stop)
     for source in inbox.sources.values():
@@ -130,7 +125,7 @@ async def _receive(inbox: Inbox) -> None:
         status.print(f"Receiving {source.name} ({source.endpoint.contract.title}) at {where}")
     status.print(f"Health at http://{operator.host}:{operator.port}/readyz")
     try:
-        await asyncio.gather(*(one.serve() for one in servers))
+        await asyncio.gather(listener.serve(intake.host, intake.port), health.serve())
     finally:
         await inbox.asgi.stop()
 

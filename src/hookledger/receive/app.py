@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from ..clock import Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
-from ..model import Arrival, Item, Proof, Request, new_id, pack_headers
+from ..model import Arrival, Item, Proof, Recorded, Request, new_id, pack_headers
 from ..observe.logs import Seldom
 from . import respond
 from .endpoint import Endpoint
 from .identify import identify
 from .record import Recorder
-from .request import Limits, Receive, RsgiScope, Scope, Send, read, read_rsgi
+from .request import Limits, Receive, Scope, Send, read
 from .verify import verify
 
 log = logging.getLogger(__name__)
-
-ReadRequest = Callable[[int], Awaitable[Request]]
-"""Reads the request whole, if its body has at most so many bytes."""
 
 SKEW_LIMIT = 30.0
 """Seconds between this host's clock and the database's beyond which a stale verdict is not trusted."""
@@ -56,50 +52,69 @@ class Intake:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The intake over ASGI, for any server and for mounting."""
         name = scope["path"].removeprefix(scope.get("root_path", "")).strip("/")
-        response = await self.answer(
-            scope["method"], name, lambda most: read(scope, receive, self._limits, most, self._loop)
-        )
+        try:
+            endpoint = self.endpoint(scope["method"], name)
+            request = await read(scope, receive, self._limits, endpoint.max_body, self._loop)
+        except Exception as error:
+            response = self.refuse(error)
+        else:
+            response = await self.answer(endpoint, request)
         await respond.send(response, send)
 
-    async def __rsgi__(self, scope: RsgiScope, protocol: Any) -> None:
-        """The same over RSGI, for `hookledger receive`."""
-        response = await self.answer(
-            scope.method,
-            scope.path.strip("/"),
-            lambda most: read_rsgi(scope, protocol, self._limits, most, self._loop),
-        )
-        protocol.response_bytes(response.status, list(response.headers), response.body)
+    async def answer(self, endpoint: Endpoint, request: Request) -> respond.Response:
+        """What to say to one request, for those who can wait."""
+        answered: asyncio.Future[respond.Response] = self._loop.create_future()
 
-    async def answer(self, method: str, name: str, read_request: ReadRequest) -> respond.Response:
-        """What to say to one request, whatever happens to it."""
-        try:
-            return await self.take(method, name, read_request)
-        except Rejected as error:
-            self.rejected[error.reason] += 1
-            log.debug("rejected: %s", error.reason)
-            return respond.rejected(error)
-        except Unavailable as error:
-            self._seldom.warning("not recorded: %s", error)
-        except Exception:
-            log.exception("not recorded: a defect in the intake")
-        return respond.unavailable()
+        def answer(response: respond.Response) -> None:
+            if not answered.cancelled():
+                answered.set_result(response)
 
-    async def take(self, method: str, name: str, read_request: ReadRequest) -> respond.Response:
-        """One delivery, from the socket to the durable row."""
-        endpoint = self._endpoint(method, name)
-        request = await read_request(endpoint.max_body)
-        proof = self._verify(endpoint, request)
-        items = identify(endpoint, request, proof)
-        recorded = await self._recorder.record(arrival(endpoint, request, proof, items)) if items else []
-        return respond.recorded(endpoint.contract, recorded)
+        self.take(endpoint, request, answer)
+        return await answered
 
-    def _endpoint(self, method: str, name: str) -> Endpoint:
+    def endpoint(self, method: str, name: str) -> Endpoint:
+        """Who takes the deliveries that are sent there; Rejected if nobody does."""
         endpoint = self._endpoints.get(name)
         if endpoint is None:
             raise UnknownSource("unknown_source")
         if method != "POST":
             raise WrongMethod("method")
         return endpoint
+
+    def take(self, endpoint: Endpoint, request: Request, answer: Callable[[respond.Response], object]) -> None:
+        """One delivery, from its bytes to the durable row; `answer` is called once, whatever happens.
+
+        It is no coroutine because a task for each delivery costs as much as verifying its signature.
+        """
+
+        def recorded(result: list[Recorded] | Exception) -> None:
+            if isinstance(result, Exception):
+                answer(self.refuse(result))
+            else:
+                answer(respond.recorded(endpoint.contract, result))
+
+        try:
+            proof = self._verify(endpoint, request)
+            items = identify(endpoint, request, proof)
+            if items:
+                self._recorder.submit(arrival(endpoint, request, proof, items), recorded)
+                return
+        except Exception as error:
+            recorded(error)
+        else:
+            recorded([])
+
+    def refuse(self, error: Exception) -> respond.Response:
+        """What to say to a request that was not recorded."""
+        if isinstance(error, Rejected):
+            self.rejected[error.reason] += 1
+            log.debug("rejected: %s", error.reason)
+            return respond.rejected(error)
+        if isinstance(error, Unavailable):
+            self._seldom.warning("not recorded: %s", error)
+        else:
+            log.error("not recorded: a defect in the intake", exc_info=error)
+        return respond.unavailable()
 
     def _verify(self, endpoint: Endpoint, request: Request) -> Proof:
         try:

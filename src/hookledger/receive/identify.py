@@ -145,7 +145,7 @@ def _fingerprint(contract: Contract, raw: bytes) -> bytes:
                 parts[name] = msgspec.Raw(msgspec.json.encode(value, order="sorted"))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return hashlib.sha256(raw).digest()
-    return hashlib.sha256(b"".join([b"%b\0%b\0" % (n.encode(), bytes(parts[n])) for n in sorted(parts)])).digest()
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).digest()
 
 
 def _part_fingerprint(contract: Contract, content: _Content, raw: bytes, index: int) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Protocol
 
-from ..batching import Batcher, isolating
+from ..batching import Batcher, Done, isolating
 from ..errors import Unavailable
 from ..model import Arrival, Recorded
 
@@ -32,16 +32,16 @@ class Recorder:
         self._look = isolating(store.record)
         self._batcher = Batcher(self._commit, most=batch, queue=queue, parallel=parallel)
 
+    def submit(self, arrival: Arrival, done: Done[list[Recorded]]) -> None:
+        """`done` is called when the arrival is on disk; with Unavailable when it is not, or when that is unknown.
+
+        Raises Unavailable at once when too many wait already.
+        """
+        self._batcher.put(arrival, done)
+
     async def record(self, arrival: Arrival) -> list[Recorded]:
-        """Returns when the arrival is on disk. Raises Unavailable when it is not, or when that is unknown."""
-        try:
-            return await self._batcher.submit(arrival)
-        except Unavailable:
-            raise
-        except Exception as error:
-            # Our own mistake, since every projection was made to fit: the provider's retries keep the event alive.
-            log.exception("the store refuses request %s of %s", arrival.id, arrival.source)
-            raise Unavailable("the store refuses it") from error
+        """The same for those who wait."""
+        return await self._batcher.submit(arrival)
 
     async def drain(self) -> None:
         await self._batcher.drain()
@@ -62,4 +62,16 @@ class Recorder:
             looked = iter(await self._look(rest))
         except Exception as error:
             looked = repeat(error)
-        return [next(looked) if recorded is None else recorded for recorded in first]
+        results = [next(looked) if recorded is None else recorded for recorded in first]
+        return [
+            _not_recorded(arrival, result) if isinstance(result, Exception) else result
+            for arrival, result in zip(arrivals, results, strict=True)
+        ]
+
+
+def _not_recorded(arrival: Arrival, error: Exception) -> Unavailable:
+    if isinstance(error, Unavailable):
+        return error
+    # Our own mistake, since every projection was made to fit: the provider's retries keep the event alive.
+    log.error("the store refuses request %s of %s", arrival.id, arrival.source, exc_info=error)
+    return Unavailable("the store refuses it")

@@ -37,6 +37,7 @@ RETRY_AFTER = 5
 """Seconds that a sender is asked to wait when nothing can be recorded."""
 
 _Pairs = tuple[tuple[str, str], ...]
+_DUPLICATE = DeliveryOutcome.DUPLICATE
 _JSON: _Pairs = (("content-type", "application/json"),)
 
 
@@ -48,15 +49,15 @@ class Response(Struct, frozen=True):
 
 def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
     """The events are on disk: 202, or the provider's own form of success; 200 when all of them were known."""
-    known = bool(items) and all(item.outcome is DeliveryOutcome.DUPLICATE for item in items)
     answer = contract.answer
     if answer.body or answer.content_type:
         kind = answer.content_type or "application/octet-stream"
         return Response(answer.status, answer.body, (("content-type", kind),))
+    known = bool(items) and all(item.outcome is _DUPLICATE for item in items)
     status = 200 if known and answer.status == 202 else answer.status
-    outcome = items[0].outcome if len(items) == 1 else "recorded"
-    ident = f',"event":"{items[0].event_id}"' if len(items) == 1 else ""
-    return Response(status, f'{{"status":"{outcome}"{ident}}}'.encode())
+    if len(items) != 1:
+        return Response(status, b'{"status":"recorded"}')
+    return Response(status, f'{{"status":"{items[0].outcome}","event":"{items[0].event_id}"}}'.encode())
 
 
 def rejected(error: Rejected) -> Response:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-from uuid import UUID
 
 from asyncpg import Connection
 
@@ -25,22 +24,20 @@ async def record_new(
     connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]
 ) -> list[list[Recorded] | None]:
     """What is plainly new, in one round trip; None for what has to be looked at."""
-    hopeful: dict[UUID, Verdict] = {}
-    seen: set[bytes] = set()
+    hopeful: dict[bytes, Verdict] = {}
     for arrival in arrivals:
         if len(arrival.items) == 1 and arrival.items[0].body_identity is None:
             [item], [event_id] = arrival.items, arrival.event_ids
-            if item.identity not in seen:
-                seen.add(item.identity)
-                hopeful[event_id] = Verdict(arrival, 0, item, Recorded(new_outcome(item), event_id))
+            if item.identity not in hopeful:
+                hopeful[item.identity] = Verdict(arrival, 0, item, Recorded(new_outcome(item), event_id))
     if not hopeful:
         return [None] * len(arrivals)
-    rows = await connection.fetch(sql("add_new"), [_arrival(verdict, True) for verdict in hopeful.values()])
-    won = {row[0] for row in rows}
-    return [
-        [hopeful[arrival.event_ids[0]].recorded] if arrival.event_ids and arrival.event_ids[0] in won else None
-        for arrival in arrivals
-    ]
+    won = await connection.fetch(sql("add_new"), [_arrival(verdict, True) for verdict in hopeful.values()])
+    recorded = {}
+    for row in won:
+        verdict = hopeful[row[0]]
+        recorded[id(verdict.arrival)] = [verdict.recorded]
+    return [recorded.get(id(arrival)) for arrival in arrivals]
 
 
 async def record(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:

@@ -56,7 +56,7 @@ WITH durably AS MATERIALIZED (
     INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)
     SELECT identity, 'key', source, event_id, fingerprint FROM a ORDER BY identity
     ON CONFLICT DO NOTHING
-    RETURNING event_id
+    RETURNING identity, event_id
 ), kept AS (
     INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)
     SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
@@ -75,7 +75,7 @@ WITH durably AS MATERIALIZED (
     SELECT request_id, item, event_id, source, now, outcome, NULL, delivery_id, fingerprint
     FROM won JOIN a USING (event_id)
 )
-SELECT event_id FROM won
+SELECT identity FROM won
 
 -- name: take_identities
 -- The unique constraint decides who is first; the input is sorted, so batches queue and do not deadlock.

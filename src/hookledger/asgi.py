@@ -1,0 +1,161 @@
+"""The front door: the intake and the health checks, opened with the store when a server starts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .config import IntakeSettings
+from .errors import HookledgerError, Rejected, Unavailable
+from .model import Request
+from .operate.health import ALIVE, Readiness
+from .receive import respond
+from .receive.app import Intake
+from .receive.record import Recorder
+from .receive.request import Receive, Scope, Send
+from .store.protocol import Store
+
+if TYPE_CHECKING:
+    from .inbox import Inbox
+
+log = logging.getLogger(__name__)
+
+HEALTH = ("/healthz", "/readyz")
+
+
+class Asgi:
+    """Opens the store when the server starts, or at the first request if nobody told us."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._stack = contextlib.AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._not_before = float("-inf")
+        self._intake: Intake | None = None
+        self._readiness: Readiness | None = None
+        self._recorder: Recorder | None = None
+
+    async def start(self) -> None:
+        async with self._opening:
+            if self._intake is not None:
+                return
+            if time.monotonic() < self._not_before:
+                raise Unavailable("the database did not answer a moment ago")
+            store = self._inbox.store()
+            try:
+                await store.open()
+            except Unavailable:
+                # Those who wait for the lock now need not wait for the same answer once more.
+                self._not_before = time.monotonic() + 1.0
+                raise
+            self._stack.push_async_callback(store.close)
+            settings: IntakeSettings = self._inbox.settings.intake
+            self._recorder = Recorder(
+                store, batch=settings.batch, queue=settings.queue, parallel=settings.parallel
+            )
+            self._stack.push_async_callback(self._recorder.drain)
+            self._readiness = Readiness(store.health, rejected=lambda: self._intake.rejected if self._intake else {})
+            told = await self._tell_sources(store)
+            watch = asyncio.create_task(self._watch(store, self._readiness, told))
+            self._stack.callback(watch.cancel)
+            self._intake = Intake(
+                {name: source.endpoint for name, source in self._inbox.sources.items()},
+                self._recorder,
+                limits=settings.limits,
+                clock=self._inbox.clock,
+                skew=lambda readiness=self._readiness: readiness.skew,  # type: ignore[misc]
+            )
+
+    async def stop(self) -> None:
+        """Answer everything that was taken in, then let go of the database."""
+        await self._stack.aclose()
+        self._intake = None
+
+    async def _tell_sources(self, store: Store) -> bool:
+        """Whether the database knows which sources are served; it may be down, or not migrated yet."""
+        try:
+            await store.know_sources(list(self._inbox.sources))
+        except HookledgerError:
+            return False
+        return True
+
+    async def _watch(self, store: Store, readiness: Readiness, told: bool) -> None:
+        """Knows how far the clocks are apart."""
+        while True:
+            await readiness.ask()
+            told = told or await self._tell_sources(store)
+            await asyncio.sleep(15 if told else 1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        path = _local(scope)
+        if self._intake is None:
+            try:
+                await self.start()
+            except Unavailable as error:
+                log.warning("the store cannot be opened: %s", error)
+                alive = path == "/healthz"  # the process is, whatever the database is
+                await respond.send(respond.Response(200, ALIVE) if alive else respond.unavailable(), send)
+                return
+        assert self._intake is not None
+        if path in HEALTH:
+            await self.health(scope, receive, send)
+        else:
+            await self._intake(scope, receive, send)
+
+    # What `hookledger receive` serves: started before the first request, health checks included.
+
+    def max_body(self, method: str, path: str) -> int:
+        assert self._intake is not None
+        return 0 if path in HEALTH else self._intake.endpoint(method, path.strip("/")).max_body
+
+    def take(self, request: Request, answer: Callable[[respond.Response], object]) -> None:
+        assert self._intake is not None
+        if request.path in HEALTH:
+            asyncio.create_task(self._health(request.path)).add_done_callback(lambda task: answer(task.result()))
+        else:
+            self._intake.take(self._intake.endpoint(request.method, request.path.strip("/")), request, answer)
+
+    def refuse(self, error: Rejected) -> respond.Response:
+        assert self._intake is not None
+        return self._intake.refuse(error)
+
+    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Only the health checks: what the operator's listener serves for now."""
+        if scope["type"] != "http":
+            return
+        await respond.send(await self._health(_local(scope)), send)
+
+    async def _health(self, path: str) -> respond.Response:
+        assert self._readiness is not None
+        return respond.Response(*(await self._readiness.answer(path) or (404, b'{"error":"not found"}')))
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self.start()
+                except Exception as error:
+                    log.exception("the intake cannot start")
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+def _local(scope: Scope) -> str:
+    """The path below where we are mounted."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))

@@ -1,0 +1,286 @@
+"""HTTP/1.1 for `hookledger receive`: llhttp parses; here are the limits, and who speaks when.
+
+One request at a time on each connection, all on the event loop's own thread, which takes a fifth of a general
+server's time (decision 0015). TLS, HTTP/2 and all else is left to the proxy before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Literal, Protocol, cast
+
+import httptools
+
+from ..errors import Malformed, Rejected, TooLarge, TooSlow
+from ..model import Request
+from .request import Limits, check_headers
+from .respond import Response
+
+KEEP_ALIVE = 75.0
+"""Seconds that a connection may wait for its next request."""
+LINGER = 2.0
+"""Seconds that a sender has to read why it was refused before it had said all."""
+MAX_CONNECTIONS = 1024
+GRACE = 10.0
+"""Seconds that what is being answered has when we stop."""
+SWEEP = 1.0
+
+_FOREVER = float("inf")
+_EXPECT = (b"expect", b"100-continue")
+
+
+class Site(Protocol):
+    """What is served."""
+
+    def max_body(self, method: str, path: str) -> int:
+        """How many bytes may be sent there; Rejected if nothing may."""
+
+    def take(self, request: Request, answer: Callable[[Response], object]) -> None:
+        """`answer` is called once, whatever happens."""
+
+    def refuse(self, error: Rejected) -> Response: ...
+
+
+class Listener:
+    """Serves one site on one address until it is told to stop."""
+
+    def __init__(self, site: Site, limits: Limits) -> None:
+        self.site = site
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[Connection] = set()
+        self.date = b""
+        self.stopping = False
+        self._stop = asyncio.Event()
+        self._empty = asyncio.Event()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def serve(self, host: str, port: int) -> None:
+        self._tell_date()
+        server = await self.loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        sweeper = self.loop.create_task(self._sweep(min(SWEEP, self.limits.seconds)))
+        try:
+            await self._stop.wait()
+            server.close()
+            self.stopping = True
+            for connection in list(self.connections):
+                connection.finish()
+            self._empty.clear()
+            if self.connections:
+                await asyncio.wait_for(self._empty.wait(), GRACE)
+        except TimeoutError:
+            pass
+        finally:
+            sweeper.cancel()
+            for connection in list(self.connections):
+                connection.abort()
+
+    def left(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    async def _sweep(self, every: float) -> None:
+        """One look at all connections now and then is far cheaper than a timer for each request."""
+        while True:
+            await asyncio.sleep(every)
+            self._tell_date()
+            now = self.loop.time()
+            for connection in list(self.connections):
+                if connection.deadline < now:
+                    connection.overdue()
+
+    def _tell_date(self) -> None:
+        self.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
+
+
+class Connection(asyncio.Protocol):
+    """The methods `on_…` are called by the parser, within `data_received`."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._transport: asyncio.Transport
+        self._parser = httptools.HttpRequestParser(self)
+        self._remote: str | None = None
+        self._phase: Literal["idle", "head", "body", "answer"] = "idle"
+        self._deaf = False  # what still comes is not listened to
+        self._keep = True
+        self._method = ""
+        self._idle()
+
+    # ── the transport's side ──
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class does not inherit from it
+        if len(self._listener.connections) >= MAX_CONNECTIONS:
+            self.abort()
+            return
+        self._listener.connections.add(self)
+        peer = transport.get_extra_info("peername")
+        self._remote = peer[0] if peer else None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deaf = True
+        self._listener.left(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._stay(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserCallbackError:
+            # Before the last answer: not taken, since no sender of a POST may do that. It will come again.
+            self._deaf, self._keep = True, False
+        except httptools.HttpParserError:
+            self._refuse(Malformed("http_malformed"))
+        if self._phase in ("head", "body"):
+            self._check_size(len(data))
+
+    def _stay(self, rest: bytes) -> None:
+        """Who offers another protocol, as Java's client does, has sent a request in this one all the same. But the
+        parser takes what follows for the other protocol, so it has to be asked again without the offer."""
+        if b"upgrade" not in dict(self._headers):  # but CONNECT
+            self._refuse(Malformed("http_malformed"))
+            return
+        kept = [b"%b: %b\r\n" % pair for pair in self._headers if pair[0] not in (b"upgrade", b"connection")]
+        self._phase = "idle"
+        method, self._parser = self._parser.get_method(), httptools.HttpRequestParser(self)
+        self.data_received(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, self._url, b"".join(kept), rest))
+
+    def _check_size(self, more: int) -> None:
+        """What the parser keeps to itself has an end too: half a header, the trimmings of tiny chunks."""
+        self._size += more
+        if self._phase == "head" and self._size > self._listener.limits.header_bytes:
+            self._refuse(Malformed("headers_too_large"))
+        if self._phase == "body" and self._size > self._listener.limits.header_bytes + 8 * self._max_body:
+            self._refuse(TooLarge("body_too_large"))
+
+    def pause_writing(self) -> None:
+        self._transport.pause_reading()  # who does not read answers may not ask
+
+    def resume_writing(self) -> None:
+        self._transport.resume_reading()
+
+    # ── the parser's side ──
+
+    def on_message_begin(self) -> None:
+        if self._phase != "idle":
+            raise Malformed("pipelined")
+        self._phase = "head"
+        self._size = self._body_size = self._max_body = 0
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._parts: list[bytes] = []
+        self.deadline = self._listener.loop.time() + self._listener.limits.seconds
+
+    def on_url(self, part: bytes) -> None:
+        self._url += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase == "head":  # a trailer comes too late to count
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        if self._parser.should_upgrade():
+            return
+        self._phase = "body"
+        path, _, self._query = self._url.partition(b"?")
+        self._path = path.decode("latin-1")
+        self._method = self._parser.get_method().decode("latin-1")
+        try:
+            self._max_body = self._listener.site.max_body(self._method, self._path)
+            check_headers(self._headers, self._listener.limits, self._max_body)
+        except Rejected as error:
+            self._refuse(error)
+            return
+        if _EXPECT in self._headers:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, part: bytes) -> None:
+        self._body_size += len(part)
+        if self._body_size <= self._max_body:
+            self._parts.append(part)
+        else:
+            self._refuse(TooLarge("body_too_large"))
+
+    def on_message_complete(self) -> None:
+        if self._phase != "body":
+            return
+        self._phase = "answer"
+        self.deadline = _FOREVER
+        self._keep = self._parser.should_keep_alive()
+        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        request = Request(self._method, self._path, self._query, tuple(self._headers), body, self._remote)
+        # Soon, not now: first all that came is parsed, then all of it is taken. To change between the two for each
+        # request was measured to cost about a tenth more.
+        self._listener.loop.call_soon(self._listener.site.take, request, self._write)
+
+    # ── the answer ──
+
+    def _refuse(self, error: Rejected) -> None:
+        """Answer without having read all of it."""
+        if self._phase != "answer":
+            self._phase = "answer"
+            self._deaf, self._keep = True, False
+            self._write(self._listener.site.refuse(error))
+
+    def _write(self, response: Response) -> None:
+        if self._transport.is_closing():
+            return
+        keep = self._keep and not self._listener.stopping
+        body = b"" if self._method == "HEAD" else response.body
+        length = b"" if response.status == HTTPStatus.NO_CONTENT else b"content-length: %d\r\n" % len(response.body)
+        head = _head(response.status, response.headers, keep)
+        self._transport.write(b"%b%b%b\r\n%b" % (head, self._listener.date, length, body))
+        if keep:
+            self._idle()
+        else:
+            self._leave()
+
+    def _idle(self) -> None:
+        self._phase = "idle"
+        self.deadline = self._listener.loop.time() + KEEP_ALIVE
+
+    def _leave(self) -> None:
+        """To close on a sender that is still speaking would tear the answer away from it."""
+        if self._deaf:
+            self._transport.write_eof()
+            self.deadline = self._listener.loop.time() + LINGER
+        else:
+            self._transport.close()
+
+    # ── the listener's side ──
+
+    def overdue(self) -> None:
+        if self._phase == "head":
+            self._refuse(TooSlow("headers_too_slow"))
+        elif self._phase == "body":
+            self._refuse(TooSlow("body_too_slow"))
+        else:
+            self.abort()
+
+    def finish(self) -> None:
+        """Close as soon as nothing is being answered; what has not come yet will not be taken."""
+        if self._phase != "answer":
+            self.abort()
+
+    def abort(self) -> None:
+        self._deaf = True
+        self._transport.abort()
+
+
+@lru_cache(maxsize=64)
+def _head(status: int, headers: tuple[tuple[str, str], ...], keep: bool) -> bytes:
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers)]
+    if not keep:
+        lines.append("connection: close")
+    return "".join(line + "\r\n" for line in lines).encode("latin-1")

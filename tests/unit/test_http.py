@@ -1,0 +1,172 @@
+"""The receiver's HTTP/1.1: its limits, and who speaks when."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hookledger.clock import Seconds
+from hookledger.errors import Rejected, UnknownSource
+from hookledger.model import Request
+from hookledger.receive import http, respond
+from hookledger.receive.http import Listener
+from hookledger.receive.request import Limits
+from hookledger.receive.respond import Response
+from tests.services.ports import free_port
+
+POST = b"POST /stripe?a=1 HTTP/1.1\r\nHost: x\r\nX-Sign: \xe4\r\n"
+
+
+class Site:
+    """Takes bodies of up to 100 bytes at /stripe and sends them back; `slow` ones when told."""
+
+    def __init__(self) -> None:
+        self.taken: list[Request] = []
+        self.waiting: list[Callable[[], object]] = []
+
+    def max_body(self, method: str, path: str) -> int:
+        if path not in ("/stripe", "/slow", "/empty"):
+            raise UnknownSource("unknown_source")
+        return 100
+
+    def take(self, request: Request, answer: Callable[[Response], object]) -> None:
+        self.taken.append(request)
+        response = Response(204) if request.path == "/empty" else Response(202, request.body)
+        if request.path == "/slow":
+            self.waiting.append(lambda: answer(response))
+        else:
+            answer(response)
+
+    def refuse(self, error: Rejected) -> Response:
+        return respond.rejected(error)
+
+
+@asynccontextmanager
+async def listening(
+    site: Site, **limits: object
+) -> AsyncIterator[tuple[Listener, asyncio.StreamReader, asyncio.StreamWriter]]:
+    listener, port = Listener(site, Limits(**limits)), free_port()  # type: ignore[arg-type]
+    serving = asyncio.create_task(listener.serve("127.0.0.1", port))
+    await asyncio.sleep(0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield listener, reader, writer
+    finally:
+        writer.close()
+        listener.stop()
+        await asyncio.wait_for(serving, 20)
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes, dict[bytes, bytes]]:
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    status, *lines = head[:-4].split(b"\r\n")
+    headers = dict(line.split(b": ", 1) for line in lines)
+    return int(status.split()[1]), await reader.readexactly(int(headers.get(b"content-length", 0))), headers
+
+
+async def test_requests_follow_one_another() -> None:
+    site = Site()
+    async with listening(site) as (_, reader, writer):
+        writer.write(POST + b"Content-Length: 5\r\n\r\nhello")
+        status, body, headers = await answer(reader)
+        assert (status, body) == (202, b"hello")
+        assert headers[b"date"].endswith(b"GMT")
+        chunked = b"oding: chunked\r\n\r\n2\r\nhe"
+        for part in (POST[:9], POST[9:], b"Transfer-Enc", chunked, b"\r\n3\r\nllo\r\n0\r\n", b"\r\n"):
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        assert (await answer(reader))[:2] == (202, b"hello")
+        # and an empty line too many
+        writer.write(POST.replace(b"stripe", b"empty") + b"Content-Length: 0\r\n\r\n\r\n")
+        assert (await answer(reader))[0] == 204
+        writer.write(POST + b"Connection: close\r\nContent-Length: 1\r\n\r\nx")
+        assert (await answer(reader))[2][b"connection"] == b"close"
+        assert await reader.read() == b""
+    first = site.taken[0]
+    assert (first.method, first.path, first.query, first.remote) == ("POST", "/stripe", b"a=1", "127.0.0.1")
+    assert first.headers == ((b"host", b"x"), (b"x-sign", b"\xe4"), (b"content-length", b"5"))
+
+
+async def test_permission_to_continue() -> None:
+    async with listening(Site()) as (_, reader, writer):
+        writer.write(POST + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+        assert (await answer(reader))[0] == 100
+        writer.write(b"hello")
+        assert (await answer(reader))[0] == 202
+
+
+async def test_a_protocol_that_we_do_not_speak_is_not_taken_up() -> None:
+    async with listening(Site()) as (_, reader, writer):
+        for _ in range(2):
+            writer.write(POST + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 5\r\n\r\nhe")
+            await asyncio.sleep(0.01)
+            writer.write(b"llo")
+            assert (await answer(reader))[:2] == (202, b"hello")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", 400),
+        (POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),
+        (POST + b"X: " + b"x" * 20_000 + b"\r\n\r\n", 400),
+        (POST + b"X: " + b"x" * 20_000, 400),
+        (POST + b"X: x\r\n" * 70 + b"\r\n", 400),
+        (b"POST /nobody HTTP/1.1\r\nContent-Length: 5\r\n\r\n", 404),
+        (POST + b"Content-Length: 101\r\n\r\n", 413),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101, 413),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"x" * 20_000, 413),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Trailer: " + b"x" * 20_000, 413),
+        (POST + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\n", 415),
+        (POST, 408),
+        (POST + b"Content-Length: 5\r\n\r\nhell", 408),
+    ],
+)
+async def test_what_is_refused_before_it_is_read(
+    sent: bytes, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R10
+    monkeypatch.setattr(http, "LINGER", 0.1)
+    site = Site()
+    async with listening(site, seconds=Seconds("200ms")) as (_, reader, writer):
+        writer.write(sent)
+        assert (await answer(reader))[0] == status
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+    assert not site.taken
+
+
+async def test_a_second_request_before_the_first_answer_is_not_taken() -> None:
+    site = Site()
+    async with listening(site) as (_, reader, writer):
+        slow = POST.replace(b"stripe", b"slow")
+        writer.write((slow + b"Content-Length: 1\r\n\r\n1") * 2)
+        while not site.waiting:
+            await asyncio.sleep(0.01)
+        site.waiting.pop()()
+        assert (await answer(reader))[2][b"connection"] == b"close"
+        assert await reader.read() == b""
+    assert len(site.taken) == 1
+
+
+async def test_what_is_being_answered_is_answered_before_the_end() -> None:
+    site = Site()
+    async with listening(site) as (listener, reader, writer):
+        writer.write(POST.replace(b"stripe", b"slow") + b"Content-Length: 1\r\n\r\n1")
+        while not site.waiting:
+            await asyncio.sleep(0.01)
+        listener.stop()
+        await asyncio.sleep(0.05)
+        site.waiting.pop()()
+        assert (await answer(reader))[0] == 202
+        assert await reader.read() == b""
+
+
+async def test_no_more_connections_than_we_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:  # proves R10
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 0)
+    async with listening(Site()) as (_, reader, _writer):
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await answer(reader)
