@@ -219,6 +219,28 @@ async def test_a_newer_call_finds_the_older_one_done(store: Store, clock: Clock)
     assert (after.state, after.result) == (EffectState.DONE, b"1")
 
 
+async def test_two_calls_of_one_effect_end_at_the_same_moment(
+    store: Store, open_store: OpenStore, clock: Clock
+) -> None:  # proves R32
+    """One was done, the other refused: whichever is told first, it is known to be done."""
+    stores = [store, await open_store()]
+    owner = await claimed(store)
+    idents = []
+    for n in range(20):
+        known = await reach(store, clock, owner, EffectState.UNKNOWN, CALL, f"{n}", repeat=Repeat.SAFE)
+        assert await store.ledger.restart(known, WORKER, LEASE)
+        idents.append(known.identity)
+    await asyncio.gather(
+        *(stores[n % 2].ledger.finish([Completion(ident, 1, DONE, b"1")]) for n, ident in enumerate(idents)),
+        *(stores[1 - n % 2].ledger.finish([Completion(ident, 2, REFUSED)]) for n, ident in enumerate(idents)),
+    )
+    for ident in idents:
+        after = await get(store, ident)
+        assert (after.state, after.result) == (EffectState.DONE, b"1")
+        assert await calls(store, after) == [(1, "done"), (2, "refused")]
+    assert not (await event(store, owner.id)).attention
+
+
 async def test_finish_of_nothing(store: Store) -> None:
     with pytest.raises(WrongState):
         await finish(store, bytes(32), 1, "done")

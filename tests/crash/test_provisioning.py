@@ -343,7 +343,7 @@ def test_entries_of_one_account_are_booked_in_order(open_shop: Callable[[str], S
 
 
 def test_the_remotes_fail(open_shop: Callable[[str], Shop], sqlite_url: str) -> None:
-    # proves R22, R24, R26, R31, R32, R34
+    # proves R26, R31, R32, R34
     shop = open_shop(sqlite_url)
     faults = ["before 500", "after 500", "before reset", "after reset", "before timeout", "after timeout"]
     events = []
@@ -369,7 +369,7 @@ def test_the_remotes_fail(open_shop: Callable[[str], Shop], sqlite_url: str) -> 
 
 
 def test_the_worker_is_killed_at_every_point(open_shop: Callable[[str], Shop], database_url: str) -> None:
-    # proves R18, R19, R20, R32, R34, R59
+    # proves R19, R20, R28, R30, R32, R34, R59
     shop = open_shop(database_url)
     workers = shop.live_again()
     events = []

@@ -103,6 +103,8 @@ def test_a_person_decides(store: Run, tmp_path: Path, environment: dict[str, str
     assert not any(value["event"]["attention"] for value in results.values())
     assert [action["name"] for action in results["evt_1"]["actions"]] == ["resolve", "retry"]
     assert results["evt_3"]["actions"][0]["subject"] == "post:evt_3"
+    keys = {known["effect"]["idempotency_key"] for value in results.values() for known in value["effects"]}
+    assert len(keys) == 3, "what a script needs to search the remote for"
 
 
 # proves R32

@@ -123,10 +123,14 @@ def show(inbox: Inbox, event: str, body: bool, as_json: bool) -> None:
 
 
 def _readable(history: History) -> Any:
-    """Headers as names and values; the body stays base64, so that it is exact."""
+    """Headers as names and values; the body stays base64, so that it is exact. Effects with what the remote knows
+    them by."""
     values = msgspec.to_builtins(history)
     if history.request:
         values["request"]["headers"] = unpack_headers(history.request.headers)
+    for known, shown in zip(history.effects, values["effects"], strict=True):
+        if known.effect.repeat is not None:
+            shown["effect"]["idempotency_key"] = operation_key(known.effect.identity, known.effect.generation)
     return values
 
 

@@ -34,7 +34,6 @@ class AsyncPool(Protocol):
     @property
     def closed(self) -> bool: ...
     async def open(self) -> None: ...
-    async def close(self) -> None: ...
     async def getconn(self) -> AsyncConnection[Any]: ...
     async def putconn(self, conn: Any, /) -> None: ...
 
@@ -45,7 +44,6 @@ class Pool(Protocol):
     @property
     def closed(self) -> bool: ...
     def open(self) -> None: ...
-    def close(self) -> None: ...
     def getconn(self) -> Connection[Any]: ...
     def putconn(self, conn: Any, /) -> None: ...
 
@@ -57,9 +55,9 @@ Source: TypeAlias = Pool | str | Callable[[], Connection[Any]]
 class AsyncConnections:
     """For async handlers: `event.tx` is an AsyncConnection.
 
-    Give it the AsyncConnectionPool that the application has; it is opened if nobody has opened it. Or a connection
-    string, or a function that connects: then each handler has a connection of its own, which costs some milliseconds.
-    The pool should have as many connections as the worker runs handlers.
+    Give it the AsyncConnectionPool that the application has; it is opened if nobody has opened it, and stays open. Or
+    a connection string, or a function that connects: then each handler has a connection of its own, which costs some
+    milliseconds. The pool should have as many connections as the worker runs handlers.
     """
 
     plain = False
@@ -67,7 +65,6 @@ class AsyncConnections:
     def __init__(self, source: AsyncSource) -> None:
         _refuse_other_kind(source, wanted=True)
         self._source = source
-        self._opened = False
 
     def adapter(self) -> AsyncAdapter:
         return AsyncAdapter(self)
@@ -79,7 +76,6 @@ class AsyncConnections:
             return await self._source()
         if self._source.closed:
             await self._source.open()
-            self._opened = True
         return await self._source.getconn()
 
     async def give_back(self, connection: AsyncConnection[Any]) -> None:
@@ -87,10 +83,6 @@ class AsyncConnections:
             await connection.close()
         else:
             await self._source.putconn(connection)
-
-    async def close(self) -> None:
-        if self._opened and not (isinstance(self._source, str) or callable(self._source)):
-            await self._source.close()
 
 
 class Connections:
@@ -101,7 +93,6 @@ class Connections:
     def __init__(self, source: Source) -> None:
         _refuse_other_kind(source, wanted=False)
         self._source = source
-        self._opened = False
 
     def adapter(self) -> Adapter:
         return Adapter(self)
@@ -113,7 +104,6 @@ class Connections:
             return self._source()
         if self._source.closed:
             self._source.open()
-            self._opened = True
         return self._source.getconn()
 
     def give_back(self, connection: Connection[Any]) -> None:
@@ -121,10 +111,6 @@ class Connections:
             connection.close()
         else:
             self._source.putconn(connection)
-
-    async def close(self) -> None:
-        if self._opened and not (isinstance(self._source, str) or callable(self._source)):
-            await Blocking()(self._source.close)
 
 
 class AsyncAdapter:
@@ -149,6 +135,9 @@ class AsyncAdapter:
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         return await fetch_async(self.tx, sql, args)
+
+    async def flush(self) -> None:
+        """Nothing is held back."""
 
     async def commit(self) -> None:
         assert self._block is not None
@@ -202,6 +191,9 @@ class Adapter:
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         return await self._blocking(fetch, self.tx, sql, args)
+
+    async def flush(self) -> None:
+        """Nothing is held back."""
 
     async def commit(self) -> None:
         await self._blocking(self._commit)

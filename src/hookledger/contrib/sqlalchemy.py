@@ -39,9 +39,6 @@ class AsyncSessions:
     def adapter(self) -> AsyncAdapter:
         return AsyncAdapter(self._sessions(close_resets_only=False))  # closed is closed, for whoever still has it
 
-    async def close(self) -> None:
-        """The engine is the application's."""
-
 
 class Sessions:
     """For plain functions: `event.tx` is a Session, used in the handler's thread. The engine's driver is psycopg."""
@@ -55,9 +52,6 @@ class Sessions:
 
     def adapter(self) -> Adapter:
         return Adapter(self._sessions(close_resets_only=False))
-
-    async def close(self) -> None:
-        """The engine is the application's."""
 
 
 class AsyncAdapter:
@@ -77,7 +71,6 @@ class AsyncAdapter:
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         check_open(self._session)
-        await self._session.flush()
         connection = await self._session.connection()
         if connection.dialect.driver == "asyncpg":
             result = await connection.exec_driver_sql(sql, tuple(args) or None)
@@ -86,6 +79,10 @@ class AsyncAdapter:
 
         driver: Any = (await connection.get_raw_connection()).driver_connection
         return await fetch_async(driver, sql, args)
+
+    async def flush(self) -> None:
+        check_open(self._session)
+        await self._session.flush()
 
     async def commit(self) -> None:
         await self._session.commit()
@@ -128,8 +125,11 @@ class Adapter:
         from .psycopg import fetch
 
         check_open(self._session)
-        self._session.flush()
         return fetch(_driver(self._session.connection()), sql, args)
+
+    async def flush(self) -> None:
+        check_open(self._session)
+        await self._blocking(self._session.flush)
 
     async def commit(self) -> None:
         await self._blocking(self._commit)

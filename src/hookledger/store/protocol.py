@@ -109,9 +109,11 @@ class Adapter(Protocol):
         ...
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
-        """Run one statement with `$1`-style parameters in the transaction, after whatever the handler has asked for;
-        its rows, whose values answer to positions.
-        """
+        """Run one statement with `$1`-style parameters in the transaction; its rows answer to positions."""
+        ...
+
+    async def flush(self) -> None:
+        """Write what the library still holds back, so that the outcome is the last statement."""
         ...
 
     async def commit(self) -> None:
@@ -140,10 +142,6 @@ class Transactions(Protocol):
 
     def adapter(self) -> Adapter:
         """For one handler, not begun yet."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of what it opened by itself; not of what it was given."""
         ...
 
 

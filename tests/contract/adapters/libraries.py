@@ -90,16 +90,12 @@ async def made(name: str, url: str, **options: Any) -> AsyncIterator[Transaction
         engine.dispose()
     elif name == "psycopg":
         pool = AsyncConnectionPool(url, min_size=1, max_size=2, open=False, kwargs=options)
-        connections = AsyncConnections(pool)
-        yield connections
-        await connections.close()
-        assert pool.closed
+        yield AsyncConnections(pool)
+        await pool.close()
     else:
         blocking = ConnectionPool(url, min_size=1, max_size=2, open=False, kwargs=options)
-        plain = Connections(blocking)
-        yield plain
-        await plain.close()
-        assert blocking.closed
+        yield Connections(blocking)
+        await asyncio.to_thread(blocking.close)
 
 
 async def entries(raw: Raw) -> list[str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import psycopg
 import pytest
+from sqlalchemy.event import listen
 from sqlalchemy.exc import DBAPIError
 
 from hookledger.clock import Clock
@@ -59,22 +63,36 @@ async def test_a_handler_that_raises_leaves_nothing(library: Library, store: Sto
     await works(library, store, raw)
 
 
-async def test_what_an_orm_has_not_written_yet(theirs: Library, store: Store, raw: Raw) -> None:  # proves R20
+async def test_what_an_orm_has_not_written_yet(
+    theirs: Library, store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R20
     """An object that was only added is written before the outcome; if that fails, there is no outcome."""
     if not theirs.name.startswith("sqlalchemy"):
         return  # nothing is kept back there
     owners = await several(store, 2)
     for owner in owners:
-        tx = await theirs.begun()
-        tx.tx.add(Entry(entry="same"))
+        tx, order = await theirs.begun(), list[str]()
+        session = tx.tx if theirs.plain else tx.tx.sync_session
+        listen(session, "after_flush", lambda *_, order=order: order.append("flush"))
+        run = tx._adapter.run
+
+        async def noted(sql: str, args: Sequence[Any], run: Any = run, order: list[str] = order) -> list[Any]:
+            order.append(sql.split(maxsplit=1)[0])
+            rows: list[Any] = await run(sql, args)
+            return rows
+
+        monkeypatch.setattr(tx._adapter, "run", noted)
+        session.add(Entry(entry="same"))
+        assert await tx.once(intent(owner, owner.key))  # a failure of theirs is not taken for ours
         if owner is owners[0]:
-            assert await tx.once(intent(owner, "credit"))
-            assert not tx.tx.new  # written before any statement of ours, so that the outcome is the last
             await tx.commit([way_out(owner, "complete")])
+            assert order == ["INSERT", "flush", "WITH"]
         else:
-            with pytest.raises(DBAPIError):
+            with pytest.raises(DBAPIError, match="unique"):
                 await tx.commit([way_out(owner, "complete")])
+            assert order == ["INSERT"]
     assert await entries(raw) == ["same"]
+    assert await raw.count("effects") == 1
     assert [(await event(store, owner.id)).state for owner in owners] == [State.PROCESSED, State.PROCESSING]
     await works(theirs, store, raw)
 

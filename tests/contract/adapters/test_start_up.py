@@ -87,7 +87,6 @@ async def test_psycopg_without_a_pool(
         )
     await store.check(transactions)
     await works(Library(name, transactions, store), store, raw)
-    await transactions.close()
 
 
 async def test_a_role_that_may_not_write_our_tables(store: Store, postgres: Databases, postgres_url: str) -> None:

@@ -90,6 +90,22 @@ async def test_a_failing_statement(library: Library, store: Store, raw: Raw) -> 
     await works(library, store, raw)
 
 
+@pytest.mark.parametrize(("given", "kept"), [("0", "1min"), ("5s", "5s"), ("1500ms", "1500ms"), ("1h", "1min")])
+async def test_stricter_time_outs_stay(theirs: Library, raw: Raw, given: str, kept: str) -> None:  # proves R20
+    names = ("lock_timeout", "idle_in_transaction_session_timeout")
+    [(database,)] = await raw.run("SELECT quote_ident(current_database())")
+    for name in names:
+        await raw.run(f"ALTER DATABASE {database} SET {name} = '{given}'")
+    try:
+        tx = await theirs.begun()
+        for name in names:
+            assert await tx._adapter.run("SELECT current_setting($1)", [name]) == [(kept,)]
+        await tx.rollback()
+    finally:
+        for name in names:
+            await raw.run(f"ALTER DATABASE {database} RESET {name}")
+
+
 async def test_data_that_no_column_can_hold(library: Library, store: Store, raw: Raw) -> None:
     owner = await claimed(store, "evt")
     for bad in ("nul \0", "lone \ud800", "", "x" * 256):

@@ -27,6 +27,9 @@ class PooledConnection:
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         return await self.tx.fetch(sql, *args)
 
+    async def flush(self) -> None:
+        """Nothing is held back."""
+
     async def commit(self) -> None:
         await self.tx.execute("COMMIT")
         await self._release()

@@ -117,7 +117,8 @@ class PostgresTransaction:
         self._over, self._begun = True, False
 
     async def settle(self, outcomes: Sequence[Outcome]) -> None:
-        await self.ready()  # the mark is made there
+        """Write the outcomes. Only for whoever has the turn."""
+        await (await self.ready()).flush()
         # Sorted as everywhere: whoever writes several events takes their locks in one order.
         rows = sorted(map(outcome_values, outcomes), key=itemgetter(0))
         settled = await self._run("settle", *(columns(rows) or [[]] * 8), self._mark)

@@ -149,9 +149,9 @@ class SqliteLedger(SqliteCircuits):
 
     def _due(self, connection: apsw.Connection, now: int, name: str, most: int, lane: str) -> list[bytes]:
         """What is due of one name, the longest due first; of the lanes, from this one on."""
-        found = connection.execute(SQL["due"], (now, name, most)).fetchall()
-        found += connection.execute(SQL["heads"], (now, name, most, lane)).fetchall()
-        return [identity for identity, _ in sorted(found, key=itemgetter(1))[:most]]
+        found = rows(connection, SQL["due"], (now, name, most))
+        found += rows(connection, SQL["heads"], (now, name, most, lane))
+        return [row["identity"] for row in sorted(found, key=itemgetter("due_at"))[:most]]
 
     def _take(self, connection: apsw.Connection, now: int, identity: bytes, worker: str, lease: float) -> Effect:
         connection.execute(SQL["claim"], (now, identity, worker, micros(lease)))
