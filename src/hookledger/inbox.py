@@ -274,8 +274,6 @@ class Inbox:
             finally:
                 upkeep.cancel()
                 await asyncio.gather(upkeep, return_exceptions=True)
-                for given in self.transactions:
-                    await given.close()
 
     @property
     def asgi(self) -> Asgi:

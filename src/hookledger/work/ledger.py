@@ -28,6 +28,7 @@ from ..errors import (
     StoreError,
     Unavailable,
     UnknownOutcome,
+    WrongState,
 )
 from ..model import Completion, Concluded, Intent, Started
 from ..states import CallOutcome, EffectKind, EffectState, Repeat
@@ -293,7 +294,7 @@ class Calls:
                 log.error("how a call ended cannot be stored: %s", error)  # noqa: TRY400 - the words say it all
                 completion = msgspec.structs.replace(completion, result=None, error="its outcome cannot be stored")
             except (Unavailable, StoreError) as error:
-                if self._closing:
+                if self._closing or isinstance(error, WrongState):  # the row is gone: nothing to wait for
                     log.error("how a call of %s ended is not written: %s", completion.identity.hex()[:12], error)  # noqa: TRY400
                     raise
                 if not told:
