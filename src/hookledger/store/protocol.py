@@ -125,10 +125,7 @@ class Adapter(Protocol):
         ...
 
     async def discard(self) -> None:
-        """Break the connection off, whatever state it is in and whoever is using it; the server rolls back.
-
-        Harmless when there is none.
-        """
+        """Break the connection off, if there is one, whoever is using it; the server rolls back."""
         ...
 
 
