@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .config import IntakeSettings
-from .errors import HookledgerError, Rejected, Unavailable
+from .errors import HookledgerError, Unavailable
 from .model import Request
 from .operate.health import ALIVE, Readiness
 from .receive import respond
@@ -38,6 +38,7 @@ class Asgi:
         self._intake: Intake | None = None
         self._readiness: Readiness | None = None
         self._recorder: Recorder | None = None
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         async with self._opening:
@@ -120,11 +121,20 @@ class Asgi:
     def take(self, request: Request, answer: Callable[[respond.Response], object]) -> None:
         assert self._intake is not None
         if request.path in HEALTH:
-            asyncio.create_task(self._health(request.path)).add_done_callback(lambda task: answer(task.result()))
+            task = asyncio.create_task(self._tell_health(request.path, answer))
+            self._telling.add(task)  # the loop itself would let it be collected
+            task.add_done_callback(self._telling.discard)
         else:
             self._intake.take(self._intake.endpoint(request.method, request.path.strip("/")), request, answer)
 
-    def refuse(self, error: Rejected) -> respond.Response:
+    async def _tell_health(self, path: str, answer: Callable[[respond.Response], object]) -> None:
+        try:
+            response = await self._health(path)
+        except Exception as error:
+            response = self.refuse(error)
+        answer(response)
+
+    def refuse(self, error: Exception) -> respond.Response:
         assert self._intake is not None
         return self._intake.refuse(error)
 

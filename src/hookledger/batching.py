@@ -94,10 +94,19 @@ class Batcher(Generic[T, R]):
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self) -> None:
+        try:
+            await self._flush_all()
+        finally:
+            # Here, not in a callback: an item submitted before the callback ran would wait for nobody.
+            self._tasks.discard(asyncio.current_task())
+
+    async def _flush_all(self) -> None:
         while len(self._queue) >= (self._most if len(self._tasks) > 1 else 1):
             group = [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]
             try:
                 results = await self._flush([item for item, _ in group])
+            except asyncio.CancelledError:
+                results = [Unavailable("given up")] * len(group)
             except Exception as error:
                 results = [error] * len(group)
             for (_, done), result in zip(group, results, strict=True):
@@ -105,5 +114,3 @@ class Batcher(Generic[T, R]):
                     done(result)
                 except Exception:
                     log.exception("a result could not be told")  # the others still can
-        # Here, not in a callback: an item submitted before the callback ran would wait for nobody.
-        self._tasks.discard(asyncio.current_task())

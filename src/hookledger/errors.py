@@ -15,6 +15,7 @@ HookledgerError
 ├── StoreError             the store refused or failed
 │   ├── SchemaMismatch     the database's schema is not one this release works with
 │   ├── BadData            the database refused a row because of its content
+│   ├── Blocked            another transaction holds the row, and may hold it for long
 │   └── WrongState         the row is not in the state the caller expected
 ├── ClaimLost              the worker no longer owns the event it works on
 ├── HandlerCommitted       the handler ended the transaction that was not its own to end
@@ -110,6 +111,10 @@ class SchemaMismatch(StoreError):
 
 class BadData(StoreError):
     """The database refused a row because of its content."""
+
+
+class Blocked(StoreError):
+    """Another transaction holds this row, and is not done yet."""
 
 
 class WrongState(StoreError):

@@ -237,7 +237,9 @@ class Inbox:
 
         def again(effect: Effect) -> float | None:
             declared = self.effects.find(effect.name)
-            return None if declared is None else may_go_on(declared, effect, Ending(CallOutcome.UNKNOWN))
+            if declared is None:
+                return 0.0  # a worker that knows it will follow its policy
+            return may_go_on(declared, effect, Ending(CallOutcome.UNKNOWN))
 
         return Rescuer(store, policy, covers, again, lease=work.lease, unhandled_after=work.unhandled_after)
 

@@ -253,6 +253,14 @@ class Intent(Struct, frozen=True):
     """How long a call may take until nobody believes in it any more."""
 
 
+class Known(Struct, frozen=True):
+    """What a handler that plans an effect must know of one that was there before it."""
+
+    kind: EffectKind
+    state: EffectState
+    arguments_digest: bytes
+
+
 class Effect(Struct, frozen=True):
     """One effect as the ledger has it."""
 
@@ -287,6 +295,10 @@ class Effect(Struct, frozen=True):
     error: str | None
     alert: str | None
     """What contradicts what was decided about it."""
+    decided: str | None
+    """`happened` or `did_not_happen`, by its check or by a person."""
+    called_done: bool
+    """Whether a call of this generation came back done."""
     expired: bool
     """Whether it is started and its lease has run out."""
     lease_left: float
@@ -328,6 +340,8 @@ class Completion(Struct, frozen=True):
     error: str | None = None
     due_in: float | None = None
     """When the outbox is to go on by itself; None: it is not."""
+    unless_told: bool = False
+    """Only if nothing was told of the call yet, not even that nobody knows."""
 
 
 class Concluded(Struct, frozen=True):

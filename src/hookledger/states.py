@@ -183,6 +183,7 @@ def _e(name: str, sources: str, target: str, sentence: str) -> EffectTransition:
 
 EFFECT_TRANSITIONS: tuple[EffectTransition, ...] = (
     _e("plan", "", "planned", "The outbox row is in the handler's transaction."),
+    _e("adopt", "planned failed", "planned", "A handler leaves its call, which did not happen, to the outbox."),
     _e("once", "", "done", "The handler's own writes are the effect."),
     _e("begin", "", "started", "Committed before the first call of a handler's effect."),
     _e("start", "planned failed unknown", "started", "Committed before each call, under a new fence."),
@@ -195,7 +196,12 @@ EFFECT_TRANSITIONS: tuple[EffectTransition, ...] = (
     _e("postpone", "started unknown", "planned", "Not sent or refused: the outbox tries again after a backoff."),
     _e("refuse", "started unknown", "failed", "Not sent or refused, and nobody tries again by themselves."),
     _e("doubt", "started", "unknown", "Time-out, reset, 5xx, or the lease ran out."),
-    _e("reopen", "unknown failed", "planned", "A check or a person found that it did not happen."),
+    _e(
+        "reopen",
+        "unknown failed done",
+        "planned",
+        "A check or a person found that it did not happen; if done, then only because somebody said so.",
+    ),
     _e("cancel", "planned failed", "cancelled", "An operator decided that it is not to be done."),
 )
 

@@ -88,7 +88,8 @@ async def test_every_step_of_a_call_is_on_disk(postgres_url: str, pooler: bool) 
         [entry] = await take(store)
         await finish(store, entry.identity, 1, "refused", due_in=5.0)
         seen = await raw.run("SELECT * FROM seen")
-        assert {value for _, value in seen} == {"on 5s"}
+        assert {value for _, value in seen} == {"on 5s", "on 500ms"}
+        assert [way for way, value in seen if value == "on 500ms"] == ["started"] * 2, "for new ones, less long"
         assert {way for way, _ in seen} == {"started", "done", "unknown", "planned"}
         assert len(seen) == 11
     finally:

@@ -140,6 +140,17 @@ async def test_an_end_that_is_certain_stays(store: Store) -> None:  # proves R32
     assert await calls(store, await get(store, refused.identity)) == [(1, "refused")]
 
 
+async def test_an_end_that_is_told_only_if_nothing_was(store: Store, raw: Raw) -> None:  # proves R32
+    owner = await claimed(store)
+    untold, told = await start(store, owner, "untold"), await start(store, owner, "told")
+    await finish(store, told.identity, 1, "unknown", error="503")
+    before = await raw.all("effects"), await raw.all("effect_calls")
+    assert (await finish(store, told.identity, 1, "refused", unless_told=True)).state is EffectState.UNKNOWN
+    assert (await raw.all("effects"), await raw.all("effect_calls")) == before
+    assert (await finish(store, untold.identity, 1, "refused", unless_told=True)).state is EffectState.FAILED
+    assert (await finish(store, told.identity, 1, "refused")).state is EffectState.FAILED
+
+
 async def test_a_late_answer_settles_the_doubt(store: Store) -> None:  # proves R32
     owner = await claimed(store)
     for kind, answer, state in (

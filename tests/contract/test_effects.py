@@ -10,7 +10,7 @@ import pytest
 
 from hookledger.batching import isolating
 from hookledger.clock import Clock
-from hookledger.errors import BadData, Unavailable
+from hookledger.errors import BadData, Blocked, Unavailable
 from hookledger.model import Completion, Concluded, Effect, Intent, Started, effect_identity, new_id
 from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat
 from hookledger.store.connect import connect
@@ -111,6 +111,39 @@ async def test_start_answers_in_the_order_asked(store: Store) -> None:
     assert isinstance(found, Effect)
     assert found.arguments_digest == b"digest", "the first of the batch won"
     assert await store.ledger.get(c.identity) is None
+
+
+async def test_the_first_that_asks_has_lost_its_claim(store: Store) -> None:  # proves R19, R28
+    owner = await claimed(store)
+    stale = msgspec.structs.replace(owner, claim=owner.claim - 1)
+    asked = [intent(stale), intent(stale, "b"), intent(stale), intent(owner), intent(owner), intent(stale)]
+    got = await store.ledger.start(asked, WORKER)
+    assert got[3] == Started(asked[3].identity, 1, 1, 1)
+    assert got[1] is None
+    assert [type(found) for found in (got[4], got[5])] == [Effect, Effect]
+    assert all(found is None or isinstance(found, Effect) for found in (got[0], got[2]))
+    assert (await get(store, asked[3].identity)).claim == owner.claim
+
+
+async def test_a_row_that_a_handler_holds_blocks_no_other(store: Store) -> None:  # proves R28
+    owner = await claimed(store)
+    transaction = store.transaction()
+    assert await transaction.plan(intent(owner, "held", kind=LATER)) is None
+    if transaction.exclusive:  # on SQLite nobody writes meanwhile, and nobody waits for one row
+        await transaction.rollback()
+        return
+
+    async def start_all(intents: Sequence[Intent]) -> Sequence[Started | Effect | None]:
+        return await store.ledger.start(intents, WORKER)
+
+    a, held, b = await isolating(start_all)([intent(owner, "a"), intent(owner, "held"), intent(owner, "b")])
+    assert isinstance(a, Started)
+    assert isinstance(b, Started)
+    assert isinstance(held, Blocked)
+    await transaction.commit([])
+    [found] = await store.ledger.start([intent(owner, "held")], WORKER)
+    assert isinstance(found, Effect)
+    assert found.state is EffectState.PLANNED
 
 
 async def test_nothing_is_started_for_a_claim_that_is_lost(store: Store, clock: Clock, raw: Raw) -> None:
@@ -259,19 +292,25 @@ async def test_start_waits_for_a_handler_that_plans_the_same(store: Store) -> No
 
 async def test_nobody_waits_long_for_a_handler(postgres_url: str) -> None:
     """PostgreSQL only: on SQLite the handler's transaction has a hard limit itself."""
-    store = connect(postgres_url, clock=Clock())
+    clock = Clock()
+    store = connect(postgres_url, clock=clock)
     await store.open(handlers=2)
     await store.migrate()
     try:
         owner = await claimed(store)
+        known = await reach(store, clock, owner, EffectState.FAILED, CALL, "known")
         transaction = store.transaction()
         assert await transaction.plan(intent(owner, kind=LATER)) is None
-        with pytest.raises(Unavailable):
-            await asyncio.wait_for(store.ledger.start([intent(owner), intent(owner, "other")], WORKER), 9)
+        assert await transaction.plan(intent(owner, "known", kind=LATER)) is None
+        with pytest.raises(Blocked):
+            await asyncio.wait_for(store.ledger.start([intent(owner), intent(owner, "other")], WORKER), 3)
         assert await store.ledger.get(effect_identity(owner.source, "charge", "other")) is None
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(store.ledger.restart(known, WORKER, LEASE), 9)
         await transaction.rollback()
         [found] = await store.ledger.start([intent(owner)], WORKER)
         assert isinstance(found, Started)
+        assert await store.ledger.restart(known, WORKER, LEASE) is not None
     finally:
         await store.close()
 

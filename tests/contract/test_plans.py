@@ -104,6 +104,8 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
         None,
     ),
     "beat": (IDS, CLAIMS, 60.0),
+    "known": (b"\0" * 32,),
+    "adopt": (b"\0" * 32, "e", b"", "lane", "mark"),
     "held": ("w",),
     "expired": (100,),
     "rescue": (IDS, CLAIMS, [0.0] * 50, ["r"] * 50),
@@ -127,12 +129,13 @@ POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
     "doubt": (IDENTITIES[0], 1, 60.0),
     "finish_first": (IDENTITIES, [None] * 50, [None] * 50),
     "lock": (IDENTITIES,),
-    "tell": (IDENTITIES, [1] * 50, ["done"] * 50, [None] * 50),
+    "tell": (IDENTITIES, [1] * 50, ["done"] * 50, [None] * 50, [False] * 50),
     "calls": (IDENTITIES,),
     "move": (IDENTITIES, ["done"] * 50, [None] * 50, [None] * 50, [None] * 50, [None] * 50),
     "conclude": (IDENTITIES[0], 1, True, None, None),
     "put_off": (IDENTITIES[0], 1, None, None),
     "resolve": (IDENTITIES[0], 1, "unknown", "done", "happened", None, new_id(), "ada", "why"),
+    "waiting": (["s1", None], ["effect e 'k' may have happened"] * 2),
     "lock_events": (IDS,),
     "attend": (IDS,),
     "claim": ("w", ["e1", "e2"], [8, 8], [60.0, 60.0], ["", ""]),
@@ -144,16 +147,17 @@ POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
     *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue"),
-    *("skip_unhandled", "retry", "find_id", "find_key", "events", "event", "request", "deliveries"),
+    *("known", "adopt", "skip_unhandled", "retry", "find_id", "find_key", "events", "event", "request", "deliveries"),
 ]
 SQLITE_LEDGER = [
     *("start", "call", "effect", "restart", "doubt", "standing", "tell", "calls", "move", "conclude", "put_off"),
-    *("resolve", "attend", "due", "heads", "claim", "held", "expired", "of_event"),
+    *("resolve", "waiting", "attend", "due", "heads", "claim", "held", "expired", "of_event"),
 ]
 
 WALKS = {"waiting", "events", "held"}
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind, or one page of the newest; `held` walks the
-index of leases, which has only what is being processed at the moment."""
+index of leases, which has only what is being processed at the moment, the ledger's `waiting` that of what waits for a
+person."""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

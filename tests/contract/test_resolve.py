@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
+from hookledger.model import Effect, effect_identity
 from hookledger.states import EffectKind, EffectState, Repeat, State
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, WORKER, Raw, claim, claimed, event, history, settle
@@ -106,6 +108,120 @@ async def test_an_outbox_entry_does_not_send_its_event_round(store: Store, clock
     known = await reach(store, clock, owner, UNKNOWN, LATER)
     assert await settle(store, owner, "review")
     await store.ledger.resolve(known, "did_not_happen", None, "ada", "looked")
+    assert (await event(store, owner.id)).state is State.NEEDS_REVIEW
+
+
+# ── what an event waited for becomes known ───────────────────────────────────
+
+WORDS = "effect charge 'k' may have happened"
+
+
+async def _late(store: Store, known: Effect, outcome: str) -> None:
+    await finish(store, known.identity, 1, outcome)
+
+
+async def _checked(store: Store, known: Effect, happened: bool) -> None:
+    assert await store.ledger.conclude(known, happened, None, None)
+
+
+SETTLED: dict[str, tuple[Callable[[Store, Effect], Awaitable[None]], EffectState]] = {
+    "came back late": (lambda store, known: _late(store, known, "done"), DONE),
+    "refused late": (lambda store, known: _late(store, known, "refused"), FAILED),
+    "checked: it did": (lambda store, known: _checked(store, known, True), DONE),
+    "checked: it did not": (lambda store, known: _checked(store, known, False), PLANNED),
+}
+
+
+@pytest.mark.parametrize("way", SETTLED)
+async def test_it_becomes_known_without_a_person(store: Store, clock: Clock, way: str) -> None:  # proves R32, R46
+    settle_it, state = SETTLED[way]
+    owner = await claimed(store)
+    known = await reach(store, clock, owner, UNKNOWN, CALL)
+    assert await settle(store, owner, "review", reason=f"{WORDS}: 503")
+    clock.offset += 50
+    await settle_it(store, known)
+    assert (await get(store, known.identity)).state is state
+    found = await history(store, owner.id)
+    assert (found.event.state, found.event.attempts, found.event.reason) == (State.PENDING, 0, None)
+    assert not found.event.attention
+    [action] = found.actions
+    assert (action.name, action.actor, action.from_state, action.to_state, action.reason) == (
+        *("retry", "hookledger", "needs_review", "pending"),
+        f"what it waited for is known: charge:k is {state}",
+    )
+    assert (await claim(store)).run_age < 5
+
+
+@pytest.mark.parametrize("way", [*SETTLED, "a person"])
+async def test_only_those_go_on_that_waited_for_it(store: Store, clock: Clock, way: str) -> None:  # proves R46
+    owner = await claimed(store)
+    known = await reach(store, clock, owner, UNKNOWN, CALL)
+    reasons = {
+        "other event": f"{WORDS} (no answer): find out",
+        "other key": "effect charge 'k2' may have happened: 503",
+        "longer name": "effect charges 'k' may have happened: 503",
+        "own reason": "look at this",
+        "quoted": f"look: {WORDS}",
+    }
+    events = {}
+    for title, reason in reasons.items():
+        other = await claimed(store, title, type=title)
+        assert await settle(store, other, "review", reason=reason)
+        events[title] = other.id
+    failed = await claimed(store, "failed", type="failed")
+    assert await settle(store, failed, "fail", reason=f"{WORDS}: 503")
+    elsewhere = await claimed(store, "elsewhere", type="elsewhere", source="github")
+    assert await settle(store, elsewhere, "review", reason=f"{WORDS}: 503")
+    if way == "a person":
+        await store.ledger.resolve(known, "happened", None, "ada", "looked")
+    else:
+        await SETTLED[way][0](store, known)
+    states = {title: (await event(store, ident)).state for title, ident in events.items()}
+    assert [title for title, state in states.items() if state is State.PENDING] == ["other event"]
+    [action] = (await history(store, events["other event"])).actions
+    assert (action.name, action.actor) == ("retry", "ada" if way == "a person" else "hookledger")
+    assert (await event(store, failed.id)).state is State.FAILED
+    assert (await event(store, elsewhere.id)).state is State.NEEDS_REVIEW
+    assert (await event(store, owner.id)).state is State.PROCESSING
+
+
+async def test_a_shared_effect_is_waited_for_from_any_source(store: Store, clock: Clock) -> None:  # proves R46
+    key = "o'clock \\ \u2028 100%_"
+    owner = await claimed(store)
+    identity = effect_identity("", "charge", key)
+    known = await reach(store, clock, owner, UNKNOWN, CALL, key, identity=identity)
+    elsewhere = await claimed(store, "elsewhere", type="elsewhere", source="github")
+    assert await settle(store, elsewhere, "review", reason=f"effect charge {key!r} may have happened: 503")
+    await finish(store, known.identity, 1, "done")
+    assert (await event(store, elsewhere.id)).state is State.PENDING
+
+
+async def test_it_was_called_again_and_an_earlier_call_came_back(store: Store, clock: Clock) -> None:  # proves R32
+    """Known when the lease of the newer call runs out, or when that call ends."""
+    for number, end in enumerate(("doubt", "unknown")):
+        key = f"k{number}"
+        owner = await claimed(store, f"evt_{number}", type=f"t{number}")
+        known = await reach(store, clock, owner, UNKNOWN, CALL, key)
+        assert await settle(store, owner, "review", reason=f"effect charge {key!r} may have happened: 503")
+        assert await store.ledger.restart(known, WORKER, LEASE) is not None
+        assert (await finish(store, known.identity, 1, "done")).state is EffectState.STARTED
+        assert (await event(store, owner.id)).state is State.NEEDS_REVIEW
+        if end == "doubt":
+            clock.offset += LEASE + 1
+            assert await store.ledger.doubt(await get(store, known.identity), None)
+        else:
+            await finish(store, known.identity, 2, "unknown")
+        assert (await get(store, known.identity)).state is DONE
+        assert (await event(store, owner.id)).state is State.PENDING
+
+
+async def test_doubt_itself_sends_nobody_round(store: Store, clock: Clock) -> None:
+    owner = await claimed(store)
+    started = await start(store, owner)
+    assert await settle(store, owner, "review", reason=f"{WORDS}: 503")
+    clock.offset += LEASE + 1
+    assert await store.ledger.doubt(await get(store, started.identity), None)
+    assert await store.ledger.put_off(await get(store, started.identity), None, "no answer")
     assert (await event(store, owner.id)).state is State.NEEDS_REVIEW
 
 
@@ -219,6 +335,58 @@ async def test_refused_after_it_was_said_to_have_happened(store: Store, clock: C
     assert (await event(store, owner.id)).attention
 
 
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("kind", [CALL, LATER])
+async def test_a_wrong_word_is_taken_back(
+    store: Store, clock: Clock, kind: EffectKind, waits: bool
+) -> None:  # proves R32, R46
+    """Refused after it was decided that it had happened: it is sent round again."""
+    owner = await claimed(store)
+    known = await reach(store, clock, owner, UNKNOWN, kind)
+    await store.ledger.resolve(known, "happened", b"1", "ada", "looked")
+    assert await settle(store, owner, "review" if waits else "complete")
+    assert (await finish(store, known.identity, 1, "refused")).alert is not None
+    alerted = await get(store, known.identity)
+    assert (alerted.decided, alerted.called_done) == ("happened", False)
+    await store.ledger.resolve(alerted, "did_not_happen", None, "ada", "I was wrong")
+    after = await get(store, known.identity)
+    assert (after.state, after.decided, after.alert, after.result) == (PLANNED, "did_not_happen", None, None)
+    assert (after.finished_at, after.tries, after.doubtful_for) == (None, 0, None)
+    assert (after.due_at is not None) == (kind is LATER)
+    found = await history(store, owner.id)
+    assert not found.event.attention
+    retried = waits and kind is CALL
+    assert found.event.state is (State.PENDING if retried else State.NEEDS_REVIEW if waits else State.PROCESSED)
+    told = [(a.name, a.from_state, a.to_state) for a in found.actions[1:]]
+    assert told == [("resolve", "done", "planned"), ("retry", "needs_review", "pending")][: 2 if retried else 1]
+    if kind is LATER:
+        assert [e.number for e in await take(store)] == [2]
+    else:
+        assert await store.ledger.restart(after, WORKER, LEASE) is not None
+    assert (await finish(store, known.identity, 2, "done")).state is DONE
+
+
+async def test_a_wrong_result_is_corrected(store: Store, clock: Clock) -> None:  # proves R46
+    for number, way in enumerate(("fail", "review", "complete")):
+        owner = await claimed(store, f"evt_{number}", type=f"t{number}")
+        known = await reach(store, clock, owner, UNKNOWN, CALL, f"k{number}")
+        await store.ledger.resolve(known, "happened", b"1", "ada", "looked")
+        assert await settle(store, owner, way)  # type: ignore[arg-type]
+        before = (await event(store, owner.id)).state
+        await store.ledger.resolve(await get(store, known.identity), "happened", b"2", "ada", "mistyped")
+        after = await get(store, known.identity)
+        assert (after.state, after.result) == (DONE, b"2")
+        found = await history(store, owner.id)
+        assert found.event.state is before, "the operator retries it"
+        assert [(a.name, a.reason) for a in found.actions] == [("resolve", "looked"), ("resolve", "mistyped")]
+        with pytest.raises(WrongState):
+            await store.ledger.resolve(after, "happened", None, "ada", "nothing new")
+    started = await start(store, await claimed(store, "evt_9", type="t9"), "made")
+    await finish(store, started.identity, 1, "done", result=b"1")
+    with pytest.raises(WrongState):  # a call's own result is not a person's to change
+        await store.ledger.resolve(await get(store, started.identity), "happened", b"2", "ada", "nicer")
+
+
 async def test_the_result_comes_after_the_decision(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, CALL)
@@ -234,8 +402,6 @@ async def test_a_result_that_was_forgotten(store: Store, clock: Clock) -> None: 
     await store.ledger.resolve(await get(store, known.identity), "happened", b"7", "ada", "the receipt")
     after = await get(store, known.identity)
     assert (after.state, after.result) == (DONE, b"7")
-    with pytest.raises(WrongState):
-        await store.ledger.resolve(after, "happened", b"8", "ada", "another")
     assert [a.to_state for a in (await history(store, owner.id)).actions] == ["done", "done"]
     # Whoever decided before is not contradicted by the call that comes back now.
     assert (await finish(store, known.identity, 1, "done", result=b"9")).alert is None

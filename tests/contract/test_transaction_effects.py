@@ -7,15 +7,19 @@ from typing import Any
 
 import pytest
 
+from hookledger.clock import Clock
 from hookledger.errors import BadData, ClaimLost, HandlerCommitted
-from hookledger.model import Claimed, Intent, Outcome, effect_identity
-from hookledger.states import EffectKind, Repeat, State
+from hookledger.model import Claimed, Intent, Known, Outcome, effect_identity
+from hookledger.states import EffectKind, EffectState, Repeat, State
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, Raw, claimed, delivered, event, record, settle, way_out
 from tests.contract.conftest import OpenStore
+from tests.ledger import CALL, finish, get, plan, reach, take
+from tests.ledger import intent as ledger_intent
 
 ONCE = EffectKind.ONCE
 LATER = EffectKind.LATER
+KNOWN = Known(LATER, EffectState.PLANNED, b"d")
 
 
 def intent(owner: Claimed, name: str, key: str = "k", kind: EffectKind = ONCE, **other: Any) -> Intent:
@@ -123,7 +127,7 @@ async def test_known_by_an_earlier_transaction(store: Store, raw: Raw) -> None: 
         tx = store.transaction()
         assert await tx.once(intent(owner, "credit")) is new
         known = await tx.plan(intent(owner, "mail", kind=LATER, lane="customer", arguments_digest=owner.id.bytes))
-        assert known == (None if new else first.id.bytes)
+        assert known == (None if new else Known(LATER, EffectState.PLANNED, first.id.bytes))
         await tx.commit([way_out(owner, "complete")])
     assert len(await effects(raw)) == 2
     assert await raw.run("SELECT next FROM effect_lanes") == [(2,)]
@@ -135,7 +139,7 @@ async def test_known_in_the_same_transaction(store: Store, raw: Raw) -> None:  #
     assert await tx.once(intent(owner, "credit"))
     assert not await tx.once(intent(owner, "credit"))
     assert await tx.plan(intent(owner, "mail", kind=LATER, lane="a")) is None
-    assert await tx.plan(intent(owner, "mail", kind=LATER, lane="a", arguments_digest=b"other")) == b"d"
+    assert await tx.plan(intent(owner, "mail", kind=LATER, lane="a", arguments_digest=b"other")) == KNOWN
     await tx.commit([way_out(owner, "complete")])
     assert len(await effects(raw)) == 2
 
@@ -178,6 +182,107 @@ async def test_many_want_the_same(store: Store, open_store: OpenStore, raw: Raw)
     assert sorted(once for once, _ in won) == [False] * 15 + [True]
     assert sorted(planned for _, planned in won) == [False] * 15 + [True]
     assert await raw.count("effects") == 2
+
+
+# ── a handler's call becomes the outbox's ────────────────────────────────────
+
+DIGEST = b"digest"
+
+
+@pytest.mark.parametrize("lane", [None, "customer"])
+@pytest.mark.parametrize("state", [EffectState.PLANNED, EffectState.FAILED])
+async def test_a_call_that_did_not_happen_is_adopted(
+    store: Store, clock: Clock, raw: Raw, state: EffectState, lane: str | None
+) -> None:  # proves R28, R29
+    owner = await claimed(store)
+    before = await reach(store, clock, owner, state, CALL)
+    if lane:
+        await plan(store, owner, "ahead", lane=lane)
+    clock.offset += 50
+    asked = ledger_intent(owner, kind=LATER, lane=lane, claim=owner.claim + 7)
+    for end in ("rollback", "commit"):
+        tx = store.transaction()
+        assert await tx.plan(asked) is None
+        known = await tx.plan(asked)
+        assert known == Known(LATER, EffectState.PLANNED, DIGEST), "once only"
+        if end == "commit":
+            await tx.commit([way_out(owner, "complete")])
+            break
+        await tx.rollback()
+        assert (await get(store, before.identity)).kind is CALL
+    after = await get(store, before.identity)
+    assert (after.kind, after.state, after.lane) == (LATER, EffectState.PLANNED, lane)
+    assert (after.fence, after.tries, after.number) == (before.fence + 1, 0, before.number)
+    assert (after.event_id, after.claim, after.leased_until) == (owner.id, owner.claim, None)
+    assert after.due_at is not None
+    assert after.age < 5
+    if lane:
+        assert await places(raw) == ["ahead", "k"]
+        [ahead] = await take(store, most=5)
+        assert ahead.key == "ahead", "it waits for its turn"
+        await finish(store, ahead.identity, ahead.number, "done")
+    [taken] = await take(store, most=5)
+    assert (taken.identity, taken.state, taken.number) == (before.identity, EffectState.STARTED, 2)
+    assert await raw.count("effects") == (2 if lane else 1)
+
+
+@pytest.mark.parametrize("kind", [CALL, LATER])
+@pytest.mark.parametrize("state", list(EffectState))
+async def test_what_is_not_adopted(
+    store: Store, clock: Clock, raw: Raw, state: EffectState, kind: EffectKind
+) -> None:  # proves R28, R29
+    if state is EffectState.CANCELLED and kind is CALL:
+        return
+    owner = await claimed(store)
+    await reach(store, clock, owner, state, kind)
+    before = await raw.all("effects")
+    adoptable = kind is CALL and state in (EffectState.PLANNED, EffectState.FAILED)
+    tx = store.transaction()
+    for digest in (b"other",) if adoptable else (b"other", DIGEST):
+        asked = ledger_intent(owner, kind=LATER, lane="customer", arguments_digest=digest)
+        assert await tx.plan(asked) == Known(kind, state, DIGEST)
+    await tx.commit([])
+    assert await raw.all("effects") == before
+    assert await raw.count("effect_lanes") == 0
+
+
+async def test_what_a_handler_did_once_is_not_adopted(store: Store) -> None:  # proves R28
+    owner = await claimed(store)
+    tx = store.transaction()
+    assert await tx.once(intent(owner, "mail", arguments_digest=b"d"))
+    known = await tx.plan(intent(owner, "mail", kind=LATER))
+    assert known == Known(ONCE, EffectState.DONE, b"d")
+    await tx.commit([])
+
+
+async def test_nothing_is_adopted_after_the_handler_committed(store: Store, clock: Clock, raw: Raw) -> None:
+    """proves R20: an outbox row that commits by itself would be a lie."""
+    owner = await claimed(store)
+    await reach(store, clock, owner, EffectState.FAILED, CALL)
+    before = await raw.all("effects")
+    tx = store.transaction()
+    await tx.tx.execute("SELECT 1")
+    await tx.tx.execute("COMMIT")
+    with pytest.raises(HandlerCommitted):
+        await tx.plan(ledger_intent(owner, kind=LATER, lane="customer"))
+    await tx.rollback()
+    assert await raw.all("effects") == before
+    assert await raw.count("effect_lanes") == 0
+
+
+async def test_many_adopt_the_same(store: Store, open_store: OpenStore, clock: Clock) -> None:  # proves R28, R29
+    stores = [store, await open_store()]
+    owner = await claimed(store)
+    known = await reach(store, clock, owner, EffectState.FAILED, CALL)
+
+    async def handle(n: int) -> bool:
+        tx = stores[n % 2].transaction()
+        planned = await tx.plan(ledger_intent(owner, kind=LATER, lane=f"l{n % 3}")) is None
+        await tx.commit([])
+        return planned
+
+    assert sorted(await asyncio.gather(*map(handle, range(10)))) == [False] * 9 + [True]
+    assert (await get(store, known.identity)).fence == known.fence + 1
 
 
 # ── lanes ────────────────────────────────────────────────────────────────────

@@ -93,9 +93,7 @@ def frozen_during_calls(shop: Shop) -> None:
         assert_alert(twice, final.events[owner(kind, policy, "decided")])
         assert f"ALERT effect {bytes(twice['identity']).hex()[:12]}" in frozen.log, plain(kind, policy)
 
-    # What waited for a person goes on with the result that came late.
-    for _, policy in NEVER[:2]:
-        shop.retry(owner("call", policy, "alone"))
+    # What waited for a person goes on by itself, with the result that came late.
     end = shop.settle(second)
     assert len(end.requests) == len(final.requests)
     for kind, policy in NEVER:

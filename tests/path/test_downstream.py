@@ -9,6 +9,7 @@ import pytest
 from hookledger import Event, Op, RetryPolicy, Seconds, Source, State
 from hookledger.states import CircuitState, EffectState
 from tests.asgi_client import Site
+from tests.contract.conftest import postgres_url, shared_postgres_url  # noqa: F401 - a database, emptied for each test
 from tests.path.conftest import SECRET, MakeSite, done
 from tests.path.remote import Remote, Running, deliver, effects, event, eventually, outcomes
 from tests.services.ports import free_port
@@ -54,7 +55,7 @@ async def test_an_open_circuit_reschedules_events_without_burning_attempts(site:
     async def charge(op: Op) -> str:
         return await remote.post(op)
 
-    @stripe(site).on("*", retry=RetryPolicy(attempts=5, first=Seconds("1ms"), longest=Seconds("1ms")))
+    @stripe(site).on("*", retry=RetryPolicy(attempts=20, first=Seconds("1ms"), longest=Seconds("1ms")))
     async def handle(event: Event) -> str:
         return await event.call(charge, event.key)
 
@@ -88,7 +89,7 @@ async def test_an_open_circuit_reschedules_events_without_burning_attempts(site:
         await site.work(later=21)
     assert await circuit(site, "bank") is CircuitState.CLOSED
     assert {row.state for row in await site.events()} == {State.PROCESSED}
-    assert {row.attempts for row in await site.events()} <= {1, 2, 3, 4, 5}
+    assert sum(row.attempts for row in await site.events()) == 3 + 2 + 2  # what failed, the two trials, what was done
     for ident in ("evt_1", "evt_2"):
         assert len(remote.sink.performed("stripe charge", ident)) == 1
 
@@ -191,13 +192,13 @@ async def test_what_is_done_needs_no_closed_circuit(site: Site, remote: Remote) 
 # ── one dead, the others well ────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("way", ["hangs", "refuses", "refuses, circuit closed"])
+@pytest.mark.parametrize("way", ["hangs", "refuses"])
 async def test_a_dead_downstream_delays_no_other(
     site_on: MakeSite, database_url: str, remote: Remote, way: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # proves R24, R29
-    failures = 100_000 if "closed" in way else 5
-    work = {"poll": "50ms", "retry": {"first": "1ms", "longest": "1ms"}, "circuit": {"failures": failures}}
+    # Without a circuit that opens: what refuses at once is tried again and again.
+    work = {"poll": "50ms", "retry": {"first": "1ms", "longest": "1ms"}, "circuit": {"failures": 100_000}}
     site = await site_on(database_url, {"work": work})
     site.inbox.source("stripe", provider="stripe", secrets=[SECRET])
     nobody = f"http://127.0.0.1:{free_port()}"
@@ -230,7 +231,7 @@ async def test_a_dead_downstream_delays_no_other(
                 return (await store.counts()).get(State.PROCESSED, 0) == 10
 
         await eventually(queued, "1,000 effects are queued")
-        for number in range(15):
+        for number in range(12):
             ident = f"well_{number}"
             sent = time.monotonic()
             await deliver(site, ident, "well")
@@ -253,7 +254,9 @@ async def test_a_dead_downstream_delays_no_other(
 
 
 async def test_every_handler_holds_a_transaction_and_makes_a_call(
-    site_on: MakeSite, postgres_url: str, remote: Remote
+    site_on: MakeSite,
+    postgres_url: str,  # noqa: F811
+    remote: Remote,
 ) -> None:
     # proves R20, R28
     site = await site_on(postgres_url, {"work": {"poll": "10ms", "concurrency": 16}})

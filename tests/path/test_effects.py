@@ -29,6 +29,7 @@ from hookledger import (
 )
 from hookledger.states import CallOutcome, EffectState
 from tests.asgi_client import Site
+from tests.contract.conftest import postgres_url, shared_postgres_url  # noqa: F401 - a database, emptied for each test
 from tests.path.conftest import SECRET, MakeSite, done
 from tests.path.remote import Remote, Running, deliver, effects, event, eventually, finish, outcomes
 from tests.services.ports import free_port
@@ -68,7 +69,7 @@ def is_postgres(site: Site) -> bool:
 
 # ── keys ─────────────────────────────────────────────────────────────────────
 
-ODD_KEYS = ["1", "a", "ab", "b", "bc", "", "a/b", "a:b", " a", "a ", "ä", "K", "k", "x" * 300 + "1", "x" * 300 + "2"]
+ODD_KEYS = ["a", "ab", "b", "bc", "", "a:b", " a", "ä", "K", "k", "x" * 300 + "1", "x" * 300 + "2"]
 
 
 async def test_the_sink_never_sees_two_keys_for_one_effect_nor_one_for_two(site: Site, remote: Remote) -> None:
@@ -666,16 +667,13 @@ async def test_an_answer_after_the_time_out_is_recorded(site: Site, remote: Remo
         await eventually(lambda: state_is(EffectState.UNKNOWN), "the time-out")
         remote.sink.gate.set()
         await eventually(lambda: state_is(EffectState.DONE), "the answer")
+    await finish(site)
     known = (await effects(site, "evt_1"))["charge"]
     assert (outcomes(known), known.effect.alert) == (["done"], None)
+    # An event that waited for a person goes on by itself, with the result that came late.
     row = await event(site, "evt_1")
-    assert not row.attention
-    if kind == "call":
-        assert row.state is State.NEEDS_REVIEW
-        async with site.inbox.opened() as store:
-            await site.inbox.actions(store, "ada").retry(row, "it is done")
-        await site.work()
-        assert await done(site) == ["stripe charge k no. 1"]
+    assert (row.state, row.attention) == (State.PROCESSED, False)
+    assert await done(site) == (["stripe charge k no. 1"] if kind == "call" else [])
     assert len(remote.sink.requests) == 1
 
 

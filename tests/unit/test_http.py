@@ -170,3 +170,63 @@ async def test_no_more_connections_than_we_can_hold(monkeypatch: pytest.MonkeyPa
     async with listening(Site()) as (_, reader, _writer):
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await answer(reader)
+
+
+async def test_who_has_said_all_is_answered_after_closing_their_side() -> None:
+    site = Site()
+    async with listening(site) as (_, reader, writer):
+        writer.write(b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi")
+        writer.write_eof()
+        while not site.waiting:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        site.waiting[0]()
+        assert (await answer(reader))[:2] == (202, b"hi")
+        assert await reader.read() == b""
+
+
+async def test_who_says_nothing_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 2)
+    site = Site()
+    async with listening(site) as (listener, _, writer):
+        port = writer.get_extra_info("peername")[1]
+        others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        reader, last = others[-1]
+        last.write(POST + b"Content-Length: 2\r\n\r\nhi")
+        assert (await answer(reader))[:2] == (202, b"hi")
+        assert len(listener.connections) <= 2
+        for _, other in others:
+            other.close()
+
+
+async def test_every_request_gets_an_answer_whatever_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site()
+    monkeypatch.setattr(site, "refuse", lambda error: respond.unavailable())
+
+    def broken(*args: object) -> int:
+        raise RuntimeError("a defect")
+
+    for name in ("take", "max_body"):
+        with monkeypatch.context() as patch:
+            patch.setattr(site, name, broken)
+            async with listening(site) as (_, reader, writer):
+                writer.write(POST + b"Content-Length: 2\r\n\r\nhi")
+                assert (await answer(reader))[0] == 503, name
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST http://example.test/stripe HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi", 202),
+        (POST + b"Expect: 100-Continue\r\nContent-Length: 2\r\n\r\nhi", 100),
+        (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", 415),
+        (b"POST /stripe?" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi", 400),
+        (POST + b"Content-Encoding: identity \r\nContent-Length: 2\r\n\r\nhi", 202),
+    ],
+    ids=["absolute", "expect", "coding", "long url", "blanks"],
+)
+async def test_odd_but_clear_requests(head: bytes, status: int) -> None:
+    async with listening(Site()) as (_, reader, writer):
+        writer.write(head)
+        line = await asyncio.wait_for(reader.readline(), 10)
+        assert int(line.split()[1]) == status

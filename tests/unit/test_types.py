@@ -97,6 +97,6 @@ async def test_a_handler_that_forgets_to_await_is_failed_for_good() -> None:
     await effects.asked("event.once(…)", answer)
     await effects.finish()
     effects.asked("event.later(…)", answer)
-    with pytest.raises(ForgottenAwait, match=r"did not await event.later\(…\): it would not have") as raised:
+    with pytest.raises(ForgottenAwait, match=r"did not await event.later\(…\) to the end: it would") as raised:
         await effects.finish()
     assert is_permanent(raised.value), "trying again would forget it again"

@@ -228,11 +228,25 @@ def test_a_decision_while_a_call_is_under_way() -> None:
 def test_a_result_that_was_forgotten_can_be_given() -> None:
     known = effect(kind=CALL, state=FINISHED)
     assert decide(known, "happened", b"1") is FINISHED
+    said = effect(kind=CALL, state=FINISHED, result=b"0", decided="happened")
+    assert decide(said, "happened", b"1") is FINISHED, "a person's own can be corrected"
     for refused in (effect(kind=CALL, state=FINISHED, result=b"0"), effect(kind=EffectKind.ONCE, state=FINISHED)):
         with pytest.raises(WrongState):
             decide(refused, "happened", b"1")
     with pytest.raises(WrongState):
         decide(known, "did_not_happen", b"1")
+
+
+@pytest.mark.parametrize("kind", [CALL, LATER])
+def test_a_wrong_word_is_taken_back(kind: EffectKind) -> None:  # proves R46
+    said = effect(kind=kind, state=FINISHED, alert="refused", decided="happened")
+    assert decide(said, "did_not_happen") is PLANNED
+    assert decide(said, "happened") is FINISHED
+    for decided, done in (("happened", True), ("did_not_happen", True), (None, True)):
+        twice = effect(kind=kind, state=FINISHED, alert="twice", decided=decided, called_done=done)
+        assert decide(twice, "did_not_happen") is FINISHED
+    with pytest.raises(WrongState):
+        decide(effect(kind=kind, state=FINISHED, decided="happened"), "did_not_happen")
 
 
 def test_a_word_that_is_no_decision() -> None:

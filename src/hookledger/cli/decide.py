@@ -53,9 +53,9 @@ def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> N
 @click.command()
 @click.argument("event")
 @click.argument("effect")
-@click.option("--happened", "decision", flag_value="happened", help="You found that it happened.")
-@click.option("--did-not-happen", "decision", flag_value="did_not_happen", help="You found that it did not.")
-@click.option("--cancel", "decision", flag_value="cancel", help="It is not to be done at all (outbox only).")
+@click.option("--happened", is_flag=True, help="You found that it happened.")
+@click.option("--did-not-happen", is_flag=True, help="You found that it did not.")
+@click.option("--cancel", is_flag=True, help="It is not to be done at all (outbox only).")
 @click.option("--result", help="With --happened: what the call would have returned, as JSON.")
 @names_actor
 @finds_inbox
@@ -64,7 +64,9 @@ def resolve(
     inbox: Inbox,
     event: str,
     effect: str,
-    decision: Literal["happened", "did_not_happen", "cancel"] | None,
+    happened: bool,
+    did_not_happen: bool,
+    cancel: bool,
     result: str | None,
     reason: str,
     actor: str,
@@ -72,11 +74,16 @@ def resolve(
 ) -> None:
     """Decide about an EFFECT of an EVENT when nobody knows whether it happened, or when it failed.
 
-    EFFECT is its name, or NAME:KEY where the event has several. After --happened it is not done again; after
-    --did-not-happen it is, under the same idempotency key. The event, or the outbox, goes on from there.
+    EFFECT is its name, NAME:KEY where the event has several, or its idempotency key. After --happened it is not done
+    again; after --did-not-happen it is, under the same idempotency key. The event, or the outbox, goes on from there.
     """
-    if decision is None:
-        raise click.UsageError("say what you found: --happened, --did-not-happen, or --cancel")
+    found: list[Literal["happened", "did_not_happen", "cancel"]] = []
+    found += ["happened"] if happened else []
+    found += ["did_not_happen"] if did_not_happen else []
+    found += ["cancel"] if cancel else []
+    if len(found) != 1:
+        raise click.UsageError("say what you found: one of --happened, --did-not-happen and --cancel")
+    [decision] = found
     try:
         value = None if result is None else msgspec.json.decode(result)
     except msgspec.DecodeError as error:
@@ -85,6 +92,9 @@ def resolve(
     async def act() -> tuple[Effect, History]:
         async with inbox.opened() as store:
             known = await inbox.insight(store).effect(event, effect)
+            declared = inbox.effects.find(known.name)
+            if declared is not None and value is not None:
+                declared.keep_result(value)  # refused here rather than when the handler gets it
             return known, await inbox.actions(store, actor).resolve(known, decision, reason, value)
 
     before, history = run(act())

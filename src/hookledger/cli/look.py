@@ -97,7 +97,7 @@ def _print_events(found: list[EventRow], limit: int) -> None:
             coloured(row.state) + (" [bold magenta]![/]" if row.attention else ""),
             str(row.attempts),
             str(row.deliveries),
-            escape((row.reason or "")[:60]),
+            escape((row.reason or ("an effect needs a look: show" if row.attention else ""))[:60]),
         )
     table_console().print(table)
     if not found:

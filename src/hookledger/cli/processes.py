@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -25,6 +26,8 @@ port = click.option("--port", type=click.IntRange(0, 65535), help="Settings file
 operator_host = click.option("--operator-host", help="Where health checks reach us; else 127.0.0.1.")
 operator_port = click.option("--operator-port", type=click.IntRange(0, 65535), help="Settings file, else 8701.")
 concurrency = click.option("--concurrency", type=click.IntRange(1), help="Handlers at once; settings file, else 16.")
+
+log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -148,15 +151,29 @@ def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log
     else:
         kinds = ", ".join(f"{source}: {pattern}" for source, pattern in inbox.routes.handles())
         status.print(f"Working on {kinds}; {settings.concurrency} at once.", markup=False)
-    run(
-        inbox.work(
+
+    async def main() -> None:
+        await inbox.work(
             drain=drain,
             settings=settings,
             started=lambda worker: _on_signals(worker.stop),
             # What runs cannot be stopped from outside; what it holds is rescued once we are gone.
             stuck=lambda: os._exit(exits.STUCK),
         )
-    )
+        await _leave()
+
+    run(main())
+
+
+async def _leave() -> None:
+    """What swallows its cancellation would keep the process for ever. All that is known is recorded by now."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others and (await asyncio.wait(others, timeout=2.0))[1]:
+        log.warning("something that was cancelled does not end: left behind")
+        logging.shutdown()
+        os._exit(exits.OK)
 
 
 @click.command()

@@ -52,7 +52,8 @@ def send(
 ) -> None:
     """Post a signed test delivery to SOURCE, so that it can be tried without the provider."""
     if source not in inbox.sources:
-        raise ConfigError(f"there is no source {source!r}; there are: {', '.join(inbox.sources) or 'none'}")
+        known = ", ".join(inbox.sources) or "none: name the application with --app or HOOKLEDGER_APP"
+        raise ConfigError(f"there is no source {source!r}; there are: {known}")
     intake = inbox.settings.intake
     target = url or f"http://{intake.host}:{intake.port}/{source}"
     made = sample(inbox.sources[source].endpoint.contract, kind, ident)
@@ -105,6 +106,8 @@ def _report(answers: list[Sent], *, forge: bool, as_json: bool) -> None:
     accepted = all(200 <= a.status < 300 for a in answers)
     if not (refused if forge else accepted):
         status.print("[red]That is not the answer it should be.[/]")
+        if any(a.status == 401 for a in answers):
+            status.print("Does the receiver have the same secret for this source?")
         raise SystemExit(exits.UNEXPECTED_ANSWER)
 
 

@@ -7,8 +7,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from ..errors import HookledgerError
-from ..model import Circuit, Effect, EventRow, Health, History
-from ..states import State
+from ..model import Circuit, Effect, EventRow, Health, History, operation_key
+from ..states import EffectKind, State
 from ..store.protocol import Store
 
 
@@ -56,14 +56,15 @@ class Insight:
         return history
 
     async def effect(self, reference: str, effect: str) -> Effect:
-        """One effect of an event, by its name, or by NAME:KEY where there are several."""
+        """One call or outbox entry of an event: by its name, by NAME:KEY, or by its idempotency key."""
         history = await self.event(reference)
-        found = [known.effect for known in history.effects if effect in (known.effect.name, _label(known.effect))]
+        known = [entry.effect for entry in history.effects if entry.effect.kind is not EffectKind.ONCE]
+        found = [entry for entry in known if effect in (entry.name, _label(entry), _key(entry))]
         if len(found) > 1:
-            raise Ambiguous(f"the event has several: {', '.join(map(_label, found))}")
+            raise Ambiguous(f"the event has several: {', '.join(f'{_label(e)} ({_key(e)})' for e in found)}")
         if not found:
-            known = ", ".join(_label(known.effect) for known in history.effects) or "none"
-            raise NotFound(f"the event has no effect {effect!r}; it has: {known}")
+            names = ", ".join(map(_label, known)) or "none"
+            raise NotFound(f"the event has no effect {effect!r}; it has: {names}")
         return found[0]
 
     async def circuits(self) -> list[Circuit]:
@@ -80,3 +81,7 @@ class Insight:
 
 def _label(effect: Effect) -> str:
     return f"{effect.name}:{effect.key}"
+
+
+def _key(effect: Effect) -> str:
+    return operation_key(effect.identity, effect.generation)

@@ -88,10 +88,14 @@ class Intake:
         """
 
         def recorded(result: list[Recorded] | Exception) -> None:
-            if isinstance(result, Exception):
-                answer(self.refuse(result))
-            else:
-                answer(respond.recorded(endpoint.contract, result))
+            try:
+                if isinstance(result, Exception):
+                    response = self.refuse(result)
+                else:
+                    response = respond.recorded(endpoint.contract, result)
+            except Exception as error:
+                response = self.refuse(error)
+            answer(response)
 
         try:
             proof = self._verify(endpoint, request)

@@ -25,12 +25,13 @@ KEEP_ALIVE = 75.0
 LINGER = 2.0
 """Seconds that a sender has to read why it was refused before it had said all."""
 MAX_CONNECTIONS = 1024
+MAX_URL = 8192
+ANSWER = 60.0
+"""Seconds after which an answer that never came is given up, and its connection with it."""
 GRACE = 10.0
 """Seconds that what is being answered has when we stop."""
 SWEEP = 1.0
 
-_FOREVER = float("inf")
-_EXPECT = (b"expect", b"100-continue")
 
 
 class Site(Protocol):
@@ -42,7 +43,7 @@ class Site(Protocol):
     def take(self, request: Request, answer: Callable[[Response], object]) -> None:
         """`answer` is called once, whatever happens."""
 
-    def refuse(self, error: Rejected) -> Response: ...
+    def refuse(self, error: Exception) -> Response: ...
 
 
 class Listener:
@@ -81,6 +82,15 @@ class Listener:
             for connection in list(self.connections):
                 connection.abort()
 
+    def make_room(self) -> bool:
+        """Who says nothing gives way to who may."""
+        idle = [connection for connection in self.connections if connection.idle]
+        if idle:
+            longest = min(idle, key=lambda connection: connection.deadline)
+            self.connections.discard(longest)
+            longest.abort()
+        return bool(idle)
+
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
         if not self.connections:
@@ -111,14 +121,15 @@ class Connection(asyncio.Protocol):
         self._phase: Literal["idle", "head", "body", "answer"] = "idle"
         self._deaf = False  # what still comes is not listened to
         self._keep = True
+        self._owed = False  # a whole request came, and its answer did not go yet
         self._method = ""
-        self._idle()
+        self.deadline = listener.loop.time() + listener.limits.seconds
 
     # ── the transport's side ──
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own class does not inherit from it
-        if len(self._listener.connections) >= MAX_CONNECTIONS:
+        if len(self._listener.connections) >= MAX_CONNECTIONS and not self._listener.make_room():
             self.abort()
             return
         self._listener.connections.add(self)
@@ -129,6 +140,11 @@ class Connection(asyncio.Protocol):
         self._deaf = True
         self._listener.left(self)
 
+    def eof_received(self) -> bool:
+        """Who has said all may still be waiting for the answer."""
+        self._keep = False
+        return self._owed
+
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
@@ -137,9 +153,11 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._stay(data[upgrade.args[0] :])
             return
-        except httptools.HttpParserCallbackError:
+        except httptools.HttpParserCallbackError as error:
             # Before the last answer: not taken, since no sender of a POST may do that. It will come again.
             self._deaf, self._keep = True, False
+            if not isinstance(error.__context__, Malformed):
+                self._refuse(error)
         except httptools.HttpParserError:
             self._refuse(Malformed("http_malformed"))
         if self._phase in ("head", "body"):
@@ -161,7 +179,7 @@ class Connection(asyncio.Protocol):
         self._size += more
         if self._phase == "head" and self._size > self._listener.limits.header_bytes:
             self._refuse(Malformed("headers_too_large"))
-        if self._phase == "body" and self._size > self._listener.limits.header_bytes + 8 * self._max_body:
+        if self._phase == "body" and self._size > self._listener.limits.header_bytes + 2 * self._max_body:
             self._refuse(TooLarge("body_too_large"))
 
     def pause_writing(self) -> None:
@@ -179,7 +197,7 @@ class Connection(asyncio.Protocol):
         self._size = self._body_size = self._max_body = 0
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._parts: list[bytes] = []
+        self._body: bytes | bytearray = b""
         self.deadline = self._listener.loop.time() + self._listener.limits.seconds
 
     def on_url(self, part: bytes) -> None:
@@ -187,28 +205,37 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase == "head":  # a trailer comes too late to count
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         if self._parser.should_upgrade():
             return
         self._phase = "body"
         path, _, self._query = self._url.partition(b"?")
+        if path[:1] != b"/" and b"://" in path:  # as to a proxy; every server must take it
+            path = b"/" + path.split(b"://", 1)[1].partition(b"/")[2]
         self._path = path.decode("latin-1")
         self._method = self._parser.get_method().decode("latin-1")
         try:
             self._max_body = self._listener.site.max_body(self._method, self._path)
             check_headers(self._headers, self._listener.limits, self._max_body)
+            if len(self._url) > MAX_URL:
+                raise Malformed("url_too_long")
         except Rejected as error:
             self._refuse(error)
             return
-        if _EXPECT in self._headers:
+        if any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, part: bytes) -> None:
         self._body_size += len(part)
         if self._body_size <= self._max_body:
-            self._parts.append(part)
+            if not self._body:
+                self._body = part  # usually all of it, and never copied
+            else:
+                if isinstance(self._body, bytes):
+                    self._body = bytearray(self._body)
+                self._body += part
         else:
             self._refuse(TooLarge("body_too_large"))
 
@@ -216,17 +243,25 @@ class Connection(asyncio.Protocol):
         if self._phase != "body":
             return
         self._phase = "answer"
-        self.deadline = _FOREVER
+        self.deadline = self._listener.loop.time() + ANSWER
+        self._owed = True
         self._keep = self._parser.should_keep_alive()
-        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        body = bytes(self._body)
         request = Request(self._method, self._path, self._query, tuple(self._headers), body, self._remote)
         # Soon, not now: first all that came is parsed, then all of it is taken. To change between the two for each
         # request was measured to cost about a tenth more.
-        self._listener.loop.call_soon(self._listener.site.take, request, self._write)
+        self._listener.loop.call_soon(self._take, request)
+
+    def _take(self, request: Request) -> None:
+        try:
+            self._listener.site.take(request, self._write)
+        except Exception as error:
+            if self._owed:
+                self._write(self._listener.site.refuse(error))
 
     # ── the answer ──
 
-    def _refuse(self, error: Rejected) -> None:
+    def _refuse(self, error: Exception) -> None:
         """Answer without having read all of it."""
         if self._phase != "answer":
             self._phase = "answer"
@@ -240,6 +275,7 @@ class Connection(asyncio.Protocol):
         body = b"" if self._method == "HEAD" else response.body
         length = b"" if response.status == HTTPStatus.NO_CONTENT else b"content-length: %d\r\n" % len(response.body)
         head = _head(response.status, response.headers, keep)
+        self._owed = False
         self._transport.write(b"%b%b%b\r\n%b" % (head, self._listener.date, length, body))
         if keep:
             self._idle()
@@ -252,13 +288,17 @@ class Connection(asyncio.Protocol):
 
     def _leave(self) -> None:
         """To close on a sender that is still speaking would tear the answer away from it."""
+        self.deadline = self._listener.loop.time() + LINGER
         if self._deaf:
             self._transport.write_eof()
-            self.deadline = self._listener.loop.time() + LINGER
         else:
             self._transport.close()
 
     # ── the listener's side ──
+
+    @property
+    def idle(self) -> bool:
+        return self._phase == "idle"
 
     def overdue(self) -> None:
         if self._phase == "head":

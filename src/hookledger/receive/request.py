@@ -48,6 +48,8 @@ def check_headers(headers: Sequence[tuple[bytes, bytes]], limits: Limits, max_bo
         size += len(name) + len(value)
         if name == b"content-encoding" and value.lower() != b"identity":
             raise WrongEncoding("content_encoding")
+        if name == b"transfer-encoding" and value.lower() != b"chunked":
+            raise WrongEncoding("transfer_encoding")
         if name == b"content-length" and value.isdigit() and int(value[:20]) > max_body:
             raise TooLarge("body_too_large")
     if size > limits.header_bytes or len(headers) > limits.headers:

@@ -22,6 +22,7 @@ from ..model import (
     History,
     Intent,
     Kind,
+    Known,
     Outcome,
     Recorded,
     Rescue,
@@ -74,8 +75,11 @@ class Transaction(Protocol):
         """
         ...
 
-    async def plan(self, intent: Intent) -> bytes | None:
-        """absent → planned, with this transaction; when it is known already, the digest of its arguments."""
+    async def plan(self, intent: Intent) -> Known | None:
+        """absent → planned, with this transaction; what is known, when it is known already.
+
+        A call of a handler with the same arguments that is planned or failed becomes an outbox row: planned, too.
+        """
         ...
 
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
@@ -307,7 +311,8 @@ class Ledger(Protocol):
     async def start(self, intents: Sequence[Intent], worker: str) -> list[Started | Effect | None]:
         """absent → started, its first call counted; for an effect that is known already, what is known.
 
-        None when it is not known and the claim on its event is lost: then nothing is to be called.
+        None when it is not known and the claim on its event is lost: then nothing is to be called. Raises Blocked,
+        and starts none of them, when a handler that has not committed yet holds one for longer than a moment.
         """
         ...
 
@@ -324,7 +329,11 @@ class Ledger(Protocol):
         ...
 
     async def finish(self, completions: Sequence[Completion]) -> list[Concluded]:
-        """Record how calls ended, always; move each effect as far as that tells. See `weigh`."""
+        """Record how calls ended, always; move each effect as far as that tells. See `weigh`.
+
+        This, `doubt` and `conclude` also send round again the events that waited for a person to tell what is known
+        now.
+        """
         ...
 
     async def conclude(self, effect: Effect, happened: bool, result: bytes | None, due_in: float | None) -> bool:
@@ -386,7 +395,7 @@ class Ledger(Protocol):
     ) -> None:
         """A person's decision, audited: `happened` → done, `did_not_happen` → planned, `cancel` → cancelled.
 
-        The event goes on where it waited for this. Raises WrongState when the effect changed meanwhile.
+        The events that waited for this go on. Raises WrongState when the effect changed meanwhile.
         """
         ...
 

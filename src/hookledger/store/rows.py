@@ -127,7 +127,7 @@ class Rows:
         values["event_id"] = self._ident(row["event_id"])
         values["kind"], values["state"] = EffectKind(row["kind"]), EffectState(row["state"])
         values["repeat"] = Repeat(row["repeat"]) if row["repeat"] else None
-        values["expired"] = bool(row["expired"])
+        values["expired"], values["called_done"] = bool(row["expired"]), bool(row["called_done"])
         for name in ("due_at", "leased_until", "created_at", "finished_at"):
             values[name] = self._when(row[name])
         return Effect(**values)

@@ -12,8 +12,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..errors import WrongState
-from ..model import Completion, Effect
+from ..model import Completion, Effect, Intent, Known, effect_identity
 from ..states import CallOutcome, EffectKind, EffectState, Repeat
+
+MAX_REASON = 500
+"""What is kept of an event's reason."""
 
 
 class Standing(NamedTuple):
@@ -128,6 +131,42 @@ def _refused(
     return None
 
 
+def may_adopt(known: Known, intent: Intent) -> bool:
+    """Whether the outbox may take over what a handler called before: it did not happen, and nobody is at it."""
+    open_call = known.kind is EffectKind.CALL and known.state in (EffectState.PLANNED, EffectState.FAILED)
+    return open_call and known.arguments_digest == intent.arguments_digest
+
+
+def settles_doubt(before: Standing, after: EffectState) -> bool:
+    """Whether somebody may have waited to be told this. A first call under way was never in doubt."""
+    repeated = before.kind is EffectKind.CALL and before.state is EffectState.STARTED and before.number > 1
+    return is_known(after) and (repeated or before.state is EffectState.UNKNOWN)
+
+
+def is_known(state: EffectState) -> bool:
+    """Whether it is known that it happened, or that it did not."""
+    return state in (EffectState.DONE, EffectState.FAILED, EffectState.PLANNED)
+
+
+class Settled(NamedTuple):
+    """An effect of which it is known now whether it happened: events may have waited for a person to tell."""
+
+    source: str | None
+    """Of those events; None: of any source."""
+    words: str
+    """How the reason of those events begins."""
+    reason: str
+    """Why they are sent round again,"""
+    actor: str = "hookledger"
+    """and who did."""
+
+
+def settled(identity: bytes, source: str, name: str, key: str, state: EffectState) -> Settled:
+    shared = identity == effect_identity("", name, key)
+    words = f"effect {name} {key!r} may have happened"[:MAX_REASON]
+    return Settled(None if shared else source, words, f"what it waited for is known: {name}:{key} is {state}")
+
+
 def calls_for_attention(before: Standing, after: Move) -> bool:
     """Whether the event's attention may be another after this."""
     doubtful = {EffectState.UNKNOWN, EffectState.FAILED}
@@ -161,13 +200,22 @@ def decide(effect: Effect, decision: str, result: bytes | None = None) -> Effect
         raise ValueError(f"a decision is one of {', '.join(DECISIONS)}, not {decision!r}")
     if effect.state is EffectState.STARTED:
         raise WrongState(f"effect {effect.name}:{effect.key}: a call is under way")
+    only_said = effect.decided == "happened" and not effect.called_done
+    if effect.state is EffectState.DONE and effect.alert is not None and decision == "did_not_happen" and only_said:
+        return EffectState.PLANNED  # every call was refused: what was decided was wrong
     if effect.alert is not None and (effect.state, decision) in _ACKNOWLEDGED:
         return _ACKNOWLEDGED[effect.state, decision]
-    forgotten = result is not None and effect.result is None and effect.kind is not EffectKind.ONCE
-    if effect.state is EffectState.DONE and decision == "happened" and forgotten:
-        return EffectState.DONE  # its handler may be waiting for what nobody gave it
+    if effect.state is EffectState.DONE and decision == "happened" and _may_give(effect, result):
+        return EffectState.DONE
     if effect.state not in _FROM[decision]:
         raise WrongState(f"effect {effect.name}:{effect.key} is {effect.state}: nothing to decide")
     if decision == "cancel" and effect.kind is not EffectKind.LATER:
         raise WrongState(f"effect {effect.name}:{effect.key} is a call of its handler: discard the event instead")
     return _TO[decision]
+
+
+def _may_give(effect: Effect, result: bytes | None) -> bool:
+    """Whether a result can be given later: its handler may wait for what nobody gave it, or was given a wrong one."""
+    if result is None or effect.kind is EffectKind.ONCE:
+        return False
+    return effect.result is None or effect.decided == "happened"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 from hashlib import sha256
 from inspect import Parameter, iscoroutinefunction
+from types import SimpleNamespace
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
 from uuid import UUID
 
@@ -145,7 +148,7 @@ class Policy(Struct, frozen=True):
         if self.repeat is Repeat.KEYED:
             assert self.window is not None
             # The repetition must reach the remote, not only leave us, before it forgets the key.
-            return doubtful_for is None or doubtful_for + self.timeout < self.window
+            return doubtful_for is None or doubtful_for + self.patience + self.timeout < self.window
         return self.repeat is not Repeat.NEVER
 
 
@@ -161,15 +164,9 @@ class Effect(Generic[P, R_co]):
         for asked in {policy.serial} - {None} | policy.volatile:
             if asked not in self._signature.parameters:
                 raise ConfigError(f"effect {name!r} has no parameter {asked!r}")
-        self._arguments = _decoder(
-            msgspec.defstruct(
-                "Arguments",
-                [(n, kinds.get(n, Any)) for n in self._signature.parameters],
-                kw_only=True,
-                forbid_unknown_fields=True,
-            ),
-            name,
-        )
+        fields = [_field(parameter, kinds.get(n, Any)) for n, parameter in self._signature.parameters.items()]
+        kept = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        self._arguments = _decoder(kept, name)
         self._result = _decoder(kinds.get("return", Any), name)
 
     def __repr__(self) -> str:
@@ -200,7 +197,7 @@ class Effect(Generic[P, R_co]):
             bound.apply_defaults()
             kept = msgspec.json.encode(bound.arguments, order="deterministic")
             self.arguments(kept)
-            telling = {n: value for n, value in bound.arguments.items() if n not in self.policy.volatile}
+            telling = {n: value for n, value in bound.arguments.items() if self._tells(n, value)}
             digest = sha256(msgspec.json.encode(telling, order="deterministic")).digest()
         except (TypeError, ValueError, RecursionError) as error:
             raise BadArguments(f"effect {self.name!r}: {error}") from error
@@ -208,6 +205,11 @@ class Effect(Generic[P, R_co]):
             raise BadArguments(f"effect {self.name!r}: its arguments are over {MAX_ARGUMENTS} bytes; pass reference")
         lane = None if self.policy.serial is None else str(bound.arguments[self.policy.serial])
         return kept, digest, lane
+
+    def _tells(self, name: str, value: Any) -> bool:
+        """Whether it tells this effect from another. A default does not, so that parameters may be added with one."""
+        default = self._signature.parameters[name].default
+        return name not in self.policy.volatile and (default is Parameter.empty or value != default)
 
     def arguments(self, kept: bytes) -> dict[str, Any]:
         """What the ledger kept, as the function's parameters have it."""
@@ -263,12 +265,30 @@ def _parameters(function: Callable[..., Any], name: str) -> tuple[inspect.Signat
         raise ConfigError(f"effect {name!r}: its first parameter is the operation, op")
     if any(p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD, Parameter.POSITIONAL_ONLY) for p in rest):
         raise ConfigError(f"effect {name!r} names each of its parameters: they are what the ledger keeps")
-    try:
-        kinds = get_type_hints(function)
-    except NameError:  # imported for the type checker only
-        kinds = {}
+    kinds = _hints(function)
     kinds.pop(first.name, None)
     return signature.replace(parameters=rest), kinds
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types that can be known here; some names may be there for the type checker only."""
+    target: Any = function
+    while isinstance(target, partial):
+        target = target.func
+    if not inspect.isroutine(target):
+        target = type(target).__call__
+    names = getattr(inspect.unwrap(target), "__globals__", {})
+    kinds: dict[str, Any] = {}
+    for name, annotation in getattr(target, "__annotations__", {}).items():
+        with contextlib.suppress(NameError, AttributeError, TypeError):
+            kinds |= get_type_hints(SimpleNamespace(__annotations__={name: annotation}), names)
+    return kinds
+
+
+def _field(parameter: Parameter, kind: Any) -> Any:
+    if parameter.default is Parameter.empty:
+        return parameter.name, kind
+    return parameter.name, kind, msgspec.field(default_factory=lambda: parameter.default)
 
 
 def _decoder(kind: Any, name: str) -> msgspec.json.Decoder[Any]:

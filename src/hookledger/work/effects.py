@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from ..errors import BadArguments, CallInTransaction, ChangedArguments, ForgottenAwait, NoTransaction
+from ..errors import (
+    BadArguments,
+    CallInTransaction,
+    ChangedArguments,
+    ClaimLost,
+    EffectBusy,
+    ForgottenAwait,
+    NeedsDecision,
+    NoTransaction,
+)
 from ..model import Claimed, Intent, identity
-from ..states import EffectKind
+from ..states import EffectKind, EffectState
 from ..store.protocol import Transaction
 from .effect import Effect, effect_key, shown
 from .ledger import Calls
@@ -45,9 +54,14 @@ class Asked(Coroutine[Any, Any, T]):
 
     def _begin(self) -> Coroutine[Any, Any, T]:
         if self._begun is None:
-            self._waiting.pop(id(self), None)
-            self._begun = self._run()
+            self._begun = self._to_the_end()
         return self._begun
+
+    async def _to_the_end(self) -> T:
+        try:
+            return await self._run()
+        finally:
+            self._waiting.pop(id(self), None)  # not earlier: one that was only begun has not happened
 
     # Declared as no bool, so that pyright reports `if event.once(…)`; and not as NoReturn, because mypy would then
     # take the rest of the handler for unreachable and check none of it.
@@ -79,6 +93,7 @@ class AttemptEffects:
         self._planned: dict[bytes, Intent] = {}
         self._waiting: dict[int, str] = {}
         self._asked: list[Asked[Any]] = []
+        self._over = False
 
     def asked(self, what: str, run: Callable[[], Coroutine[Any, Any, T]]) -> Asked[T]:
         asked = Asked(what, run, self._waiting)
@@ -94,13 +109,19 @@ class AttemptEffects:
         """The handler has returned: the last moment to find what it forgot, and to plan what could not be before."""
         if self._waiting:
             forgotten = ", ".join(sorted(set(self._waiting.values())))
-            raise ForgottenAwait(f"the handler did not await {forgotten}: it would not have happened")
+            raise ForgottenAwait(f"the handler did not await {forgotten} to the end: it would not have happened")
+        self._over = True
         if not self._transaction:
             for intent in self._planned.values():
                 await self._plan(intent)
 
+    def _still(self) -> None:
+        if self._over:
+            raise ClaimLost("the handler has returned: its event takes nothing more")
+
     async def once(self, name: str, key: object) -> bool:
         """True the first time, in this transaction; false ever after."""
+        self._still()
         if not self._transaction:
             raise NoTransaction(
                 "event.once guards writes in the handler's transaction, and this handler has none: make the step an "
@@ -108,12 +129,13 @@ class AttemptEffects:
             )
         if not isinstance(name, str) or not name or len(name) > 255:
             raise BadArguments("event.once takes a name of at most 255 characters, and a key")
-        text = effect_key(key)
+        text, name = effect_key(key), effect_key(name)
         ident = identity(self._claimed.source, b"once", name.encode(), text.encode())
-        return await self._tx.once(self._intent(EffectKind.ONCE, ident, name, text))
+        return await self._tx.once(self._intent(EffectKind.ONCE, ident, shown(name), text))
 
     async def call(self, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> Any:
         """The result, of the call made now or of the one made before."""
+        self._still()
         if self._tx.exclusive:
             raise CallInTransaction(
                 f"event.call({effect.name}) while event.tx is open would hold SQLite's write lock: make the call "
@@ -126,6 +148,7 @@ class AttemptEffects:
 
     async def later(self, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> None:
         """Planned with this transaction; performed after its commit."""
+        self._still()
         intent = self._intent_of(EffectKind.LATER, effect, key, args, kwargs)
         if self._transaction:
             await self._plan(intent)
@@ -133,11 +156,19 @@ class AttemptEffects:
 
     async def _plan(self, intent: Intent) -> None:
         known = await self._tx.plan(intent)
-        if known is not None and known != intent.arguments_digest:
+        if known is None:
+            return
+        label = f"effect {intent.name} {intent.key!r}"
+        if known.arguments_digest != intent.arguments_digest:
             raise ChangedArguments(
-                f"effect {intent.name} {intent.key!r} was asked for before with other arguments; give another effect "
-                "another key, or name what may differ in volatile="
+                f"{label} was asked for before with other arguments; give another effect another key, or name what "
+                "may differ in volatile="
             )
+        # The outbox sees to its own. What `event.call` was used for before is nobody's once its handler is gone.
+        if known.kind is EffectKind.CALL and known.state is EffectState.STARTED:
+            raise EffectBusy(f"{label} is under way")
+        if known.kind is EffectKind.CALL and known.state is EffectState.UNKNOWN:
+            raise NeedsDecision(f"{label} may have happened: find out, then hookledger resolve")
 
     def _intent_of(self, kind: EffectKind, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> Intent:
         if not isinstance(effect, Effect):

@@ -20,14 +20,17 @@ from ..batching import Batcher, isolating
 from ..errors import (
     BadData,
     BadResult,
+    Blocked,
     ChangedArguments,
     ClaimLost,
     EffectBusy,
     NeedsDecision,
+    Refused,
     Review,
     StoreError,
     Unavailable,
     UnknownOutcome,
+    Wait,
     WrongState,
 )
 from ..model import Completion, Concluded, Intent, Started
@@ -203,6 +206,9 @@ class Calls:
         except Unavailable:
             self.in_doubt = True
             raise
+        except Blocked as error:
+            words = f"effect {intent.name} {intent.key!r} is being planned by another handler"
+            raise EffectBusy(words, after=1.0) from error
         if found is None:
             raise ClaimLost()
         return found
@@ -215,9 +221,12 @@ class Calls:
         try:
             yield
         finally:
-            self.at_it[identity] -= 1
-            if not self.at_it[identity]:
-                del self.at_it[identity]
+            self.left(identity)
+
+    def left(self, identity: bytes) -> None:
+        self.at_it[identity] -= 1
+        if not self.at_it[identity]:
+            del self.at_it[identity]
 
     async def restart(self, effect: Effect[Any, Any], known: model.Effect) -> Started | None:
         try:
@@ -236,9 +245,8 @@ class Calls:
         for stray in held:
             if stray.identity not in busy and stray.identity not in self.at_it:
                 log.warning("effect %s %r was started and never sent", stray.name, stray.key)
-                await self.record(
-                    Completion(stray.identity, stray.number, CallOutcome.REFUSED, error="never sent", due_in=0.0)
-                )
+                never_sent = Completion(stray.identity, stray.number, CallOutcome.REFUSED, error="never sent")
+                await self.record(msgspec.structs.replace(never_sent, due_in=0.0, unless_told=True))
 
     async def perform(
         self, effect: Effect[Any, Any], what: Performance, again: Callable[[Ending], float | None], asked: float
@@ -278,7 +286,12 @@ class Calls:
         found = await ask(effect, Performance.of(known))
         if found is None:
             return False
-        result = effect.keep_result(found.result) if isinstance(found, Happened) else None
+        result = None
+        if isinstance(found, Happened) and found.result is not None:
+            try:
+                result = effect.keep_result(found.result)
+            except BadResult as error:  # that it happened is what counts
+                log.error("effect %s %r: what its check found cannot be kept: %s", known.name, known.key, error)  # noqa: TRY400
         await self._ledger.conclude(known, isinstance(found, Happened), result, 0.0)
         words = "happened" if found else "did not happen"
         log.info("effect %s %r: its check found that it %s", known.name, known.key, words)
@@ -292,7 +305,10 @@ class Calls:
                 concluded = await self._ends.submit(completion)
             except BadData as error:
                 log.error("how a call ended cannot be stored: %s", error)  # noqa: TRY400 - the words say it all
-                completion = msgspec.structs.replace(completion, result=None, error="its outcome cannot be stored")
+                completion = msgspec.structs.replace(
+                    completion, result=None, error="its outcome cannot be stored", due_in=None
+                )
+                await asyncio.sleep(0.2)
             except (Unavailable, StoreError) as error:
                 if self._closing or isinstance(error, WrongState):  # the row is gone: nothing to wait for
                     log.error("how a call of %s ended is not written: %s", completion.identity.hex()[:12], error)  # noqa: TRY400
@@ -322,8 +338,8 @@ def may_go_on(effect: Effect[Any, Any], entry: model.Effect, ending: Ending) -> 
         assert ending.error is not None
         if is_permanent(ending.error):
             return None
-        after = getattr(ending.error, "after", None)
-        return policy.retry.delay(entry.tries) if after is None else float(after)
+        after = ending.error.after if isinstance(ending.error, Refused | Wait) else None
+        return policy.retry.delay(entry.tries) if after is None else after
     if effect.checker is not None:
         return max(policy.retry.delay(entry.tries), policy.grace)
     return policy.retry.delay(entry.tries) if policy.may_repeat(entry.doubtful_for) else None

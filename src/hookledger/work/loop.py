@@ -142,6 +142,7 @@ class Worker:
                     await self._idle()
         finally:
             self._outbox.stop()
+            await asyncio.wait([outbox], timeout=5.0)  # a claim on its way must be heard, or nobody knows of it
             await self._shut_down()
             outbox.cancel()
             await asyncio.gather(outbox, return_exceptions=True)

@@ -56,7 +56,7 @@ class Outbox:
         self._breakers = breakers
         self._settings = settings
         self._worker = worker
-        self._running: dict[asyncio.Task[None], str] = {}
+        self._running: dict[asyncio.Task[None], tuple[str, bytes]] = {}
         self._changed = asyncio.Event()
         self._stopping = False
         self._seldom = Seldom(log)
@@ -111,15 +111,17 @@ class Outbox:
         for entry in entries:
             effect = self._effects.find(entry.name)
             assert effect is not None, "only what we know is claimed"
+            # Before the task has its first turn: whoever looks for strays must not take this for one.
+            self._calls.at_it[entry.identity] += 1
             task = asyncio.create_task(self._one(effect, entry, asked))
-            self._running[task] = effect.policy.downstream
+            self._running[task] = (effect.policy.downstream, entry.identity)
             task.add_done_callback(self._ended)
         return len(entries)
 
     async def _wanted(self) -> list[tuple[str, int, float]]:
         """(name, how many, lease) of each effect whose downstream has free slots and a closed circuit."""
         await self._breakers.refresh()
-        busy = Counter(self._running.values())
+        busy = Counter(downstream for downstream, _ in self._running.values())
         by_downstream: dict[str, list[Effect[Any, Any]]] = {}
         for effect in self._effects.all():
             by_downstream.setdefault(effect.policy.downstream, []).append(effect)
@@ -146,7 +148,8 @@ class Outbox:
         return candidates if admitted else []
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._running[task]
+        _, identity = self._running.pop(task)
+        self._calls.left(identity)
         if not task.cancelled() and (error := task.exception()):
             log.error("a defect in the outbox", exc_info=error)
         self._changed.set()
@@ -162,7 +165,7 @@ class Outbox:
 
     async def _one(self, effect: Effect[Any, Any], entry: model.Effect, asked: float) -> None:
         facts = about(event_id=str(entry.event_id), effect=entry.name, effect_key=entry.key)
-        with facts, self._calls.being_at(entry.identity):
+        with facts:
             await self._perform(effect, entry, asked)
 
     async def _perform(self, effect: Effect[Any, Any], entry: model.Effect, asked: float) -> None:
@@ -187,6 +190,8 @@ class Outbox:
         except BadArguments as error:
             await self._ledger.put_off(entry, None, str(error))
             return None
+        if effect.checker is not None:  # which took its time, and the window goes on
+            entry = await self._ledger.get(entry.identity) or entry
         if not effect.policy.may_repeat(entry.doubtful_for) or effect.policy.retry.exhausted(entry.tries, entry.age):
             again = may_go_on(effect, entry, Ending(CallOutcome.UNKNOWN))
             await self._ledger.put_off(entry, again, entry.error)

@@ -27,7 +27,7 @@ from ..errors import (
 )
 from ..model import Claimed, Outcome
 from ..store.protocol import Store
-from .retry import RetryPolicy, is_permanent
+from .retry import RetryPolicy, clean, is_permanent, words
 from .route import Result
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def released(claimed: Claimed) -> Outcome:
 
 def failed(claimed: Claimed, policy: RetryPolicy, error: BaseException) -> Outcome:
     """The handler raised: what that means for the event."""
-    reason, trace = _clean(_words(error) or type(error).__name__, MAX_REASON), _trace(error)
+    reason, trace = clean(words(error) or type(error).__name__, MAX_REASON), _trace(error)
     match error:
         case Skip():
             return Outcome(claimed.id, claimed.claim, "skip", reason=reason)
@@ -67,7 +67,7 @@ def failed(claimed: Claimed, policy: RetryPolicy, error: BaseException) -> Outco
             return Outcome(claimed.id, claimed.claim, "wait", reason=reason, due_in=error.after, error=trace)
         case Permanent():
             return Outcome(claimed.id, claimed.claim, "fail", reason=reason, error=trace)
-    reason = _clean(f"{type(error).__name__}: {_words(error)}", MAX_REASON)
+    reason = clean(f"{type(error).__name__}: {words(error)}", MAX_REASON)
     if is_permanent(error):
         return Outcome(claimed.id, claimed.claim, "fail", reason=reason, error=trace)
     exhausted = policy.exhausted(claimed.attempts, claimed.run_age)
@@ -127,7 +127,7 @@ def _summary(result: object) -> str | None:
     if not isinstance(result, str | dict):
         raise BadResult(f"a handler returns None, a string or a small dict, not {type(result).__name__}")
     try:
-        text = _clean(result, MAX_RESULT) if isinstance(result, str) else msgspec.json.encode(result).decode()
+        text = clean(result, MAX_RESULT) if isinstance(result, str) else msgspec.json.encode(result).decode()
     except (TypeError, ValueError, RecursionError) as error:
         raise BadResult(f"the handler's result cannot be kept: {error}") from error
     if len(text) > MAX_RESULT or (isinstance(result, str) and len(result) > MAX_RESULT):
@@ -135,18 +135,6 @@ def _summary(result: object) -> str | None:
     return text
 
 
-def _words(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # an exception that cannot even say what it is
-        return "it cannot be shown"
-
-
 def _trace(error: BaseException) -> str:
     lines = traceback.format_exception(error, limit=-20)
-    return _clean("".join(lines)[-MAX_ERROR:], MAX_ERROR)
-
-
-def _clean(text: str, most: int) -> str:
-    """What PostgreSQL's text can hold."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()[:most]
+    return clean("".join(lines)[-MAX_ERROR:], MAX_ERROR)

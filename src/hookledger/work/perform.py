@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from inspect import isawaitable, iscoroutine
 from typing import Any
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from ..errors import BadArguments, BadResult, HandlerEnded
 from ..observe.logs import about
 from ..states import CallOutcome
 from .effect import Effect, Happened, Op, Performance, is_async
-from .retry import is_refusal
+from .retry import clean, is_refusal, words
 from .thread import in_a_thread
 
 log = logging.getLogger(__name__)
@@ -30,11 +31,7 @@ class Ending(Struct, frozen=True):
     def words(self) -> str | None:
         if self.error is None:
             return None
-        return (
-            f"{type(self.error).__name__}: {self.error}".replace("\0", "\ufffd")
-            .encode("utf-8", "replace")
-            .decode()[:2_000]
-        )
+        return clean(f"{type(self.error).__name__}: {words(self.error)}", 2_000)
 
 
 async def perform(
@@ -84,7 +81,17 @@ def _begin(effect: Effect[Any, Any], op: Op, arguments: dict[str, Any]) -> async
 
     if is_async(function):
         return asyncio.create_task(run())
-    return in_a_thread(lambda: function(op, **arguments), "hookledger-effect")
+    return in_a_thread(lambda: _plainly(function, op, arguments), "hookledger-effect")
+
+
+def _plainly(function: Callable[..., Any], op: Op, arguments: dict[str, Any]) -> Any:
+    """A plain function that wraps an async one returns what nobody has awaited: nothing was sent."""
+    result = function(op, **arguments)
+    if isawaitable(result):
+        if iscoroutine(result):
+            result.close()
+        raise BadArguments("the function is plain and returned something to await: declare it with async def")
+    return result
 
 
 async def ask(effect: Effect[Any, Any], what: Performance) -> Happened | bool | None:
@@ -97,9 +104,9 @@ async def ask(effect: Effect[Any, Any], what: Performance) -> Happened | bool | 
             if is_async(checker):
                 found = await checker(op, **arguments)
             else:
-                found = await in_a_thread(lambda: checker(op, **arguments), "hookledger-check")
-    except Exception as error:
-        log.warning("the check of effect %s failed: %s: %s", effect.name, type(error).__name__, error)
+                found = await in_a_thread(lambda: _plainly(checker, op, arguments), "hookledger-check")
+    except (Exception, SystemExit) as error:
+        log.warning("the check of effect %s failed: %s: %s", effect.name, type(error).__name__, words(error))
         return None
     if found is True:
         return Happened()

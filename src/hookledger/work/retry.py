@@ -100,6 +100,8 @@ def is_trouble(error: BaseException) -> bool:
     """Whether it says that the downstream is in trouble, and not only that it did not like this one call."""
     if isinstance(error, (Refused, Permanent, BadArguments, BadResult)):
         return False
+    if isinstance(error, (LookupError, TypeError, AttributeError, NameError, AssertionError, ArithmeticError)):
+        return False  # a mistake in the effect's own code
     status = _http_status(error)
     return status is None or status in (408, 429) or status >= 500
 
@@ -122,3 +124,15 @@ def _http_status(error: BaseException) -> int | None:
             if isinstance(value, int) and not isinstance(value, bool):
                 return value
     return None
+
+
+def words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an exception that cannot even say what it is
+        return "it cannot be shown"
+
+
+def clean(text: str, most: int) -> str:
+    """What PostgreSQL's text can hold."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()[:most]

@@ -17,7 +17,7 @@ from hookledger.states import State
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, Raw, claimed, event, settle, way_out
 from tests.contract.adapters.libraries import Entry, Library, entries, works
-from tests.contract.test_transaction_effects import LATER, intent, several
+from tests.contract.test_transaction_effects import KNOWN, LATER, intent, several
 
 
 async def test_everything_commits_together(library: Library, store: Store, raw: Raw) -> None:  # proves R20, R28, R29
@@ -27,7 +27,7 @@ async def test_everything_commits_together(library: Library, store: Store, raw: 
     assert await tx.once(intent(owner, "credit"))
     assert not await tx.once(intent(owner, "credit"))
     assert await tx.plan(intent(owner, "mail", kind=LATER, lane="customer")) is None
-    assert await tx.plan(intent(owner, "mail", kind=LATER, lane="customer", arguments_digest=b"other")) == b"d"
+    assert await tx.plan(intent(owner, "mail", kind=LATER, lane="customer", arguments_digest=b"other")) == KNOWN
     assert await entries(raw) == []
     assert await raw.count("effects") == 0
     await tx.commit([way_out(owner, "complete", result="done")])

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from ...errors import WrongState
+from ...errors import Blocked, Unavailable, WrongState
 from ...model import Completion, Concluded, Effect, EffectHistory, Intent, Started, new_id
 from ...states import CallOutcome, EffectKind, EffectState, State
 from ..queries import load
 from ..rows import Rows, standing, told
 from ..turns import Turns
-from ..weigh import Move, calls_for_attention, decide, weigh
+from ..weigh import Move, Settled, calls_for_attention, decide, is_known, settled, settles_doubt, weigh
 from .circuits import PostgresCircuits
 from .connection import Connections, transaction
 from .dialect import Dialect
 from .intake import columns
+from .transaction import sqlstate
 
 QUERIES = load(__package__, "ledger.sql")
+LOCK_NOT_AVAILABLE = "55P03"
 
 
 class PostgresLedger(PostgresCircuits):
@@ -45,59 +47,93 @@ class PostgresLedger(PostgresCircuits):
 
         return await self._connections().insist(work)
 
-    async def _change(self, name: str, *args: Any) -> Any | None:
-        """One compare-and-set, and what it means for the event's attention; None when nothing matched."""
+    async def _change(self, name: str, effect: Effect, *args: Any) -> Any | None:
+        """One compare-and-set, and what it means for events; None when nothing matched."""
 
         async def work(connection: Any) -> Any | None:
             async with transaction(connection, self._sql("begin")):
-                row = await connection.fetchrow(self._sql(name), *args)
+                row = await connection.fetchrow(self._sql(name), effect.identity, effect.fence, *args)
                 if row is not None:
-                    await self._attend(connection, {row["event_id"]})
+                    await self._follow(connection, {row["event_id"]}, _settled(effect, EffectState(row["state"])))
                 return row
 
         return await self._connections().insist(work)
 
-    async def _attend(self, connection: Any, events: set[UUID]) -> None:
-        if events:
-            await connection.fetch(self._sql("lock_events"), sorted(events))
-            await connection.execute(self._sql("attend"), sorted(events))
+    async def _follow(
+        self,
+        connection: Any,
+        attention: set[UUID],
+        news: Sequence[Settled],
+        waiting: Mapping[UUID, tuple[str, str]] | None = None,
+    ) -> None:
+        """What changed effects mean for events: their attention; and who waited for what is known now goes on.
+
+        `waiting`: actor and reason of those that go on besides.
+        """
+        sent = dict(waiting or {})
+        if news:
+            asked = columns((known.source, known.words) for known in news)
+            for row in await connection.fetch(self._sql("waiting"), *asked):
+                known = news[row["nth"] - 1]
+                sent.setdefault(row["id"], (known.actor, known.reason))
+        if not attention and not sent:
+            return
+        await connection.fetch(self._sql("lock_events"), sorted(attention | sent.keys()))
+        await connection.execute(self._sql("attend"), sorted(attention))
+        for event_id, by in sent.items():
+            # For an event that does not wait, or not any more, nothing matches.
+            await connection.fetch(self._events("retry"), event_id, State.NEEDS_REVIEW.value, new_id(), *by)
 
     # ── calls ──
 
     async def start(self, intents: Sequence[Intent], worker: str) -> list[Started | Effect | None]:
-        first: dict[bytes, int] = {}
-        for place, intent in enumerate(intents):
-            first.setdefault(intent.identity, place)
-        wanted = [_values(intents[place]) for _, place in sorted(first.items())]
-        new = {row["identity"] for row in await self._fetch("start", worker, *columns(wanted))} if wanted else set()
-        started = {first[identity] for identity in new}
-        others = {intent.identity for place, intent in enumerate(intents) if place not in started}
-        rows = await self._fetch("effects", sorted(others)) if others else []
-        known = {row["identity"]: self._rows.effect(row) for row in rows}
-        return [
-            Started(intent.identity, fence=1, number=1, generation=1)
-            if place in started
-            else known.get(intent.identity)
-            for place, intent in enumerate(intents)
-        ]
+        answers: list[Started | Effect | None] = [None] * len(intents)
+        left = list(range(len(intents)))
+        while left:
+            first: dict[bytes, int] = {}
+            for place in left:
+                first.setdefault(intents[place].identity, place)
+            new = await self._start([intents[place] for _, place in sorted(first.items())], worker)
+            started = {first[identity] for identity in new}
+            others = [place for place in left if place not in started]
+            known = await self._get({intents[place].identity for place in others})
+            for place in left:
+                identity = intents[place].identity
+                mine = Started(identity, fence=1, number=1, generation=1)
+                answers[place] = mine if place in started else known.get(identity)
+            # The first that wanted it has lost its claim; the next one may have a better one.
+            left = [place for place in others if answers[place] is None and place != first[intents[place].identity]]
+        return answers
+
+    async def _start(self, intents: Sequence[Intent], worker: str) -> set[bytes]:
+        """Those that were absent. Each identity once, and sorted."""
+        try:
+            rows = await self._fetch("start", worker, *columns(map(_values, intents)))
+        except Unavailable as error:
+            if sqlstate(error) == LOCK_NOT_AVAILABLE:
+                raise Blocked() from error
+            raise
+        return {row["identity"] for row in rows}
+
+    async def _get(self, identities: set[bytes]) -> dict[bytes, Effect]:
+        rows = await self._fetch("effects", sorted(identities)) if identities else []
+        return {row["identity"]: self._rows.effect(row) for row in rows}
 
     async def restart(self, effect: Effect, worker: str, lease: float) -> Started | None:
-        row = await self._change("restart", effect.identity, effect.fence, worker, lease)
+        row = await self._change("restart", effect, worker, lease)
         return None if row is None else Started(effect.identity, row["fence"], row["number"], row["generation"])
 
     async def doubt(self, effect: Effect, due_in: float | None) -> bool:
-        return await self._change("doubt", effect.identity, effect.fence, due_in) is not None
+        return await self._change("doubt", effect, due_in) is not None
 
     async def conclude(self, effect: Effect, happened: bool, result: bytes | None, due_in: float | None) -> bool:
-        args = (effect.identity, effect.fence, happened, result, due_in)
-        return await self._change("conclude", *args) is not None
+        return await self._change("conclude", effect, happened, result, due_in) is not None
 
     async def put_off(self, effect: Effect, due_in: float | None, error: str | None) -> bool:
-        return await self._change("put_off", effect.identity, effect.fence, due_in, error) is not None
+        return await self._change("put_off", effect, due_in, error) is not None
 
     async def get(self, identity: bytes) -> Effect | None:
-        rows = await self._fetch("effects", [identity])
-        return self._rows.effect(rows[0]) if rows else None
+        return (await self._get({identity})).get(identity)
 
     # ── the ends of calls ──
 
@@ -134,13 +170,14 @@ class PostgresLedger(PostgresCircuits):
 
     async def _weigh(self, connection: Any, batch: dict[bytes, Completion]) -> dict[int, Concluded]:
         effects = {row["identity"]: row for row in await connection.fetch(self._sql("lock"), sorted(batch))}
-        ends = [(identity, c.number, c.outcome.value, c.error) for identity, c in sorted(batch.items())]
+        ends = [(i, c.number, c.outcome.value, c.error, c.unless_told) for i, c in sorted(batch.items())]
         news = {row["identity"]: row for row in await connection.fetch(self._sql("tell"), *columns(ends))}
         calls: dict[bytes, list[Any]] = {}
         for row in await connection.fetch(self._sql("calls"), sorted(news)):
             calls.setdefault(row["identity"], []).append(row)
         moves: list[tuple[Any, ...]] = []
         attention: set[UUID] = set()
+        settling: list[Settled] = []
         concluded: dict[int, Concluded] = {}
         for identity, completion in sorted(batch.items()):
             if identity not in effects:
@@ -154,12 +191,14 @@ class PostgresLedger(PostgresCircuits):
                 moves.append(_moved(identity, move))
                 if calls_for_attention(before, move):
                     attention.add(row["event_id"])
+                if settles_doubt(before, move.state):
+                    settling.append(settled(identity, row["source"], row["name"], row["key"], move.state))
             concluded[id(completion)] = Concluded(
                 move.state if move else before.state, move.alert if move else None
             )
         if moves:
             await connection.execute(self._sql("move"), *columns(moves))
-        await self._attend(connection, attention)
+        await self._follow(connection, attention, settling)
         return concluded
 
     # ── the outbox ──
@@ -199,11 +238,11 @@ class PostgresLedger(PostgresCircuits):
                 )
                 if row is None:
                     raise WrongState(f"effect {effect.name}:{effect.key} changed meanwhile")
-                await self._attend(connection, {row["event_id"]})
-                if changes and effect.kind is EffectKind.CALL:
-                    # The handler waited for this answer; for any other event nothing matches.
-                    args = (row["event_id"], State.NEEDS_REVIEW.value, new_id(), actor, reason)
-                    await connection.fetch(self._events("retry"), *args)
+                news = _settled(effect, target) if changes else []
+                news = [known._replace(actor=actor, reason=reason) for known in news]
+                # Its own handler waited for this answer, whatever it said.
+                waiting = {row["event_id"]: (actor, reason)} if changes and effect.kind is EffectKind.CALL else {}
+                await self._follow(connection, {row["event_id"]}, news, waiting)
 
         await self._connections().insist(work)
 
@@ -212,6 +251,10 @@ class PostgresLedger(PostgresCircuits):
         effects = await self._fetch("of_event", event_id)
         calls = await self._fetch("calls", [row["identity"] for row in effects]) if effects else []
         return self._rows.effects(effects, calls)
+
+
+def _settled(effect: Effect, state: EffectState) -> list[Settled]:
+    return [settled(effect.identity, effect.source, effect.name, effect.key, state)] if is_known(state) else []
 
 
 def _values(intent: Intent) -> tuple[Any, ...]:

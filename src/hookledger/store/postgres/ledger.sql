@@ -13,10 +13,13 @@ SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', 
 
 -- name: columns
 -- An effect `e`, and what the clock makes of it. The doubt is as old as the first call that may have been sent: not
--- refused, and not one that was decided not to have happened.
+-- refused, and not one that was decided not to have happened. Calls are counted because PostgreSQL may hash the whole
+-- table for an EXISTS.
 e.identity, e.kind, e.source, e.name, e.key, e.event_id, e.claim, e.arguments, e.arguments_digest, e.repeat,
 e.downstream, e.lane, e.state, e.generation, e.fence, e.number, e.tries, e.due_at, e.leased_until, e.worker,
-e.created_at, e.finished_at, e.result, e.error, e.alert,
+e.created_at, e.finished_at, e.result, e.error, e.alert, e.decided,
+(SELECT count(*) > 0 FROM {schema}.effect_calls AS c
+ WHERE c.identity = e.identity AND c.generation = e.generation AND c.outcome = 'done') AS called_done,
 coalesce(e.state = 'started' AND e.leased_until < {clock}, false) AS expired,
 coalesce(greatest(extract(epoch FROM e.leased_until - {clock})::float8, 0), 0) AS lease_left,
 (SELECT extract(epoch FROM {clock} - min(c.started_at))::float8 FROM {schema}.effect_calls AS c
@@ -26,9 +29,10 @@ extract(epoch FROM {clock} - e.planned_at)::float8 AS age
 
 -- name: start
 -- absent -> started, each with its first call, in one statement and one round trip; what comes back was absent. Only
--- for an event that its worker still holds. Sorted, so that batches queue and do not deadlock.
+-- for an event that its worker still holds. Sorted, so that batches queue and do not deadlock. A handler that has not
+-- committed yet may hold one of them: the others do not wait for it long.
 WITH durably AS MATERIALIZED (
-    {durably}
+    SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '500ms', true)
 ), i AS MATERIALIZED (
     SELECT i.*, {clock} AS now
     FROM durably, unnest($2::bytea[], $3::text[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::bigint[],
@@ -62,7 +66,7 @@ WITH taken AS (
         leased_until = {clock} + make_interval(secs => $4), due_at = NULL, result = NULL
     WHERE e.identity = $1 AND e.fence = $2
       AND (e.state IN ('failed', 'unknown') OR (e.state = 'planned' AND e.kind = 'call'))
-    RETURNING e.identity, e.fence, e.number, e.generation, e.event_id
+    RETURNING e.identity, e.fence, e.number, e.generation, e.event_id, e.state
 ), called AS (
     INSERT INTO {schema}.effect_calls (identity, number, generation, worker, started_at)
     SELECT identity, number, generation, $3, {clock} FROM taken
@@ -83,7 +87,7 @@ SET state = CASE WHEN c.done AND e.state = 'started' THEN 'done' ELSE 'unknown' 
 FROM (SELECT EXISTS (SELECT FROM {schema}.effect_calls AS k JOIN {schema}.effects AS o USING (identity, generation)
                      WHERE k.identity = $1 AND k.outcome = 'done') AS done) AS c
 WHERE e.identity = $1 AND e.fence = $2 AND e.state IN ('started', 'unknown') AND e.leased_until < {clock}
-RETURNING e.event_id
+RETURNING e.event_id, e.state
 
 -- name: finish_first
 -- started -> done, for effects whose only call so far came back done: one statement and one round trip.
@@ -104,14 +108,16 @@ SELECT identity FROM done
 
 -- name: lock
 -- The effects that calls came back for, in one order.
-SELECT identity, event_id, generation, kind, repeat, state, number, decided, decided_number, result
+SELECT identity, event_id, source, name, key, generation, kind, repeat, state, number, decided, decided_number, result
 FROM {schema}.effects WHERE identity = ANY($1::bytea[]) ORDER BY identity FOR NO KEY UPDATE
 
 -- name: tell
--- How calls ended. Never over what is known for certain.
+-- How calls ended. Never over what is known for certain; `unless_told`: over nothing that was told.
 UPDATE {schema}.effect_calls AS k SET ended_at = {clock}, outcome = c.outcome, error = c.error
-FROM unnest($1::bytea[], $2::integer[], $3::text[], $4::text[]) AS c (identity, number, outcome, error)
-WHERE k.identity = c.identity AND k.number = c.number AND (k.outcome IS NULL OR k.outcome = 'unknown')
+FROM unnest($1::bytea[], $2::integer[], $3::text[], $4::text[], $5::boolean[])
+  AS c (identity, number, outcome, error, unless_told)
+WHERE k.identity = c.identity AND k.number = c.number
+  AND (k.outcome IS NULL OR (k.outcome = 'unknown' AND NOT c.unless_told))
 RETURNING k.identity, k.generation, k.ended_at
 
 -- name: calls
@@ -141,7 +147,7 @@ SET state = CASE WHEN $3::boolean THEN 'done' ELSE 'planned' END, fence = e.fenc
     due_at = CASE WHEN e.kind = 'later' AND NOT $3::boolean THEN {clock} + make_interval(secs => coalesce($5::float8, 0)) END,
     error = CASE WHEN $3::boolean THEN NULL ELSE e.error END
 WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'unknown'
-RETURNING e.event_id
+RETURNING e.event_id, e.state
 
 -- name: put_off
 -- unknown, and still so: the lease is given back.
@@ -149,7 +155,7 @@ UPDATE {schema}.effects AS e
 SET fence = e.fence + 1, leased_until = NULL, error = coalesce($4, e.error),
     due_at = CASE WHEN e.kind = 'later' THEN {clock} + make_interval(secs => $3) END
 WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'unknown'
-RETURNING e.event_id
+RETURNING e.event_id, e.state
 
 -- name: resolve
 -- A person's decision, with its audit row.
@@ -170,6 +176,13 @@ WITH resolved AS (
 INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
 SELECT $7, {clock}, 'resolve', $8, $9, event_id, name || ':' || key, $3, $4 FROM resolved
 RETURNING event_id
+
+-- name: waiting
+-- The events that wait for a person, of one source or of any, with a reason that begins like this: for each of several
+-- such beginnings. There are few events that wait.
+SELECT v.id, w.nth FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS w (source, words, nth)
+JOIN {schema}.events AS v
+  ON v.state = 'needs_review' AND (w.source IS NULL OR v.source = w.source) AND starts_with(v.reason, w.words)
 
 -- name: lock_events
 -- Before their attention is looked at in a second statement: of two effects of one event that change at the same

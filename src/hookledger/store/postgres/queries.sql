@@ -254,10 +254,25 @@ ON CONFLICT (identity) DO NOTHING
 RETURNING 1
 
 -- name: known
--- The mark, and the digest of an effect's arguments. A statement of its own: the one that found the effect taken may
--- not see it.
-SELECT current_setting('hookledger.mark', true),
-       (SELECT arguments_digest FROM {schema}.effects WHERE identity = $1::bytea)
+-- The mark, and what is known of an effect. A statement of its own: the one that found the effect taken may not see it.
+SELECT current_setting('hookledger.mark', true), e.kind, e.state, e.arguments_digest
+FROM (SELECT $1::bytea AS identity) AS i LEFT JOIN {schema}.effects AS e USING (identity)
+
+-- name: adopt
+-- planned, failed -> planned: a handler's call that did not happen becomes an outbox row. Places as for `plan`.
+WITH taken AS (
+    INSERT INTO {schema}.effect_lanes AS l (name, lane, next)
+    SELECT $2::text, $4::text, 2 WHERE $4::text IS NOT NULL AND current_setting('hookledger.mark', true) = $5
+    ON CONFLICT (name, lane) DO UPDATE SET next = l.next + 1
+    RETURNING next - 1 AS place
+)
+UPDATE {schema}.effects AS e
+SET kind = 'later', state = 'planned', fence = e.fence + 1, tries = 0, planned_at = now, due_at = now,
+    leased_until = NULL, lane = $4::text, place = taken.place
+FROM {clock} AS clock (now) LEFT JOIN taken ON true
+WHERE e.identity = $1::bytea AND e.kind = 'call' AND e.state IN ('planned', 'failed')
+  AND e.arguments_digest = $3::bytea AND current_setting('hookledger.mark', true) = $5
+RETURNING 1
 
 -- name: settle
 -- Every way out of processing that the claim's owner has. A new claim number on each, so that nobody

@@ -11,9 +11,11 @@ from operator import itemgetter
 from typing import Any
 
 from ...errors import BadData, ClaimLost, HandlerCommitted
-from ...model import Intent, Outcome
+from ...model import Intent, Known, Outcome
+from ...states import EffectKind, EffectState
 from ..protocol import Adapter
 from ..rows import outcome_values
+from ..weigh import may_adopt
 from .intake import columns
 
 log = logging.getLogger(__name__)
@@ -79,21 +81,33 @@ class PostgresTransaction:
     async def once(self, intent: Intent) -> bool:
         return await self._keep("once", intent) is None
 
-    async def plan(self, intent: Intent) -> bytes | None:
+    async def plan(self, intent: Intent) -> Known | None:
         repeat = None if intent.repeat is None else intent.repeat.value
         return await self._keep("plan", intent, repeat, intent.downstream, intent.lane)
 
-    async def _keep(self, name: str, intent: Intent, *more: Any) -> bytes | None:
-        """None, or the digest of the arguments when it is known already."""
+    async def _keep(self, name: str, intent: Intent, *more: Any) -> Known | None:
+        """None, or what is known of it already."""
         async with self.turn:
             await self.ready()  # the mark is made there
             while not await self._insert(name, *_values(intent), self._mark, *more):
-                [(mark, digest)] = await self._run("known", intent.identity)
-                if mark != self._mark:
-                    raise HandlerCommitted()
-                if digest is not None:
-                    return bytes(digest)
+                known = await self._known(intent)
+                if known is None:
+                    continue
+                if intent.kind is not EffectKind.LATER or not may_adopt(known, intent):
+                    return known
+                if await self._adopt(intent):
+                    break
             return None
+
+    async def _known(self, intent: Intent) -> Known | None:
+        [(mark, kind, state, digest)] = await self._run("known", intent.identity)
+        if mark != self._mark:
+            raise HandlerCommitted()
+        return None if kind is None else Known(EffectKind(kind), EffectState(state), bytes(digest))
+
+    async def _adopt(self, intent: Intent) -> bool:
+        values = (intent.identity, intent.name, intent.arguments_digest, intent.lane, self._mark)
+        return bool(await self._run("adopt", *values))
 
     async def _insert(self, name: str, *values: Any) -> list[Any]:
         try:

@@ -15,7 +15,7 @@ from ...states import BY_NAME, EffectKind, EffectState, State
 from ..queries import load
 from ..rows import Rows, standing, told
 from ..turns import Turns
-from ..weigh import calls_for_attention, decide, weigh
+from ..weigh import Settled, calls_for_attention, decide, is_known, settled, settles_doubt, weigh
 from .circuits import Run, SqliteCircuits
 from .connection import Row, rows
 from .intake import micros
@@ -56,7 +56,7 @@ class SqliteLedger(SqliteCircuits):
     async def restart(self, effect: Effect, worker: str, lease: float) -> Started | None:
         def job(connection: apsw.Connection) -> Started | None:
             now = self._now()
-            row = self._change(connection, "restart", (now, effect.identity, effect.fence, worker, micros(lease)))
+            row = self._change(connection, "restart", now, effect, worker, micros(lease))
             if row is None:
                 return None
             connection.execute(SQL["call"], (now, worker, row["identity"], row["number"], row["generation"]))
@@ -64,32 +64,42 @@ class SqliteLedger(SqliteCircuits):
 
         return await self._write(job)
 
-    def _change(self, connection: apsw.Connection, name: str, args: tuple[Any, ...]) -> Row | None:
-        """One compare-and-set, and what it means for the event's attention; None when nothing matched."""
-        found = rows(connection, SQL[name], args)
+    def _change(self, connection: apsw.Connection, name: str, now: int, effect: Effect, *args: Any) -> Row | None:
+        """One compare-and-set, and what it means for events; None when nothing matched."""
+        found = rows(connection, SQL[name], (now, effect.identity, effect.fence, *args))
         if not found:
             return None
         connection.execute(SQL["attend"], (found[0]["event_id"],))
+        state = EffectState(found[0]["state"])
+        if is_known(state) and name != "resolve":
+            self._go_on(connection, now, settled(effect.identity, effect.source, effect.name, effect.key, state))
         return found[0]
+
+    def _go_on(self, connection: apsw.Connection, now: int, known: Settled, *others: bytes) -> None:
+        """Who waited for what is known now goes on, and so do the others, if they wait at all."""
+        found = rows(connection, SQL["waiting"], (known.source, known.words))
+        review, pending = State.NEEDS_REVIEW.value, BY_NAME["retry"].target.value
+        for event in dict.fromkeys((*others, *(row["id"] for row in found))):
+            if rows(connection, self._events("retry"), (now, event, review)):
+                note = (now, "retry", new_id().bytes, event, None, review, pending, known.actor, known.reason)
+                connection.execute(SQL["note_action"], note)
 
     async def doubt(self, effect: Effect, due_in: float | None) -> bool:
         def job(connection: apsw.Connection) -> bool:
-            args = (self._now(), effect.identity, effect.fence, _micros(due_in))
-            return self._change(connection, "doubt", args) is not None
+            return self._change(connection, "doubt", self._now(), effect, _micros(due_in)) is not None
 
         return await self._write(job)
 
     async def conclude(self, effect: Effect, happened: bool, result: bytes | None, due_in: float | None) -> bool:
         def job(connection: apsw.Connection) -> bool:
-            args = (self._now(), effect.identity, effect.fence, happened, result, _micros(due_in))
-            return self._change(connection, "conclude", args) is not None
+            args = (happened, result, _micros(due_in))
+            return self._change(connection, "conclude", self._now(), effect, *args) is not None
 
         return await self._write(job)
 
     async def put_off(self, effect: Effect, due_in: float | None, error: str | None) -> bool:
         def job(connection: apsw.Connection) -> bool:
-            args = (self._now(), effect.identity, effect.fence, _micros(due_in), error)
-            return self._change(connection, "put_off", args) is not None
+            return self._change(connection, "put_off", self._now(), effect, _micros(due_in), error) is not None
 
         return await self._write(job)
 
@@ -115,8 +125,8 @@ class SqliteLedger(SqliteCircuits):
         if not found:
             raise WrongState(f"no effect {identity.hex()}")
         [row] = found
-        end = (now, identity, completion.number, completion.outcome.value, completion.error)
-        news = rows(connection, SQL["tell"], end)
+        end = (completion.number, completion.outcome.value, completion.error, completion.unless_told)
+        news = rows(connection, SQL["tell"], (now, identity, *end))
         before, move = standing(row), None
         # What was told before, or belongs to a generation that is over, moves nothing.
         if news and news[0]["generation"] == row["generation"]:
@@ -128,6 +138,8 @@ class SqliteLedger(SqliteCircuits):
         connection.execute(SQL["move"], moved)
         if calls_for_attention(before, move):
             attention.add(row["event_id"])
+        if settles_doubt(before, move.state):
+            self._go_on(connection, now, settled(identity, row["source"], row["name"], row["key"], move.state))
         return Concluded(move.state, move.alert)
 
     # ── the outbox ──
@@ -189,18 +201,17 @@ class SqliteLedger(SqliteCircuits):
         def job(connection: apsw.Connection) -> None:
             now = self._now()
             states = (effect.state.value, target.value)
-            row = self._change(connection, "resolve", (now, effect.identity, effect.fence, *states, decided, result))
+            row = self._change(connection, "resolve", now, effect, *states, decided, result)
             if row is None:
                 raise WrongState(f"effect {effect.name}:{effect.key} changed meanwhile")
             event, subject = row["event_id"], row["subject"]
             note = (now, "resolve", new_id().bytes, event, subject, *states, actor, reason)
             connection.execute(SQL["note_action"], note)
-            if changes and effect.kind is EffectKind.CALL:
-                # The handler waited for this answer; for any other event nothing matches.
-                review, pending = State.NEEDS_REVIEW.value, BY_NAME["retry"].target.value
-                if rows(connection, self._events("retry"), (now, event, review)):
-                    note = (now, "retry", new_id().bytes, event, None, review, pending, actor, reason)
-                    connection.execute(SQL["note_action"], note)
+            if changes and is_known(target):
+                known = settled(effect.identity, effect.source, effect.name, effect.key, target)
+                # Its own handler waited for this answer, whatever it said.
+                own = (event,) if effect.kind is EffectKind.CALL else ()
+                self._go_on(connection, now, known._replace(actor=actor, reason=reason), *own)
 
         await self._write(job)
 

@@ -6,7 +6,9 @@
 -- refused, and not one that was decided not to have happened.
 e.identity, e.kind, e.source, e.name, e.key, e.event_id, e.claim, e.arguments, e.arguments_digest, e.repeat,
 e.downstream, e.lane, e.state, e.generation, e.fence, e.number, e.tries, e.due_at, e.leased_until, e.worker,
-e.created_at, e.finished_at, e.result, e.error, e.alert,
+e.created_at, e.finished_at, e.result, e.error, e.alert, e.decided,
+EXISTS (SELECT 1 FROM effect_calls n
+        WHERE n.identity = e.identity AND n.generation = e.generation AND n.outcome = 'done') AS called_done,
 coalesce(e.state = 'started' AND e.leased_until < ?1, 0) AS expired,
 coalesce(max(e.leased_until - ?1, 0) / 1e6, 0.0) AS lease_left,
 (SELECT (?1 - min(n.started_at)) / 1e6 FROM effect_calls n
@@ -37,7 +39,7 @@ UPDATE effects
 SET state = 'started', fence = fence + 1, number = number + 1, tries = tries + 1, worker = ?4, leased_until = ?1 + ?5,
     due_at = NULL, result = NULL
 WHERE identity = ?2 AND fence = ?3 AND (state IN ('failed', 'unknown') OR (state = 'planned' AND kind = 'call'))
-RETURNING identity, number, generation, fence, event_id
+RETURNING identity, number, generation, fence, event_id, state
 
 -- name: doubt
 -- started -> unknown, if the lease is still expired and the fence still that one; done, if an earlier call came back
@@ -51,17 +53,17 @@ SET state = iif(c.done AND e.state = 'started', 'done', 'unknown'), fence = e.fe
 FROM (SELECT EXISTS (SELECT 1 FROM effect_calls n JOIN effects o USING (identity, generation)
                      WHERE n.identity = ?2 AND n.outcome = 'done') AS done) AS c
 WHERE e.identity = ?2 AND e.fence = ?3 AND e.state IN ('started', 'unknown') AND e.leased_until < ?1
-RETURNING event_id
+RETURNING event_id, state
 
 -- name: standing
 -- An effect that a call came back for.
-SELECT identity, event_id, generation, kind, repeat, state, number, decided, decided_number, result
+SELECT identity, event_id, source, name, key, generation, kind, repeat, state, number, decided, decided_number, result
 FROM effects WHERE identity = ?1
 
 -- name: tell
--- How a call ended. Never over what is known for certain.
+-- How a call ended. Never over what is known for certain; ?6: over nothing that was told.
 UPDATE effect_calls SET ended_at = ?1, outcome = ?4, error = ?5
-WHERE identity = ?2 AND number = ?3 AND (outcome IS NULL OR outcome = 'unknown')
+WHERE identity = ?2 AND number = ?3 AND (outcome IS NULL OR (outcome = 'unknown' AND NOT ?6))
 RETURNING generation
 
 -- name: calls
@@ -86,14 +88,14 @@ SET state = iif(?4, 'done', 'planned'), fence = fence + 1, leased_until = NULL,
     result = iif(?4, coalesce(?5, result), NULL), finished_at = iif(?4, ?1, NULL),
     due_at = iif(kind = 'later' AND NOT ?4, ?1 + coalesce(?6, 0), NULL), error = iif(?4, NULL, error)
 WHERE identity = ?2 AND fence = ?3 AND state = 'unknown'
-RETURNING event_id
+RETURNING event_id, state
 
 -- name: put_off
 -- unknown, and still so: the lease is given back.
 UPDATE effects
 SET fence = fence + 1, leased_until = NULL, error = coalesce(?5, error), due_at = iif(kind = 'later', ?1 + ?4, NULL)
 WHERE identity = ?2 AND fence = ?3 AND state = 'unknown'
-RETURNING event_id
+RETURNING event_id, state
 
 -- name: resolve
 -- A person's decision.
@@ -105,12 +107,17 @@ SET state = ?5, fence = fence + 1, alert = NULL, leased_until = NULL, decided = 
     due_at = iif(?5 = 'planned' AND kind = 'later', ?1, NULL), planned_at = iif(?5 = 'planned', ?1, planned_at),
     tries = iif(?5 = 'planned', 0, tries)
 WHERE identity = ?2 AND fence = ?3 AND state = ?4
-RETURNING event_id, name || ':' || key AS subject
+RETURNING event_id, state, name || ':' || key AS subject
 
 -- name: note_action
 -- What an operator did.
 INSERT INTO actions (at, name, id, event_id, subject, from_state, to_state, actor, reason)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: waiting
+-- The events that wait for a person, of one source or of any, with a reason that begins like this. There are few.
+SELECT id FROM events INDEXED BY events_in_review
+WHERE state = 'needs_review' AND (?1 IS NULL OR source = ?1) AND substr(reason, 1, length(?2)) = ?2 ORDER BY id
 
 -- name: attend
 -- Whether anything of this event waits for a person.

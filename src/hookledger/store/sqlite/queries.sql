@@ -136,9 +136,16 @@ INSERT INTO effects (planned_at, due_at, created_at, identity, kind, source, nam
                      arguments, arguments_digest, repeat, downstream, lane, place, state)
 VALUES (?1, ?1, ?1, ?2, 'later', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'planned')
 
--- name: arguments_digest
--- Of an effect that is known already.
-SELECT arguments_digest FROM effects WHERE identity = ?1
+-- name: known
+-- What is known of an effect.
+SELECT kind, state, arguments_digest FROM effects WHERE identity = ?1
+
+-- name: adopt
+-- planned, failed -> planned: a handler's call that did not happen becomes an outbox row.
+UPDATE effects
+SET kind = 'later', state = 'planned', fence = fence + 1, tries = 0, planned_at = ?1, due_at = ?1, leased_until = NULL,
+    lane = ?3, place = ?4
+WHERE identity = ?2 AND kind = 'call' AND state IN ('planned', 'failed')
 
 -- name: settle
 -- Every way out of processing that the claim's owner has, each under a new claim number.

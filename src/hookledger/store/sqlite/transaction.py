@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 import apsw
 
 from ...errors import BadData, ClaimLost, HandlerCommitted, TransactionTooLong
-from ...model import Intent, Outcome
+from ...model import Intent, Known, Outcome
+from ...states import EffectKind, EffectState
+from ..weigh import may_adopt
 from .connection import Row, Writer, rows, translate
 
 Settle = Callable[[apsw.Connection, Sequence[Outcome]], int]
@@ -92,14 +94,19 @@ class SqliteTransaction:
         values = (self._now(), *_values(intent))
         return await self._keep(lambda connection: bool(rows(connection, self._sql("once"), values)))
 
-    async def plan(self, intent: Intent) -> bytes | None:
-        def job(connection: apsw.Connection) -> bytes | None:
-            for row in rows(connection, self._sql("arguments_digest"), (intent.identity,)):
-                digest: bytes = row[0]
-                return digest
+    async def plan(self, intent: Intent) -> Known | None:
+        def job(connection: apsw.Connection) -> Known | None:
+            known = None
+            for kind, state, digest in rows(connection, self._sql("known"), (intent.identity,)):
+                known = Known(EffectKind(kind), EffectState(state), digest)
+                if not may_adopt(known, intent):
+                    return known
             place = None
             if intent.lane is not None:
                 [(place,)] = rows(connection, self._sql("place"), (intent.name, intent.lane))
+            if known is not None:
+                rows(connection, self._sql("adopt"), (self._now(), intent.identity, intent.lane, place))
+                return None
             repeat = None if intent.repeat is None else intent.repeat.value
             values = (self._now(), *_values(intent), repeat, intent.downstream, intent.lane, place)
             rows(connection, self._sql("plan"), values)

@@ -52,6 +52,9 @@ CREATE INDEX effects_of_event ON {schema}.effects (event_id);
 CREATE INDEX effects_in_lane ON {schema}.effects (name, lane, place)
     WHERE lane IS NOT NULL AND finished_at IS NULL;
 
+-- Events that wait for a person: what they wait for may become known without one.
+CREATE INDEX events_in_review ON {schema}.events (id) WHERE state = 'needs_review';
+
 -- The next place in each lane. Taken in the handler's transaction, so that places are given in the order of commits.
 CREATE TABLE {schema}.effect_lanes (
     name text COLLATE "C" NOT NULL,
