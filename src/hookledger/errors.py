@@ -225,6 +225,11 @@ class Review(Signal):
 class NeedsDecision(Review):
     """Nobody knows whether the call happened, and it must not be repeated blindly: a person decides."""
 
+    def __init__(self, message: str | None = None, *, identity: bytes = b"") -> None:
+        super().__init__(message)
+        self.identity = identity
+        """Of the effect."""
+
 
 class ChangedArguments(Review):
     """The same effect key was used before with other arguments."""

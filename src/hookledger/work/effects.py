@@ -168,7 +168,8 @@ class AttemptEffects:
         if known.kind is EffectKind.CALL and known.state is EffectState.STARTED:
             raise EffectBusy(f"{label} is under way")
         if known.kind is EffectKind.CALL and known.state is EffectState.UNKNOWN:
-            raise NeedsDecision(f"{label} may have happened: find out, then hookledger resolve")
+            words = f"{label} may have happened: find out, then hookledger resolve"
+            raise NeedsDecision(words, identity=intent.identity)
 
     def _intent_of(self, kind: EffectKind, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> Intent:
         if not isinstance(effect, Effect):

@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..errors import ClaimLost, HandlerEnded, HookledgerError, Signal
+from ..errors import ClaimLost, HandlerEnded, HookledgerError, NeedsDecision, Signal, WrongState
 from ..model import Claimed, Outcome
 from ..observe.logs import about
+from ..states import State
 from ..store.protocol import Store, Transaction, Transactions
 from . import outcome as ways
 from .claim import Leases
@@ -85,6 +86,21 @@ class Handling:
             way = ways.failed(claimed, handler.retry or self._settings.retry, error)
             _tell(way, handler, error)
             await self._settler.settle(way)
+            if isinstance(error, NeedsDecision):
+                await self._go_on_if_known(claimed, error)
+
+    async def _go_on_if_known(self, claimed: Claimed, error: NeedsDecision) -> None:
+        """The answer may have come between the handler's question and the event's review: then nobody else would send
+        it round.
+        """
+        try:
+            if await self._calls.is_known(error.identity):
+                reason = "what it waited for is known"
+                await self._store.retry(claimed.id, State.NEEDS_REVIEW, "hookledger", reason)
+        except WrongState:
+            log.debug("event %s was sent round already", claimed.id)
+        except HookledgerError as failure:
+            log.warning("event %s waits for a person, who may find its answer there already: %s", claimed.id, failure)
 
     async def _attempt(self, handler: Handler, group: Sequence[Claimed]) -> None:
         adapter = self._adapters.get(handler.plain) if handler.transaction else None

@@ -170,7 +170,8 @@ class Calls:
         if not effect.policy.may_repeat(known.doubtful_for):
             raise NeedsDecision(
                 f"effect {known.name} {known.key!r} may have happened ({known.error or 'no answer'}): find out, then "
-                f"hookledger resolve {known.event_id} {known.name} --happened or --did-not-happen"
+                f"hookledger resolve {known.event_id} {known.name} --happened or --did-not-happen",
+                identity=known.identity,
             )
         if effect.policy.repeat is Repeat.ACCEPT:
             log.warning("effect %s %r may happen twice: repeated after an unknown outcome", known.name, known.key)
@@ -193,7 +194,7 @@ class Calls:
             raise _as_exception(ending.error)
         words = f"effect {intent.name} {intent.key!r} may have happened: {ending.words}"
         if effect.policy.repeat is Repeat.NEVER and effect.checker is None:
-            raise NeedsDecision(words) from ending.error
+            raise NeedsDecision(words, identity=intent.identity) from ending.error
         # The remote may still be at it: a check that comes too early would find nothing.
         raise UnknownOutcome(words, after=effect.policy.grace if effect.checker else 0.0) from ending.error
 
@@ -296,6 +297,11 @@ class Calls:
         words = "happened" if found else "did not happen"
         log.info("effect %s %r: its check found that it %s", known.name, known.key, words)
         return True
+
+    async def is_known(self, identity: bytes) -> bool:
+        """Whether what nobody knew is known by now."""
+        effect = await self._ledger.get(identity)
+        return effect is not None and effect.state is not EffectState.UNKNOWN
 
     async def record(self, completion: Completion) -> Concluded:
         """Through an outage of any length: how a call ended is never lost while this process lives."""

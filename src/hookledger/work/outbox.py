@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 class OutboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[work.outbox]`."""
 
-    concurrency: int = 8
+    concurrency: int = 16
     """Calls at once to each downstream; a slow one never takes the slots of another."""
     poll: Seconds = Seconds("200ms")
     """Between looks at an outbox that seems empty; what this worker plans itself is seen at once."""
