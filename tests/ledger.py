@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hookledger.clock import Clock
-from hookledger.model import Claimed, Completion, Concluded, Effect, Intent, Started, effect_identity
+from hookledger.ledger import Completion, Concluded, Effect, Intent, Started
+from hookledger.model import Claimed, effect_identity
 from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, WORKER, history

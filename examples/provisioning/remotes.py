@@ -16,6 +16,7 @@ import socket
 import struct
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -35,7 +36,7 @@ class Request(NamedTuple):
     fault: str
 
 
-class Remote(ThreadingHTTPServer):
+class Remote(ThreadingHTTPServer, ABC):
     """One service. `during` is told of each request that is done, before it is answered."""
 
     name: ClassVar[str]
@@ -72,15 +73,15 @@ class Remote(ThreadingHTTPServer):
 
     # ── what each service does in its own way ──
 
-    def read(self, path: str, query: dict[str, list[str]]) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def read(self, path: str, query: dict[str, list[str]]) -> Any: ...
 
-    def about(self, path: str, body: dict[str, Any]) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def about(self, path: str, body: dict[str, Any]) -> str: ...
 
+    @abstractmethod
     def write(self, path: str, key: str, body: dict[str, Any]) -> tuple[Any, bool]:
         """The answer, and whether anything was changed."""
-        raise NotImplementedError
 
 
 class Mail(Remote):

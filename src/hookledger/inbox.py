@@ -12,7 +12,8 @@ from .asgi import HEALTH, Asgi
 from .clock import Clock, Seconds
 from .config import Config, SecretSettings, WorkSettings
 from .errors import ConfigError, SchemaMismatch, Unavailable
-from .model import Claimed, Effect, Expired, Kind
+from .ledger import Effect
+from .model import Claimed, Expired, Kind
 from .operate.actions import Actions
 from .operate.insight import Insight
 from .providers.catalogue import find

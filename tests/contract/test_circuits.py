@@ -9,7 +9,7 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
-from hookledger.model import Circuit
+from hookledger.ledger import Circuit
 from hookledger.states import CircuitState
 from hookledger.store.protocol import Store
 from tests.builders import Raw

@@ -9,7 +9,7 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
-from hookledger.model import Completion, Concluded
+from hookledger.ledger import Completion, Concluded
 from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, WORKER, Raw, claimed, event, history

@@ -10,7 +10,8 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
-from hookledger.model import Claimed, Completion, Effect, EffectHistory
+from hookledger.ledger import Completion, Effect, EffectHistory
+from hookledger.model import Claimed
 from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, Repeat
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, Raw, claimed, history

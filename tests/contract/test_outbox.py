@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from hookledger.clock import Clock
-from hookledger.model import Effect
+from hookledger.ledger import Effect
 from hookledger.states import EffectState
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, WORKER, Raw, claimed

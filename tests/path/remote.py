@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 import httpx2
 
 from hookledger import Op
-from hookledger.model import EffectHistory, EventRow
+from hookledger.ledger import EffectHistory
+from hookledger.model import EventRow
 from hookledger.states import EffectState, State
 from hookledger.work.loop import Worker
 from tests.asgi_client import Site, stripe_event

@@ -2,7 +2,7 @@
 
 # pyright: strict
 import asyncio
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, assert_type
 from uuid import UUID
 
@@ -38,12 +38,12 @@ class PlainSession:
 async def charge(op: Op, account: str, cents: int, *, note: str = "") -> Charge:
     assert_type(op.key, str)
     assert_type(op.uuid, UUID)
-    raise NotImplementedError
+    return Charge(op.key, datetime.now(UTC))
 
 
 @inbox.effect(repeat="never")
 def print_label(op: Op, address: dict[str, str]) -> int:
-    raise NotImplementedError
+    return len(address)
 
 
 @print_label.check

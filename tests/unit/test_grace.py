@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from hookledger.model import Effect, Expired, Health, Kind, Waiting, WorkerInfo
+from hookledger.ledger import Effect
+from hookledger.model import Expired, Health, Kind, Waiting, WorkerInfo
 from hookledger.upkeep.rescue import Grace, Rescuer
 from hookledger.work.retry import RetryPolicy
 from hookledger.work.route import covers

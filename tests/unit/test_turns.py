@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hookledger.model import Effect
+from hookledger.ledger import Effect
 from hookledger.store.turns import Turns
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from hookledger.errors import WrongState
-from hookledger.model import Completion, Effect, new_id
+from hookledger.ledger import Completion, Effect
+from hookledger.model import new_id
 from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, Repeat
 from hookledger.store.weigh import DECISIONS, Move, Standing, Told, calls_for_attention, decide, weigh
 

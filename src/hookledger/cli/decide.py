@@ -12,7 +12,8 @@ from rich.table import Table
 
 from ..errors import ConfigError
 from ..inbox import Inbox
-from ..model import Circuit, Effect, History
+from ..ledger import Circuit, Effect
+from ..model import History
 from ..states import CircuitState
 from .common import default_actor, finds_inbox, print_json, prints_json, run, status, table_console
 from .look import moment

@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..inbox import Inbox
-from ..model import Effect, EventRow, History, operation_key, unpack_headers
+from ..ledger import Effect
+from ..model import EventRow, History, operation_key, unpack_headers
 from ..states import EffectState, State
 from .common import finds_inbox, print_json, prints_json, run, status, table_console
 

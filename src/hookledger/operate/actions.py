@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 
 from ..errors import ConfigError, WrongState
-from ..model import Effect, EventRow, History
+from ..ledger import Effect
+from ..model import EventRow, History
 from ..states import BY_NAME
 from ..store.protocol import Store
 from .insight import Insight

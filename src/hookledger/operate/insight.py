@@ -7,7 +7,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from ..errors import HookledgerError
-from ..model import Circuit, Effect, EventRow, Health, History, operation_key
+from ..ledger import Circuit, Effect
+from ..model import EventRow, Health, History, operation_key
 from ..states import EffectKind, State
 from ..store.protocol import Store
 

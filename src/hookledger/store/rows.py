@@ -6,19 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 from uuid import UUID
 
-from ..model import (
-    ActionRow,
-    AttemptRow,
-    Call,
-    Circuit,
-    Claimed,
-    DeliveryRow,
-    Effect,
-    EffectHistory,
-    EventRow,
-    Outcome,
-    RequestRow,
-)
+from ..ledger import Call, Circuit, Effect, EffectHistory
+from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow
 from ..states import (
     BY_NAME,
     AttemptOutcome,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model import Effect
+from ..ledger import Effect
 
 Wanted = Sequence[tuple[str, int, float]]
 """(name, how many, lease) of each effect."""

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..errors import HookledgerError
-from ..model import Effect, Expired, Rescue, Waiting, WorkerInfo
+from ..ledger import Effect
+from ..model import Expired, Rescue, Waiting, WorkerInfo
 from ..states import EffectKind
 from ..store.protocol import Store
 

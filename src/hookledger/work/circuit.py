@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from ..clock import Seconds
 from ..errors import CircuitOpen, ConfigError, HookledgerError
-from ..model import Circuit
+from ..ledger import Circuit
 from ..states import CircuitState
-from ..store.protocol import Ledger
+from ..store.ledger import Ledger
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,10 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from .. import model
 from ..errors import BadArguments, BadResult, ConfigError
-from ..model import Intent, Started, effect_identity, operation, operation_key
+from ..ledger import Effect as Entry
+from ..ledger import Intent, Started
+from ..model import effect_identity, operation, operation_key
 from ..states import Repeat
 from .retry import RetryPolicy
 
@@ -43,7 +44,7 @@ class Performance(Struct, frozen=True):
     number: int
 
     @classmethod
-    def of(cls, entry: model.Effect) -> Performance:
+    def of(cls, entry: Entry) -> Performance:
         return cls(**{field: getattr(entry, field) for field in cls.__struct_fields__})
 
     @classmethod

@@ -15,7 +15,8 @@ from ..errors import (
     NeedsDecision,
     NoTransaction,
 )
-from ..model import Claimed, Intent, identity
+from ..ledger import Intent
+from ..model import Claimed, identity
 from ..states import EffectKind, EffectState
 from ..store.protocol import Transaction
 from .effect import Effect, effect_key, shown

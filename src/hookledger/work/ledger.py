@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .. import model
 from ..batching import Batcher, isolating
 from ..errors import (
     BadData,
@@ -33,9 +32,10 @@ from ..errors import (
     Wait,
     WrongState,
 )
-from ..model import Completion, Concluded, Intent, Started
+from ..ledger import Completion, Concluded, Intent, Started
+from ..ledger import Effect as Entry
 from ..states import CallOutcome, EffectKind, EffectState, Repeat
-from ..store.protocol import Ledger
+from ..store.ledger import Ledger
 from .circuit import Breakers
 from .effect import Effect, Happened, Performance
 from .perform import Ending, ask, perform
@@ -97,7 +97,7 @@ class Calls:
             return await self._proceed(effect, intent, owns)
 
     async def _proceed(self, effect: Effect[Any, Any], intent: Intent, owns: Callable[[], bool]) -> Any:
-        known: Started | model.Effect | None
+        known: Started | Entry | None
         await self._breakers.refresh()
         asked = time.monotonic()
         if self._breakers.closed(effect.policy.downstream):
@@ -127,7 +127,7 @@ class Calls:
             known = await self._next(effect, known)
         return await self._make(effect, intent, known, owns, asked)
 
-    async def _through_open_circuit(self, effect: Effect[Any, Any], intent: Intent) -> Started | model.Effect:
+    async def _through_open_circuit(self, effect: Effect[Any, Any], intent: Intent) -> Started | Entry:
         """What is done needs no call; the rest only goes on as the one trial."""
         known = await self._ledger.get(intent.identity)
         if known is not None and known.state is EffectState.DONE:
@@ -136,13 +136,13 @@ class Calls:
             raise self._breakers.refusal(effect.policy.downstream)
         return await self._start(intent)
 
-    def _under_way(self, known: model.Effect) -> bool:
+    def _under_way(self, known: Entry) -> bool:
         """Whether somebody else is at it: a worker with a lease, or the outbox."""
         if known.state is EffectState.STARTED and not known.expired:
             return True
         return known.kind is EffectKind.LATER and (known.due_at is not None or known.lease_left > 0)
 
-    async def _next(self, effect: Effect[Any, Any], known: model.Effect) -> Started | model.Effect | None:
+    async def _next(self, effect: Effect[Any, Any], known: Entry) -> Started | Entry | None:
         """Neither done nor under way: the next step, or a reason why there is none."""
         match known.state:
             case EffectState.CANCELLED:
@@ -160,13 +160,13 @@ class Calls:
                 return await self.restart(effect, known)
         return await self._ledger.get(known.identity)
 
-    def _leave_time(self, effect: Effect[Any, Any], known: model.Effect) -> None:
+    def _leave_time(self, effect: Effect[Any, Any], known: Entry) -> None:
         """The remote may still be at it: a check that comes too early, for another event, would find nothing."""
         left = effect.policy.lease - (effect.policy.lease if known.doubtful_for is None else known.doubtful_for)
         if effect.checker is not None and effect.policy.repeat in (Repeat.KEYED, Repeat.NEVER) and left > 0:
             raise EffectBusy(f"effect {known.name} {known.key!r} may be under way at the remote", after=left)
 
-    def _may_repeat(self, effect: Effect[Any, Any], known: model.Effect) -> None:
+    def _may_repeat(self, effect: Effect[Any, Any], known: Entry) -> None:
         if not effect.policy.may_repeat(known.doubtful_for):
             raise NeedsDecision(
                 f"effect {known.name} {known.key!r} may have happened ({known.error or 'no answer'}): find out, then "
@@ -198,10 +198,10 @@ class Calls:
         # The remote may still be at it: a check that comes too early would find nothing.
         raise UnknownOutcome(words, after=effect.policy.grace if effect.checker else 0.0) from ending.error
 
-    async def _start_all(self, intents: Sequence[Intent]) -> Sequence[Started | model.Effect | None]:
+    async def _start_all(self, intents: Sequence[Intent]) -> Sequence[Started | Entry | None]:
         return await self._ledger.start(intents, self._worker)
 
-    async def _start(self, intent: Intent) -> Started | model.Effect:
+    async def _start(self, intent: Intent) -> Started | Entry:
         try:
             found = await self._starts.submit(intent)
         except Unavailable:
@@ -229,7 +229,7 @@ class Calls:
         if not self.at_it[identity]:
             del self.at_it[identity]
 
-    async def restart(self, effect: Effect[Any, Any], known: model.Effect) -> Started | None:
+    async def restart(self, effect: Effect[Any, Any], known: Entry) -> Started | None:
         try:
             return await self._ledger.restart(known, self._worker, effect.policy.lease)
         except Unavailable:
@@ -280,7 +280,7 @@ class Calls:
         else:
             await self._breakers.came_back(downstream)
 
-    async def settle_doubt(self, effect: Effect[Any, Any], known: model.Effect) -> bool:
+    async def settle_doubt(self, effect: Effect[Any, Any], known: Entry) -> bool:
         """Ask the effect's check, if there is one; whether it could tell."""
         if effect.checker is None:
             return False
@@ -335,7 +335,7 @@ class Calls:
         return task
 
 
-def may_go_on(effect: Effect[Any, Any], entry: model.Effect, ending: Ending) -> float | None:
+def may_go_on(effect: Effect[Any, Any], entry: Entry, ending: Ending) -> float | None:
     """When the outbox is to try again by itself after this ending; None: it is not."""
     policy = effect.policy
     if policy.retry.exhausted(entry.tries, entry.age):
@@ -355,7 +355,7 @@ def _completion(what: Performance, ending: Ending, due_in: float | None) -> Comp
     return Completion(what.identity, what.number, ending.outcome, ending.result, ending.words, due_in)
 
 
-def _recorded(effect: Effect[Any, Any], known: model.Effect) -> Any:
+def _recorded(effect: Effect[Any, Any], known: Entry) -> Any:
     if known.result is None and known.error is not None:
         raise BadResult(f"effect {known.name} {known.key!r} is done, but its result was lost: {known.error}")
     return effect.result(known.result)

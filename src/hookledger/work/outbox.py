@@ -10,12 +10,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from .. import model
 from ..clock import Seconds
 from ..errors import BadArguments, ConfigError, HookledgerError
+from ..ledger import Effect as Entry
 from ..observe.logs import Seldom, about
 from ..states import CallOutcome, EffectState, Repeat
-from ..store.protocol import Ledger
+from ..store.ledger import Ledger
 from .circuit import Breakers
 from .declare import Effects
 from .effect import Effect, Performance
@@ -163,12 +163,12 @@ class Outbox:
 
     # ── one effect ──
 
-    async def _one(self, effect: Effect[Any, Any], entry: model.Effect, asked: float) -> None:
+    async def _one(self, effect: Effect[Any, Any], entry: Entry, asked: float) -> None:
         facts = about(event_id=str(entry.event_id), effect=entry.name, effect_key=entry.key)
         with facts:
             await self._perform(effect, entry, asked)
 
-    async def _perform(self, effect: Effect[Any, Any], entry: model.Effect, asked: float) -> None:
+    async def _perform(self, effect: Effect[Any, Any], entry: Entry, asked: float) -> None:
         if entry.state is EffectState.UNKNOWN:
             settled = await self._settle_doubt(effect, entry)
             if settled is None:
@@ -179,7 +179,7 @@ class Outbox:
         )
         _tell(effect, entry, ending)
 
-    async def _settle_doubt(self, effect: Effect[Any, Any], entry: model.Effect) -> tuple[model.Effect, float] | None:
+    async def _settle_doubt(self, effect: Effect[Any, Any], entry: Entry) -> tuple[Entry, float] | None:
         """An unknown outcome: ask the check, else follow the policy. The effect as started anew, if it is to be, and
         when that was asked for.
         """
@@ -206,7 +206,7 @@ class Outbox:
         return None if known is None else (known, asked)
 
 
-def _tell(effect: Effect[Any, Any], entry: model.Effect, ending: Ending) -> None:
+def _tell(effect: Effect[Any, Any], entry: Entry, ending: Ending) -> None:
     if ending.outcome is not CallOutcome.DONE:
         again = may_go_on(effect, entry, ending)
         level = logging.ERROR if again is None else logging.WARNING

@@ -11,7 +11,8 @@ from operator import itemgetter
 from typing import Any
 
 from ...errors import BadData, ClaimLost, HandlerCommitted
-from ...model import Intent, Known, Outcome
+from ...ledger import Intent, Known
+from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..protocol import Adapter
 from ..rows import outcome_values

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import apsw
 
 from ...errors import BadData, ClaimLost, HandlerCommitted, TransactionTooLong
-from ...model import Intent, Known, Outcome
+from ...ledger import Intent, Known
+from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..weigh import may_adopt
 from .connection import Row, Writer, rows, translate

@@ -1,0 +1,112 @@
+"""What a store must do for the effects that are calls. As in `protocol.py`: one method for each transition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..ledger import Circuit, Completion, Concluded, Effect, Intent, Started
+
+
+class Ledger(Protocol):
+    """The effects that are calls. Every write is durable when it returns, whatever becomes of the handler."""
+
+    # ── calls ──
+    async def start(self, intents: Sequence[Intent], worker: str) -> list[Started | Effect | None]:
+        """absent → started, its first call counted; for an effect that is known already, what is known.
+
+        None when it is not known and the claim on its event is lost: then nothing is to be called. Raises Blocked,
+        and starts none of them, when a handler that has not committed yet holds one for longer than a moment.
+        """
+        ...
+
+    async def restart(self, effect: Effect, worker: str, lease: float) -> Started | None:
+        """planned, failed, unknown → started, its next call counted; None when it changed meanwhile."""
+        ...
+
+    async def doubt(self, effect: Effect, due_in: float | None) -> bool:
+        """started → unknown, if its lease has run out; whether it had.
+
+        Also gives back an `unknown` effect whose lease to be checked has run out. `due_in`: when the outbox is to
+        go on by itself; None: it is not.
+        """
+        ...
+
+    async def finish(self, completions: Sequence[Completion]) -> list[Concluded]:
+        """Record how calls ended, always; move each effect as far as that tells. See `weigh`.
+
+        This, `doubt` and `conclude` also send round again the events that waited for a person to tell what is known
+        now.
+        """
+        ...
+
+    async def conclude(self, effect: Effect, happened: bool, result: bytes | None, due_in: float | None) -> bool:
+        """unknown → done or planned: what the effect's check found. False when it changed meanwhile."""
+        ...
+
+    async def put_off(self, effect: Effect, due_in: float | None, error: str | None) -> bool:
+        """unknown, and still so: give the lease back, to be looked at again in so many seconds, or by a person only.
+
+        False when it changed meanwhile.
+        """
+        ...
+
+    async def get(self, identity: bytes) -> Effect | None:
+        """One effect."""
+        ...
+
+    # ── the outbox ──
+    async def claim(self, worker: str, wanted: Sequence[tuple[str, int, float]]) -> list[Effect]:
+        """planned → started with its next call counted, for due effects: (name, how many, lease) of each name.
+
+        A due `unknown` effect comes leased but still unknown: its check, or `restart`, is next. In a lane only the
+        first that is neither done nor cancelled.
+        """
+        ...
+
+    async def due(self, names: Sequence[str]) -> set[str]:
+        """Those of the names that have something due."""
+        ...
+
+    async def held(self, worker: str) -> list[Effect]:
+        """Every effect that this worker has started and not finished, whether it knows or not."""
+        ...
+
+    async def expired(self, limit: int) -> list[Effect]:
+        """Effects whose lease has run out."""
+        ...
+
+    # ── circuits ──
+    async def circuits(self) -> list[Circuit]:
+        """Every downstream that ever failed or was tripped."""
+        ...
+
+    async def fail_circuit(self, downstream: str, threshold: int, cooldown: float, error: str) -> Circuit:
+        """One more failure in a row: closed → open at the threshold, half_open → open at once."""
+        ...
+
+    async def try_circuit(self, downstream: str, lease: float) -> bool:
+        """open → half_open after its cool-down: whether we have the one trial call, which expires after `lease`."""
+        ...
+
+    async def close_circuit(self, downstream: str) -> None:
+        """A call came back: half_open → closed, and no failure is counted any more. One tripped by hand stays."""
+        ...
+
+    # ── operate ──
+    async def resolve(
+        self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
+    ) -> None:
+        """A person's decision, audited: `happened` → done, `did_not_happen` → planned, `cancel` → cancelled.
+
+        The events that waited for this go on. Raises WrongState when the effect changed meanwhile.
+        """
+        ...
+
+    async def trip_circuit(self, downstream: str, actor: str, reason: str) -> None:
+        """→ open until an operator resets it, audited."""
+        ...
+
+    async def reset_circuit(self, downstream: str, actor: str, reason: str) -> None:
+        """→ closed, audited."""
+        ...
