@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import asyncpg
 import msgspec
 import pytest
 
@@ -313,6 +314,33 @@ async def test_nobody_waits_long_for_a_handler(postgres_url: str) -> None:
         assert isinstance(found, Started)
         assert await store.ledger.restart(known, WORKER, LEASE) is not None
     finally:
+        await store.close()
+
+
+async def test_a_state_that_is_just_changing_is_waited_for(postgres_url: str) -> None:  # proves R32
+    """PostgreSQL only: on SQLite nobody changes anything beside a writer. An event on its way into review asks, so
+    that of the two, its handler and the call's end, at least one sees the other.
+    """
+    clock = Clock()
+    store = connect(postgres_url, clock=clock)
+    await store.open(handlers=2)
+    await store.migrate()
+    other = await asyncpg.connect(postgres_url)
+    try:
+        owner = await claimed(store)
+        known = await reach(store, clock, owner, EffectState.UNKNOWN, CALL)
+        changing = other.transaction()
+        await changing.start()
+        change = "UPDATE hookledger.effects SET state = 'done', finished_at = now() WHERE identity = $1"
+        await other.execute(change, known.identity)
+        asked = asyncio.create_task(store.ledger.state_of(known.identity))
+        await asyncio.sleep(0.2)
+        assert not asked.done()
+        await changing.commit()
+        assert await asked is EffectState.DONE
+        assert await store.ledger.state_of(bytes(32)) is None
+    finally:
+        await other.close()
         await store.close()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..ledger import Circuit, Completion, Concluded, Effect, Intent, Started
+from ..states import EffectState
 
 
 class Ledger(Protocol):
@@ -53,6 +54,13 @@ class Ledger(Protocol):
 
     async def get(self, identity: bytes) -> Effect | None:
         """One effect."""
+        ...
+
+    async def state_of(self, identity: bytes) -> EffectState | None:
+        """Its state, once whoever is changing it has committed.
+
+        Whoever changes it later sees all that was committed before this was asked.
+        """
         ...
 
     # ── the outbox ──

@@ -300,8 +300,8 @@ class Calls:
 
     async def is_known(self, identity: bytes) -> bool:
         """Whether what nobody knew is known by now."""
-        effect = await self._ledger.get(identity)
-        return effect is not None and effect.state is not EffectState.UNKNOWN
+        state = await self._ledger.state_of(identity)
+        return state is not None and state is not EffectState.UNKNOWN
 
     async def record(self, completion: Completion) -> Concluded:
         """Through an outage of any length: how a call ended is never lost while this process lives."""

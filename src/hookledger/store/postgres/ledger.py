@@ -136,6 +136,14 @@ class PostgresLedger(PostgresCircuits):
     async def get(self, identity: bytes) -> Effect | None:
         return (await self._get({identity})).get(identity)
 
+    async def state_of(self, identity: bytes) -> EffectState | None:
+        async def work(connection: Any) -> list[Any]:
+            async with transaction(connection, self._sql("begin")):
+                return list(await connection.fetch(self._sql("lock"), [identity]))
+
+        rows = await self._connections().insist(work)
+        return EffectState(rows[0]["state"]) if rows else None
+
     # ── the ends of calls ──
 
     async def finish(self, completions: Sequence[Completion]) -> list[Concluded]:

@@ -107,6 +107,10 @@ class SqliteLedger(SqliteCircuits):
     async def get(self, identity: bytes) -> Effect | None:
         return await self._read(lambda connection: self._get(connection, self._now(), identity))
 
+    async def state_of(self, identity: bytes) -> EffectState | None:
+        effect = await self.get(identity)  # there is one writer: nobody is changing it since before this was asked
+        return effect.state if effect else None
+
     async def finish(self, completions: Sequence[Completion]) -> list[Concluded]:
         def job(connection: apsw.Connection) -> list[Concluded]:
             now, attention = self._now(), set[bytes]()
