@@ -136,6 +136,8 @@ class Item(Struct, frozen=True):
     """Why the content cannot be handled; the event is recorded in the dead letter."""
     skip: str | None = None
     """Why the event is recorded as skipped."""
+    review: str | None = None
+    """Why a person must decide about it first."""
 
 
 class Arrival(Struct, frozen=True):
@@ -285,6 +287,8 @@ class EventRow(Struct, frozen=True):
     request_id: UUID
     item: int
     deliveries: int
+    alert: str | None
+    """Why a person should look, apart from its effects."""
 
 
 class DeliveryRow(Struct, frozen=True):
@@ -310,6 +314,7 @@ class AttemptRow(Struct, frozen=True):
 
 class RequestRow(Struct, frozen=True):
     id: UUID
+    source: str
     received_at: datetime
     query: bytes
     headers: bytes

@@ -113,8 +113,17 @@ class KeyOrigin(StrEnum):
     COMPOSITE = "composite"
     """Several fields together."""
 
+    FUNCTION = "function"
+    """What the source's own function says."""
+
     DIGEST = "digest"
-    """No id: a digest of type and content."""
+    """No id: a digest of type and named fields, or of type and content."""
+
+    ARRIVAL = "arrival"
+    """Nothing: each arrival is an event, because the provider only says that something changed."""
+
+    ADMITTED = "admitted"
+    """An operator made an event of an odd delivery; the key is the one it came with, and a number."""
 
 
 class AttemptOutcome(StrEnum):

@@ -131,4 +131,6 @@ def first_state(item: Item) -> tuple[State, str | None]:
         return State.FAILED, item.invalid
     if item.skip:
         return State.SKIPPED, item.skip
+    if item.review:
+        return State.NEEDS_REVIEW, item.review
     return State.PENDING, None
