@@ -77,6 +77,7 @@ class Imported(Struct, frozen=True):
     """What became of keys that were handed over."""
 
     given: int
+    """Different ones."""
     new: int
     """Taken now; a delivery with one of them is a duplicate from here on."""
     known: int

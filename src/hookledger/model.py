@@ -66,6 +66,11 @@ def key_identity(source: str, *key: bytes) -> bytes:
     return identity(source, b"key", *key)
 
 
+def admitted_identity(source: str, key: bytes, fingerprint: bytes) -> bytes:
+    """The identity of content that an operator admitted under a key that another event has; `key` is its identity."""
+    return identity(source, b"admitted", key, fingerprint)
+
+
 def effect_identity(scope: str, name: str, key: str) -> bytes:
     """The identity of an effect. `scope` is the source, or "" for a global effect: no source is called so."""
     return identity(scope, b"effect", name.encode(), key.encode())

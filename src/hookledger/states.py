@@ -100,6 +100,9 @@ class DeliveryOutcome(StrEnum):
     INVALID = "invalid"
     """Authentic but unreadable; kept with its bytes as a dead-lettered event."""
 
+    RECONCILED = "reconciled"
+    """A new event that no delivery brought: taken in by reconciliation."""
+
 
 class KeyOrigin(StrEnum):
     """What the event key was made from, and so how far it can be trusted."""

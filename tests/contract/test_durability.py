@@ -7,7 +7,9 @@ from pathlib import Path
 import apsw
 import pytest
 
+from hookledger.cases import Refusal
 from hookledger.clock import Clock
+from hookledger.model import new_id
 from hookledger.states import EffectState
 from hookledger.store.connect import connect
 from hookledger.store.postgres.store import PostgresStore
@@ -92,6 +94,42 @@ async def test_every_step_of_a_call_is_on_disk(postgres_url: str, pooler: bool) 
         assert [way for way, value in seen if value == "on 500ms"] == ["started"] * 2, "for new ones, less long"
         assert {way for way, _ in seen} == {"started", "done", "unknown", "planned"}
         assert len(seen) == 11
+    finally:
+        await store.close()
+
+
+WATCH_CASES = [
+    "CREATE TABLE seen (what text, value text)",
+    """CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+       INSERT INTO "hookledger".seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit'));
+       RETURN NEW; END $$""",
+    "CREATE TRIGGER see BEFORE INSERT ON actions FOR EACH ROW EXECUTE FUNCTION see()",
+    "CREATE TRIGGER see BEFORE INSERT ON rejections FOR EACH ROW EXECUTE FUNCTION see()",
+]
+
+
+@pytest.mark.parametrize("pooler", [False, True])
+async def test_what_operators_do_is_on_disk_and_strangers_cause_no_sync(
+    postgres_url: str, pooler: bool
+) -> None:  # proves R14, R67
+    """PostgreSQL only: SQLite has one setting for all."""
+    store = connect(postgres_url, clock=Clock(), pooler=pooler)
+    await store.open(handlers=1)
+    await store.migrate()
+    raw = Raw(store)
+    try:
+        owner = await claimed(store, body=b"one")
+        odd = delivered(body=b"two")
+        await store.record([odd])
+        for statement in WATCH_CASES:
+            await raw.run(statement)
+        await store.cases.admit(odd.id, 0, odd.items[0], "ada", "why")
+        await store.cases.alert(owner.id, "words")
+        await store.cases.import_keys("stripe", [b"k" * 32], "ada", "why")
+        refused = Refusal(new_id(), "stripe", "stale", "POST", "/", b"", b"", b"", None)
+        await store.cases.refuse([refused], {("stripe", "stale"): 1}, most=1, most_bytes=1)
+        assert (await store.cases.audit_keys("stripe", last=5)).events == 2
+        assert await raw.run("SELECT * FROM seen") == [("actions", "on")] * 3 + [("rejections", "off")]
     finally:
         await store.close()
 

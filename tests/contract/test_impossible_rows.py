@@ -76,6 +76,8 @@ IMPOSSIBLE: list[tuple[State, dict[str, str]]] = [
     (State.PENDING, {"type": f"'{'x' * 256}'"}),
     (State.PENDING, {"key": f"'{'x' * 256}'"}),
     (State.PENDING, {"attention": NULL}),
+    (State.FAILED, {"alert": "''"}),
+    *((s, {"alert": "'look'"}) for s in (State.PROCESSED, State.SKIPPED, State.DISCARDED)),
     *((State.PENDING, {name: NULL}) for name in EVENT),
 ]
 
@@ -185,6 +187,58 @@ async def test_the_constraints_know_the_same_words_as_the_code(raw: Raw) -> None
         await raw.run(insert(raw, "events", row))
 
 
+# ── what did not plainly become an event ─────────────────────────────────────
+
+REJECTION = {
+    "id": ID,
+    "source": "'s'",
+    "reason": "'r'",
+    "received_at": NOW,
+    "method": "'POST'",
+    "path": "'/'",
+    "query": "BYTES",
+    "headers": "BYTES",
+    "body": "BYTES",
+}
+REJECTION_COUNT = {"source": "'d'", "reason": "'r'", "count": "1", "first_at": NOW, "last_at": NOW}
+IDENTITY = {"identity": "DIGEST", "kind": "'key'", "source": "'s'", "event_id": ID, "fingerprint": "BYTES"}
+IMPOSSIBLE_CASES: list[tuple[str, dict[str, str], dict[str, str]]] = [
+    ("rejections", REJECTION, {"reason": "''"}),
+    ("rejections", REJECTION, {"method": f"'{'x' * 33}'"}),
+    ("rejections", REJECTION, {"path": f"'{'x' * 2049}'"}),
+    ("rejections", REJECTION, {"remote": f"'{'x' * 256}'"}),
+    *(("rejections", REJECTION, {name: NULL}) for name in REJECTION),
+    ("rejection_counts", REJECTION_COUNT, {"reason": "''"}),
+    ("rejection_counts", REJECTION_COUNT, {"count": "0"}),
+    ("rejection_counts", REJECTION_COUNT, {"first_at": "LATER"}),
+    *(("rejection_counts", REJECTION_COUNT, {name: NULL}) for name in REJECTION_COUNT),
+    ("identities", IDENTITY, {"kind": "'imported'"}),
+    ("identities", IDENTITY, {"identity": "BYTES"}),
+    *(("identities", IDENTITY, {name: NULL}) for name in IDENTITY),
+]
+
+
+async def test_impossible_cases_are_refused(raw: Raw) -> None:  # proves R2, R14
+    for table, row in (("rejections", REJECTION), ("rejection_counts", REJECTION_COUNT)):
+        assert await accepted_in(raw, table, row)
+    for kind in ("key", "body", "admitted"):
+        assert await accepted_in(raw, "identities", IDENTITY | {"kind": f"'{kind}'"})
+    accepted = [
+        (table, wrong) for table, good, wrong in IMPOSSIBLE_CASES if await accepted_in(raw, table, good | wrong)
+    ]
+    assert accepted == []
+
+
+async def test_no_delivery_is_admitted_twice(raw: Raw) -> None:  # proves R14, R58
+    row = EVENT | {"state": "'pending'", "due_at": NOW, "request_id": raw.ident(new_id())}
+    assert await accepted_in(raw, "events", row)
+    assert await accepted_in(raw, "events", row), "an event names its first delivery, and need not be the only one"
+    admitted = row | {"key_origin": "'admitted'"}
+    assert await accepted_in(raw, "events", admitted)
+    assert not await accepted_in(raw, "events", admitted)
+    assert await accepted_in(raw, "events", admitted | {"item": "1"})
+
+
 # ── effects ──────────────────────────────────────────────────────────────────
 
 EFFECT = {
@@ -283,6 +337,7 @@ def in_dialect(raw: Raw, row: dict[str, str]) -> dict[str, str]:
         "DIGEST": f"x'{digest}'" if sqlite else f"'\\x{digest}'::bytea",
         "BYTES": "x'00'" if sqlite else "'\\x00'::bytea",
         "'d'": f"'{digest}'",
+        "LATER": raw.now + (" + 1" if sqlite else " + interval '1 s'"),
     }
     return {name: literals.get(value, value) for name, value in row.items()}
 

@@ -7,12 +7,29 @@ import asyncio
 import pytest
 
 from hookledger.clock import Clock
-from hookledger.errors import SchemaMismatch
+from hookledger.errors import BadData, SchemaMismatch
+from hookledger.model import Kind
 from hookledger.store import SCHEMA_RANGE
 from hookledger.store.connect import connect
+from hookledger.store.postgres import store as postgres_store
 from hookledger.store.protocol import Store
-from tests.builders import Raw, delivered, recorded
+from hookledger.store.queries import migrations
+from hookledger.store.sqlite import store as sqlite_store
+from tests.builders import Raw, claim, delivered, recorded, settle
 from tests.contract.conftest import OpenStore
+from tests.contract.test_impossible_rows import (
+    ACTION,
+    ATTEMPT,
+    DELIVERY,
+    EFFECT,
+    EFFECT_CALL,
+    EFFECTS,
+    EVENT,
+    IDENTITY,
+    STATES,
+    in_dialect,
+    insert,
+)
 
 NEWEST = SCHEMA_RANGE[1]
 
@@ -77,6 +94,79 @@ async def test_before_the_first_migration(open_store: OpenStore) -> None:
         await store.record([delivered()])
     with pytest.raises(SchemaMismatch, match="migrate"):
         await store.waiting()
+
+
+OLD: list[tuple[str, dict[str, str]]] = [
+    *(("events", EVENT | {"state": f"'{state}'", "error": "'e'"} | needs) for state, needs in STATES.items()),
+    *(("events", EVENT | {"state": "'pending'", "due_at": "NOW", "crashes": f"{n}"}) for n in (1, 2, 3)),
+    *(
+        ("events", EVENT | {"state": "'pending'", "due_at": "NOW", "key_origin": f"'{origin}'"})
+        for origin in ("unsigned_id", "composite", "digest")
+    ),
+    *(
+        ("deliveries", DELIVERY | {"outcome": f"'{outcome}'", "event_state": "'failed'", "delivery_id": "'d'"})
+        for outcome in ("accepted", "duplicate", "conflict", "same_body", "invalid")
+    ),
+    *(("identities", IDENTITY | {"kind": f"'{kind}'"}) for kind in ("key", "body")),
+    *(("effects", EFFECT | {"state": f"'{state}'"} | needs) for state, needs in EFFECTS.items()),
+    ("effect_calls", EFFECT_CALL),
+    ("attempts", ATTEMPT),
+    ("actions", ACTION),
+    ("sources", {"name": "'stripe'"}),
+]
+"""What a database of version 2 may hold."""
+
+
+async def test_from_version_2_every_row_is_kept(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R7, R44
+    store = await open_store()
+    with monkeypatch.context() as patch:
+        for module in (sqlite_store, postgres_store):
+            patch.setattr(module, "migrations", lambda package: migrations(package)[:2])
+        assert await store.migrate() == ["0001_path", "0002_effects"]
+    raw = Raw(store)
+    for table, row in OLD * 3:
+        if table != "sources" or not await raw.count("sources"):
+            await raw.run(insert(raw, table, in_dialect(raw, row)))
+    tables = sorted({table for table, _ in OLD})
+    before = {table: await raw.all(table) for table in tables}
+    assert not (await store.health()).writable
+    assert await store.migrate() == [name for name, _ in store.migrations()][3:]
+    store = await open_store()  # what was prepared before knows other columns
+    raw = Raw(store)
+    before["events"] = [(*row, None) for row in before["events"]]  # no alert
+    assert {table: await raw.all(table) for table in tables} == before
+    assert (await raw.count("rejections"), await raw.count("rejection_counts")) == (0, 0)
+    # And it works on: the indexes are there, and what was refused before is refused still.
+    assert (await store.health()).writable
+    assert {w.alone for w in await store.waiting()} == {False, True}
+    [_, *_] = await store.expired(10)
+    await recorded(store, "new", type="new")
+    assert await settle(store, await claim(store, Kind("stripe", "new")), "complete")
+    with pytest.raises(BadData):
+        await raw.run(insert(raw, "events", EVENT | {"state": "'pending'"}))
+
+
+async def test_the_same_indexes(sqlite_url: str, postgres_url: str) -> None:
+    """A table that was made anew has lost none."""
+    found = []
+    for url, query in (
+        (sqlite_url, "SELECT tbl_name, name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"),
+        (
+            postgres_url,
+            "SELECT tablename::text, indexname::text FROM pg_indexes "
+            "WHERE schemaname = 'hookledger' AND indexname NOT LIKE '%_pkey'",
+        ),
+    ):
+        store = connect(url, clock=Clock())
+        await store.open()
+        await store.migrate()
+        found.append(set(await Raw(store).run(query)))
+        await store.close()
+    sqlite, postgres = found
+    assert sqlite == postgres
+    assert ("events", "events_in_review") in sqlite
 
 
 async def test_the_same_tables_and_columns(sqlite_url: str, postgres_url: str) -> None:

@@ -10,14 +10,16 @@ from typing import Any
 import apsw.ext
 
 from hookledger.model import new_id
+from hookledger.store.evidence import LAST_ID
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
+from hookledger.store.sqlite import cases as sqlite_cases
 from hookledger.store.sqlite import ledger as sqlite_ledger
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw
 
 ROWS = 100_000
-TABLES = {"events", "requests", "identities", "deliveries", "effects", "effect_calls"}
+TABLES = {"events", "requests", "identities", "deliveries", "effects", "effect_calls", "rejections"}
 
 # Of 1000 events: 97 wait (20 kinds; one in ten only later), 2 wait alone, 1 is in work, 900 are finished.
 STATE = """CASE WHEN n % 1000 = 1 THEN 'processing' WHEN n % 10 = 0 AND n % 20 = 0 THEN 'pending'
@@ -57,7 +59,15 @@ FILL_SQLITE = [
        SELECT rid, 's', n, x'', x'', x'7b7d', 'h', 'f' FROM filling""",
     """INSERT INTO deliveries (request_id, item, event_id, source, received_at, outcome, fingerprint)
        SELECT rid, 0, id, 's', n, 'accepted', fp FROM filling
-       UNION ALL SELECT randomblob(16), 0, id, 's', n, 'duplicate', fp FROM filling WHERE n % 5 = 0""",
+       UNION ALL SELECT randomblob(16), 0, id, 's', n, 'duplicate', fp FROM filling WHERE n % 5 = 0
+       UNION ALL SELECT randomblob(16), 0, id, 's' || (n / 10 % 4), n,
+                        CASE WHEN n % 20 = 0 THEN 'conflict' ELSE 'same_body' END, fp
+                 FROM filling WHERE n % 10 = 0""",
+    "UPDATE events SET key_origin = 'admitted', key = key || '~2' WHERE rowid % 100 = 7",
+    """INSERT INTO rejections (id, source, reason, received_at, method, path, query, headers, body)
+       SELECT id, 's' || (n % 20), 'r' || (n % 7), n, 'POST', '/', x'', x'', fp FROM filling""",
+    """INSERT INTO rejection_counts SELECT 's' || (n % 20), 'r' || (n % 7), count(*), 1, 1 FROM filling
+       GROUP BY 1, 2""",
     f"INSERT INTO effects ({EFFECT_COLUMNS}) SELECT " + EFFECT_VALUES.format(t="1700000000000000 + n", empty="x''"),
     f"INSERT INTO effect_calls ({CALL_COLUMNS}) SELECT " + CALL_VALUES.format(t="1700000000000000 + n"),
     "DROP TABLE filling",
@@ -73,7 +83,15 @@ FILL_POSTGRES = [
        SELECT rid, 's', now(), '', '', '{}', 'h', 'f' FROM filling""",
     """INSERT INTO deliveries (request_id, item, event_id, source, received_at, outcome, fingerprint)
        SELECT rid, 0, id, 's', now(), 'accepted', fp FROM filling
-       UNION ALL SELECT gen_random_uuid(), 0, id, 's', now(), 'duplicate', fp FROM filling WHERE n % 5 = 0""",
+       UNION ALL SELECT gen_random_uuid(), 0, id, 's', now(), 'duplicate', fp FROM filling WHERE n % 5 = 0
+       UNION ALL SELECT gen_random_uuid(), 0, id, 's' || (n / 10 % 4), now(),
+                        CASE WHEN n % 20 = 0 THEN 'conflict' ELSE 'same_body' END, fp
+                 FROM filling WHERE n % 10 = 0""",
+    "UPDATE events SET key_origin = 'admitted', key = key || '~2' WHERE right(key, 2) = '07'",
+    """INSERT INTO rejections (id, source, reason, received_at, method, path, query, headers, body)
+       SELECT id, 's' || (n % 20), 'r' || (n % 7), now(), 'POST', '/', '', '', fp FROM filling""",
+    """INSERT INTO rejection_counts SELECT 's' || (n % 20), 'r' || (n % 7), count(*), now(), now() FROM filling
+       GROUP BY 1, 2""",
     f"INSERT INTO effects ({EFFECT_COLUMNS}) SELECT "
     + EFFECT_VALUES.format(t="to_timestamp(1700000000 + n)", empty="''::bytea"),
     f"INSERT INTO effect_calls ({CALL_COLUMNS}) SELECT " + CALL_VALUES.format(t="to_timestamp(1700000000 + n)"),
@@ -113,6 +131,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "retry": (IDENT, "failed", new_id(), "ada", "why"),
     "find_id": (IDENT, IDENT),
     "find_key": ([b"\0" * 32] * 5,),
+    "find_admitted": ("evt_1~2",),
     "events": (None, None, None, None, 50),
     "event": (IDENT,),
     "request": (IDENT,),
@@ -144,20 +163,49 @@ POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
     "expired": (100,),
     "of_event": (IDENT,),
 }
+POSTGRES_CASES: dict[str, tuple[Any, ...]] = {
+    "count_refusals": (["s1"], ["r1"], [1]),
+    "keep_refusals": ([IDENT], ["s1"], ["r1"], ["POST"], ["/"], [b""], [b""], [b""], [None]),
+    "trim_refusals": (["s1", "s2"], 1000, 1_000_000),
+    "refusals": ("s1", None, LAST_ID, 50),
+    "refusal_counts": (),
+    "forget_refusals": (IDS,),
+    "odd_sources": (),
+    "odd_deliveries": (["s1", "s2"], ["conflict", "same_body"], LAST_ID, 50),
+    "find_delivery": (IDENT, IDENT, None),
+    "lock_delivery": (IDENT, 0),
+    "odd": (IDENT, 0),
+    "take_key": (b"\0" * 32, "s1", IDENT, b"", None),
+    "admit": (
+        *(IDENT, IDENT, 0, "s1", "k7", "t1", None, None, None, b"f"),
+        *(new_id(), "conflict", "ada", "why"),
+    ),
+    "again": (IDS,),
+    "alert": (IDENT, "words", new_id()),
+    "import_keys": (IDENTITIES, "s1", IDENT),
+    "known_keys": (IDENTITIES,),
+}
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
     *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue"),
-    *("known", "adopt", "skip_unhandled", "retry", "find_id", "find_key", "events", "event", "request", "deliveries"),
+    *("known", "adopt", "skip_unhandled", "retry", "find_id", "find_key", "find_admitted", "events", "event"),
+    *("request", "deliveries"),
 ]
 SQLITE_LEDGER = [
     *("start", "call", "effect", "restart", "doubt", "standing", "tell", "calls", "move", "conclude", "put_off"),
     *("resolve", "waiting", "attend", "due", "heads", "claim", "held", "expired", "of_event"),
 ]
+SQLITE_CASES = [
+    *("count_refusals", "keep_refusals", "trim_refusals", "refusals", "refusal_counts", "forget_refusal"),
+    *("odd_sources", "odd_deliveries", "find_delivery", "odd", "take_key", "admit", "again", "alert"),
+    *("import_keys", "known_keys"),
+]
 
-WALKS = {"waiting", "events", "held"}
-"""Begin at one end of an index and stop at their LIMIT: 1 row per kind, or one page of the newest; `held` walks the
-index of leases, which has only what is being processed at the moment, the ledger's `waiting` that of what waits for a
-person."""
+WALKS = {"waiting", "events", "held", "refusals", "refusal_counts", "odd_sources"}
+"""Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`
+walks the index of leases, which has only what is being processed at the moment, the ledger's `waiting` that of what
+waits for a person, `refusals` a sample that has a budget, `refusal_counts` a row for each source and reason. The
+audit of keys is not here: it reads the last events."""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -207,7 +255,7 @@ async def check_sqlite(store: SqliteStore, render: Callable[[str], str], queries
             for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", args):
                 # A SCAN of a CTE or subquery reads what an index found. `waiting` starts at the first entry of
                 # an index, LIMIT 1; `events` walks the primary key from the newest, LIMIT one page.
-                ours = re.match(rf"SCAN ({'|'.join(TABLES)}|[enridpvo])\b(.*)", detail)
+                ours = re.match(rf"SCAN ({'|'.join(TABLES)}|[enridpvoa])\b(.*)", detail)
                 if ours and not (name in WALKS and "INDEX" in ours[2]):
                     bad.append(f"{name}: {detail}")
         return bad
@@ -224,8 +272,10 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
     if isinstance(store, SqliteStore):
         bad = await check_sqlite(store, store.sql, SQLITE)
         bad += await check_sqlite(store, sqlite_ledger.SQL.__getitem__, SQLITE_LEDGER)
+        bad += await check_sqlite(store, sqlite_cases.SQL.__getitem__, SQLITE_CASES)
     else:
         assert isinstance(store, PostgresStore)
         bad = await check_postgres(store, store.sql, POSTGRES)
         bad += await check_postgres(store, store.ledger._sql, POSTGRES_LEDGER)
+        bad += await check_postgres(store, store.cases._sql, POSTGRES_CASES)
     assert not bad, "\n".join(bad)

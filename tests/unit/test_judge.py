@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookledger.errors import Unavailable
-from hookledger.model import Arrival, Recorded, new_id
+from hookledger.model import Arrival, Recorded, admitted_identity, new_id
 from hookledger.states import DeliveryOutcome, State
-from hookledger.store.judge import Owner, first_state, judge, proposals
-from tests.builders import arrival, delivered, item
+from hookledger.store.judge import Owner, conflicts, first_state, judge, proposals
+from tests.builders import SOURCE, arrival, delivered, item
 
 ACCEPTED, DUPLICATE, CONFLICT = DeliveryOutcome.ACCEPTED, DeliveryOutcome.DUPLICATE, DeliveryOutcome.CONFLICT
 SAME_BODY, INVALID = DeliveryOutcome.SAME_BODY, DeliveryOutcome.INVALID
@@ -30,6 +30,7 @@ class Constraint:
         owners: dict[bytes, Owner] = {}
         for p in wanted:
             owners[p.identity] = self.rows.setdefault(p.identity, Owner(p.event_id, p.fingerprint))
+        owners |= {identity: self.rows[identity] for identity in conflicts(arrivals, owners) & self.rows.keys()}
         result = judge(arrivals, owners)
         for identity, event_id in result.repoint.items():
             self.rows[identity] = self.rows[identity]._replace(event_id=event_id)
@@ -42,6 +43,13 @@ class Constraint:
         self.events |= set(new)
         self.rows = {k: o._replace(state=State.PENDING) for k, o in self.rows.items()}
         return recorded
+
+    def admit(self, key: str, body: bytes, event_id: UUID) -> None:
+        """As an operator does with a conflict."""
+        content = item(key, body)
+        identity = admitted_identity(SOURCE, content.identity, content.fingerprint)
+        self.rows[identity] = Owner(event_id, content.fingerprint, State.PENDING)
+        self.events.add(event_id)
 
 
 def test_proposals_are_sorted_and_the_first_of_each() -> None:  # proves R5
@@ -67,6 +75,7 @@ def test_invalid_and_skipped_are_new_events() -> None:  # proves R4, R9
     assert outcomes == [INVALID, ACCEPTED]
     assert first_state(bad) == (State.FAILED, "broken")
     assert first_state(skipped) == (State.SKIPPED, "filtered")
+    assert first_state(item(review="old")) == (State.NEEDS_REVIEW, "old")
     assert first_state(item()) == (State.PENDING, None)
 
 
@@ -99,6 +108,35 @@ def test_a_pruned_owner_has_no_state() -> None:  # proves R49
     assert [v.recorded for v in judge([sent], owners).verdicts] == [Recorded(DUPLICATE, owner, None)]
 
 
+def test_a_key_from_elsewhere_takes_any_content() -> None:  # proves R67
+    one, two, owner = delivered(body=b"1"), delivered(body=b"2"), new_id()
+    owners = {one.items[0].identity: Owner(owner, b"")}
+    assert conflicts([one, two], owners) == set()
+    assert [v.recorded for v in judge([one, two], owners).verdicts] == [Recorded(DUPLICATE, owner, None)] * 2
+
+
+def test_only_conflicts_are_looked_up_a_second_time() -> None:  # proves R6, R14
+    first, again, other = delivered(body=b"1"), delivered(body=b"1"), delivered(body=b"2")
+    owners = {p.identity: Owner(p.event_id, p.fingerprint) for p in proposals([first])}
+    content = other.items[0]
+    wanted = admitted_identity(SOURCE, content.identity, content.fingerprint)
+    assert conflicts([first, again, delivered("new")], owners) == set()
+    assert conflicts([first, again, other], owners) == {wanted}
+
+
+def test_admitted_content_is_a_duplicate_of_its_own_event() -> None:  # proves R14
+    constraint, admitted = Constraint(), new_id()
+    first = delivered("1", b"x", unsigned=True)
+    constraint.record(first, delivered("1", b"y", unsigned=True))
+    constraint.admit("1", b"y", admitted)
+    assert constraint.record(delivered("1", b"y", unsigned=True), delivered("1", b"x", unsigned=True)) == [
+        Recorded(DUPLICATE, admitted, State.PENDING),
+        Recorded(DUPLICATE, first.event_ids[0], State.PENDING),
+    ]
+    # The body that it brought is known under other ids from then on.
+    assert constraint.record(delivered("2", b"y", unsigned=True)) == [Recorded(SAME_BODY, admitted, State.PENDING)]
+
+
 def test_an_owner_that_vanished_is_not_guessed() -> None:  # proves R8
     with pytest.raises(Unavailable):
         judge([delivered()], {})
@@ -119,7 +157,9 @@ deliveries = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([b"1", 
 def test_batches_do_not_change_the_verdict(sent: list[tuple[str, bytes, bool]], data: st.DataObject) -> None:
     """One at a time or many together: the same outcomes, of the same events. proves R5"""
     arrivals = [delivered(key, body, unsigned=unsigned) for key, body, unsigned in sent]
-    alone, together = Constraint(), Constraint()
+    alone, together, admitted = Constraint(), Constraint(), new_id()
+    for constraint in (alone, together):
+        constraint.admit("a", b"2", admitted)
     one_by_one = [r for a in arrivals for r in alone.record(a)]
     grouped: list[Recorded] = []
     rest = list(arrivals)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -20,7 +20,8 @@ class Cases(Protocol):
     ) -> None:
         """Keep a sample of what was refused, and count all of it by (source, reason).
 
-        Per source at most `most` requests and `most_bytes` bytes (query, headers and body) stay: the oldest go.
+        Per source at most `most` requests and `most_bytes` bytes (query, headers and body) stay: the oldest go. One
+        that is over the budget by itself is only counted. Not certain to survive a crash of the database.
         """
         ...
 
@@ -45,7 +46,10 @@ class Cases(Protocol):
         before: UUID | None = None,
         limit: int = 50,
     ) -> list[OddDelivery]:
-        """Conflicts and known bodies under other ids, the newest request first, from before the request `before`."""
+        """Conflicts and known bodies under other ids, the newest request first, from before the request `before`.
+
+        The deliveries of one request stay together, so that there may be a few more than `limit`.
+        """
         ...
 
     async def find_delivery(self, reference: str) -> list[tuple[UUID, int]]:
@@ -61,7 +65,8 @@ class Cases(Protocol):
         """An odd delivery → an event of its own, pending, audited; returns its id.
 
         The event has the delivery's request and place in it, and its key says so: `KEY~2` for the second event of
-        that key, and so on. From then on the same content under the same key is a duplicate of the new event.
+        that key, and so on. From then on the same content under the same key is a duplicate of the new event; so the
+        other deliveries that brought it were admitted with this one.
         Raises WrongState when there is no such odd delivery, its bytes are gone, or it was admitted before; the
         words then say as which event.
         """
@@ -69,7 +74,7 @@ class Cases(Protocol):
 
     # ── alerts ──
     async def again(self, event_ids: Sequence[UUID]) -> dict[UUID, int]:
-        """How many deliveries came of each of these events after its first."""
+        """How many deliveries came of each of these events after its first, counted up to 1,000."""
         ...
 
     async def alert(self, event_id: UUID, words: str) -> bool:
@@ -81,11 +86,22 @@ class Cases(Protocol):
     # ── keys ──
     async def import_keys(self, source: str, identities: Sequence[bytes], actor: str, reason: str) -> Imported:
         """Take identities whose events were processed elsewhere, one audited action; whatever content comes with one
-        of them is a duplicate."""
+        of them is a duplicate.
+
+        In several transactions, so that no delivery waits long: when it fails in the middle, some are taken and the
+        rest can be imported again. Raises BadData, and takes none, when one is no identity.
+        """
         ...
 
     async def known_keys(self, identities: Sequence[bytes]) -> set[bytes]:
         """Those of these identities that are taken."""
+        ...
+
+    def query_keys(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
+        """The rows of the user's own SELECT, in batches of a thousand, read in a transaction that can write nothing.
+
+        Raises ConfigError with the database's words when it refuses the query.
+        """
         ...
 
     async def audit_keys(self, source: str, *, last: int) -> KeyAudit:

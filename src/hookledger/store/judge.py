@@ -14,7 +14,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ..errors import Unavailable
-from ..model import Arrival, Item, Recorded
+from ..model import Arrival, Item, Recorded, admitted_identity
 from ..states import DeliveryOutcome, State
 
 
@@ -23,8 +23,13 @@ class Owner(NamedTuple):
 
     event_id: UUID
     fingerprint: bytes
+    """Empty where the key came from elsewhere: whatever content it brings was processed there."""
     state: State | None = None
-    """None: the event is being recorded in this batch, or was pruned."""
+    """None: the event is being recorded in this batch, was pruned, or never was here."""
+
+    def has(self, item: Item) -> bool:
+        """Whether the item brings nothing but what the owner of its key has."""
+        return self.fingerprint in (item.fingerprint, b"")
 
 
 class Proposal(NamedTuple):
@@ -75,8 +80,19 @@ def proposals(arrivals: Sequence[Arrival]) -> list[Proposal]:
     return [first[identity] for identity in sorted(first)]
 
 
+def conflicts(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> set[bytes]:
+    """Whose owners must be looked up as well: contents that are conflicts unless an operator admitted them."""
+    found = set()
+    for arrival in arrivals:
+        for item, event_id in zip(arrival.items, arrival.event_ids, strict=True):
+            owner = owners.get(item.identity)
+            if owner is not None and owner.event_id != event_id and not owner.has(item):
+                found.add(admitted_identity(arrival.source, item.identity, item.fingerprint))
+    return found
+
+
 def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
-    """What each item is, given who owns each identity in it."""
+    """What each item is, given who owns each identity in it, and each of its `conflicts` that was admitted."""
     owners = dict(owners)
     result = Judgement([], {}, set())
 
@@ -100,8 +116,11 @@ def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
             assert by_key is not None
             known = by_key
             if by_key.event_id != event_id:
-                same = by_key.fingerprint == item.fingerprint
-                outcome = DeliveryOutcome.DUPLICATE if same else DeliveryOutcome.CONFLICT
+                outcome = DeliveryOutcome.DUPLICATE
+                if not by_key.has(item):
+                    admitted = owners.get(admitted_identity(arrival.source, item.identity, item.fingerprint))
+                    known = admitted or by_key
+                    outcome = DeliveryOutcome.DUPLICATE if admitted else DeliveryOutcome.CONFLICT
             elif by_body is not None and by_body.event_id != event_id:
                 known, outcome = by_body, DeliveryOutcome.SAME_BODY
             else:

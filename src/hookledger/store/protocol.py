@@ -25,6 +25,7 @@ from ..model import (
     WorkerInfo,
 )
 from ..states import State
+from .cases import Cases
 from .ledger import Ledger
 
 
@@ -214,6 +215,11 @@ class Store(Protocol):
         """The effects that are calls."""
         ...
 
+    @property
+    def cases(self) -> Cases:
+        """Requests, deliveries and keys that did not plainly become events."""
+        ...
+
     def transaction(self, adapter: Adapter | None = None) -> Transaction:
         """A transaction for one handler, not begun yet; in the user's own library if there is an adapter to it."""
         ...
@@ -271,7 +277,10 @@ class Store(Protocol):
         ...
 
     async def find(self, reference: str) -> list[UUID]:
-        """Events with this id or beginning of an id, or with this key in a known source; at most ten."""
+        """Events with this id or beginning of an id, or with this key in a known source; at most ten.
+
+        Those that were admitted have keys of their own: `KEY~2`.
+        """
         ...
 
     async def history(self, event_id: UUID) -> History | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 from uuid import UUID
 
+from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..ledger import Call, Circuit, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow
 from ..states import (
@@ -111,6 +112,31 @@ class Rows:
         values["signed_at"] = self._when(row["signed_at"])
         return RequestRow(**values)
 
+    def refusal(self, row: Row) -> RefusalRow:
+        values = {name: row[name] for name in RefusalRow.__struct_fields__}
+        values["id"], values["received_at"] = self._ident(row["id"]), self.time(row["received_at"])
+        return RefusalRow(**values)
+
+    def refusal_count(self, row: Row) -> RefusalCount:
+        values = {name: row[name] for name in RefusalCount.__struct_fields__}
+        values["first_at"], values["last_at"] = self.time(row["first_at"]), self.time(row["last_at"])
+        return RefusalCount(**values)
+
+    def odd(self, row: Row) -> OddDelivery:
+        state, admitted = row["event_state"], row["admitted_as"]
+        return OddDelivery(
+            self._ident(row["request_id"]),
+            row["item"],
+            row["source"],
+            DeliveryOutcome(row["outcome"]),
+            self._ident(row["event_id"]),
+            row["event_key"],
+            State(state) if state else None,
+            row["delivery_id"],
+            self.time(row["received_at"]),
+            self._ident(admitted) if admitted else None,
+        )
+
     def effect(self, row: Row) -> Effect:
         values = {name: row[name] for name in Effect.__struct_fields__}
         values["event_id"] = self._ident(row["event_id"])
@@ -150,7 +176,7 @@ class Rows:
         )
 
 
-NEW = frozenset({DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID})
+NEW = frozenset({DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID, DeliveryOutcome.RECONCILED})
 """The outcomes that make an event."""
 
 

@@ -9,7 +9,7 @@ from asyncpg import Connection
 
 from ...model import Arrival, Recorded
 from ...states import State
-from ..judge import Judgement, Owner, Verdict, first_state, judge, new_outcome, proposals
+from ..judge import Judgement, Owner, Verdict, conflicts, first_state, judge, new_outcome, proposals
 from ..rows import kept_requests
 
 Sql = Callable[[str], str]
@@ -65,9 +65,18 @@ async def _owners(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arri
     if taken:
         for identity in taken:
             del owners[identity]
-        for identity, event_id, fingerprint, state in await connection.fetch(sql("owners"), list(taken)):
-            owners[identity] = Owner(event_id, fingerprint, State(state) if state else None)
+        owners |= await _known(connection, sql, taken)
+    if odd := conflicts(arrivals, owners):
+        owners |= await _known(connection, sql, odd)
     return owners
+
+
+async def _known(connection: Connection[Any], sql: Sql, identities: set[bytes]) -> dict[bytes, Owner]:
+    rows = await connection.fetch(sql("owners"), list(identities))
+    return {
+        identity: Owner(event_id, fingerprint, State(state) if state else None)
+        for identity, event_id, fingerprint, state in rows
+    }
 
 
 async def _write(connection: Connection[Any], sql: Sql, judgement: Judgement) -> None:

@@ -67,7 +67,7 @@ WITH durably AS MATERIALIZED (
                                  due_at, finished_at)
     SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
            fingerprint, request_id, item, now, now, state, reason,
-           CASE WHEN state = 'pending' THEN now END, CASE WHEN state <> 'pending' THEN now END
+           CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END
     FROM won JOIN a USING (event_id)
 ), first AS (
     INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
@@ -85,8 +85,8 @@ ON CONFLICT DO NOTHING
 RETURNING identity
 
 -- name: owners
--- Who owns the identities that were taken. A statement of its own: the insert's snapshot cannot see
--- what a concurrent transaction committed while it waited.
+-- Who owns the identities that were taken; which of the conflicts were admitted. A statement of its own: the insert's
+-- snapshot cannot see what a concurrent transaction committed while it waited.
 SELECT i.identity, i.event_id, i.fingerprint, e.state
 FROM {schema}.identities i LEFT JOIN {schema}.events e ON e.id = i.event_id
 WHERE i.identity = ANY($1::bytea[])
@@ -116,8 +116,8 @@ WITH a AS MATERIALIZED (
                                  due_at, finished_at)
     SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
            fingerprint, request_id, item, now, now, state, reason,
-           CASE WHEN state = 'pending' THEN now END, CASE WHEN state <> 'pending' THEN now END
-    FROM a WHERE outcome IN ('accepted', 'invalid')
+           CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END
+    FROM a WHERE outcome IN ('accepted', 'invalid', 'reconciled')
 )
 INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
                                  delivery_id, fingerprint)
@@ -286,7 +286,8 @@ WITH left_processing AS (
         first_processed_at = CASE WHEN o.state = 'processed' THEN coalesce(e.first_processed_at, {clock})
                                   ELSE e.first_processed_at END,
         attempts = e.attempts - CASE WHEN o.transition IN ('wait', 'release') THEN 1 ELSE 0 END,
-        snoozes = e.snoozes + CASE WHEN o.transition = 'wait' THEN 1 ELSE 0 END
+        snoozes = e.snoozes + CASE WHEN o.transition = 'wait' THEN 1 ELSE 0 END,
+        alert = CASE WHEN o.state IN ('processed', 'skipped') THEN NULL ELSE e.alert END
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[], $8::text[])
       AS o (id, claim, transition, state, reason, due_in, result, error)
     WHERE e.id = o.id AND e.claim = o.claim AND e.state = 'processing'
@@ -352,7 +353,7 @@ WITH old AS MATERIALIZED (
     ORDER BY due_at LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE {schema}.events AS e
-SET state = 'skipped', reason = 'no handler', due_at = NULL, finished_at = {clock}
+SET state = 'skipped', reason = 'no handler', alert = NULL, due_at = NULL, finished_at = {clock}
 FROM (SELECT id FROM old UNION ALL SELECT id FROM alone) AS o WHERE e.id = o.id
 RETURNING e.id
 
@@ -375,7 +376,7 @@ DELETE FROM {schema}.workers WHERE seen_at < {clock} - make_interval(secs => $1)
 WITH sent AS (
     UPDATE {schema}.events AS e
     SET state = 'pending', claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0, snoozes = 0,
-        crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL
+        crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, alert = NULL
     WHERE e.id = $1 AND e.state = $2 AND e.state IN ('failed', 'retrying', 'needs_review')
     RETURNING e.id
 )
@@ -388,13 +389,17 @@ RETURNING event_id
 SELECT id FROM {schema}.events WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT 10
 
 -- name: find_key
--- By identity: the digest of source and key.
-SELECT event_id FROM {schema}.identities WHERE identity = ANY($1::bytea[]) LIMIT 10
+-- By identity: the digest of source and key. Nothing for a key that came from elsewhere.
+SELECT event_id FROM {schema}.identities WHERE identity = ANY($1::bytea[]) AND fingerprint <> '' LIMIT 10
+
+-- name: find_admitted
+-- By the key that an event was given when it was admitted.
+SELECT id FROM {schema}.events WHERE key = $1 AND key_origin = 'admitted' ORDER BY id LIMIT 10
 
 -- name: events
 -- The newest first; the id is time-ordered.
 SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
-                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid')) AS deliveries
+                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
 FROM {schema}.events e
 WHERE ($1::text IS NULL OR source = $1) AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR type = $3)
   AND ($4::uuid IS NULL OR id < $4)
@@ -403,7 +408,7 @@ ORDER BY id DESC LIMIT $5
 -- name: event
 -- One event.
 SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
-                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid')) AS deliveries
+                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
 FROM {schema}.events e WHERE id = $1
 
 -- name: request
@@ -415,7 +420,7 @@ SELECT * FROM {schema}.requests WHERE id = $1
 SELECT d.*, EXISTS (SELECT FROM {schema}.requests r WHERE r.id = d.request_id) AS kept FROM (
     SELECT * FROM {schema}.deliveries WHERE request_id = $2 AND item = $3
     UNION ALL
-    SELECT * FROM {schema}.deliveries WHERE event_id = $1 AND outcome NOT IN ('accepted', 'invalid')
+    SELECT * FROM {schema}.deliveries WHERE event_id = $1 AND outcome NOT IN ('accepted', 'invalid', 'reconciled')
 ) AS d ORDER BY received_at, request_id, item LIMIT 1000
 
 -- name: attempts

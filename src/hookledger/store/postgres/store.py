@@ -37,7 +37,8 @@ from .. import SCHEMA_RANGE
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
-from . import circuits, intake, ledger
+from . import cases, circuits, intake, ledger
+from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
 from .dialect import Dialect
 from .intake import columns
@@ -80,6 +81,7 @@ class PostgresStore:
             self.sql,
             lambda: self._for_calls or self._opened(),
         )
+        self._cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None
@@ -201,6 +203,10 @@ class PostgresStore:
     def ledger(self) -> PostgresLedger:
         return self._ledger
 
+    @property
+    def cases(self) -> PostgresCases:
+        return self._cases
+
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:
             return PostgresTransaction(adapter, self.sql, self._idle_limit)
@@ -267,6 +273,8 @@ class PostgresStore:
         if not rows:
             sources = [row["name"] for row in await self._fetch("sources")]
             rows = await self._fetch("find_key", [key_identity(source, reference.encode()) for source in sources])
+        if not rows and "~" in reference and "\0" not in reference:
+            rows = await self._fetch("find_admitted", reference)
         return [row[0] for row in rows]
 
     async def history(self, event_id: UUID) -> History | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -12,13 +12,14 @@ from uuid import UUID
 import apsw
 
 from ...model import Arrival, Recorded
-from ...states import State
-from ..judge import Judgement, Owner, Verdict, first_state, judge, proposals
+from ...states import FINAL, State
+from ..judge import Judgement, Owner, Verdict, conflicts, first_state, judge, proposals
 from ..rows import NEW, kept_requests
 
 Sql = Callable[[str], str]
 
 _SIZES = (64, 16, 4, 1)
+
 
 def micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
@@ -39,11 +40,18 @@ def _owners(connection: apsw.Connection, sql: Sql, arrivals: Sequence[Arrival]) 
     owners = {p.identity: Owner(p.event_id, p.fingerprint) for p in wanted}
     values = [(p.identity, p.kind, p.source, p.event_id.bytes, p.fingerprint) for p in wanted]
     won = {row[0] for row in insert(connection, sql("take_identities"), values)}
-    for identity in owners.keys() - won:
+    taken = owners.keys() - won
+    for identity in taken:
         del owners[identity]
-        for _, event_id, fingerprint, state in connection.execute(sql("owner"), (identity,)):
-            owners[identity] = Owner(UUID(bytes=event_id), fingerprint, State(state) if state else None)
+    owners.update(_known(connection, sql, taken))
+    owners.update(_known(connection, sql, conflicts(arrivals, owners)))
     return owners
+
+
+def _known(connection: apsw.Connection, sql: Sql, identities: Iterable[bytes]) -> Iterator[tuple[bytes, Owner]]:
+    for identity in identities:
+        for _, event_id, fingerprint, state in connection.execute(sql("owner"), (identity,)):
+            yield identity, Owner(UUID(bytes=event_id), fingerprint, State(state) if state else None)
 
 
 def _write(connection: apsw.Connection, sql: Sql, now: int, judgement: Judgement) -> None:
@@ -121,12 +129,11 @@ def _request(now: int, arrival: Arrival) -> tuple[Any, ...]:
 def _event(now: int, verdict: Verdict) -> tuple[Any, ...]:
     arrival, place, item, recorded = verdict
     state, reason = first_state(item)
-    waits = state is State.PENDING
     return (
         now,
         now,
-        now if waits else None,
-        None if waits else now,
+        now if state is State.PENDING else None,
+        now if state in FINAL else None,
         recorded.event_id.bytes,
         arrival.source,
         item.type,

@@ -155,7 +155,8 @@ SET state = ?5, claim = claim + 1, reason = ?6, result = ?8, error = ?9, leased_
     finished_at = iif(?5 IN ('processed', 'skipped', 'failed'), ?1, NULL),
     first_processed_at = iif(?5 = 'processed', coalesce(first_processed_at, ?1), first_processed_at),
     attempts = attempts - (?4 IN ('wait', 'release')),
-    snoozes = snoozes + (?4 = 'wait')
+    snoozes = snoozes + (?4 = 'wait'),
+    alert = iif(?5 IN ('processed', 'skipped'), NULL, alert)
 WHERE id = ?2 AND claim = ?3 AND state = 'processing'
 RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
 
@@ -189,7 +190,7 @@ RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
 
 -- name: skip_unhandled
 -- pending -> skipped, a bounded batch at a time.
-UPDATE events SET state = 'skipped', reason = 'no handler', due_at = NULL, finished_at = ?1
+UPDATE events SET state = 'skipped', reason = 'no handler', alert = NULL, due_at = NULL, finished_at = ?1
 WHERE id IN (
     SELECT id FROM events INDEXED BY events_waiting
     WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes < 2 AND due_at <= ?1 - ?4
@@ -220,7 +221,7 @@ DELETE FROM workers WHERE seen_at < ?1 - ?2
 -- being processed alone.
 UPDATE events
 SET state = 'pending', claim = claim + 1, due_at = ?1, finished_at = NULL, attempts = 0, snoozes = 0,
-    crashes = min(crashes, 2), run_started_at = ?1, reason = NULL
+    crashes = min(crashes, 2), run_started_at = ?1, reason = NULL, alert = NULL
 WHERE id = ?2 AND state = ?3 AND state IN ('failed', 'retrying', 'needs_review')
 RETURNING id
 
@@ -233,13 +234,17 @@ INSERT INTO actions (at, event_id, from_state, id, actor, reason, name, to_state
 SELECT id FROM events WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT 10
 
 -- name: find_key
--- By identity: the digest of source and key.
-SELECT event_id FROM identities WHERE identity = ?1
+-- By identity: the digest of source and key. Nothing for a key that came from elsewhere.
+SELECT event_id FROM identities WHERE identity = ?1 AND fingerprint <> x''
+
+-- name: find_admitted
+-- By the key that an event was given when it was admitted.
+SELECT id FROM events WHERE key = ?1 AND key_origin = 'admitted' ORDER BY id LIMIT 10
 
 -- name: events
 -- The newest first; the id is time-ordered.
 SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
-                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid')) AS deliveries
+                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
 FROM events e
 WHERE (?1 IS NULL OR source = ?1) AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR type = ?3)
   AND (?4 IS NULL OR id < ?4)
@@ -248,7 +253,7 @@ ORDER BY id DESC LIMIT ?5
 -- name: event
 -- One event.
 SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
-                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid')) AS deliveries
+                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
 FROM events e WHERE id = ?1
 
 -- name: request
@@ -260,7 +265,7 @@ SELECT * FROM requests WHERE id = ?1
 SELECT d.*, EXISTS (SELECT 1 FROM requests r WHERE r.id = d.request_id) AS kept FROM (
     SELECT * FROM deliveries WHERE request_id = ?2 AND item = ?3
     UNION ALL
-    SELECT * FROM deliveries WHERE event_id = ?1 AND outcome NOT IN ('accepted', 'invalid')
+    SELECT * FROM deliveries WHERE event_id = ?1 AND outcome NOT IN ('accepted', 'invalid', 'reconciled')
 ) AS d ORDER BY received_at, request_id, item LIMIT 1000
 
 -- name: attempts

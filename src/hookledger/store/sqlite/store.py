@@ -37,6 +37,7 @@ from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
 from . import intake
+from .cases import SqliteCases
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, translate
 from .intake import micros
 from .ledger import SqliteLedger
@@ -84,6 +85,7 @@ class SqliteStore:
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
         self._ledger = SqliteLedger(self.sql, self._do, self._write, self._now, self._rows)
+        self._cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
 
@@ -215,6 +217,10 @@ class SqliteStore:
     def ledger(self) -> SqliteLedger:
         return self._ledger
 
+    @property
+    def cases(self) -> SqliteCases:
+        return self._cases
+
     def transaction(self, adapter: Adapter | None = None) -> SqliteTransaction:
         if adapter is not None:
             raise ConfigError(NO_ADAPTERS)
@@ -311,6 +317,8 @@ class SqliteStore:
         if not found:
             for (source,) in await self._read("sources"):
                 found += await self._read("find_key", key_identity(source, reference.encode()))
+        if not found and "~" in reference:
+            found = await self._read("find_admitted", reference)
         return [_ident(row[0]) for row in found[:10]]
 
     async def history(self, event_id: UUID) -> History | None:
