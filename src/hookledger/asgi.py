@@ -14,8 +14,10 @@ from .errors import HookledgerError, Unavailable
 from .model import Request
 from .operate.health import ALIVE, Readiness
 from .receive import respond
+from .receive.aftercare import Aftercare
 from .receive.app import Intake
 from .receive.record import Recorder
+from .receive.refusals import Refusals
 from .receive.request import Receive, Scope, Send
 from .store.protocol import Store
 
@@ -59,13 +61,20 @@ class Asgi:
                 store, batch=settings.batch, queue=settings.queue, parallel=settings.parallel
             )
             self._stack.push_async_callback(self._recorder.drain)
-            self._readiness = Readiness(store.health, rejected=lambda: self._intake.rejected if self._intake else {})
+            refusals = Refusals(store.cases, settings.rejections, self._inbox.clock.time)
+            self._stack.push_async_callback(refusals.flush)
+            self._readiness = Readiness(store.health, rejected=lambda: refusals.reasons)
             told = await self._tell_sources(store)
-            watch = asyncio.create_task(self._watch(store, self._readiness, told))
-            self._stack.callback(watch.cancel)
+            self._stack.push_async_callback(self._inbox.keyring.close)
+            aftercare = Aftercare(store, store.cases)
+            for chore in (self._watch(store, self._readiness, told), refusals.run(), aftercare.run()):
+                self._stack.callback(asyncio.create_task(chore).cancel)
             self._intake = Intake(
-                {name: source.endpoint for name, source in self._inbox.sources.items()},
+                {source.endpoint.path: source.endpoint for source in self._inbox.sources.values()},
                 self._recorder,
+                refusals,
+                aftercare=aftercare,
+                fetches=self._inbox.keyring,
                 limits=settings.limits,
                 clock=self._inbox.clock,
                 skew=lambda readiness=self._readiness: readiness.skew,  # type: ignore[misc]
@@ -116,7 +125,7 @@ class Asgi:
 
     def max_body(self, method: str, path: str) -> int:
         assert self._intake is not None
-        return 0 if path in HEALTH else self._intake.endpoint(method, path.strip("/")).max_body
+        return 0 if path in HEALTH else self._intake.endpoint(method, path).max_body
 
     def take(self, request: Request, answer: Callable[[respond.Response], object]) -> None:
         assert self._intake is not None
@@ -125,7 +134,7 @@ class Asgi:
             self._telling.add(task)  # the loop itself would let it be collected
             task.add_done_callback(self._telling.discard)
         else:
-            self._intake.take(self._intake.endpoint(request.method, request.path.strip("/")), request, answer)
+            self._intake.take(self._intake.endpoint(request.method, request.path), request, answer)
 
     async def _tell_health(self, path: str, answer: Callable[[respond.Response], object]) -> None:
         try:

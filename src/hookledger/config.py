@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from .clock import Seconds
 from .errors import ConfigError
+from .receive.refusals import SampleSettings
 from .receive.request import Limits
 from .work.loop import WorkSettings
 from .work.retry import RetryPolicy
@@ -33,7 +34,11 @@ class IntakeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Deliveries that may wait for a commit; beyond it the answer is 503."""
     parallel: int = 2
     """Commits at the same time: while one is on its way to the disk, the next is filled."""
+    trusted_proxies: list[str] = []
+    """Addresses and networks, such as `10.0.0.0/8`, whose X-Forwarded-Proto and X-Forwarded-Host are believed where
+    the URL is signed and a source has no `public_url`."""
     limits: Limits = Limits()
+    rejections: SampleSettings = SampleSettings()
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.queue < 1 or self.parallel < 1:
@@ -65,24 +70,46 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[sources.NAME]`: one endpoint."""
 
     provider: str
-    """`stripe`, `github`, `standard_webhooks` or `hmac`."""
+    """A name that `hookledger providers` lists, or `hmac` with options of your own."""
     secrets: list[str | SecretSettings] = []
     """Each `env:NAME`, `file:/path` or the secret itself; several while one is rotated, and an old one as
-    `{ secret = "env:OLD", expires = 2027-01-31T00:00:00Z }`."""
+    `{ secret = "env:OLD", expires = 2027-01-31T00:00:00Z }`. What they are is the provider's matter: `hookledger
+    providers NAME` says it."""
+    path: str | None = None
+    """Where its deliveries are POSTed, to keep a URL that is registered; `/NAME` if none."""
     types: list[str] | None = None
     """The event types to take, exact or ending in `*`; none takes all."""
     other_types: Literal["skip", "refuse"] = "skip"
     """What becomes of the rest: recorded as skipped, or answered 422."""
+    mode: Literal["run", "observe"] = "run"
+    """`observe` records and compares, and runs nothing: for the time before a cut-over."""
+    key: list[str] = []
+    """The fields that make two deliveries one event, instead of the provider's own: each `header:NAME`,
+    `body:PATH.TO.FIELD`, `query:NAME` or `text:WORDS`."""
     key_required: bool = False
-    """Answer 422 to an event without an id, instead of making a key from its content."""
+    """Answer 422 to an event without a key, instead of making one from its content."""
+    repeatable: list[str] | None = None
+    """Types whose identical bodies are each an event, where the id is not signed; the provider's own if none."""
+    on_failed: Literal["record", "retry", "alert"] = "record"
+    """What a duplicate of an event in the dead letter brings about, besides being recorded."""
+    bounces: int = 3
+    """More repeated deliveries than that of an event whose handler fails raise an alert; 0 never does."""
+    horizon: Seconds | None = None
+    """An event older than that goes to review; refused where it is shorter than the provider's own."""
     tolerance: Seconds | None = None
     """How far the signed time may be from ours, either way; the provider's own advice if none."""
     max_body: int | None = None
     """Bytes; the provider's own limit if none."""
     public_url: str | None = None
     """The URL that the provider calls, where it is part of what is signed."""
+    verify_token: str | None = None
+    """What a handshake must present, where the provider asks so: `env:NAME`, `file:/path` or the token itself."""
+    origins: list[str] = []
+    """Who may ask to deliver here, where the provider asks so."""
+    reconciled: bool = False
+    """What the provider does not deliver again is fetched by other means: no warning then."""
     options: dict[str, Any] = {}
-    """For provider `hmac`: how its requests are signed and read."""
+    """What the provider's scheme leaves open; for provider `hmac`: how its requests are signed and read."""
 
     def __repr__(self) -> str:
         return f"SourceSettings({self.provider!r}, {len(self.secrets)} secrets)"

@@ -5,6 +5,7 @@ HookledgerError
 ├── Rejected               this request will never be recorded (the answer is 4xx)
 │   ├── Malformed          the request or its signature header makes no sense
 │   ├── Unauthentic        signature, timestamp or credentials are wrong
+│   ├── Forbidden          a handshake that does not know what it must
 │   ├── UnknownSource      no source has this path
 │   ├── WrongMethod        deliveries are POSTed
 │   ├── TooLarge           the body is over the limit
@@ -71,6 +72,10 @@ class Malformed(Rejected):
 
 class Unauthentic(Rejected):
     """The signature, timestamp or credentials are wrong."""
+
+
+class Forbidden(Rejected):
+    """A handshake without the source's verify token, or from an origin that it does not know."""
 
 
 class UnknownSource(Rejected):

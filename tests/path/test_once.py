@@ -13,8 +13,8 @@ import pytest
 
 import hookledger.cli
 from hookledger import Event, Retry, State
+from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
-from hookledger.providers.stripe import CONTRACT
 from tests.asgi_client import Site, ask, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 
@@ -84,7 +84,7 @@ async def test_forged_signature_on_valid_json(shop: Site) -> None:  # proves R1 
 @pytest.mark.parametrize(("seconds", "reason"), [(-301, "timestamp_stale"), (301, "timestamp_future")])
 async def test_signed_at_another_time(shop: Site, seconds: int, reason: str) -> None:  # proves R2
     body = json.dumps(stripe_event()).encode()
-    headers = sign(CONTRACT, SECRET, body, now=time.time() + seconds)
+    headers = sign(find("stripe"), SECRET, body, now=time.time() + seconds)
     answer = await ask(shop.inbox.asgi, "POST", "/stripe", body, headers)
     assert (answer.status, answer.json) == (401, {"error": reason})
     assert await shop.events() == []

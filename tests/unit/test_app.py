@@ -11,6 +11,7 @@ from hookledger.providers.sign import sign
 from hookledger.receive.app import Intake
 from hookledger.receive.endpoint import configure
 from hookledger.receive.record import Recorder
+from hookledger.receive.refusals import Refusals, SampleSettings
 from hookledger.receive.request import Limits
 
 SECRET = "whsec_made_up_for_the_tests"
@@ -24,10 +25,14 @@ class NoStore:
     async def record(self, arrivals: Any) -> list[list[Recorded]]:
         raise AssertionError("nothing may be recorded here")
 
+    async def refuse(self, sample: Any, counts: Any, *, most: int, most_bytes: int) -> None:
+        raise AssertionError("nobody flushes here")
+
 
 def intake(**options: Any) -> Intake:
     endpoint = configure("stripe", find("stripe"), [SECRET])
-    return Intake({"stripe": endpoint}, Recorder(NoStore()), **options)
+    refusals = options.pop("refusals", None) or Refusals(NoStore(), SampleSettings(), time.time)
+    return Intake({endpoint.path: endpoint}, Recorder(NoStore()), refusals, **options)
 
 
 async def post(app: Intake, headers: list[tuple[str, str]], *messages: dict[str, Any]) -> tuple[int, int]:
@@ -85,8 +90,9 @@ async def test_a_body_that_never_begins_is_given_up() -> None:  # proves R10
 
 
 async def test_refusals_are_counted_by_reason() -> None:  # proves R2
-    app = intake()
+    refusals = Refusals(NoStore(), SampleSettings(), time.time)
+    app = intake(refusals=refusals)
     await post(app, [], whole())
     await post(app, [], whole())
     await post(app, [("content-length", "2000000")], whole())
-    assert app.rejected == {"signature_missing": 2, "body_too_large": 1}
+    assert refusals.reasons == {"signature_missing": 2, "body_too_large": 1}

@@ -8,17 +8,20 @@ import pytest
 
 from hookledger.errors import ConfigError
 from hookledger.providers.catalogue import find, names
-from hookledger.providers.contract import Contract, body, decode, header
-from hookledger.providers.schemes import Hmac, Timestamp
-from hookledger.receive.endpoint import configure, load_secret
+from hookledger.providers.contract import Contract
+from hookledger.providers.fields import body, header
+from hookledger.providers.reading import decode
+from hookledger.providers.schemes.hmac import Hmac
+from hookledger.providers.schemes.times import Timestamp
+from hookledger.receive.endpoint import Rules, configure, load_secret
 
 STRIPE, GITHUB, STANDARD = find("stripe"), find("github"), find("standard_webhooks")
 SECRET = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
 
 
 def test_every_name_is_found() -> None:  # proves R13
-    assert names() == ("github", "hmac", "standard_webhooks", "stripe")
-    for name in names():
+    assert {"github", "hmac", "standard_webhooks", "stripe"} <= set(names())
+    for name in ("github", "hmac", "standard_webhooks", "stripe"):
         contract = find(name, {"header": "X-Sig"} if name == "hmac" else None)
         assert contract.name == name
         assert contract.title
@@ -32,7 +35,7 @@ def test_every_name_is_found() -> None:  # proves R13
         ("strpie", "'stripe'"),
         ("GitHub", "'github'"),
         ("standard-webhooks", "'standard_webhooks'"),
-        ("?", "known are"),
+        ("?", "hookledger providers"),
     ],
 )
 def test_a_misspelt_provider_is_told_the_nearest(wrong: str, hint: str) -> None:  # proves R13
@@ -44,7 +47,7 @@ def test_what_each_signature_covers() -> None:  # proves R13
     assert [c.id_authenticated for c in (STRIPE, GITHUB, STANDARD)] == [True, False, True]
     assert [c.type_authenticated for c in (STRIPE, GITHUB, STANDARD)] == [True, False, True]
     assert not any(c.needs_public_url for c in (STRIPE, GITHUB, STANDARD))
-    assert [c.retry_hours for c in (STRIPE, GITHUB, STANDARD)] == [72, 0, 76]
+    assert [c.retries.hours for c in (STRIPE, GITHUB, STANDARD)] == [72, 0, 76]
 
 
 def test_options_belong_to_the_generic_provider() -> None:  # proves R13
@@ -102,8 +105,9 @@ def test_generic_options_describe_a_contract() -> None:  # proves R11, R13
 
 def test_github_forms_are_read_by_their_bytes() -> None:  # proves R9
     assert decode(GITHUB, b"payload=%7B%22action%22%3A+%22opened%22%7D") == {"action": "opened"}
+    assert decode(GITHUB, b"payload=%7B%22name%22%3A%22Zo%C3%AB%22%7D") == {"name": "Zoë"}
     assert decode(GITHUB, b'{"payload": 1}') == {"payload": 1}
-    for broken in (b"payload=", b"payload=%7B", b"payload=1&payload=2", b"payload=\xff", b"payload=1" + b"&a" * 200):
+    for broken in (b"payload=", b"payload=%7B", b"payload=1&payload=2", b"payload=\xff", b"payload=1" + b"&a" * 2000):
         with pytest.raises(ValueError):
             decode(GITHUB, broken)
 
@@ -210,10 +214,10 @@ def test_endpoints_that_cannot_work_are_refused() -> None:  # proves R3, R10
 
 
 def test_allowed_types_are_exact_or_prefixes() -> None:  # proves R4
-    endpoint = configure("s", STRIPE, [SECRET], types=["invoice.paid", "customer.*"])
+    endpoint = configure("s", STRIPE, [SECRET], rules=Rules(types=frozenset(["invoice.paid", "customer.*"])))
     assert endpoint.allows("invoice.paid")
     assert endpoint.allows("customer.subscription.deleted")
     assert not endpoint.allows("invoice.paid.late")
     assert not endpoint.allows("customer")
     assert configure("s", STRIPE, [SECRET]).allows("anything")
-    assert not configure("s", STRIPE, [SECRET], types=[]).allows("anything")
+    assert not configure("s", STRIPE, [SECRET], rules=Rules(types=frozenset([]))).allows("anything")

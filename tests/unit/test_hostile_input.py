@@ -21,11 +21,13 @@ from hookledger.clock import Clock
 from hookledger.errors import NoKey, Rejected
 from hookledger.model import Item, Proof, Request
 from hookledger.providers.catalogue import find
+from hookledger.providers.schemes.hmac import Hmac
 from hookledger.providers.sign import sign
 from hookledger.receive.app import Intake
-from hookledger.receive.endpoint import Endpoint, configure
+from hookledger.receive.endpoint import Endpoint, Rules, configure
 from hookledger.receive.identify import LATEST, identify
 from hookledger.receive.record import Recorder
+from hookledger.receive.refusals import Refusals, SampleSettings
 from hookledger.receive.verify import REASONS, verify
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
@@ -47,7 +49,15 @@ ENDPOINTS = {
     "standard_webhooks": configure("standard", find("standard_webhooks"), [SECRET]),
     "hmac": configure("acme", find("hmac", GENERIC), [SECRET]),
 }
-SIGNATURE_OF = {name: endpoint.contract.scheme.header for name, endpoint in ENDPOINTS.items()}
+
+
+def scheme_of(name: str) -> Hmac:
+    scheme = ENDPOINTS[name].contract.scheme
+    assert isinstance(scheme, Hmac)
+    return scheme
+
+
+SIGNATURE_OF = {name: scheme_of(name).header for name in ENDPOINTS}
 WRONG_SECRET = "whsec_" + base64.b64encode(bytes(range(1, 33))).decode()
 
 many = settings(
@@ -134,7 +144,7 @@ def broken_signature(name: str, noise: bytes, dice: random.Random) -> bytes:
     """A signature header in which no element is the good signature."""
     header = SIGNATURE_OF[name]
     value = dict(GOOD[name])[header]
-    scheme = ENDPOINTS[name].contract.scheme
+    scheme = scheme_of(name)
     signature = value.rpartition(scheme.prefix)[2]
     result = changed(value, noise, dice)
     # A change that left the signature whole (one beside it, say) is no forgery: break the signature itself.
@@ -152,7 +162,7 @@ def forge(name: str, drawn: bytes) -> Request:
             value = broken_signature(name, noise, dice)
             headers = [(key, value if key == header else old) for key, old in headers]
         case 2:  # the time and the id are signed where the scheme has them; elsewhere only the signature is
-            signed = ENDPOINTS[name].contract.scheme
+            signed = scheme_of(name)
             places = [signed.id_header, signed.timestamp and signed.timestamp.header]
             place = dice.choice([p for p in places if p] or [signed.header])
             value = broken_signature(name, noise, dice)
@@ -190,11 +200,16 @@ class NoStore:
     async def record(self, arrivals: object) -> Any:
         raise AssertionError("recorded")
 
+    async def refuse(self, sample: object, counts: object, *, most: int, most_bytes: int) -> None:
+        raise AssertionError("nobody flushes here")
+
 
 @cache
 def whole_intake() -> tuple[asyncio.AbstractEventLoop, Intake]:
     async def make() -> Intake:
-        return Intake(ENDPOINTS, Recorder(NoStore()), clock=Clock(NOW - time.time()))
+        endpoints = {endpoint.path: endpoint for endpoint in ENDPOINTS.values()}
+        refusals = Refusals(NoStore(), SampleSettings(), lambda: NOW)
+        return Intake(endpoints, Recorder(NoStore()), refusals, clock=Clock(NOW - time.time()))
 
     loop = asyncio.new_event_loop()
     return loop, loop.run_until_complete(make())
@@ -203,7 +218,7 @@ def whole_intake() -> tuple[asyncio.AbstractEventLoop, Intake]:
 def answer(name: str, request: Request) -> int:
     """The status that the whole intake gives, from ASGI in to ASGI out."""
     loop, intake = whole_intake()
-    scope = {"method": "POST", "path": f"/{name}", "query_string": b"", "headers": list(request.headers)}
+    scope = {"method": "POST", "path": ENDPOINTS[name].path, "query_string": b"", "headers": list(request.headers)}
     said: list[Any] = []
 
     async def receive() -> dict[str, Any]:
@@ -267,7 +282,8 @@ BATCH = configure(
     find("hmac", {"header": "X-Sig", "items": "", "id": "body:id", "type": ["body:type"], "volatile": ["n"]}),
     [SECRET],
 )
-STRICT = configure("strict", find("stripe"), [SECRET], key_required=True, types=["a*"], other_types="refuse")
+BY_RULE = Rules(key_required=True, types=frozenset(["a*"]), other_types="refuse")
+STRICT = configure("strict", find("stripe"), [SECRET], rules=BY_RULE)
 LOOSE = [*ENDPOINTS.values(), BATCH]
 
 ATOMS = [
@@ -323,9 +339,9 @@ def storable(item: Item) -> None:
 def test_authentic_bodies_always_give_storable_items(drawn: bytes) -> None:  # proves R7, R9, R10
     wanted = authentic(drawn)
     endpoint: Endpoint = LOOSE[drawn[-1] % len(LOOSE)]
-    found = identify(endpoint, wanted, PROOF)
+    found = identify(endpoint, wanted, PROOF, NOW)
     assert found or endpoint is BATCH
-    assert found == identify(endpoint, wanted, PROOF)
+    assert found == identify(endpoint, wanted, PROOF, NOW)
     for item in found:
         storable(item)
 
@@ -334,7 +350,7 @@ def test_authentic_bodies_always_give_storable_items(drawn: bytes) -> None:  # p
 @given(hostile)
 def test_strict_sources_refuse_only_by_rule(drawn: bytes) -> None:  # proves R4, R9
     try:
-        found = identify(STRICT, authentic(drawn), PROOF)
+        found = identify(STRICT, authentic(drawn), PROOF, NOW)
     except NoKey as refusal:
         assert refusal.reason == "key_missing"
     except Rejected as refusal:

@@ -10,13 +10,14 @@ import pytest
 from hookledger.errors import NoKey, Rejected
 from hookledger.model import Item, Proof, Request, key_identity
 from hookledger.providers.catalogue import find
-from hookledger.providers.contract import UnreadableError, decode
-from hookledger.receive.endpoint import Endpoint, configure
+from hookledger.providers.reading import UnreadableError, decode
+from hookledger.receive.endpoint import Endpoint, Rules, configure
 from hookledger.receive.identify import identify
 from hookledger.states import KeyOrigin
 
 SECRET = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
 PROOF = Proof("hmac-sha256", "fingerprint")
+NOW = 1_700_000_000.0
 STRIPE = configure("stripe", find("stripe"), [SECRET])
 GITHUB = configure("github", find("github"), [SECRET])
 STANDARD = configure("standard", find("standard_webhooks"), [SECRET])
@@ -32,7 +33,7 @@ EVENT = {
 def items(endpoint: Endpoint, body: object, **headers: str) -> tuple[Item, ...]:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     pairs = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())
-    return identify(endpoint, Request("POST", "/", b"", pairs, raw), PROOF)
+    return identify(endpoint, Request("POST", "/", b"", pairs, raw), PROOF, NOW)
 
 
 def one(endpoint: Endpoint, body: object, **headers: str) -> Item:
@@ -141,7 +142,7 @@ def test_what_is_no_id_falls_back_to_a_digest(value: object) -> None:  # proves 
     assert item.key == f"sha256:{item.fingerprint.hex()}"
     assert one(STRIPE, {**body, "pending_webhooks": 9}).identity == item.identity
     assert one(STRIPE, {**body, "type": "other"}).identity != item.identity
-    strict = configure("stripe", find("stripe"), [SECRET], key_required=True)
+    strict = configure("stripe", find("stripe"), [SECRET], rules=Rules(key_required=True))
     with pytest.raises(NoKey) as caught:
         one(strict, body)
     assert caught.value.reason == "key_missing"
@@ -154,10 +155,10 @@ def test_a_digest_cannot_pose_as_an_id() -> None:  # proves R12
 
 def test_a_demanded_key_is_decided_before_the_dead_letter() -> None:  # proves R9
     with pytest.raises(NoKey):
-        one(configure("s", find("stripe"), [SECRET], key_required=True), b"not json")
-    standard = configure("s", find("standard_webhooks"), [SECRET], key_required=True)
+        one(configure("s", find("stripe"), [SECRET], rules=Rules(key_required=True)), b"not json")
+    standard = configure("s", find("standard_webhooks"), [SECRET], rules=Rules(key_required=True))
     assert one(standard, b"not json", webhook_id="msg_1").invalid
-    github = configure("g", find("github"), [SECRET], key_required=True)
+    github = configure("g", find("github"), [SECRET], rules=Rules(key_required=True))
     assert one(github, b"not json", x_github_delivery="1").key == "1"
 
 
@@ -181,8 +182,9 @@ def test_a_missing_type_is_unknown() -> None:  # proves R4
 
 
 def test_types_that_are_not_allowed_are_skipped_or_refused() -> None:  # proves R4
-    skip = configure("s", find("stripe"), [SECRET], types=["customer.*"])
-    refuse = configure("s", find("stripe"), [SECRET], types=["customer.*"], other_types="refuse")
+    skip = configure("s", find("stripe"), [SECRET], rules=Rules(types=frozenset(["customer.*"])))
+    rules = Rules(types=frozenset(["customer.*"]), other_types="refuse")
+    refuse = configure("s", find("stripe"), [SECRET], rules=rules)
     assert one(skip, EVENT).skip == "type not allowed by the source"
     assert one(skip, {**EVENT, "type": "customer.created"}).skip is None
     with pytest.raises(Rejected) as caught:
@@ -305,7 +307,7 @@ def test_a_request_without_its_array_is_one_invalid_item(body: object) -> None: 
 
 def test_a_batch_is_refused_only_as_a_whole() -> None:  # proves R4
     contract = find("hmac", {"header": "X-Sig", "items": "", "id": "body:id", "type": ["body:type"]})
-    endpoint = configure("s", contract, [SECRET], types=["a"], other_types="refuse")
+    endpoint = configure("s", contract, [SECRET], rules=Rules(types=frozenset(["a"]), other_types="refuse"))
     found = items(endpoint, [{"id": 1, "type": "a"}, {"id": 2, "type": "b"}])
     assert [i.skip for i in found] == [None, "type not allowed by the source"]
     with pytest.raises(Rejected):

@@ -10,7 +10,7 @@ import standardwebhooks
 import stripe
 
 from hookledger.model import Request
-from hookledger.providers.catalogue import find, names
+from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
 from hookledger.receive.endpoint import configure
 from hookledger.receive.verify import verify
@@ -36,7 +36,7 @@ def as_request(headers: list[tuple[str, str]], body: bytes = BODY) -> Request:
     return Request("POST", "/", b"", tuple((n.encode(), v.encode()) for n, v in headers), body)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", ["github", "hmac", "standard_webhooks", "stripe"])  # all of them: tests/providers
 @pytest.mark.parametrize("body", [BODY, b"", b"\x00\xff", b"payload=%7B%7D"])
 def test_what_is_signed_verifies(name: str, body: bytes) -> None:  # proves R1
     contract = find(name, GENERIC if name == "hmac" else None)

@@ -2,30 +2,73 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
 
 from ..errors import ConfigError
-from . import generic, github, standard_webhooks, stripe
+from . import generic, known
 from .contract import Contract
 
-_CONTRACTS = {contract.name: contract for contract in (stripe.CONTRACT, github.CONTRACT, standard_webhooks.CONTRACT)}
+
+@cache
+def contracts() -> dict[str, Contract]:
+    """Every contract of the modules in `known`, by name."""
+    found: dict[str, Contract] = {}
+    for module in sorted(pkgutil.iter_modules(known.__path__), key=lambda module: module.name):
+        for contract in import_module(f"{known.__name__}.{module.name}").CONTRACTS:
+            if contract.name in found or not contract.name.startswith(module.name):
+                raise ConfigError(f"{contract.name!r} is no name for a contract of {module.name}.py")
+            found[contract.name] = contract
+    return found
 
 
 def names() -> tuple[str, ...]:
     """Every name that `find` knows, sorted."""
-    return tuple(sorted([*_CONTRACTS, generic.NAME]))
+    return tuple(sorted([*contracts(), generic.NAME]))
 
 
 def find(name: str, options: Mapping[str, object] | None = None) -> Contract:
-    """The contract of a provider; `options` describe the provider `hmac` and no other."""
+    """The contract of a provider. The options describe the provider `hmac`, or set what a scheme leaves open."""
     if name == generic.NAME:
         return generic.contract(options or {})
-    contract = _CONTRACTS.get(name)
+    contract = contracts().get(name)
     if contract is None:
         close = get_close_matches(name.lower().replace("-", "_"), names(), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names())}"
+        hint = f"did you mean {close[0]!r}?" if close else "`hookledger providers` lists those that are known"
         raise ConfigError(f"no provider is called {name!r}: {hint}")
-    if options:
-        raise ConfigError(f"provider {name!r} takes no options, but was given {', '.join(sorted(options))}")
-    return contract
+    return with_options(contract, options or {})
+
+
+def with_options(contract: Contract, options: Mapping[str, object]) -> Contract:
+    """The contract with what its scheme leaves to the source."""
+    settable = {*contract.options, *(["test_key"] if hasattr(contract.scheme, "test_key") else [])}
+    for name in options:
+        if name not in settable:
+            takes = f"takes {', '.join(sorted(settable))}" if settable else "takes no options"
+            raise ConfigError(f"provider {contract.name!r} {takes}, but was given {name}")
+    values = dict(options)
+    if "test_key" in values:
+        values["test_key"] = _test_key(str(values["test_key"]))
+    types = {field.name: field.type for field in msgspec.structs.fields(contract.scheme)}  # type: ignore[arg-type]
+    try:
+        values = {name: msgspec.convert(value, types[name]) for name, value in values.items()}
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"provider {contract.name!r}: {', '.join(values)}: {error}") from None
+    scheme = msgspec.structs.replace(contract.scheme, **values)  # type: ignore[type-var]
+    missing = [name for name in contract.options if not getattr(scheme, name)]
+    if missing:
+        raise ConfigError(f"provider {contract.name!r} needs options: {', '.join(missing)}")
+    return msgspec.structs.replace(contract, scheme=scheme) if options else contract
+
+
+def _test_key(source: str) -> bytes:
+    try:
+        return Path(source.removeprefix("file:")).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"the test key {source} cannot be read: {error.strerror}") from None

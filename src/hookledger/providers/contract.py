@@ -1,83 +1,77 @@
-"""What Hookledger must know of a provider, as data. One value of `Contract` per provider, one module each.
+"""What Hookledger must know of a provider, as data. One value of `Contract` for each of its products.
 
 A contract has no code: what is particular to a provider is a value here, and the steps of the path read it.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable
 from functools import cached_property
-from itertools import accumulate
-from typing import Any, Literal, TypedDict
-from urllib.parse import parse_qsl
+from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigError
-from .schemes import Scheme
+from .fields import Body, Field
+from .handshake import Handshake
+from .schemes.base import Scheme
 
 MIB = 1024 * 1024
-MAX_NESTING = 128
 UNKNOWN_TYPE = "unknown"
 """The type of an event that lacks its contract's first type field; handlers bind to it like to any other."""
 
-
-class Header(Struct, frozen=True):
-    """A request header; the name is lower-case."""
-
-    name: bytes
-
-
-class Body(Struct, frozen=True):
-    """A field of the event's JSON: of the item where the body holds several."""
-
-    path: tuple[str, ...]
-
-
-Field = Header | Body
-
-
-def header(name: str) -> Header:
-    return Header(name.lower().encode("ascii"))
-
-
-def body(path: str) -> Body:
-    """`body("data.object.id")`."""
-    return Body(tuple(path.split(".")))
-
-
-def field(text: str) -> Field:
-    """A field as written in configuration: `header:X-Event-Id` or `body:data.id`."""
-    place, _, name = text.partition(":")
-    if name and name.isascii():
-        if place == "header":
-            return header(name)
-        if place == "body":
-            return body(name)
-    raise ConfigError(f"{text!r} is not a field: write header:NAME or body:PATH.TO.FIELD")
+Grade = Literal["run", "code", "docs", "quoted", "memory", "none"]
+"""How a fact was confirmed: by running the provider's own verifier or a published vector; read in its code; in its
+documentation; quoted by others; from memory, so not confirmed; or there is nothing to confirm."""
 
 
 class Answer(Struct, frozen=True):
     """What the provider takes for success."""
 
     status: int = 202
-    body: bytes = b""
+    body: bytes | None = None
+    """None: a word about what was recorded, for whoever looks at the provider's log."""
     content_type: str | None = None
 
 
-class Handshake(Struct, frozen=True):
-    """How the provider asks whether an endpoint is there: it sends `value` and wants it back in `answer`."""
+class Retries(Struct, frozen=True, kw_only=True):
+    """What the provider does when it is not answered with success."""
 
-    method: Literal["GET", "POST", "OPTIONS"]
-    value: Field
-    answer: Answer
+    automatic: bool | None = None
+    """None: not known."""
+    hours: float | None = None
+    """From the first delivery to the last one that it makes by itself; None: not known."""
+    schedule: str = ""
+    disables: str = ""
+    """When it gives the endpoint up."""
+
+
+class Lister(Struct, frozen=True, kw_only=True):
+    """Where the provider lists what it sent, or what is true now."""
+
+    list: str = ""
+    days: float | None = None
+    """How far back it goes; None: not known, or for ever."""
+    redeliver: str = ""
+    """How a person, or a program, has it sent again."""
+    resend_days: float | None = None
+    """How long after the event; None: not known, or there is no such thing."""
+
+
+class Confirmed(Struct, frozen=True, kw_only=True):
+    """How the facts of each part were confirmed."""
+
+    signature: Grade
+    event: Grade
+    handshake: Grade = "none"
+    response: Grade = "none"
+    retry: Grade = "none"
+    reconcile: Grade = "none"
+    sources: tuple[str, ...] = ()
+    """Where they were read."""
 
 
 class Contract(Struct, frozen=True, kw_only=True, dict=True):
-    """One provider: how its requests are proved, what makes two of them one event, how it is answered."""
+    """One product of a provider: how its requests are proved, what makes two one event, how it is answered."""
 
     name: str
     title: str
@@ -86,14 +80,22 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
     # What an event is
     id: Field | None = None
     """The provider's own id of the event, the same on every redelivery."""
+    stable: Literal["yes", "no", "unknown"] = "yes"
+    """Whether a redelivery has the same id."""
     key: tuple[Field, ...] = ()
     """What makes two deliveries one event; the id alone if empty. All of them must be present."""
+    immutable: tuple[Field, ...] = ()
+    """Where there is no key: the fields whose digest stands for the event. Those after the first may be absent; the
+    whole content if the first is, or if none is named."""
+    hint: bool = False
+    """It only says that something changed, in the same words each time: each arrival is an event of its own, and
+    its handler asks the provider what is true now."""
     type: tuple[Field, ...] = ()
     """Joined by "."; those after the first may be absent."""
     object_id: tuple[Field, ...] = ()
     """The first one present counts."""
     occurred_at: Field | None = None
-    occurred_unit: Literal["s", "ms"] = "s"
+    occurred_unit: Literal["s", "ms", "us"] = "s"
     """Of a number; a string is ISO 8601."""
     delivery_id: Field | None = None
     """The provider's id of this one arrival."""
@@ -104,31 +106,52 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
     is no second identity."""
 
     # What the body looks like
-    items: tuple[str, ...] | None = None
-    """The path to the array of events; () where the body is that array; None where the body is one event."""
+    content: Literal["json", "form", "braintree"] = "json"
+    items: tuple[tuple[str, ...], ...] | None = None
+    """The ways to the events where a request holds several: names, and through every array on the way. ((),) where
+    the body is the array itself, or one event alone; None where the body is one event."""
+    inherit: tuple[str, ...] = ()
+    """Fields of what surrounds an item that belong to the item, such as the account it is about."""
     form_field: str | None = None
     """The form field that holds the JSON where the provider can be set to send a form."""
     max_body: int = MIB
 
     # How it behaves
-    secret_headers: frozenset[bytes] = frozenset({b"authorization", b"proxy-authorization", b"cookie"})
-    """Never stored."""
-    retry_hours: float = 0.0
-    """How long the provider repeats a delivery by itself."""
     answer: Answer = Answer()
-    handshake: Handshake | None = None
+    refusal: int | None = None
+    """The status that it wants for every failed proof, where it probes for that; 400 or 401 otherwise."""
+    deadline: float | None = None
+    """Seconds that it waits for an answer; None: not known."""
+    handshakes: tuple[Handshake, ...] = ()
+    retries: Retries = Retries()
+    lister: Lister = Lister()
+    secret: str = ""
+    """What `secrets` hold, in a few words."""
+    options: tuple[str, ...] = ()
+    """Fields of the scheme that the source must set."""
+    confirmed: Confirmed = Confirmed(signature="none", event="none")
     notes: tuple[str, ...] = ()
     """What the user should know."""
 
     def __post_init__(self) -> None:
         if self.items is not None and self.key_fields and not any(isinstance(f, Body) for f in self.key_fields):
             raise ConfigError("a request with several events has one set of headers: a key needs a body field")
+        if self.hint and self.key_fields:
+            raise ConfigError("a hint has no key: each arrival is an event of its own")
 
     @cached_property
-    def body_fields(self) -> tuple[Body, ...]:
-        """What is read of an event's JSON to identify it."""
-        fields = (*self.key_fields, *self.type, *self.object_id, self.id, self.occurred_at, self.delivery_id)
-        return tuple(field for field in fields if isinstance(field, Body))
+    def body_fields(self) -> tuple[Field, ...]:
+        """What is read of an event's content to identify it."""
+        fields = (
+            *self.key_fields,
+            *self.immutable,
+            *self.type,
+            *self.object_id,
+            self.id,
+            self.occurred_at,
+            self.delivery_id,
+        )
+        return tuple(field for field in fields if field is not None)
 
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
@@ -136,116 +159,39 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def body_authenticated(self) -> bool:
-        return "body" in self.scheme.fields
+        return self.scheme.coverage == "body"
 
     @cached_property
     def id_authenticated(self) -> bool:
         """Whether the signature covers the whole key."""
-        return all(map(self._signed, self.key_fields))
+        return bool(self.key_fields) and all(map(self.scheme.signs, self.key_fields))
 
     @cached_property
     def type_authenticated(self) -> bool:
         """False where whoever captured a request can send it again as another type."""
-        return all(map(self._signed, self.type))
+        return all(map(self.scheme.signs, self.type))
+
+    @cached_property
+    def backed_by_body(self) -> bool:
+        """Whether the body is a second identity: it is signed and the id is not, so that a captured body could come
+        again under another id. Where nothing is signed it would be no protection."""
+        return bool(self.key_fields) and self.body_authenticated and not self.id_authenticated
 
     @cached_property
     def needs_public_url(self) -> bool:
         """Whether the URL is signed; behind a proxy only the configuration knows what the provider called."""
-        return "url" in self.scheme.fields
+        return self.scheme.signs_url
 
-    def _signed(self, field: Field) -> bool:
-        return self.body_authenticated if isinstance(field, Body) else field.name == self.scheme.id_header
+    @cached_property
+    def horizon(self) -> float | None:
+        """Days within which the provider, or a person there, may deliver an event again; None where that is not
+        bounded, or not known."""
+        hours, days, resend = self.retries.hours, self.lister.days, self.lister.resend_days
+        if hours is None or (self.lister.list and days is None) or (self.lister.redeliver and resend is None):
+            return None
+        return max(hours / 24, days or 0.0, resend or 0.0)
 
-
-class UnreadableError(ValueError):
-    """The body is not what the contract says; the text is the reason, without any of the body in it."""
-
-
-def decode(contract: Contract, raw: bytes) -> object:
-    """The body's JSON, or UnreadableError.
-
-    More tolerant than msgspec alone: lone surrogates and NaN are what some providers send, so the standard
-    library has the second word.
-    """
-    # The bytes are signed and the content type is not, so the bytes decide; no JSON text begins like this.
-    if contract.form_field is not None and raw.startswith(contract.form_field.encode() + b"="):
-        raw = _from_form(raw, contract.form_field.encode())
-    try:
-        try:
-            document = msgspec.json.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            document = json.loads(raw.decode())
-    except RecursionError:
-        raise UnreadableError("nested too deeply") from None
-    except ValueError:
-        raise UnreadableError("not JSON") from None
-    # The interpreter's own limit depends on how deep the caller is; the same bytes must always be read alike.
-    if raw.count(b"[") + raw.count(b"{") > MAX_NESTING and _depth(raw) > MAX_NESTING:
-        raise UnreadableError("nested too deeply")
-    return document
-
-
-def contents(contract: Contract, document: object) -> list[object]:
-    """The events in a decoded body, in their order, or UnreadableError."""
-    if contract.items is None:
-        return [document]
-    for name in contract.items:
-        document = document.get(name) if isinstance(document, dict) else None
-    if not isinstance(document, list):
-        raise UnreadableError("no array of events")
-    return document
-
-
-def outline(contract: Contract) -> Callable[[bytes], dict[str, Any]] | None:
-    """Reads only the fields that identify an event, which is far cheaper than reading all of it.
-
-    None where the body holds several events. The function raises ValueError for whatever is not plain JSON of
-    the expected shape: `decode` has the last word then.
-    """
-    if contract.items is not None:
-        return None
-    tree: dict[str, Any] = {}
-    for field in contract.body_fields:
-        *outer, last = field.path
-        branch = tree
-        for name in outer:
-            branch = branch.setdefault(name, {})
-            if branch is Any:
-                return None  # one field inside another: reading all of it is right too
-        branch.setdefault(last, Any)
-    decoder = msgspec.json.Decoder(_typed(tree))
-
-    def read(raw: bytes) -> dict[str, Any]:
-        if raw.count(b"[") + raw.count(b"{") > MAX_NESTING:
-            raise ValueError("perhaps nested too deeply")
-        raw.decode()  # what is not read is not checked either
-        return decoder.decode(raw)  # type: ignore[no-any-return]
-
-    return read
-
-
-def _typed(tree: dict[str, Any]) -> Any:
-    fields = {name: Any if inner is Any else _typed(inner) for name, inner in tree.items()}
-    return TypedDict("Outline", fields, total=False)  # type: ignore[operator]
-
-
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-_NO_BRACKETS = bytes(set(range(256)) - set(_STEP))
-
-
-def _depth(raw: bytes) -> int:
-    """How deep well-formed JSON is nested."""
-    brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKETS)
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
-
-
-def _from_form(raw: bytes, name: bytes) -> bytes:
-    try:
-        fields = parse_qsl(raw, keep_blank_values=True, max_num_fields=100)
-    except ValueError:
-        raise UnreadableError("not a form") from None
-    values = [value for key, value in fields if key == name]
-    if len(values) != 1:
-        raise UnreadableError("not a form with one payload")
-    return values[0]
+    @cached_property
+    def secret_headers(self) -> frozenset[bytes]:
+        """Never stored."""
+        return self.scheme.secret_headers | {b"authorization", b"proxy-authorization", b"cookie"}

@@ -10,8 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigError
-from .contract import Contract, body, field
-from .schemes import Hmac, Timestamp
+from .contract import Contract, Retries
+from .fields import body, field
+from .schemes.hmac import Hmac
+from .schemes.message import fields
+from .schemes.times import Timestamp, Unit
 
 NAME = "hmac"
 
@@ -22,7 +25,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     header: str
     """The header with the signature."""
     message: str | None = None
-    """What is signed, of {body}, {ts}, {id}, {url}; `{ts}.{body}` where a timestamp is, else `{body}`."""
+    """What is signed, of {body}, {ts}, {id}, {url}, {method}; `{ts}.{body}` where a timestamp is, else `{body}`."""
     alg: Literal["sha1", "sha256", "sha512"] = "sha256"
     """The hash."""
     encoding: Literal["hex", "base64"] = "hex"
@@ -35,7 +38,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The header with the signed time."""
     timestamp_prefix: str | None = None
     """What stands before the signed time where it is in the signature's header, such as `t=`."""
-    timestamp_unit: Literal["s", "ms"] = "s"
+    timestamp_unit: Unit = "s"
     """Of the signed time."""
     tolerance: float = 300.0
     """Seconds that the signed time may be off, either way."""
@@ -49,13 +52,15 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The field with the event's id."""
     key: list[str] = []
     """The fields that make two deliveries one event; the id if none."""
+    immutable: list[str] = []
+    """Where an event has no key: the fields whose digest stands for it."""
     type: list[str] = []
     """The fields of the event's type, joined by dots."""
     object_id: list[str] = []
     """The fields with the id of what the event is about; the first one present counts."""
     occurred_at: str | None = None
     """The field with the time of the event."""
-    occurred_unit: Literal["s", "ms"] = "s"
+    occurred_unit: Literal["s", "ms", "us"] = "s"
     """Of that time, where it is a number."""
     delivery_id: str | None = None
     """The field with the id of this one delivery."""
@@ -108,23 +113,24 @@ def _contract(given: Options) -> Contract:
         key=given.secret_encoding,
         key_prefix=given.secret_prefix,
     )
-    if "body" not in scheme.fields:
+    if "body" not in fields(scheme.message):
         raise ConfigError(f"provider {NAME!r}: the signed message must contain {{body}}")
     return Contract(
         name=NAME,
-        title="HMAC",
+        title="HMAC, described by the source's options",
         scheme=scheme,
         id=None if given.id is None else field(given.id),
         key=tuple(map(field, given.key)),
+        immutable=tuple(map(field, given.immutable)),
         type=tuple(map(field, given.type)),
         object_id=tuple(map(field, given.object_id)),
         occurred_at=None if given.occurred_at is None else field(given.occurred_at),
         occurred_unit=given.occurred_unit,
         delivery_id=None if given.delivery_id is None else field(given.delivery_id),
         volatile=tuple(map(body, given.volatile)),
-        items=None if given.items is None else tuple(filter(None, given.items.split("."))),
+        items=None if given.items is None else (tuple(filter(None, given.items.split("."))),),
         max_body=given.max_body,
-        retry_hours=given.retry_hours,
+        retries=Retries(automatic=given.retry_hours > 0, hours=given.retry_hours),
     )
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Protocol
 
 from ..clock import Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
 from ..model import Arrival, Item, Proof, Recorded, Request, new_id, pack_headers
 from ..observe.logs import Seldom
+from ..providers.schemes.base import KeyNeeded, Where
 from . import respond
+from .aftercare import Aftercare
 from .endpoint import Endpoint
+from .handshake import Shake, ask_signed, ask_unsigned, methods
 from .identify import identify
 from .record import Recorder
+from .refusals import Refusals, safe_headers, safe_query
 from .request import Limits, Receive, Scope, Send, read
 from .verify import verify
 
@@ -22,6 +26,15 @@ log = logging.getLogger(__name__)
 
 SKEW_LIMIT = 30.0
 """Seconds between this host's clock and the database's beyond which a stale verdict is not trusted."""
+
+Answer = Callable[[respond.Response], object]
+
+
+class Fetches(Protocol):
+    """Who gets what is published elsewhere."""
+
+    async def fetch(self, where: Where, *, again: bool = False) -> None: ...
+    async def visit(self, url: str) -> None: ...
 
 
 class Intake:
@@ -34,26 +47,33 @@ class Intake:
         self,
         endpoints: Mapping[str, Endpoint],
         recorder: Recorder,
+        refusals: Refusals,
         *,
+        aftercare: Aftercare | None = None,
+        fetches: Fetches | None = None,
         limits: Limits | None = None,
         clock: Clock | None = None,
         skew: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`endpoints`: by their paths."""
         self._endpoints = endpoints
+        self._methods = {path: methods(endpoint) for path, endpoint in endpoints.items()}
         self._recorder = recorder
+        self._refusals = refusals
+        self._aftercare = aftercare
+        self._fetches = fetches
         self._limits = limits or Limits()
         self._clock = clock or Clock()
         self._skew = skew
         self._seldom = Seldom(log)
         self._loop = asyncio.get_running_loop()  # asked once: each time costs a system call
-        self.rejected: Counter[str] = Counter()
-        """How many requests were refused for each reason; the reasons are a closed set."""
+        self._errands: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The intake over ASGI, for any server and for mounting."""
-        name = scope["path"].removeprefix(scope.get("root_path", "")).strip("/")
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
         try:
-            endpoint = self.endpoint(scope["method"], name)
+            endpoint = self.endpoint(scope["method"], path)
             request = await read(scope, receive, self._limits, endpoint.max_body, self._loop)
         except Exception as error:
             response = self.refuse(error)
@@ -72,16 +92,16 @@ class Intake:
         self.take(endpoint, request, answer)
         return await answered
 
-    def endpoint(self, method: str, name: str) -> Endpoint:
-        """Who takes the deliveries that are sent there; Rejected if nobody does."""
-        endpoint = self._endpoints.get(name)
+    def endpoint(self, method: str, path: str) -> Endpoint:
+        """Who takes what is sent there; Rejected if nobody does."""
+        endpoint = self._endpoints.get(path) or self._endpoints.get(path.rstrip("/"))
         if endpoint is None:
             raise UnknownSource("unknown_source")
-        if method != "POST":
+        if method not in self._methods[endpoint.path]:
             raise WrongMethod("method")
         return endpoint
 
-    def take(self, endpoint: Endpoint, request: Request, answer: Callable[[respond.Response], object]) -> None:
+    def take(self, endpoint: Endpoint, request: Request, answer: Answer) -> None:
         """One delivery, from its bytes to the durable row; `answer` is called once, whatever happens.
 
         It is no coroutine because a task for each delivery costs as much as verifying its signature.
@@ -90,30 +110,42 @@ class Intake:
         def recorded(result: list[Recorded] | Exception) -> None:
             try:
                 if isinstance(result, Exception):
-                    response = self.refuse(result)
+                    response = self.refuse(result, endpoint, request)
                 else:
                     response = respond.recorded(endpoint.contract, result)
+                    if self._aftercare is not None:
+                        self._aftercare.look(endpoint, result)
             except Exception as error:
                 response = self.refuse(error)
             answer(response)
 
         try:
+            if endpoint.contract.handshakes and (shake := _handshake(endpoint, request)):
+                answer(shake.response)
+                return
             proof = self._verify(endpoint, request)
-            items = identify(endpoint, request, proof)
+            if endpoint.contract.handshakes and (shake := ask_signed(endpoint, request)):
+                self._shake(endpoint, request, proof, shake, answer)
+                return
+            items = identify(endpoint, request, proof, self._clock.time())
             if items:
                 self._recorder.submit(arrival(endpoint, request, proof, items), recorded)
                 return
+        except KeyNeeded as needed:
+            self._fetch_and_take(endpoint, request, needed, answer)
         except Exception as error:
             recorded(error)
         else:
             recorded([])
 
-    def refuse(self, error: Exception) -> respond.Response:
+    def refuse(
+        self, error: Exception, endpoint: Endpoint | None = None, request: Request | None = None
+    ) -> respond.Response:
         """What to say to a request that was not recorded."""
         if isinstance(error, Rejected):
-            self.rejected[error.reason] += 1
+            self._refusals.note(error, endpoint, request)
             log.debug("rejected: %s", error.reason)
-            return respond.rejected(error)
+            return respond.rejected(error, endpoint.contract if endpoint else None)
         if isinstance(error, Unavailable):
             self._seldom.warning("not recorded: %s", error)
         else:
@@ -128,10 +160,81 @@ class Intake:
                 raise Unavailable("this host's clock is far from the database's: mend it") from error
             raise
 
+    # ── what takes longer than one step ──
+
+    def _fetch_and_take(self, endpoint: Endpoint, request: Request, needed: KeyNeeded, answer: Answer) -> None:
+        """Once: who needs another key after that is refused."""
+
+        async def errand() -> respond.Response | None:
+            assert self._fetches is not None
+            await self._fetches.fetch(needed.where, again=needed.again)
+            try:
+                self._verify(endpoint, request)
+            except KeyNeeded:
+                raise Unauthentic("key_unknown") from None
+            self.take(endpoint, request, answer)
+            return None
+
+        if self._fetches is None:
+            answer(self.refuse(Unavailable("nobody fetches keys here")))
+        else:
+            self._run(errand(), endpoint, request, answer)
+
+    def _shake(self, endpoint: Endpoint, request: Request, proof: Proof, shake: Shake, answer: Answer) -> None:
+        async def errand() -> respond.Response:
+            if shake.fetch is not None:
+                if self._fetches is None:
+                    raise Unavailable("nobody confirms subscriptions here")
+                await self._fetches.visit(shake.fetch)
+            if shake.keep:
+                items = identify(endpoint, request, proof, self._clock.time())
+                await self._recorder.record(arrival(endpoint, request, proof, items))
+            return shake.response
+
+        if shake.fetch is None and not shake.keep:
+            answer(shake.response)
+        else:
+            self._run(errand(), endpoint, request, answer)
+
+    def _run(
+        self,
+        errand: Coroutine[Any, Any, respond.Response | None],
+        endpoint: Endpoint,
+        request: Request,
+        answer: Answer,
+    ) -> None:
+        async def run(work: Awaitable[respond.Response | None]) -> None:
+            try:
+                response = await work
+            except Exception as error:
+                response = self.refuse(error, endpoint, request)
+            if response is not None:
+                answer(response)
+
+        task = self._loop.create_task(run(errand))
+        self._errands.add(task)  # the loop itself would let it be collected
+        task.add_done_callback(self._errands.discard)
+
+
+def _handshake(endpoint: Endpoint, request: Request) -> Shake | None:
+    """What is no delivery must be an unsigned question."""
+    shake = ask_unsigned(endpoint, request)
+    if shake is None and request.method != "POST":
+        raise WrongMethod("method")
+    return shake
+
 
 def arrival(endpoint: Endpoint, request: Request, proof: Proof, items: tuple[Item, ...]) -> Arrival:
-    """What is to be recorded: the ids are made here, and the headers lose the secrets presented in them."""
-    secret = endpoint.contract.secret_headers
-    kept = pack_headers([pair for pair in request.headers if pair[0] not in secret])
+    """What is to be recorded: the ids are made here; headers and query lose the secrets presented in them."""
+    kept = pack_headers(safe_headers(endpoint, request))
+    if request.query and endpoint.contract.scheme.secret_parameters:
+        request = Request(
+            request.method,
+            request.path,
+            safe_query(endpoint, request.query),
+            request.headers,
+            request.body,
+            request.remote,
+        )
     ids = tuple([new_id() for _ in items])
     return Arrival(new_id(), endpoint.name, request, kept, proof, items, ids)

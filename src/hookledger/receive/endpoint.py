@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigError
 from ..model import Request
-from ..providers import schemes
-from ..providers.contract import Contract, outline
+from ..providers.contract import Contract
+from ..providers.fields import Field, field
+from ..providers.reading import outline
+from ..providers.schemes.base import Keyring, NoKeys
+from ..providers.schemes.jwt import Jwt
+from ..states import KeyOrigin
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,255}")
+
+KeyFunction = Callable[[dict[str, object], Mapping[str, str]], object]
+"""The event key from the event's content and the request's headers (names in lower case): text, a number, or a tuple
+of them; None where there is none."""
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Secret(Struct, frozen=True):
@@ -32,30 +45,58 @@ class Secret(Struct, frozen=True):
         return f"Secret({self.fingerprint}, expires_at={self.expires_at})"
 
 
+class Rules(Struct, frozen=True, kw_only=True):
+    """What a source decides for itself, whatever its provider is."""
+
+    types: frozenset[str] | None = None
+    """The types it takes, exact or ending in `*`; None takes all."""
+    other_types: Literal["skip", "refuse"] = "skip"
+    """What becomes of the rest: recorded as skipped, or answered 422."""
+    key_required: bool = False
+    """Refuse an event without a key, instead of making one from its content."""
+    mode: Literal["run", "observe"] = "run"
+    """`observe`: record and compare, run nothing."""
+    on_failed: Literal["record", "retry", "alert"] = "record"
+    """What a duplicate of an event in the dead letter brings about, besides its own row."""
+    bounces: int = 3
+    """More deliveries of one event than that while its handler fails raise an alert; 0 never does."""
+    horizon: float | None = None
+    """Seconds; an event that is older goes to review, never in as new. None: identities are kept for ever."""
+    verify_token: str | None = None
+    """What a handshake must present, for providers that ask so."""
+    origins: frozenset[str] = frozenset()
+    """Who may ask to deliver here, for providers that ask so."""
+
+
 class Endpoint(Struct, frozen=True, kw_only=True):
     """A configured source. Made by `configure`, which knows the defaults."""
 
     name: str
+    path: str
     contract: Contract
     secrets: tuple[Secret, ...]
-    types: frozenset[str] | None
-    """The types it takes, exact or ending in `*`; None takes all."""
-    other_types: Literal["skip", "refuse"]
-    """What becomes of the rest: recorded as skipped, or answered 422."""
-    key_required: bool
-    """Refuse an event without a key, instead of making one from its content."""
+    rules: Rules
     tolerance: float | None
     """Seconds either way for the signed time; None where no time is signed."""
     max_body: int
     public_url: str | None
     """The URL that the provider calls, where it is part of what is signed."""
+    trusted: tuple[Network, ...]
+    """Proxies whose word on the URL counts where there is no `public_url`."""
     outline: Callable[[bytes], dict[str, object]] | None
     """Reads just enough of a body to identify it; None where all of it must be read."""
+    key_fields: tuple[Field, ...]
+    key_function: KeyFunction | None
+    key_origin: KeyOrigin
     key_signed: bool
     """Whether the signature covers the whole event key."""
+    backed: bool
+    """Whether type and body are a second identity."""
+    repeatable: frozenset[str]
+    keyring: Keyring = NoKeys()
 
     def allows(self, kind: str) -> bool:
-        types = self.types
+        types = self.rules.types
         return (
             types is None
             or kind in types
@@ -64,9 +105,21 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     def url(self, request: Request) -> bytes:
         """The URL as the provider called it, as far as it is signed."""
-        if self.public_url is None:
+        if not self.contract.needs_public_url:
             return b""
-        return self.public_url.encode() + (b"?" + request.query if request.query else b"")
+        base = self._forwarded_url(request) if self.public_url is None else self.public_url.encode()
+        return base + (b"?" + request.query if request.query else b"")
+
+    def _forwarded_url(self, request: Request) -> bytes:
+        """What a proxy says it was; only one that we trust is believed, and only if it says it once."""
+        try:
+            remote = ipaddress.ip_address(request.remote or "")
+        except ValueError:
+            return b""
+        schemes, hosts = request.values(b"x-forwarded-proto"), request.values(b"x-forwarded-host")
+        if not any(remote in network for network in self.trusted) or len(schemes) != 1 or len(hosts) != 1:
+            return b""
+        return schemes[0] + b"://" + hosts[0] + request.path.encode("latin-1", "replace")
 
 
 def configure(
@@ -74,67 +127,150 @@ def configure(
     contract: Contract,
     secrets: Iterable[str | Secret],
     *,
-    types: Iterable[str] | None = None,
-    other_types: Literal["skip", "refuse"] = "skip",
-    key_required: bool = False,
+    rules: Rules | None = None,
+    path: str | None = None,
     tolerance: float | None = None,
     max_body: int | None = None,
     public_url: str | None = None,
+    trusted_proxies: Iterable[str] = (),
+    key: Sequence[str] | KeyFunction | None = None,
+    repeatable: Iterable[str] | None = None,
+    keyring: Keyring | None = None,
 ) -> Endpoint:
     """Check everything that can be wrong with a source before the first request comes."""
     if _NAME.fullmatch(name) is None:
         raise ConfigError(f"{name!r} cannot name a source: at most 64 letters, digits, '.', '_' and '-'")
+    path = f"/{name}" if path is None else path
+    if _PATH.fullmatch(path) is None:
+        raise ConfigError(f"source {name!r}: a path begins with / and has no query, unlike {path!r}")
     loaded = tuple(s if isinstance(s, Secret) else load_secret(s, contract) for s in secrets)
-    if not loaded:
+    if not loaded and not getattr(contract.scheme, "optional", False):
         raise ConfigError(f"source {name!r} has no secret, so nothing it receives could be verified")
-    timestamp = contract.scheme.timestamp
-    if tolerance is not None and timestamp is None:
-        raise ConfigError(f"source {name!r}: {contract.title} signs no time to be tolerant of")
-    if tolerance is not None and not 0 < tolerance < float("inf"):
-        raise ConfigError(f"source {name!r}: a tolerance is a number of seconds above 0, not {tolerance}")
-    if timestamp is not None and tolerance is None:
-        tolerance = timestamp.tolerance
-    if max_body is not None and max_body < 1:
-        raise ConfigError(f"source {name!r}: max_body is a number of bytes above 0, not {max_body}")
-    if contract.needs_public_url and not public_url:
+    if isinstance(contract.scheme, Jwt):
+        scheme = contract.scheme.bound(tuple(secret.key for secret in loaded))
+        contract = msgspec.structs.replace(contract, scheme=scheme)
+    rules = rules or Rules()
+    _check_rules(name, contract, rules)
+    trusted = tuple(map(_network, trusted_proxies))
+    if contract.needs_public_url and not (public_url or trusted):
         raise ConfigError(f"source {name!r}: {contract.title} signs the URL: set public_url")
+    function = key if callable(key) else None
+    fields = contract.key_fields if key is None or callable(key) else tuple(map(field, key))
+    if contract.hint and key is not None:
+        raise ConfigError(f"source {name!r}: {contract.title} only says that something changed: there is no key")
+    signed = function is None and bool(fields) and all(map(contract.scheme.signs, fields))
     return Endpoint(
         name=name,
+        path=path,
         contract=contract,
         secrets=loaded,
-        types=None if types is None else frozenset(types),
-        other_types=other_types,
-        key_required=key_required,
-        tolerance=tolerance,
-        max_body=contract.max_body if max_body is None else max_body,
+        rules=rules,
+        tolerance=_tolerance(name, contract, tolerance),
+        max_body=_max_body(name, contract, max_body),
         public_url=public_url if contract.needs_public_url else None,
-        outline=outline(contract),
-        key_signed=contract.id_authenticated,
+        trusted=trusted,
+        outline=None if function else outline(contract, fields),
+        key_fields=fields,
+        key_function=function,
+        key_origin=_origin(function, fields, signed),
+        key_signed=signed,
+        backed=bool(fields) and function is None and contract.body_authenticated and not signed,
+        repeatable=contract.repeatable if repeatable is None else frozenset(repeatable),
+        keyring=keyring or NoKeys(),
     )
+
+
+def _check_rules(name: str, contract: Contract, rules: Rules) -> None:
+    needs_token = any(handshake.token is not None for handshake in contract.handshakes)
+    if rules.verify_token is not None and not (needs_token and rules.verify_token.strip()):
+        why = "it is blank" if needs_token else f"{contract.title} asks for none"
+        raise ConfigError(f"source {name!r}: no verify_token: {why}")
+    if rules.bounces < 0:
+        raise ConfigError(f"source {name!r}: bounces is a number of deliveries, not {rules.bounces}")
+    if rules.horizon is None:
+        return
+    days = rules.horizon / 86400
+    if contract.scheme.tolerance is None:
+        raise ConfigError(
+            f"source {name!r}: {contract.title} signs no time, so a captured request would work again after the "
+            "horizon: leave it out"
+        )
+    if contract.occurred_at is None or not contract.scheme.signs(contract.occurred_at):
+        raise ConfigError(f"source {name!r}: {contract.title} signs no time of the event: leave the horizon out")
+    if contract.horizon is None:
+        raise ConfigError(
+            f"source {name!r}: how long {contract.title} may deliver an event again is not known: leave the horizon "
+            "out"
+        )
+    if days < contract.horizon:
+        raise ConfigError(
+            f"source {name!r}: {contract.title} may deliver an event again for {contract.horizon:g} days: the "
+            "horizon must not be shorter"
+        )
+
+
+def _tolerance(name: str, contract: Contract, given: float | None) -> float | None:
+    default = contract.scheme.tolerance
+    if given is None:
+        return default
+    if default is None:
+        raise ConfigError(f"source {name!r}: {contract.title} signs no time to be tolerant of")
+    if isinstance(contract.scheme, Jwt) and given > default:
+        raise ConfigError(f"source {name!r}: a token of {contract.title} ends when it says: at most {default:g} s")
+    if not 0 < given < float("inf"):
+        raise ConfigError(f"source {name!r}: a tolerance is a number of seconds above 0, not {given}")
+    return given
+
+
+def _max_body(name: str, contract: Contract, given: int | None) -> int:
+    if given is not None and given < 1:
+        raise ConfigError(f"source {name!r}: max_body is a number of bytes above 0, not {given}")
+    return contract.max_body if given is None else given
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        raise ConfigError(f"trusted_proxies: {text!r} is no address or network such as 10.0.0.0/8") from None
+
+
+def _origin(function: KeyFunction | None, fields: tuple[Field, ...], signed: bool) -> KeyOrigin:
+    if function is not None:
+        return KeyOrigin.FUNCTION
+    if len(fields) > 1:
+        return KeyOrigin.COMPOSITE
+    return KeyOrigin.SIGNED_ID if signed else KeyOrigin.UNSIGNED_ID
 
 
 def load_secret(source: str, contract: Contract, *, expires_at: float | None = None) -> Secret:
     """A secret from `env:NAME`, `file:/path` or the text itself. No error ever contains the secret."""
-    place, _, rest = source.partition(":")
-    if place == "env":
-        where, text = f"environment variable {rest}", os.environ.get(rest)
-        if text is None:
-            raise ConfigError(f"the secret in {where} is not set")
-    elif place == "file":
-        where = f"file {rest}"
-        try:
-            text = Path(rest).read_text("utf-8").rstrip("\r\n")
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"the secret in {where} cannot be read: {type(error).__name__}") from None
-    else:
-        where, text = "the configuration", source
-    if not text.strip():
-        raise ConfigError(f"the secret in {where} is empty")
+    text, where = text_of(source, "secret")
     scheme = contract.scheme
     try:
-        key = schemes.prepare_key(scheme, text)
+        key = scheme.prepare(text)
     except ValueError as error:
         raise ConfigError(f"the secret in {where} is not one of {contract.title}'s: {error}") from None
     if len(key) < scheme.min_key or not key.strip():
         raise ConfigError(f"the secret in {where} is shorter than {scheme.min_key} bytes")
     return Secret(key, hashlib.sha256(b"hookledger secret\0" + key).hexdigest()[:8], expires_at)
+
+
+def text_of(source: str, what: str) -> tuple[str, str]:
+    """What `env:NAME`, `file:/path` or the text itself stands for, and where it is from."""
+    place, _, rest = source.partition(":")
+    if place == "env":
+        where, text = f"environment variable {rest}", os.environ.get(rest)
+        if text is None:
+            raise ConfigError(f"the {what} in {where} is not set")
+    elif place == "file":
+        where = f"file {rest}"
+        try:
+            text = Path(rest).read_text("utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"the {what} in {where} cannot be read: {type(error).__name__}") from None
+    else:
+        where, text = "the configuration", source
+    if not text.strip():
+        raise ConfigError(f"the {what} in {where} is empty")
+    return text, where

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
 from ..errors import NoKey, Rejected
-from ..model import Item, Proof, Request, key_identity
+from ..model import Item, Proof, Request, key_identity, new_id
 from ..model import identity as digest_of
-from ..providers.contract import UNKNOWN_TYPE, Body, Contract, Field, UnreadableError, contents, decode
+from ..providers.contract import UNKNOWN_TYPE, Contract
+from ..providers.fields import Content, Field, exact, found, written
+from ..providers.reading import UnreadableError, contents, decode
 from ..states import KeyOrigin
 from .endpoint import Endpoint
 
@@ -24,11 +27,14 @@ LATEST = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_Headers = dict[bytes, bytes]
-_Content = dict[str, object]
+_NUMBER = re.compile(r"[0-9]{9,16}(\.[0-9]{1,9})?")  # a Unix time written as text; ISO 8601 has other lengths
+_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
+
+NOT_ALLOWED = "type not allowed by the source"
+OBSERVED = "observed: the source runs nothing yet"
 
 
-def identify(endpoint: Endpoint, request: Request, _proof: Proof) -> tuple[Item, ...]:
+def identify(endpoint: Endpoint, request: Request, _proof: Proof, now: float) -> tuple[Item, ...]:
     """The events in a request; nothing that a body can contain makes it fail.
 
     Raises NoKey where the source demands a key and an event has none, and Rejected (`type_refused`) where it
@@ -36,69 +42,81 @@ def identify(endpoint: Endpoint, request: Request, _proof: Proof) -> tuple[Item,
     for it makes identifying before verifying a type error.
     """
     contract, raw = endpoint.contract, request.body
-    headers = dict(request.headers[::-1])  # the first of several values counts
+    around = _Around(dict(request.headers[::-1]), request.query, now)  # the first of several values counts
     if endpoint.outline is not None:
         try:
             content = endpoint.outline(raw)
         except (msgspec.MsgspecError, ValueError):
             pass  # odd: read all of it
         else:
-            return _allowed(endpoint, [_item(endpoint, headers, content, _fingerprint(contract, raw))])
+            return _allowed(endpoint, [_item(endpoint, around, content, _fingerprint(contract, raw))])
     try:
         found = contents(contract, decode(contract, raw))
     except UnreadableError as problem:
-        return (_item(endpoint, headers, {}, _digest(raw, None), invalid=str(problem)),)
+        return (_item(endpoint, around, {}, _digest(raw, None), invalid=str(problem)),)
 
     items: list[Item] = []
     for number, part in enumerate(found):
         index = None if contract.items is None else number
         if not isinstance(part, dict):
-            items.append(_item(endpoint, headers, {}, _digest(raw, index), invalid="not an object"))
+            items.append(_item(endpoint, around, {}, _digest(raw, index), invalid="not an object"))
         elif index is None:
-            items.append(_item(endpoint, headers, part, _fingerprint(contract, raw)))
+            items.append(_item(endpoint, around, part, _fingerprint(contract, raw)))
         else:
-            items.append(_item(endpoint, headers, part, _part_fingerprint(contract, part, raw, index)))
+            items.append(_item(endpoint, around, part, _part_fingerprint(contract, part, raw, index)))
     return _allowed(endpoint, items)
+
+
+class _Around(NamedTuple):
+    """What surrounds the content of an event."""
+
+    headers: dict[bytes, bytes]
+    query: bytes
+    now: float
 
 
 def _allowed(endpoint: Endpoint, items: list[Item]) -> tuple[Item, ...]:
     """One event of an allowed type is reason enough to take the request in; the others are then skipped."""
-    if endpoint.other_types == "refuse" and items and all(item.skip is not None for item in items):
+    if endpoint.rules.other_types == "refuse" and items and all(item.skip == NOT_ALLOWED for item in items):
         raise Rejected("type_refused")
     return tuple(items)
 
 
 def _item(
     endpoint: Endpoint,
-    headers: _Headers,
-    content: _Content,
+    around: _Around,
+    content: Content,
     fingerprint: bytes,
     *,
     invalid: str | None = None,
 ) -> Item:
     contract = endpoint.contract
-    kind, first = _type(contract, headers, content)
-    values = [_value(field, headers, content) for field in contract.key_fields]
-    parts = [value for value in values if value is not None]
-    signed = endpoint.key_signed
+    kind, first = _type(contract, around, content)
+    parts: list[bytes] | None = None
+    try:
+        parts = _key(endpoint, around, content)
+    except Exception as error:  # the user's function: whatever it raises, the event is authentic and must be kept
+        invalid = invalid or f"the source's key function raised {type(error).__name__}"
 
     # For what cannot be read, the bytes make a better key than an unsigned id: nobody can change them.
-    trusted = signed or invalid is None or endpoint.key_required
-    if values and len(parts) == len(values) and trusted:
+    trusted = endpoint.key_signed or invalid is None or endpoint.rules.key_required
+    if parts is not None and trusted:
         key, identity = _show(b":".join(parts)), key_identity(endpoint.name, *parts)
-        origin = KeyOrigin.SIGNED_ID if signed else KeyOrigin.UNSIGNED_ID
-        if len(parts) > 1:
-            origin = KeyOrigin.COMPOSITE
-    elif endpoint.key_required:
+        origin = endpoint.key_origin
+    elif endpoint.rules.key_required:
         raise NoKey("key_missing")
+    elif contract.hint:
+        arrival = new_id()
+        key, identity, origin = f"arrival:{arrival}", key_identity(endpoint.name, arrival.bytes), KeyOrigin.ARRIVAL
     else:
-        key, origin = f"sha256:{fingerprint.hex()}", KeyOrigin.DIGEST
-        identity = digest_of(endpoint.name, b"digest", kind.encode(), fingerprint)
+        digest = _named_digest(contract, around, content) or fingerprint
+        key, origin = f"sha256:{digest.hex()}", KeyOrigin.DIGEST
+        identity = digest_of(endpoint.name, b"digest", kind.encode(), digest)
 
     body_identity = None
-    if values and not signed and first not in contract.repeatable:
+    if endpoint.backed and first not in endpoint.repeatable:
         body_identity = digest_of(endpoint.name, b"body", kind.encode(), fingerprint)
-
+    occurred_at = _time(contract, around, content)
     return Item(
         key=key,
         key_origin=origin,
@@ -106,16 +124,53 @@ def _item(
         fingerprint=fingerprint,
         type=kind,
         body_identity=body_identity,
-        provider_id=_text(contract.id, headers, content),
-        object_id=_first(contract.object_id, headers, content),
-        occurred_at=_time(contract, headers, content),
-        delivery_id=_text(contract.delivery_id, headers, content),
+        provider_id=_text(contract.id, around, content),
+        object_id=_first(contract.object_id, around, content),
+        occurred_at=occurred_at,
+        delivery_id=_text(contract.delivery_id, around, content),
         invalid=invalid,
-        skip=None if invalid is not None or endpoint.allows(kind) else "type not allowed by the source",
+        skip=None if invalid is not None else _skip(endpoint, kind),
+        review=_review(endpoint, occurred_at, around.now),
     )
 
 
+def _skip(endpoint: Endpoint, kind: str) -> str | None:
+    if not endpoint.allows(kind):
+        return NOT_ALLOWED
+    return OBSERVED if endpoint.rules.mode == "observe" else None
+
+
+def _review(endpoint: Endpoint, occurred_at: float | None, now: float) -> str | None:
+    """Beyond the horizon its identity may have been forgotten, so nobody knows whether it is new."""
+    horizon = endpoint.rules.horizon
+    if horizon is None or occurred_at is None or occurred_at >= now - horizon:
+        return None
+    return f"older than the source's horizon of {horizon / 86400:g} days: it may have been here before"
+
+
 # ── keys and digests ─────────────────────────────────────────────────────────
+
+
+def _key(endpoint: Endpoint, around: _Around, content: Content) -> list[bytes] | None:
+    """The exact bytes of the event key, in parts; None if a part of it is missing."""
+    if endpoint.key_function is not None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in around.headers.items()}
+        made = endpoint.key_function(content, headers)
+        values = [exact(part) for part in (made if isinstance(made, tuple) else (made,))]
+    else:
+        values = [_value(field, around, content) for field in endpoint.key_fields]
+    parts = [value for value in values if value is not None]
+    return parts if parts and len(parts) == len(values) else None
+
+
+def _named_digest(contract: Contract, around: _Around, content: Content) -> bytes | None:
+    """Digest of the fields that the contract calls immutable; None if it names none, or lacks the first: what the
+    others say of a thing that is not named would be said of any."""
+    values = [(written(field), _value(field, around, content)) for field in contract.immutable]
+    if not values or values[0][1] is None:
+        return None
+    named = [name.encode() + b"\0" + value for name, value in values if value is not None]
+    return digest_of("", b"fields", *named)
 
 
 def _digest(raw: bytes, index: int | None) -> bytes:
@@ -148,7 +203,7 @@ def _fingerprint(contract: Contract, raw: bytes) -> bytes:
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).digest()
 
 
-def _part_fingerprint(contract: Contract, content: _Content, raw: bytes, index: int) -> bytes:
+def _part_fingerprint(contract: Contract, content: Content, raw: bytes, index: int) -> bytes:
     """Digest of one of several events less what is volatile."""
     try:
         for field in contract.volatile:
@@ -159,7 +214,7 @@ def _part_fingerprint(contract: Contract, content: _Content, raw: bytes, index: 
         return _digest(raw, index)
 
 
-def _without(content: _Content, path: tuple[str, ...]) -> _Content:
+def _without(content: Content, path: tuple[str, ...]) -> Content:
     """A copy less one field; what it does not touch is shared."""
     name, *rest = path
     if name not in content:
@@ -174,43 +229,26 @@ def _without(content: _Content, path: tuple[str, ...]) -> _Content:
 # ── fields ───────────────────────────────────────────────────────────────────
 
 
-def _found(field: Field, headers: _Headers, content: _Content) -> object:
-    if not isinstance(field, Body):
-        return headers.get(field.name)
-    found: object = content
-    for name in field.path:
-        if not isinstance(found, dict):
-            return None
-        found = found.get(name)
-    return found
+def _value(field: Field, around: _Around, content: Content) -> bytes | None:
+    return exact(found(field, around.headers, content, around.query))
 
 
-def _value(field: Field, headers: _Headers, content: _Content) -> bytes | None:
-    """A field's exact bytes; an id that is neither text nor an integer, or is blank, is none."""
-    found = _found(field, headers, content)
-    if isinstance(found, str):
-        found = found.encode("utf-8", "surrogatepass")
-    elif isinstance(found, int) and not isinstance(found, bool):
-        found = b"%d" % found
-    return found if isinstance(found, bytes) and found.strip() else None
-
-
-def _first(fields: tuple[Field, ...], headers: _Headers, content: _Content) -> str | None:
+def _first(fields: tuple[Field, ...], around: _Around, content: Content) -> str | None:
     for field in fields:
-        text = _text(field, headers, content)
+        text = _text(field, around, content)
         if text is not None:
             return text
     return None
 
 
-def _text(field: Field | None, headers: _Headers, content: _Content) -> str | None:
-    value = None if field is None else _value(field, headers, content)
+def _text(field: Field | None, around: _Around, content: Content) -> str | None:
+    value = None if field is None else _value(field, around, content)
     return None if value is None else _show(value)
 
 
-def _type(contract: Contract, headers: _Headers, content: _Content) -> tuple[str, str]:
+def _type(contract: Contract, around: _Around, content: Content) -> tuple[str, str]:
     """The type, and the part of it that its first field gives."""
-    values = [_value(field, headers, content) for field in contract.type]
+    values = [_value(field, around, content) for field in contract.type]
     if not values or values[0] is None:
         return UNKNOWN_TYPE, UNKNOWN_TYPE
     first = _show(values[0])
@@ -219,16 +257,20 @@ def _type(contract: Contract, headers: _Headers, content: _Content) -> tuple[str
     return _show(b".".join([value for value in values if value is not None])), first
 
 
-def _time(contract: Contract, headers: _Headers, content: _Content) -> float | None:
-    found = None if contract.occurred_at is None else _found(contract.occurred_at, headers, content)
-    if isinstance(found, bytes):
-        found = found.decode("ascii", "replace")
+def _time(contract: Contract, around: _Around, content: Content) -> float | None:
+    if contract.occurred_at is None:
+        return None
+    value = found(contract.occurred_at, around.headers, content, around.query)
+    if isinstance(value, bytes):
+        value = value.decode("ascii", "replace")
     try:
-        if isinstance(found, str):
-            moment = datetime.fromisoformat(found)
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            value = float(value)
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
             seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        elif isinstance(found, (int, float)) and not isinstance(found, bool):
-            seconds = float(found) / (1000 if contract.occurred_unit == "ms" else 1)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            seconds = float(value) / _PER_SECOND[contract.occurred_unit]
         else:
             return None
     except (ValueError, OverflowError):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ..errors import (
+    Forbidden,
     Malformed,
     NoKey,
     Rejected,
@@ -25,6 +26,7 @@ from .request import Send
 STATUS: dict[type[Rejected], int] = {
     Malformed: 400,
     Unauthentic: 401,
+    Forbidden: 403,
     UnknownSource: 404,
     WrongMethod: 405,
     TooSlow: 408,
@@ -50,9 +52,9 @@ class Response(Struct, frozen=True):
 def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
     """The events are on disk: 202, or the provider's own form of success; 200 when all of them were known."""
     answer = contract.answer
-    if answer.body or answer.content_type:
-        kind = answer.content_type or "application/octet-stream"
-        return Response(answer.status, answer.body, (("content-type", kind),))
+    if answer.body is not None:
+        kind = () if answer.content_type is None else (("content-type", answer.content_type),)
+        return Response(answer.status, answer.body, kind)
     known = bool(items) and all(item.outcome is _DUPLICATE for item in items)
     status = 200 if known and answer.status == 202 else answer.status
     if len(items) != 1:
@@ -60,10 +62,15 @@ def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
     return Response(status, f'{{"status":"{items[0].outcome}","event":"{items[0].event_id}"}}'.encode())
 
 
-def rejected(error: Rejected) -> Response:
+def rejected(error: Rejected, contract: Contract | None = None) -> Response:
     """This request will never be recorded. The reason helps whoever sets the source up; it tells no secret."""
+    status = STATUS[type(error)]
+    if contract is not None and contract.refusal is not None and isinstance(error, Malformed | Unauthentic):
+        status = contract.refusal
+        if contract.answer.body == b"":  # whoever probes wants the refusal as empty as the answer
+            return Response(status, b"", ())
     headers = (*_JSON, ("allow", "POST")) if isinstance(error, WrongMethod) else _JSON
-    return Response(STATUS[type(error)], f'{{"error":"{error.reason}"}}'.encode(), headers)
+    return Response(status, f'{{"error":"{error.reason}"}}'.encode(), headers)
 
 
 def unavailable() -> Response:

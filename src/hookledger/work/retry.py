@@ -19,7 +19,7 @@ from ..errors import (
     Permanent,
     Refused,
 )
-from ..providers.contract import UnreadableError
+from ..providers.reading import UnreadableError
 
 
 class RetryPolicy(Struct, frozen=True):

@@ -1,0 +1,43 @@
+"""Calendly: invitees and routing form submissions."""
+
+from __future__ import annotations
+
+from ..contract import Confirmed, Contract, Retries
+from ..fields import body
+from ..schemes.hmac import Hmac
+from ..schemes.times import Timestamp
+
+CONTRACTS = (
+    Contract(
+        name="calendly",
+        title="Calendly",
+        scheme=Hmac(
+            header=b"calendly-webhook-signature",  # t=<seconds>,v1=<hex>
+            separator=b",",
+            prefix=b"v1=",
+            # Calendly's advice is 3 minutes while it retries for a day, so a retry must be signed anew.
+            timestamp=Timestamp(prefix=b"t=", tolerance=180),
+            message="{ts}.{body}",
+        ),
+        secret="the signing key of the subscription, or of the OAuth app, as text",
+        # No id. The resource's address is unique, and one resource has one event of a kind at a time.
+        key=(body("event"), body("payload.uri"), body("created_at")),
+        type=(body("event"),),
+        object_id=(body("payload.uri"),),
+        occurred_at=body("created_at"),
+        deadline=15,
+        retries=Retries(automatic=True, hours=24, schedule="exponential", disables="after 24 hours"),
+        confirmed=Confirmed(
+            signature="docs",
+            event="memory",
+            response="docs",
+            retry="docs",
+            reconcile="memory",
+            sources=("Calendly's documentation: signatures, time-outs, errors",),
+        ),
+        notes=(
+            "A subscription that failed for 24 hours is disabled: make it anew, and list the scheduled events.",
+            "If `timestamp_stale` shows up in the rejections, retries are not signed anew: set tolerance to a day.",
+        ),
+    ),
+)

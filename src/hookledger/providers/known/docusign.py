@@ -1,0 +1,51 @@
+"""DocuSign Connect: messages in the JSON format that carries one event each (JSON SIM)."""
+
+from __future__ import annotations
+
+from ..contract import MIB, Confirmed, Contract, Lister, Retries
+from ..fields import body
+from ..schemes.hmac import Hmac
+
+CONTRACTS = (
+    Contract(
+        name="docusign",
+        title="DocuSign Connect",
+        scheme=Hmac(header=b"x-docusign-signature-", numbered=True, encoding="base64"),
+        secret="a Connect HMAC key, as text",
+        # No id. Events about recipients name one besides the envelope; some events are about neither. Two
+        # configurations with one URL send each event twice: they are kept apart, since their contents differ.
+        immutable=(
+            body("event"),
+            body("generatedDateTime"),
+            body("configurationId"),
+            body("data.accountId"),
+            body("data.envelopeId"),
+            body("data.recipientId"),
+            body("data.templateId"),
+        ),
+        type=(body("event"),),
+        object_id=(body("data.envelopeId"), body("data.templateId")),
+        occurred_at=body("generatedDateTime"),
+        volatile=(body("retryCount"),),
+        max_body=50 * MIB,  # documents may come along, as base64
+        deadline=100,
+        retries=Retries(automatic=True, hours=360, schedule="at growing distances"),
+        lister=Lister(list="the Connect logs and failures API", redeliver="PUT …/connect/envelopes/{id}/retry_queue"),
+        confirmed=Confirmed(
+            signature="quoted",
+            event="memory",
+            response="memory",
+            retry="memory",
+            reconcile="docs",
+            sources=(
+                "DocuSign's documentation: validation and security, JSON SIM, the retry queue",
+                "hookdeck/webhook-skills: docusign",
+            ),
+        ),
+        notes=(
+            "Choose JSON SIM: the older formats are XML or envelope summaries, which this contract does not read.",
+            "Each active key signs, in a header of its own with a number: one match is enough.",
+            "An envelope that is republished by hand may have another generatedDateTime, and then is a new event.",
+        ),
+    ),
+)

@@ -1,0 +1,70 @@
+"""GitLab: project, group and system hooks, with a secret token or with signatures."""
+
+from __future__ import annotations
+
+from ..contract import MIB, Confirmed, Contract, Lister, Retries
+from ..fields import body, header
+from ..presets import standard_webhooks
+from ..schemes.token import Token
+
+TYPE = (header("X-Gitlab-Event"), body("object_attributes.action"))
+OBJECT = (body("object_attributes.id"), body("project_id"), body("project.id"))
+RETRIES = Retries(
+    schedule="none is documented",
+    disables="after 4 failures in a row for a minute, growing to a day; after 40 until a test succeeds",
+)
+LISTER = Lister(
+    list="GET /projects/{id}/hooks/{hook_id}/events",
+    days=7,
+    redeliver="POST /projects/{id}/hooks/{hook_id}/events/{event_id}/resend",
+)
+SOURCES = (
+    "gitlabhq: web_hook_service.rb",
+    "GitLab merge requests 230944, 231325",
+    "an OpenAPI copy by API Evangelist",
+)
+
+CONTRACTS = (
+    Contract(
+        name="gitlab",
+        title="GitLab",
+        scheme=Token(header=b"x-gitlab-token"),
+        secret="the hook's secret token",
+        id=header("Idempotency-Key"),
+        type=TYPE,
+        object_id=OBJECT,
+        occurred_at=body("object_attributes.updated_at"),
+        delivery_id=header("X-Gitlab-Webhook-UUID"),
+        max_body=25 * MIB,
+        deadline=10,
+        retries=RETRIES,
+        lister=LISTER,
+        confirmed=Confirmed(
+            signature="docs", event="code", response="code", retry="quoted", reconcile="quoted", sources=SOURCES
+        ),
+        notes=(
+            "The token proves who sends and nothing about the body: prefer a signing token, which is provider "
+            "gitlab_signed.",
+            "Whether it retries by itself is not known; a hook that fails too often is switched off.",
+        ),
+    ),
+    Contract(
+        name="gitlab_signed",
+        title="GitLab, signed",
+        scheme=standard_webhooks(),
+        secret="the hook's signing token: whsec_ and the key in base64",
+        id=header("webhook-id"),
+        type=TYPE,
+        object_id=OBJECT,
+        occurred_at=body("object_attributes.updated_at"),
+        delivery_id=header("X-Gitlab-Webhook-UUID"),
+        max_body=25 * MIB,
+        deadline=10,
+        retries=RETRIES,
+        lister=LISTER,
+        confirmed=Confirmed(
+            signature="docs", event="code", response="code", retry="quoted", reconcile="quoted", sources=SOURCES
+        ),
+        notes=("X-Gitlab-Event is not signed; the id is, so that nobody can send a known event as another type.",),
+    ),
+)

@@ -1,0 +1,97 @@
+"""HubSpot: subscriptions of an app (v3, and v1 of old) and workflow webhooks (v2)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..contract import Confirmed, Contract, Retries
+from ..fields import body
+from ..schemes.hmac import Hmac
+from ..schemes.keyed_hash import KeyedHash
+from ..schemes.times import Timestamp
+
+V3 = Contract(
+    name="hubspot",
+    title="HubSpot",
+    scheme=Hmac(
+        header=b"x-hubspot-signature-v3",
+        encoding="base64",
+        # HubSpot's own client refuses what is older than 5 minutes while HubSpot retries for a day, so retries must
+        # be signed anew.
+        timestamp=Timestamp(header=b"x-hubspot-request-timestamp", unit="ms", tolerance=300),
+        message="{method}{url}{body}{ts}",
+    ),
+    secret="the app's client secret",
+    # HubSpot does not promise that eventId is unique, so everything that tells two changes apart goes in with it.
+    # Which of these fields are there depends on the kind of change.
+    immutable=(
+        body("subscriptionType"),
+        body("portalId"),
+        body("subscriptionId"),
+        body("eventId"),
+        body("occurredAt"),
+        body("objectId"),
+        body("fromObjectId"),
+        body("toObjectId"),
+        body("primaryObjectId"),
+        body("messageId"),
+        body("propertyName"),
+        body("propertyValue"),
+        body("changeFlag"),
+    ),
+    type=(body("subscriptionType"),),
+    object_id=(body("objectId"), body("fromObjectId"), body("primaryObjectId")),
+    occurred_at=body("occurredAt"),
+    occurred_unit="ms",
+    volatile=(body("attemptNumber"),),
+    items=((),),
+    deadline=5,
+    retries=Retries(automatic=True, hours=24, schedule="up to 10 times over 24 hours, at random distances"),
+    confirmed=Confirmed(
+        signature="run",
+        event="quoted",
+        response="quoted",
+        retry="quoted",
+        reconcile="memory",
+        sources=("hubspot-api-client 12.0.0: utils/signature.py", "HubSpot's documentation, quoted by others"),
+    ),
+    notes=(
+        "The URL is signed as HubSpot calls it: set public_url.",
+        "There is no list of events: after an outage, search the CRM by date of modification.",
+    ),
+)
+WEAK = "The signature is a plain hash under the secret, which can be lengthened, and signs no time: prefer v3."
+
+CONTRACTS = (
+    V3,
+    msgspec.structs.replace(
+        V3,
+        name="hubspot_v2",
+        title="HubSpot, signature v2",
+        scheme=KeyedHash(
+            header=b"x-hubspot-signature",
+            message="{method}{url}{body}",
+            version_header=b"x-hubspot-signature-version",
+            version=b"v2",
+        ),
+        notes=(
+            WEAK,
+            *V3.notes,
+            "A workflow posts one record instead of an array of changes, and it has no id: its whole content stands "
+            "for it. Where a workflow can send the same content twice and mean it, add a field that differs, such "
+            "as a time.",
+        ),
+    ),
+    msgspec.structs.replace(
+        V3,
+        name="hubspot_v1",
+        title="HubSpot, signature v1",
+        scheme=KeyedHash(
+            header=b"x-hubspot-signature",
+            message="{body}",
+            version_header=b"x-hubspot-signature-version",
+            version=b"v1",
+        ),
+        notes=(WEAK, V3.notes[1]),
+    ),
+)

@@ -1,0 +1,43 @@
+"""Intercom: webhook topics of an app."""
+
+from __future__ import annotations
+
+from ..contract import Answer, Confirmed, Contract, Retries
+from ..fields import body
+from ..schemes.hmac import Hmac
+
+CONTRACTS = (
+    Contract(
+        name="intercom",
+        title="Intercom",
+        scheme=Hmac(header=b"x-hub-signature", prefix=b"sha1=", alg="sha1"),
+        secret="the app's client secret",
+        id=body("id"),
+        type=(body("topic"),),
+        object_id=(body("data.item.id"),),
+        occurred_at=body("created_at"),
+        # The notification says of itself how often it was sent.
+        volatile=(body("delivery_attempts"), body("delivery_status"), body("delivered_at"), body("first_sent_at")),
+        answer=Answer(status=200),
+        deadline=5,
+        retries=Retries(
+            automatic=True,
+            hours=0.02,
+            schedule="once, after a minute",
+            disables="paused for 15 minutes after 1,000 errors in a row; private apps suspended after 7 days of them",
+        ),
+        confirmed=Confirmed(
+            signature="quoted",
+            event="memory",
+            response="memory",
+            retry="memory",
+            reconcile="memory",
+            sources=("Intercom's documentation on notifications", "hookdeck/webhook-skills"),
+        ),
+        notes=(
+            "X-Hub-Signature is SHA-1 here and SHA-256 at Bitbucket and Jira.",
+            "There is one retry and no list of what was sent: an outage of minutes loses events.",
+            "The ping that tests the URL has no id; it is an event of type ping.",
+        ),
+    ),
+)

@@ -1,0 +1,48 @@
+"""Mailgun: delivery, engagement and complaint events; not the forms that its routes post."""
+
+from __future__ import annotations
+
+from ..contract import Answer, Confirmed, Contract, Lister, Retries
+from ..fields import body
+from ..schemes.hmac import Hmac
+from ..schemes.times import Timestamp
+
+CONTRACTS = (
+    Contract(
+        name="mailgun",
+        title="Mailgun",
+        scheme=Hmac(
+            json=("signature", "signature"),
+            message="{json:signature.timestamp}{json:signature.token}",
+            # Whether a redelivery is signed anew is not known, so a signature must last for the retries, 7.5 hours.
+            # Mailgun's advice is 15 minutes.
+            timestamp=Timestamp(body=("signature", "timestamp"), tolerance=8 * 3600),
+        ),
+        secret="the HTTP webhook signing key, as text",
+        # Mailgun promises that the id is unique within a day, and no longer; the message tells the days apart.
+        id=body("event-data.id"),
+        key=(body("event-data.id"), body("event-data.message.headers.message-id")),
+        type=(body("event-data.event"),),
+        object_id=(body("event-data.message.headers.message-id"),),
+        occurred_at=body("event-data.timestamp"),
+        volatile=(body("signature"),),
+        answer=Answer(status=200),  # anything but 200 and 406 is delivered again
+        retries=Retries(
+            automatic=True, hours=8, schedule="5m, 10m, 15m, 1h, 2h, 4h; never for `delivered`; never after a 406"
+        ),
+        lister=Lister(list="GET /v3/{domain}/events"),
+        confirmed=Confirmed(
+            signature="run",
+            event="quoted",
+            response="docs",
+            retry="docs",
+            reconcile="memory",
+            sources=("mailgun 1.10.0: security.py", "Mailgun's documentation on retries", "django-anymail"),
+        ),
+        notes=(
+            "Only a time and a random token are signed, not the event: whoever saw one request can put any event "
+            "under its signature until the tolerance ends. Set a shorter tolerance if you can do without retries.",
+            "A route that forwards incoming mail posts a form of another shape, which this contract does not read.",
+        ),
+    ),
+)

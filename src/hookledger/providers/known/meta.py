@@ -1,0 +1,110 @@
+"""Meta: Graph API subscriptions, WhatsApp Business, and Messenger with Instagram messaging."""
+
+from __future__ import annotations
+
+from ..contract import MIB, Answer, Confirmed, Contract, Retries
+from ..fields import body, present, query
+from ..handshake import Handshake
+from ..schemes.hmac import Hmac
+
+SCHEME = Hmac(header=b"x-hub-signature-256", prefix=b"sha256=")
+HOLDS = "the app's secret, as text"
+SUBSCRIBE = Handshake(
+    method="GET",
+    when=((query("hub.mode"), "subscribe"), (query("hub.challenge"), None)),
+    token=query("hub.verify_token"),
+    value=query("hub.challenge"),
+    text="{value}",
+)
+CONFIRMED = Confirmed(
+    signature="run",
+    event="memory",
+    handshake="quoted",
+    response="quoted",
+    retry="quoted",
+    reconcile="memory",
+    sources=("pywa 4.5.0: utils.py", "Meta's documentation, quoted by others"),
+)
+ASKED = "Set verify_token to what you enter beside the URL in Meta's dashboard."
+
+CONTRACTS = (
+    Contract(
+        name="meta",
+        title="Meta Graph API",
+        scheme=SCHEME,
+        secret=HOLDS,
+        # No id: the whole change stands for itself, with the entry's time. That is when it was sent, yet without it
+        # two changes that say only which field it was would be one.
+        type=(body("object"), body("field")),
+        object_id=(body("id"),),
+        occurred_at=body("time"),
+        items=(("entry", "changes"),),
+        inherit=("object", "id", "uid", "time"),
+        max_body=4 * MIB,
+        answer=Answer(status=200),
+        handshakes=(SUBSCRIBE,),
+        retries=Retries(automatic=True, hours=36, schedule="at once, then at a falling rate"),
+        confirmed=CONFIRMED,
+        notes=(
+            ASKED,
+            "Should a retry be stamped anew, it is a new event: let handlers ask the Graph what is true now.",
+        ),
+    ),
+    Contract(
+        name="meta_whatsapp",
+        title="WhatsApp Business",
+        scheme=SCHEME,
+        secret=HOLDS,
+        # A message has an id, and each status of it the same one: sent, delivered and read are three events, and in
+        # a group each for every reader. What is neither (a template was approved) has no id: all of it counts.
+        immutable=(body("id"), body("status"), body("recipient_id"), body("recipient_participant_id")),
+        type=(body("field"), body("type"), body("status"), body("event")),
+        object_id=(body("from"), body("recipient_id")),
+        occurred_at=body("timestamp"),
+        volatile=(body("contacts"),),  # of all messages in the batch
+        items=(("entry", "changes", "value", "messages"), ("entry", "changes", "value", "statuses")),
+        inherit=("field", "metadata", "contacts"),
+        max_body=4 * MIB,
+        answer=Answer(status=200),
+        handshakes=(SUBSCRIBE,),
+        retries=Retries(automatic=True, hours=168, schedule="at once, then at a falling rate, for 7 days"),
+        confirmed=CONFIRMED,
+        notes=(ASKED, "A status may arrive before the one that precedes it."),
+    ),
+    Contract(
+        name="meta_messenger",
+        title="Messenger and Instagram messaging",
+        scheme=SCHEME,
+        secret=HOLDS,
+        # Messages and postbacks have an id; a reaction has that of the message, so what was done and when count too.
+        immutable=(
+            body("timestamp"),
+            body("sender.id"),
+            body("recipient.id"),
+            body("message.mid"),
+            body("message_edit.mid"),
+            body("message_edit.num_edit"),
+            body("postback.mid"),
+            body("postback.payload"),
+            body("reaction.mid"),
+            body("reaction.action"),
+            body("reaction.reaction"),
+            body("read.mid"),
+            body("read.watermark"),
+            body("delivery.watermark"),
+            body("referral.ref"),
+        ),
+        type=(present("message", "message_edit", "postback", "reaction", "read", "delivery", "optin", "referral"),),
+        object_id=(body("sender.id"),),
+        occurred_at=body("timestamp"),
+        occurred_unit="ms",
+        items=(("entry", "messaging"), ("entry", "standby")),
+        inherit=("object",),
+        max_body=4 * MIB,
+        answer=Answer(status=200),
+        handshakes=(SUBSCRIBE,),
+        retries=Retries(automatic=True, schedule="at a falling rate", disables="after an hour of failures"),
+        confirmed=CONFIRMED,
+        notes=(ASKED, "Changes of a page that come by the same URL are kept whole, as type unknown."),
+    ),
+)

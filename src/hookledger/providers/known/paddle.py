@@ -1,0 +1,47 @@
+"""Paddle Billing."""
+
+from __future__ import annotations
+
+from ..contract import Answer, Confirmed, Contract, Lister, Retries
+from ..fields import body
+from ..schemes.hmac import Hmac
+from ..schemes.times import Timestamp
+
+CONTRACTS = (
+    Contract(
+        name="paddle",
+        title="Paddle Billing",
+        scheme=Hmac(
+            header=b"paddle-signature",  # ts=<seconds>;h1=<hex>[;h1=<hex>]
+            separator=b";",
+            prefix=b"h1=",
+            # What Paddle's libraries allow. It waits no longer than that for an answer either, and signs each
+            # attempt anew; a host whose clock is worse sets its own tolerance.
+            timestamp=Timestamp(prefix=b"ts=", tolerance=5),
+            message="{ts}:{body}",
+        ),
+        secret="the destination's secret key, pdl_ntfset_…: all of it is the key",
+        id=body("event_id"),
+        type=(body("event_type"),),
+        object_id=(body("data.id"),),
+        occurred_at=body("occurred_at"),
+        delivery_id=body("notification_id"),
+        volatile=(body("notification_id"),),  # one for each destination, and a new one for each replay
+        answer=Answer(200),
+        deadline=5,
+        retries=Retries(automatic=True, hours=72, schedule="60 retries, exponential; in the sandbox 3 in 15 minutes"),
+        lister=Lister(list="GET /events", days=90, redeliver="POST /notifications/{id}/replay, or dashboard"),
+        confirmed=Confirmed(
+            signature="run",
+            event="docs",
+            response="docs",
+            retry="docs",
+            reconcile="code",
+            sources=("paddle-python-sdk 1.16.1", "developer.paddle.com: webhooks, changelog on retention"),
+        ),
+        notes=(
+            "The tolerance is five seconds either way: keep the clock synchronised.",
+            "Paddle Classic signs in another way, and is not this provider.",
+        ),
+    ),
+)

@@ -1,0 +1,47 @@
+"""Recurly: JSON webhooks, each a hint to fetch the resource."""
+
+from __future__ import annotations
+
+from ..contract import Confirmed, Contract, Lister, Retries
+from ..fields import body
+from ..schemes.hmac import Hmac
+from ..schemes.times import Timestamp
+
+CONTRACTS = (
+    Contract(
+        name="recurly",
+        title="Recurly",
+        scheme=Hmac(
+            header=b"recurly-signature",  # <milliseconds>,<hex>[,<hex>]
+            separator=b",",
+            timestamp=Timestamp(first=True, unit="ms", tolerance=300),
+            message="{ts}.{body}",
+        ),
+        secret="the endpoint's key, as text",
+        # Whether id is the event's or the object's is not documented. As the object's it would alone make one event
+        # of all that happens to a subscription, so what happened and when are part of the key.
+        key=(body("object_type"), body("event_type"), body("id"), body("event_time")),
+        type=(body("object_type"), body("event_type")),
+        object_id=(body("uuid"), body("id")),
+        occurred_at=body("event_time"),
+        deadline=5,
+        retries=Retries(automatic=True, hours=72.86, schedule="10 retries, 10 + x·2^(x+5) seconds apart"),
+        lister=Lister(list="the resources themselves: there is no list of events"),
+        confirmed=Confirmed(
+            signature="code",
+            event="docs",
+            response="docs",
+            retry="docs",
+            reconcile="memory",
+            sources=(
+                "recurly-client-ruby: webhooks.rb",
+                "docs.recurly.com: automatic retries, signature verification, JSON and XML payloads, notifications",
+            ),
+        ),
+        notes=(
+            "The body names the resource and does not contain it: fetch it.",
+            "XML payloads are not signed: set the endpoint to JSON.",
+            "The signed time is in milliseconds. Only the ports 80 and 443 are called, and no redirect is followed.",
+        ),
+    ),
+)

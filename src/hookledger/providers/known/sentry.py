@@ -1,0 +1,46 @@
+"""Sentry: integration platform webhooks."""
+
+from __future__ import annotations
+
+from ..contract import Confirmed, Contract, Retries
+from ..fields import body, header
+from ..schemes.hmac import Hmac
+
+CONTRACTS = (
+    Contract(
+        name="sentry",
+        title="Sentry",
+        scheme=Hmac(header=b"sentry-hook-signature"),
+        secret="the integration's client secret",
+        id=header("Request-ID"),
+        stable="unknown",  # the server draws it when it builds the request; the body gives away what comes twice
+        type=(header("Sentry-Hook-Resource"), body("action")),
+        object_id=(
+            body("data.issue.id"),
+            body("data.event.event_id"),
+            body("data.error.event_id"),
+            body("data.metric_alert.id"),
+            body("data.comment_id"),
+            body("data.installation.uuid"),
+        ),
+        occurred_at=header("Sentry-Hook-Timestamp"),
+        delivery_id=header("Request-ID"),
+        deadline=1,
+        retries=Retries(schedule="not documented"),
+        confirmed=Confirmed(
+            signature="code",
+            event="docs",
+            response="docs",
+            retry="memory",
+            reconcile="memory",
+            sources=("getsentry/sentry: sentry_app.py, app_platform_event.py", "Sentry's documentation on webhooks"),
+        ),
+        notes=(
+            "Sentry waits one second for the answer: keep the database close.",
+            "Id, resource and time are in headers that are not signed. The time is that of the request.",
+            "An issue that is resolved, reopened and resolved again without a new error may send the same body "
+            "twice: the second is kept as `same body`, to be admitted by a person.",
+            "Sentry's sample hashes the JSON written again; the bytes as they came are what is signed.",
+        ),
+    ),
+)

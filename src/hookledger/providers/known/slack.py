@@ -1,0 +1,100 @@
+"""Slack: the Events API, slash commands and interactivity."""
+
+from __future__ import annotations
+
+from ..contract import Answer, Confirmed, Contract, Lister, Retries
+from ..fields import body
+from ..handshake import Handshake
+from ..schemes.hmac import Hmac
+from ..schemes.times import Timestamp
+
+SCHEME = Hmac(
+    header=b"x-slack-signature",
+    prefix=b"v0=",
+    # Each attempt is signed anew, so Slack's five minutes do.
+    timestamp=Timestamp(header=b"x-slack-request-timestamp", tolerance=300),
+    message="v0:{ts}:{body}",
+)
+SECRET = "the app's signing secret, as text"
+SOURCES = ("slack_sdk 3.46.0 and the published vector", "api.slack.com: url_verification, types/event, Events API")
+ONCE = Retries(automatic=False, hours=0, schedule="never: the user sees that it failed")
+
+CONTRACTS = (
+    Contract(
+        name="slack_events",
+        title="Slack Events API",
+        scheme=SCHEME,
+        secret=SECRET,
+        id=body("event_id"),
+        type=(body("event.type"),),
+        object_id=(body("event.channel"), body("event.item.channel"), body("event.user")),
+        occurred_at=body("event_time"),
+        deadline=3,
+        handshakes=(
+            Handshake(
+                method="POST",
+                when=((body("type"), "url_verification"),),
+                value=body("challenge"),
+                signed=True,
+                text="{value}",
+            ),
+        ),
+        retries=Retries(
+            automatic=True,
+            hours=0.1,
+            schedule="3 retries: at once, after a minute, after five",
+            disables="when too few succeed within an hour",
+        ),
+        lister=Lister(list="conversations.history, channel by channel: there is no list of events"),
+        confirmed=Confirmed(
+            signature="run",
+            event="memory",
+            handshake="docs",
+            response="docs",
+            retry="quoted",
+            reconcile="memory",
+            sources=SOURCES,
+        ),
+        notes=(
+            "What is not delivered within six minutes is gone: there is neither a list nor a redelivery.",
+            "That every event has an id is documented; that a retry has the same is from memory.",
+            "app_rate_limited has no event in it: it is of type unknown.",
+        ),
+    ),
+    Contract(
+        name="slack_commands",
+        title="Slack slash commands",
+        scheme=SCHEME,
+        secret=SECRET,
+        content="form",
+        id=body("trigger_id"),  # new for each use: the same command with the same words is another intent
+        stable="unknown",
+        type=(body("command"),),
+        object_id=(body("channel_id"),),
+        answer=Answer(200, b""),  # whatever we say would be shown to the user
+        deadline=3,
+        retries=ONCE,
+        confirmed=Confirmed(signature="run", event="memory", response="memory", retry="memory", sources=SOURCES),
+        notes=("The handler runs after the answer: what the user is to see goes to response_url.",),
+    ),
+    Contract(
+        name="slack_interactions",
+        title="Slack interactivity",
+        scheme=SCHEME,
+        secret=SECRET,
+        form_field="payload",
+        id=body("trigger_id"),  # view_closed has none: its view occurs once, so the content will do
+        stable="unknown",
+        type=(body("type"),),
+        object_id=(body("view.id"), body("container.message_ts"), body("callback_id")),
+        occurred_at=body("action_ts"),
+        answer=Answer(200, b""),  # anything else is taken for errors of the form that the user sees
+        deadline=3,
+        retries=ONCE,
+        confirmed=Confirmed(signature="run", event="memory", response="memory", retry="memory", sources=SOURCES),
+        notes=(
+            "The handler runs after the answer: what the user is to see goes to response_url, or to a new view.",
+            "Options of an external select must be in the answer itself: they cannot be served from an inbox.",
+        ),
+    ),
+)

@@ -1,0 +1,28 @@
+"""Schemes that several providers share."""
+
+from __future__ import annotations
+
+from .schemes.base import KeyForm
+from .schemes.hmac import Hmac
+from .schemes.times import Timestamp
+
+
+def standard_webhooks(*, prefix: str = "webhook", key: KeyForm = "base64", min_key: int = 16) -> Hmac:
+    """Standard Webhooks 1.0.0 with symmetric signatures (v1). Svix writes its own name before the headers."""
+    return Hmac(
+        header=f"{prefix}-signature".encode(),  # v1,<base64>[ v1,<base64>][ v1a,<base64>]
+        separator=b" ",
+        prefix=b"v1,",
+        encoding="base64",
+        timestamp=Timestamp(header=f"{prefix}-timestamp".encode(), tolerance=300),
+        id_header=f"{prefix}-id".encode(),
+        message="{id}.{ts}.{body}",
+        key=key,
+        key_prefix="whsec_" if key == "base64" else "",
+        min_key=min_key,  # the specification says 24; older senders made 16
+    )
+
+
+def plain_hmac(header: str, **rest: object) -> Hmac:
+    """The body's keyed hash in one header, and nothing else: SHA-256 in hex unless told otherwise."""
+    return Hmac(header=header.lower().encode("ascii"), **rest)  # type: ignore[arg-type]

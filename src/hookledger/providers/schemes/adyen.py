@@ -1,0 +1,134 @@
+"""Plug-in for Adyen's classic notifications: each item of the body carries a signature of eight of its fields."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import Malformed, Unauthentic
+from ...model import Request
+from ..fields import Body, Constant, Field
+from .base import Coverage, Draft, Keyring, Presented, adding, key_bytes
+
+SIGNED = (
+    ("pspReference",),
+    ("originalReference",),
+    ("merchantAccountCode",),
+    ("merchantReference",),
+    ("amount", "value"),
+    ("amount", "currency"),
+    ("eventCode",),
+    ("success",),
+)
+"""In the order of the signed message; what an item lacks counts as empty."""
+
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]{43}=")
+
+
+class AdyenItems(Struct, frozen=True, kw_only=True):
+    """Nothing but the eight fields is signed, so that `reason`, say, may be anybody's words."""
+
+    min_key: int = 16
+
+    @property
+    def name(self) -> str:
+        return "adyen-items"
+
+    @property
+    def coverage(self) -> Coverage:
+        return "fields"
+
+    @property
+    def tolerance(self) -> float | None:
+        return None
+
+    @property
+    def signs_url(self) -> bool:
+        return False
+
+    @property
+    def secret_headers(self) -> frozenset[bytes]:
+        return frozenset()
+
+    @property
+    def secret_parameters(self) -> frozenset[str]:
+        return frozenset()
+
+    def signs(self, field: Field) -> bool:
+        return isinstance(field, Constant) or (isinstance(field, Body) and field.path in SIGNED)
+
+    def prepare(self, secret: str) -> bytes:
+        return key_bytes(secret, "hex")
+
+    def read(self, request: Request, url: bytes, keyring: Keyring) -> Presented:
+        """Every item is judged: one that is forged must not ride on one that is not."""
+        signatures, messages = [], []
+        for item in _items(request.body):
+            extra = item.get("additionalData")
+            signature = extra.get("hmacSignature") if isinstance(extra, dict) else None
+            if not isinstance(signature, str) or not signature:
+                raise Unauthentic("signature_missing")
+            signatures.append(signature.encode("utf-8", "surrogatepass"))
+            messages.append(_message(item))
+        if not signatures:
+            raise Unauthentic("signature_missing")
+        return Presented(candidates=tuple(signatures), messages=tuple(messages))
+
+    def matches(self, key: bytes, presented: Presented) -> bool:
+        pairs = zip(presented.messages, presented.candidates, strict=True)
+        return all(hmac.compare_digest(_signature(key, message), candidate) for message, candidate in pairs)
+
+    def plausible(self, presented: Presented) -> bool:
+        return all(_BASE64.fullmatch(candidate) for candidate in presented.candidates)
+
+    def signed_at(self, presented: Presented, request: Request) -> float | None:
+        return None
+
+    def sign(self, key: bytes, draft: Draft) -> Draft:
+        document = msgspec.json.decode(draft.body)
+        for wrapper in document["notificationItems"]:
+            item = wrapper["NotificationRequestItem"]
+            signature = _signature(key, _message(item)).decode()
+            item["additionalData"] = {**item.get("additionalData", {}), "hmacSignature": signature}
+        return adding(draft, {}, body=msgspec.json.encode(document))
+
+
+def _items(raw: bytes) -> list[dict[str, Any]]:
+    try:
+        document = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise Malformed("body_malformed") from None
+    wrappers = document.get("notificationItems") if isinstance(document, dict) else None
+    if not isinstance(wrappers, list):
+        raise Malformed("body_malformed")
+    items = [wrapper.get("NotificationRequestItem") if isinstance(wrapper, dict) else None for wrapper in wrappers]
+    if not all(isinstance(item, dict) for item in items):
+        raise Malformed("body_malformed")
+    return items  # type: ignore[return-value]
+
+
+def _message(item: dict[str, Any]) -> bytes:
+    return b":".join([_text(item, path) for path in SIGNED])
+
+
+def _text(item: dict[str, Any], path: tuple[str, ...]) -> bytes:
+    value: Any = item
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    if value is None:
+        return b""
+    if isinstance(value, bool):
+        value = "true" if value else "false"
+    if not isinstance(value, str | int):
+        raise Malformed("body_malformed")
+    return str(value).encode("utf-8", "surrogatepass")
+
+
+def _signature(key: bytes, message: bytes) -> bytes:
+    return base64.b64encode(hmac.digest(key, message, hashlib.sha256))

@@ -1,0 +1,297 @@
+"""RSA signatures with an X.509 certificate whose address the request names: PayPal and Amazon SNS.
+
+Trust comes from where the certificate is fetched: over TLS, from a host and a path that the contract pins. Not done:
+following its chain to a root. SNS publishes the leaf alone, so there is no chain to follow; and whoever could serve
+another certificate from the pinned host has that host's TLS key already.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+import zlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import ConfigError, Malformed, Unauthentic
+from ...model import Request
+from ..fields import Body, Constant, Field, Header, Present
+from . import sns
+from .base import Coverage, Draft, Keyring, Presented, Where, adding, only
+from .crypto import KeyKind, decoded, fits, installed, shown, signature, test_private, verifies
+from .times import seconds, written
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    from .crypto import Public
+
+ID, TIME, SIGNATURE = b"paypal-transmission-id", b"paypal-transmission-time", b"paypal-transmission-sig"
+ADDRESS, ALGORITHM = b"paypal-cert-url", b"paypal-auth-algo"
+SHA256_WITH_RSA = b"SHA256withRSA"
+
+TEST_URL = "https://test-key.hookledger.invalid/test.pem"
+"""Stands for the test key's certificate; nothing is ever fetched from there."""
+
+_TEST = b"test key"  # as material; no certificate reads so
+_URL = re.compile(rb"https://([a-z0-9-]+(?:\.[a-z0-9-]+)+)((?:/[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)+)")
+_MAX_URL = 512
+_WEBHOOK_ID = re.compile(r"[A-Za-z0-9-]{8,64}", re.ASCII)
+
+
+class Certificate(Struct, frozen=True, kw_only=True):
+    """The key is what the signature must be about: PayPal's webhook id, or the ARN of the SNS topic. Both sign with
+    one certificate for all their customers, so without it anyone's events would do."""
+
+    kind: Literal["paypal", "sns"]
+    host: str
+    """A regular expression for the whole host that certificates come from."""
+    path: str
+    """And one for the whole path."""
+    subject: str = ""
+    """And one for the certificate's common name or one of its DNS names; empty: not asked."""
+    versions: tuple[Literal["1", "2"], ...] = ("1", "2")
+    """SNS signs version 1 with SHA-1 and 2 with SHA-256: ("2",) forbids the first."""
+    tolerance: float = 300.0
+    min_key: int = 8
+    test_key: bytes | None = None
+    """The PEM of a private key for local tests: its public half is accepted where a request names TEST_URL."""
+
+    def __post_init__(self) -> None:
+        for pattern in (self.host, self.path, self.subject):
+            try:
+                re.compile(pattern, re.ASCII)
+            except re.error as error:
+                raise ConfigError(f"{pattern!r} is not a regular expression: {error}") from error
+        if not self.host or not self.path or not self.versions:
+            raise ConfigError("the certificate's host and path must be pinned, and a version allowed")
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+    @property
+    def name(self) -> str:
+        return "rsa-x509"
+
+    @property
+    def key_kind(self) -> KeyKind:
+        return "rsa"
+
+    @property
+    def coverage(self) -> Coverage:
+        # What an envelope holds besides the signed fields is anybody's; so is a body with a given CRC-32.
+        return "fields" if self.kind == "sns" else "checksum"
+
+    @property
+    def signs_url(self) -> bool:
+        return False
+
+    @property
+    def secret_headers(self) -> frozenset[bytes]:
+        return frozenset()
+
+    @property
+    def secret_parameters(self) -> frozenset[str]:
+        return frozenset()
+
+    def signs(self, field: Field) -> bool:
+        match field:
+            case Header(name):
+                return self.kind == "paypal" and name in (ID, TIME)
+            case Body(path):
+                return self.kind == "sns" and path[0] in sns.FIELDS
+            case Present(names):
+                return self.kind == "sns" and sns.FIELDS.issuperset(names)
+            case _:
+                return isinstance(field, Constant)
+
+    def prepare(self, secret: str) -> bytes:
+        installed("cryptography", "httpx2")
+        if self.test_key is not None:
+            test_private(self.test_key, "rsa")
+        secret = secret.strip()
+        if self.kind == "paypal" and not _WEBHOOK_ID.fullmatch(secret):
+            raise ValueError("not a webhook id: letters, digits and hyphens, as PayPal's dashboard shows it")
+        if self.kind == "sns" and not sns.TOPIC.fullmatch(secret):
+            raise ValueError("not the ARN of a topic: arn:aws:sns:REGION:ACCOUNT:NAME")
+        return secret.encode()
+
+    # ── verifying ──
+
+    def read(self, request: Request, url: bytes, keyring: Keyring) -> Presented:
+        return self._paypal(request, keyring) if self.kind == "paypal" else self._sns(request, keyring)
+
+    def _paypal(self, request: Request, keyring: Keyring) -> Presented:
+        """`messages` is what is signed before and after the webhook id."""
+        address = only(request.headers, ADDRESS, "certificate")
+        self._pin(address)
+        if only(request.headers, ALGORITHM, "algorithm") != SHA256_WITH_RSA:
+            raise Unauthentic("algorithm_refused")
+        made = _well_formed(only(request.headers, SIGNATURE, "signature"))
+        event_id, moment = only(request.headers, ID, "id"), only(request.headers, TIME, "timestamp")
+        if b"|" in event_id:
+            raise Malformed("id_malformed")
+        if b"|" in moment:  # ISO 8601 lets anything stand between date and time
+            raise Malformed("timestamp_malformed")
+        return Presented(
+            candidates=(made,),
+            messages=(b"%b|%b|" % (event_id, moment), b"|%d" % zlib.crc32(request.body)),
+            signed_at=seconds(moment, "iso"),
+            id=event_id,
+            material=self._material(address, keyring),
+        )
+
+    def _sns(self, request: Request, keyring: Keyring) -> Presented:
+        """`messages` is what is signed, the topic in it, and the version that it is signed in."""
+        fields = sns.envelope(request.body)
+        address = sns.text(fields, "SigningCertURL", "certificate")
+        self._pin(address)
+        version = sns.text(fields, "SignatureVersion", "signature")
+        if version not in [allowed.encode() for allowed in self.versions]:
+            raise Unauthentic("signature_version")
+        made = _well_formed(sns.text(fields, "Signature", "signature"))
+        signed = sns.canonical(fields)
+        return Presented(
+            candidates=(made,),
+            messages=(signed, fields["TopicArn"].encode(), version),
+            signed_at=seconds(fields["Timestamp"].encode(), "iso"),
+            id=fields["MessageId"].encode(),
+            material=self._material(address, keyring),
+        )
+
+    def _pin(self, address: bytes) -> None:
+        """Unauthentic unless a certificate may be fetched from there: no port, user, query, fragment or escape."""
+        if self._is_test(address):
+            return
+        parts = _URL.fullmatch(address) if len(address) <= _MAX_URL else None
+        if parts is None or not (
+            re.fullmatch(self.host, parts[1].decode(), re.ASCII)
+            and re.fullmatch(self.path, parts[2].decode(), re.ASCII)
+        ):
+            raise Unauthentic("certificate_url")
+
+    def _is_test(self, address: bytes) -> bool:
+        return self.test_key is not None and address == TEST_URL.encode()
+
+    def _material(self, address: bytes, keyring: Keyring) -> bytes:
+        """The certificate, fetched from an address that is pinned."""
+        if self._is_test(address):
+            return _TEST
+        pem = keyring.get(Where(address.decode()))
+        certificate = _parsed(pem)
+        if certificate is None:
+            raise Unauthentic("certificate_invalid")
+        if self.subject and not any(re.fullmatch(self.subject, name, re.ASCII) for name in certificate.names):
+            raise Unauthentic("certificate_invalid")
+        return pem
+
+    def matches(self, key: bytes, presented: Presented) -> bool:
+        """Raises Unauthentic where the signature is good and its certificate was not valid at the signed time."""
+        if self.kind == "paypal":
+            before, after = presented.messages
+            message, sha1 = before + key + after, False
+        else:
+            message, topic, version = presented.messages
+            if not hmac.compare_digest(key, topic):
+                return False
+            sha1 = version == b"1"
+        certificate = None if presented.material == _TEST else _parsed(presented.material)
+        public: Public
+        if certificate is not None:
+            public = certificate.public
+        elif presented.material == _TEST and self.test_key is not None:
+            public = test_private(self.test_key, "rsa").public_key()
+        else:
+            return False
+        made = decoded(presented.candidates[0], "base64")
+        if made is None or not verifies(public, made, message, sha1=sha1):
+            return False
+        # There is no clock here. The caller finds the signed time close to now; that it is within the certificate's
+        # validity then says that the certificate is valid now, give or take the tolerance.
+        moment = presented.signed_at
+        if certificate is not None and (moment is None or not certificate.begins <= moment <= certificate.ends):
+            raise Unauthentic("certificate_expired")
+        return True
+
+    def plausible(self, presented: Presented) -> bool:
+        return True  # `read` has looked at its form already, before anything was fetched for it
+
+    def signed_at(self, presented: Presented, request: Request) -> float | None:
+        return presented.signed_at
+
+    # ── signing ──
+
+    def sign(self, key: bytes, draft: Draft) -> Draft:
+        installed("cryptography")
+        private = test_private(self.test_key, "rsa")
+        if self.kind == "paypal":
+            moment, event_id = written(draft.now, "iso"), draft.id or "test"
+            message = b"%b|%b|%b|%d" % (event_id.encode(), moment, key, zlib.crc32(draft.body))
+            headers = {
+                ID: event_id,
+                TIME: moment.decode(),
+                ADDRESS: TEST_URL,
+                ALGORITHM: SHA256_WITH_RSA.decode(),
+                SIGNATURE: base64.b64encode(signature(private, message)).decode(),
+            }
+            return adding(draft, headers)
+        content = sns.drafted(draft.body, key.decode(), draft.id, draft.now)
+        fields = {name: value for name, value in content.items() if isinstance(value, str)}
+        version = self.versions[-1]
+        made = signature(private, sns.canonical(fields), sha1=version == "1")
+        proof = {
+            "SignatureVersion": version,
+            "Signature": base64.b64encode(made).decode(),
+            "SigningCertURL": TEST_URL,
+        }
+        return adding(draft, {}, body=msgspec.json.encode({**content, **proof}))
+
+
+class _Parsed(NamedTuple):
+    public: RSAPublicKey
+    begins: float
+    ends: float
+    names: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def _parsed(pem: bytes) -> _Parsed | None:
+    """The first certificate; None if it cannot be read, is nobody's but its own, or has no strong RSA key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    if not pem.lstrip().startswith(b"-----BEGIN CERTIFICATE-----"):
+        return None
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        public = certificate.public_key()
+        names = [str(name.value) for name in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+        names += [
+            name
+            for extension in certificate.extensions
+            if isinstance(extension.value, x509.SubjectAlternativeName)
+            for name in extension.value.get_values_for_type(x509.DNSName)
+        ]
+        if certificate.issuer == certificate.subject or not fits("rsa", public):
+            return None
+        assert isinstance(public, RSAPublicKey)
+        return _Parsed(
+            public,
+            certificate.not_valid_before_utc.timestamp(),
+            certificate.not_valid_after_utc.timestamp(),
+            tuple(names),
+        )
+    except Exception:  # what reading an odd certificate raises has no common base
+        return None
+
+
+def _well_formed(made: bytes) -> bytes:
+    """Malformed unless it is the base64 of a signature with an RSA key of 2048 to 4096 bits."""
+    raw = decoded(made, "base64") if len(made) <= 1024 else None
+    if raw is None or not 256 <= len(raw) <= 512:
+        raise Malformed("signature_malformed")
+    return made

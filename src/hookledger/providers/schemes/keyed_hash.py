@@ -1,0 +1,82 @@
+"""Plug-in for HubSpot's first two versions: a plain hash of the secret and the message.
+
+Whoever knows one such hash can lengthen the message (v1) or, for v2, its body: prefer v3, which is an HMAC.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+
+from msgspec import Struct
+
+from ...errors import Malformed
+from ...model import Request
+from ..fields import Field, Header
+from . import message as template
+from .base import Coverage, Draft, Keyring, Presented, adding, only
+
+_HEX = re.compile(rb"[0-9a-f]{64}")
+
+
+class KeyedHash(Struct, frozen=True, kw_only=True):
+    header: bytes
+    message: str
+    version_header: bytes
+    version: bytes
+    """What the version header must say: a request may not choose a weaker version by itself."""
+    min_key: int = 8
+
+    @property
+    def name(self) -> str:
+        return "sha256-prefix"
+
+    @property
+    def coverage(self) -> Coverage:
+        return "body"
+
+    @property
+    def tolerance(self) -> float | None:
+        return None
+
+    @property
+    def signs_url(self) -> bool:
+        return "url" in template.fields(self.message)
+
+    @property
+    def secret_headers(self) -> frozenset[bytes]:
+        return frozenset()
+
+    @property
+    def secret_parameters(self) -> frozenset[str]:
+        return frozenset()
+
+    def signs(self, field: Field) -> bool:
+        return not isinstance(field, Header)
+
+    def prepare(self, secret: str) -> bytes:
+        return secret.encode()
+
+    def read(self, request: Request, url: bytes, keyring: Keyring) -> Presented:
+        signature = only(request.headers, self.header, "signature")
+        versions = request.values(self.version_header)
+        if versions != [self.version] and (versions or self.version != b"v1"):  # v1 came without the header once
+            raise Malformed("signature_version")
+        values = {"body": request.body, "url": url, "method": request.method.encode(), None: b""}
+        return Presented(candidates=(signature,), messages=(template.render(self.message, values),))
+
+    def matches(self, key: bytes, presented: Presented) -> bool:
+        expected = hashlib.sha256(key + presented.messages[0]).hexdigest().encode()
+        return hmac.compare_digest(expected, presented.candidates[0])
+
+    def plausible(self, presented: Presented) -> bool:
+        return _HEX.fullmatch(presented.candidates[0]) is not None
+
+    def signed_at(self, presented: Presented, request: Request) -> float | None:
+        return None
+
+    def sign(self, key: bytes, draft: Draft) -> Draft:
+        values = {"body": draft.body, "url": draft.url.encode(), "method": draft.method.encode(), None: b""}
+        digest = hashlib.sha256(key + template.render(self.message, values)).hexdigest()
+        return adding(draft, {self.header: digest, self.version_header: self.version.decode()})

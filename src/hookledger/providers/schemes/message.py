@@ -1,0 +1,136 @@
+"""The signed message: a template, and what of a request goes into it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from string import Formatter
+
+import msgspec
+
+from ...errors import ConfigError, Malformed, Unauthentic
+from ...model import Request
+from .. import forms
+
+PLACEHOLDERS = {
+    "body": "the raw body",
+    "ts": "the presented timestamp's own bytes",
+    "id": "the value of the id header",
+    "url": "the public URL with its query",
+    "method": "the HTTP method",
+    "form": "every form field, sorted by name, as name and value without anything between",
+    "headers": "the names in the signature header's `h=`, a dot, and the values of those headers joined by dots",
+}
+"""And `{json:PATH.TO.FIELD}` and `{form:NAME}`: one field of the body."""
+
+
+
+@cache
+def parts(template: str) -> tuple[tuple[bytes, str | None], ...]:
+    """The template as (literal, placeholder after it)."""
+    try:
+        found = [
+            (literal.encode(), None if name is None else f"{name}:{spec}" if spec else name)
+            for literal, name, spec, _ in Formatter().parse(template)
+        ]
+    except ValueError as error:
+        raise ConfigError(f"the signed message {template!r} is not a template: {error}") from error
+    for _, name in found:
+        if name is not None and name not in PLACEHOLDERS and not name.startswith(("json:", "form:")):
+            known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+            raise ConfigError(f"the signed message {template!r} may contain {known} and nothing else in braces")
+    return tuple(found)
+
+
+@cache
+def fields(template: str) -> frozenset[str]:
+    """The placeholders in a template."""
+    return frozenset(name for _, name in parts(template) if name)
+
+
+@cache
+def after_id(template: str) -> bytes:
+    """What stands between {id} and the next placeholder."""
+    return next((after[0] for part, after in pairwise(parts(template)) if part[1] == "id"), b"")
+
+
+def render(template: str, values: Mapping[str | None, bytes]) -> bytes:
+    return b"".join([piece for text, name in parts(template) for piece in (text, values[name])])
+
+
+def odd_values(template: str, request: Request, header_names: bytes) -> dict[str | None, bytes]:
+    """What few providers sign: everything but body, ts, id and url."""
+    values: dict[str | None, bytes] = {}
+    for name in fields(template):
+        if name == "method":
+            values[name] = request.method.encode()
+        elif name == "form":
+            values[name] = _sorted_form(request.body)
+        elif name == "headers":
+            values[name] = _named_headers(request, header_names)
+        elif name.startswith("json:"):
+            values[name] = json_text(request.body, tuple(name[5:].split(".")), "signature")
+        elif name.startswith("form:"):
+            values[name] = form_value(request.body, name[5:], "signature")
+    return values
+
+
+def form(raw: bytes) -> list[tuple[bytes, bytes]]:
+    """The fields of a form, in their order; Malformed if it is none."""
+    try:
+        return forms.pairs(raw)
+    except ValueError:
+        raise Malformed("form_malformed") from None
+
+
+def form_value(raw: bytes, name: str, role: str) -> bytes:
+    """The one value of a form field."""
+    values = [value for key, value in form(raw) if key == name.encode()]
+    if len(values) > 1:
+        raise Malformed(f"{role}_duplicate")
+    if not values or not values[0]:
+        raise Unauthentic(f"{role}_missing")
+    return values[0]
+
+
+def json_text(raw: bytes, path: tuple[str, ...], role: str) -> bytes:
+    """A text or number of the JSON body. The body is not believed yet: nothing else of it is used."""
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise Malformed("body_malformed") from None
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value:
+        raise Unauthentic(f"{role}_missing")
+    return value.encode("utf-8", "surrogatepass")
+
+
+def _sorted_form(raw: bytes) -> bytes:
+    """Several values of one name are sorted too, and each counts once."""
+    return b"".join([name + value for name, value in sorted(set(form(raw)))])
+
+
+def _named_headers(request: Request, names: bytes) -> bytes:
+    values = [b",".join(request.values(name.lower())) for name in names.split(b" ")]
+    return names + b"." + b".".join(values)
+
+
+def body_digest(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).hexdigest().encode()
+
+
+def with_json_value(raw: bytes, path: tuple[str, ...], value: str | int, *, keep: bool = False) -> bytes:
+    """The JSON body with one field set; `keep`: unless it is there already."""
+    document = msgspec.json.decode(raw)
+    place = document
+    *outer, last = path
+    for name in outer:
+        place = place.setdefault(name, {})
+    if not (keep and last in place):
+        place[last] = value
+    return msgspec.json.encode(document)

@@ -1,0 +1,227 @@
+"""A signature by the provider's own key over a message made from the request; we have only the public half."""
+
+from __future__ import annotations
+
+import base64
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from ...errors import ConfigError, Malformed
+from ...model import Request
+from ..fields import Body, Constant, Field, Header, Present
+from . import message as template
+from .base import Coverage, Draft, Keyring, Presented, adding, key_bytes, only
+from .crypto import KeyKind, decoded, fits, installed, shown, signature, test_private, verifies
+from .times import Timestamp, seconds, written
+
+if TYPE_CHECKING:
+    from .crypto import Public
+
+MAX_SIGNATURES = 16  # each costs a public-key operation, and strangers choose how many they send
+_PRIME = 2**255 - 19
+
+
+class PublicKey(Struct, frozen=True, kw_only=True):
+    """Ed25519, or ECDSA on P-256 with SHA-256; the signature is in a header."""
+
+    header: bytes
+    alg: Literal["ed25519", "ecdsa-p256-sha256"]
+    message: str = "{body}"
+    """What is signed, of {body}, {ts} and {id}."""
+    encoding: Literal["hex", "base64"] = "base64"
+    prefix: bytes = b""
+    """What precedes each signature, e.g. `v1a,`; elements with another prefix are not for us."""
+    separator: bytes | None = None
+    """Between the elements of the header, where it may hold several."""
+    timestamp: Timestamp | None = None
+    """A header of its own."""
+    id_header: bytes | None = None
+    """The header whose value is {id}."""
+    key: Literal["hex", "base64", "spki"] = "base64"
+    """How the public key is written in the secret: its 32 bytes, or a SubjectPublicKeyInfo as base64 or PEM."""
+    key_prefix: str = ""
+    """Dropped from the secret before it is decoded."""
+    min_key: int = 32
+    test_key: bytes | None = None
+    """The PEM of a private key for local tests: its public half is accepted beside the configured one."""
+
+    def __post_init__(self) -> None:
+        signed = template.fields(self.message)
+        if not {"body"} <= signed <= {"body", "ts", "id"}:
+            raise ConfigError("the signed message must contain {body}, and may contain {ts} and {id}")
+        for name, given in (("ts", self.timestamp is not None), ("id", self.id_header is not None)):
+            # An unsigned timestamp proves no freshness, an unsigned id no identity.
+            if given != (name in signed):
+                raise ConfigError(f"{{{name}}} must be in the signed message and have a place in the request")
+        if self.timestamp is not None and self.timestamp.header is None:
+            raise ConfigError("the time of a signature with a public key has a header of its own")
+        if self.id_header is not None and not template.after_id(self.message):
+            raise ConfigError("{id} needs a separator after it, to know where the id ends")
+        if self.key != "spki" and self.alg != "ed25519":
+            raise ConfigError('only an Ed25519 key is written as bare bytes: key="spki"')
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+    @property
+    def name(self) -> str:
+        return self.alg
+
+    @property
+    def key_kind(self) -> KeyKind:
+        return "ed25519" if self.alg == "ed25519" else "p256"
+
+    @property
+    def coverage(self) -> Coverage:
+        return "body"
+
+    @property
+    def tolerance(self) -> float | None:
+        return None if self.timestamp is None else self.timestamp.tolerance
+
+    @property
+    def signs_url(self) -> bool:
+        return False
+
+    @property
+    def secret_headers(self) -> frozenset[bytes]:
+        return frozenset()
+
+    @property
+    def secret_parameters(self) -> frozenset[str]:
+        return frozenset()
+
+    def signs(self, field: Field) -> bool:
+        if isinstance(field, Header):
+            return field.name == self.id_header
+        return isinstance(field, Body | Present | Constant)
+
+    def prepare(self, secret: str) -> bytes:
+        installed("cryptography")
+        if self.test_key is not None:
+            test_private(self.test_key, self.key_kind)
+        text = secret.strip().removeprefix(self.key_prefix)
+        raw = _spki(text, self.key_kind) if self.key == "spki" else key_bytes(text, self.key)
+        if self.alg == "ed25519":
+            _check_point(raw)
+        return raw
+
+    # ── verifying ──
+
+    def read(self, request: Request, url: bytes, keyring: Keyring) -> Presented:
+        value = only(request.headers, self.header, "signature")
+        elements = [value] if self.separator is None else value.split(self.separator)
+        elements = [element.strip(b" ") for element in elements]
+        signatures = [element[len(self.prefix) :] for element in elements if element.startswith(self.prefix)]
+        event_id = b"" if self.id_header is None else only(request.headers, self.id_header, "id")
+        if event_id and template.after_id(self.message) in event_id:  # see Hmac: one signature, two ids
+            raise Malformed("id_malformed")
+        raw, signed_at = b"", None
+        if self.timestamp is not None:
+            # Without a separator, as in {ts}{body}, a digit can move between the two: the time is then off by a
+            # factor of ten, which no tolerance lets pass.
+            raw = self.timestamp.read(request.headers, [])
+            signed_at = seconds(raw, self.timestamp.unit)
+        if not 0 < len(signatures) <= MAX_SIGNATURES:
+            raise Malformed("signature_malformed")
+        return Presented(
+            candidates=tuple(signatures),
+            messages=(self._message(request.body, raw, event_id),),
+            signed_at=signed_at,
+            id=event_id,
+        )
+
+    def _message(self, body: bytes, timestamp: bytes, event_id: bytes) -> bytes:
+        return template.render(self.message, {"body": body, "ts": timestamp, "id": event_id, None: b""})
+
+    def matches(self, key: bytes, presented: Presented) -> bool:
+        publics = [_public(key, self.key_kind)]
+        if self.test_key is not None:
+            publics.append(test_private(self.test_key, self.key_kind).public_key())
+        [message] = presented.messages
+        for candidate in presented.candidates:
+            made = decoded(candidate, self.encoding)
+            if made and any(verifies(public, made, message) for public in publics):
+                return True
+        return False
+
+    def plausible(self, presented: Presented) -> bool:
+        made = [decoded(candidate, self.encoding) or b"" for candidate in presented.candidates]
+        if self.alg == "ed25519":
+            return any(len(signature) == 64 for signature in made)
+        return any(8 <= len(signature) <= 72 and signature[0] == 0x30 for signature in made)  # a short DER sequence
+
+    def signed_at(self, presented: Presented, request: Request) -> float | None:
+        return presented.signed_at
+
+    # ── signing ──
+
+    def sign(self, key: bytes, draft: Draft) -> Draft:
+        installed("cryptography")
+        private = test_private(self.test_key, self.key_kind)
+        headers: dict[bytes, str] = {}
+        timestamp = b""
+        if self.timestamp is not None and self.timestamp.header is not None:
+            timestamp = written(draft.now, self.timestamp.unit)
+            headers[self.timestamp.header] = timestamp.decode()
+        if self.id_header is not None:
+            headers[self.id_header] = draft.id
+        made = signature(private, self._message(draft.body, timestamp, draft.id.encode()))
+        text = made.hex() if self.encoding == "hex" else base64.b64encode(made).decode()
+        return adding(draft, {**headers, self.header: self.prefix.decode() + text})
+
+
+def _spki(text: str, kind: KeyKind) -> bytes:
+    """A key as its SubjectPublicKeyInfo says, in DER; of Ed25519 its 32 bytes. The curve's equation is checked."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_der_public_key,
+        load_pem_public_key,
+    )
+
+    try:
+        if text.startswith("-----BEGIN"):
+            key = load_pem_public_key(text.encode())
+        else:
+            key = load_der_public_key(key_bytes("".join(text.split()), "base64"))
+    except (ValueError, UnsupportedAlgorithm):
+        raise ValueError("not a public key, neither as PEM nor as base64 of DER") from None
+    if not fits(kind, key):
+        raise ValueError(f"not a public key of the kind {kind}")
+    if kind == "ed25519":
+        return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+@lru_cache(maxsize=1024)
+def _public(key: bytes, kind: KeyKind) -> Public:
+    """A prepared key as an object."""
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+    if kind == "ed25519":
+        return Ed25519PublicKey.from_public_bytes(key)
+    loaded = load_der_public_key(key)
+    assert isinstance(loaded, EllipticCurvePublicKey)
+    return loaded
+
+
+def _check_point(raw: bytes) -> None:
+    """ValueError unless these bytes are a point of edwards25519 that can be somebody's key.
+
+    OpenSSL takes any 32 bytes. For a point of small order, such as 32 zeros, anyone can sign.
+    """
+    if len(raw) != 32:
+        raise ValueError("an Ed25519 key has 32 bytes")
+    y = int.from_bytes(raw, "little") & (2**255 - 1)
+    curve_d = -121665 * pow(121666, -1, _PRIME)
+    squared = (y * y - 1) * pow(curve_d * y * y + 1, -1, _PRIME) % _PRIME  # x², from the curve's equation
+    if y >= _PRIME or pow(squared, (_PRIME - 1) // 2, _PRIME) == _PRIME - 1:
+        raise ValueError("not a point of the curve, so not an Ed25519 key")
+    if squared * y % _PRIME == 0 or (squared + y * y) % _PRIME == 0:  # order 1, 2 or 4; order 8
+        raise ValueError("a point of small order, for which anyone can sign")

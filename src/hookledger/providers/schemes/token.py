@@ -1,0 +1,114 @@
+"""A presented secret: the request proves that its sender knows it, and nothing about the body."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from ...errors import ConfigError, Malformed, Unauthentic
+from ...model import Request
+from .. import forms
+from ..fields import Constant, Field
+from .base import Coverage, Draft, Keyring, Presented, adding
+
+MAX_TOKEN = 4096
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """In a header, in a parameter of the URL, or in whichever of the two the provider was set up with."""
+
+    header: bytes = b""
+    parameter: str = ""
+    prefix: bytes = b""
+    """Before the secret in the header, such as `Bearer `."""
+    basic: bool = False
+    """The secret is USER:PASSWORD, as HTTP Basic writes it."""
+    optional: bool = False
+    """The provider can prove nothing at all: without a secret every request is taken for a hint."""
+    min_key: int = 8
+
+    def __post_init__(self) -> None:
+        if not (self.header or self.parameter):
+            raise ConfigError("a presented secret has a header or a parameter: name one")
+
+    @property
+    def name(self) -> str:
+        return "basic" if self.basic else "token"
+
+    @property
+    def coverage(self) -> Coverage:
+        return "nothing"
+
+    @property
+    def tolerance(self) -> float | None:
+        return None
+
+    @property
+    def signs_url(self) -> bool:
+        return False
+
+    @property
+    def secret_headers(self) -> frozenset[bytes]:
+        return frozenset({self.header}) if self.header else frozenset()
+
+    @property
+    def secret_parameters(self) -> frozenset[str]:
+        return frozenset({self.parameter}) if self.parameter else frozenset()
+
+    def signs(self, field: Field) -> bool:
+        return isinstance(field, Constant)
+
+    def prepare(self, secret: str) -> bytes:
+        if not self.basic:
+            return secret.encode()
+        if ":" not in secret:
+            raise ValueError("not written USER:PASSWORD")
+        return base64.b64encode(secret.encode())
+
+    def read(self, request: Request, url: bytes, keyring: Keyring) -> Presented:
+        presented = request.values(self.header) if self.header else []
+        if presented:
+            presented = [value[len(self._prefix) :] for value in presented if self._fits(value)]
+            if not presented:
+                raise Malformed("credential_malformed")
+        if self.parameter:
+            presented += _parameters(request.query, self.parameter)
+        if len(presented) > 1:
+            raise Malformed("credential_duplicate")
+        if not presented or not presented[0].strip():
+            raise Unauthentic("credential_missing")
+        if len(presented[0]) > MAX_TOKEN:
+            raise Malformed("credential_malformed")
+        return Presented(candidates=(presented[0],))
+
+    @property
+    def _prefix(self) -> bytes:
+        return b"Basic " if self.basic else self.prefix
+
+    def _fits(self, value: bytes) -> bool:
+        return value[: len(self._prefix)].lower() == self._prefix.lower()  # the scheme's name has no case
+
+    def matches(self, key: bytes, presented: Presented) -> bool:
+        return hmac.compare_digest(key, presented.candidates[0])
+
+    def plausible(self, presented: Presented) -> bool:
+        return True
+
+    def signed_at(self, presented: Presented, request: Request) -> float | None:
+        return None
+
+    def sign(self, key: bytes, draft: Draft) -> Draft:
+        if self.header:
+            return adding(draft, {self.header: (self._prefix + key).decode("latin-1")})
+        joint = "&" if "?" in draft.url else "?"
+        return adding(draft, {}, url=f"{draft.url}{joint}{quote(self.parameter)}={quote(key, safe='')}")
+
+
+def _parameters(query: bytes, name: str) -> list[bytes]:
+    try:
+        return forms.values(query, name)
+    except ValueError:
+        raise Malformed("query_malformed") from None

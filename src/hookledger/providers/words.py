@@ -1,0 +1,262 @@
+"""A contract in words, for people who choose or debug a provider. Everything is read from the data."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from . import generic
+from .contract import Contract, Grade
+from .fields import Field, written
+from .handshake import Handshake
+from .schemes.adyen import AdyenItems
+from .schemes.base import Scheme
+from .schemes.certificate import Certificate
+from .schemes.hmac import Hmac
+from .schemes.jwt import Jwt
+from .schemes.keyed_hash import KeyedHash
+from .schemes.public_key import PublicKey
+from .schemes.token import Token
+
+COVERS = {
+    "body": "the whole body",
+    "fields": "some fields of the body",
+    "checksum": "a checksum of the body, which can be forged",
+    "nothing": "nothing of the body",
+}
+SHORT = {"body": "body", "fields": "fields", "checksum": "checksum", "nothing": "nothing"}
+GRADES: dict[Grade, str] = {
+    "run": "confirmed by running the provider's own verifier, or a published vector",
+    "code": "read in the provider's code",
+    "docs": "read in the provider's documentation",
+    "quoted": "the documentation, as quoted by others",
+    "memory": "unconfirmed",
+    "none": "nothing to confirm",
+}
+
+
+class Fact(Struct, frozen=True):
+    name: str
+    value: str
+
+
+def kind(scheme: Scheme) -> str:
+    """The kind of proof, in one or two words."""
+    match scheme:
+        case Hmac():
+            return f"HMAC-{scheme.alg.upper().replace('SHA', 'SHA-')}"
+        case PublicKey():
+            return "Ed25519" if scheme.alg == "ed25519" else "ECDSA P-256"
+        case Certificate():
+            return "certificate"
+        case Jwt():
+            return f"JWT {scheme.alg}"
+        case Token():
+            return "password" if scheme.basic else "token"
+        case KeyedHash():
+            return "keyed SHA-256"
+        case AdyenItems():
+            return "HMAC per item"
+    return scheme.name
+
+
+def proof(scheme: Scheme) -> str:
+    """How a request is proved."""
+    match scheme:
+        case Hmac():
+            place = _place(scheme.header, scheme.json, scheme.form)
+            form = f"{scheme.encoding}{f' after {scheme.prefix.decode()}' if scheme.prefix else ''}"
+            return f"{kind(scheme)} over {scheme.message}, {form}, in {place}"
+        case PublicKey():
+            place = _place(scheme.header)
+            return f"a signature ({kind(scheme)}) over {scheme.message}, {scheme.encoding}, in {place}"
+        case Certificate():
+            where = "the body's envelope" if scheme.kind == "sns" else "the headers paypal-…"
+            return f"an RSA signature in {where}; its certificate is fetched from {scheme.host}"
+        case Jwt():
+            key = f"keys from {scheme.jwks or scheme.ask}" if scheme.jwks or scheme.ask else "the secret is the key"
+            bound = f"; the claim {scheme.body_claim} binds the body" if scheme.body_claim else ""
+            return f"a JSON Web Token ({scheme.alg}) in {_place(scheme.header)}; {key}{bound}"
+        case Token():
+            places = [_place(scheme.header)] if scheme.header else []
+            places += [f"the URL's parameter {scheme.parameter}"] if scheme.parameter else []
+            what = "user and password" if scheme.basic else "a secret"
+            extra = "; or nothing at all, if no secret is set" if scheme.optional else ""
+            return f"{what}, presented in {' or '.join(places)}{extra}"
+        case KeyedHash():
+            return f"a SHA-256 of the secret and {scheme.message}, in {_place(scheme.header)}"
+        case AdyenItems():
+            return "an HMAC-SHA-256 of eight fields, in each item of the body"
+    return scheme.name
+
+
+def _place(header: bytes, json: tuple[str, ...] = (), form: str = "") -> str:
+    if header:
+        return f"the header {header.decode()}"
+    return f"the field {'.'.join(json)} of the body" if json else f"the form field {form}"
+
+
+def facts(contract: Contract) -> list[Fact]:
+    """Everything that a user may want to know, each in a line or two."""
+    scheme, found = contract.scheme, []
+
+    def add(name: str, value: str) -> None:
+        if value:
+            found.append(Fact(name, value))
+
+    add("proved by", proof(scheme))
+    add("which covers", COVERS[scheme.coverage] + (", and the URL" if scheme.signs_url else ""))
+    add("signed time", _time(scheme.tolerance))
+    own = contract.name == generic.NAME
+    add("secrets hold", "the secret that you share with the sender" if own else contract.secret)
+    add("options needed", "header; the others describe the rest" if own else ", ".join(contract.options))
+    add("event key", key(contract))
+    add("type", " + ".join(map(written, contract.type)) or "none is sent")
+    add("object", " or ".join(map(written, contract.object_id)))
+    add("occurred", written(contract.occurred_at) if contract.occurred_at else "")
+    add("delivery id", written(contract.delivery_id) if contract.delivery_id else "")
+    add("volatile", ", ".join(map(written, contract.volatile)))
+    add("repeatable", ", ".join(sorted(contract.repeatable)))
+    add("items", _items(contract))
+    add("body", f"{contract.content}, up to {contract.max_body / (1024 * 1024):g} MiB")
+    add("answer", _answer(contract))
+    add("deadline", f"{contract.deadline:g} s" if contract.deadline is not None else "not known")
+    for handshake in contract.handshakes:
+        add("handshake", question(handshake))
+    add("retries", "as retry_hours says" if own else retries(contract))
+    add("may come again", "" if own else again(contract))
+    add("can be listed", contract.lister.list)
+    add("redelivered by", contract.lister.redeliver)
+    for note in contract.notes:
+        add("note", note)
+    return found
+
+
+def key(contract: Contract) -> str:
+    """What makes two deliveries one event."""
+    if contract.hint:
+        return "none: it only says that something changed, and each arrival is an event"
+    if not contract.key_fields:
+        named = ", ".join(map(written, contract.immutable))
+        return f"none: a digest of {named or 'type and content'} stands for the event"
+    signed = "signed" if contract.id_authenticated else "not signed"
+    words = f"{' + '.join(map(written, contract.key_fields))} ({signed})"
+    if contract.backed_by_body:
+        words += "; the signed body is a second identity"
+    return words + {"yes": "", "no": "; another on each redelivery", "unknown": "; whether it stays the same on "
+                    "redelivery is not known"}[contract.stable]
+
+
+def id_signed(contract: Contract) -> str:
+    """For a table."""
+    if not contract.key_fields:
+        return "none"
+    return "signed" if contract.id_authenticated else "unsigned"
+
+
+def retries(contract: Contract) -> str:
+    told = contract.retries
+    if told.automatic is False:
+        return told.schedule or "none by itself"
+    span = "not known how long" if told.hours is None else f"for {hours(told.hours)}"
+    disables = f"; gives the endpoint up {told.disables}" if told.disables else ""
+    return f"{span}{f': {told.schedule}' if told.schedule else ''}{disables}"
+
+
+def retry_window(contract: Contract) -> str:
+    """For a table."""
+    told = contract.retries
+    if told.automatic is False:
+        return "none"
+    return "?" if told.hours is None else hours(told.hours)
+
+
+def again(contract: Contract) -> str:
+    """The horizon."""
+    if contract.horizon is None:
+        return "for an unknown time: identities are kept for ever"
+    return f"within {hours(contract.horizon * 24)}"
+
+
+def hours(value: float) -> str:
+    if value < 1:
+        return f"{value * 60:.0f} min"
+    return f"{round(value, 1):g} h" if value < 96 else f"{round(value / 24, 1):g} days"
+
+
+def confirmed(contract: Contract) -> list[Fact]:
+    """Each group of facts, and how it was confirmed."""
+    grades = contract.confirmed
+    names = ("signature", "event", "handshake", "response", "retry", "reconcile")
+    return [Fact(name, GRADES[getattr(grades, name)]) for name in names if getattr(grades, name) != "none"]
+
+
+def weakest(contract: Contract) -> str:
+    """For a table: whether signature and event, which everything rests on, are confirmed."""
+    grades = (contract.confirmed.signature, contract.confirmed.event)
+    order: tuple[Grade, ...] = ("memory", "quoted", "docs", "code", "run")
+    found = next((grade for grade in order if grade in grades), "none")
+    return {"memory": "no", "none": "-"}.get(found, found)
+
+
+def _time(tolerance: float | None) -> str:
+    return "none: a captured request works again, and only its key stops it" if tolerance is None else (
+        f"within {hours(tolerance / 3600)} of ours, either way"
+    )
+
+
+def _items(contract: Contract) -> str:
+    if contract.items is None:
+        return "one event a request"
+    ways = [".".join(way) or "the body itself" for way in contract.items]
+    return f"several events a request: in {', '.join(ways)}"
+
+
+def _answer(contract: Contract) -> str:
+    answer = contract.answer
+    body = "" if answer.body is None else f" with {answer.body.decode('utf-8', 'replace')!r}"
+    refused = f"; {contract.refusal} for what is not authentic" if contract.refusal else ""
+    return f"{answer.status}{body}{refused}"
+
+
+def question(handshake: Handshake) -> str:
+    """One handshake."""
+    when = " and ".join(_when(field, value) for field, value in handshake.when)
+    words = f"{'signed ' if handshake.signed else ''}{handshake.method}{f' with {when}' if when else ''}"
+    if handshake.token is not None:
+        words += f", the verify_token in {written(handshake.token)}"
+    if handshake.fetch is not None:
+        words += f"; {written(handshake.fetch)} is fetched"
+    elif handshake.value is not None:
+        words += f"; answered with {'its HMAC' if handshake.mac else 'what it asks for'}"
+    return words
+
+
+def _when(field: Field, value: str | None) -> str:
+    return written(field) if value is None else f"{written(field)} = {value}"
+
+
+def example(contract: Contract, source: str | None = None) -> str:
+    """A block for hookledger.toml that works once its variables are set."""
+    name = source or contract.name
+    variable = name.upper().replace("-", "_")
+    lines = [f"[sources.{name}]", f'provider = "{contract.name}"', f'secrets = ["env:{variable}_WEBHOOK_SECRET"]']
+    if contract.needs_public_url:
+        lines.append(f'public_url = "https://hooks.example.com/{name}"')
+    if any(handshake.token is not None for handshake in contract.handshakes):
+        lines.append(f'verify_token = "env:{variable}_VERIFY_TOKEN"')
+    if any(handshake.origins for handshake in contract.handshakes):
+        lines.append('origins = ["provider.example.com"]')
+    options = [(option, _placeholder(contract, option)) for option in contract.options]
+    if contract.name == generic.NAME:
+        options = [("header", '"X-Signature"'), ("id", '"body:id"'), ("type", '["body:type"]')]
+    if options:
+        lines += ["", f"[sources.{name}.options]", *(f"{option} = {value}" for option, value in options)]
+    return "\n".join(lines) + "\n"
+
+
+def _placeholder(contract: Contract, option: str) -> str:
+    """Of the option's own form."""
+    value = getattr(contract.scheme, option, "")
+    made_up = f"your-{option.rstrip('s').replace('_', '-')}"
+    return encode(value or ([made_up] if isinstance(value, tuple) else made_up)).decode()

@@ -1,0 +1,34 @@
+"""What is allowed in a source and yet may surprise; said at start-up and by `hookledger doctor`."""
+
+from __future__ import annotations
+
+from .endpoint import Endpoint
+
+
+def advice(endpoint: Endpoint, *, reconciled: bool) -> list[str]:
+    """Each line names the source, what may happen, and what to do."""
+    contract, said = endpoint.contract, []
+    if not endpoint.secrets:
+        said.append("without a secret every stranger can write to it: take its events for hints")
+    if contract.scheme.coverage != "body" and endpoint.secrets:
+        covered = {
+            "fields": "only some fields of the body are",
+            "checksum": "the body is bound by a checksum that can be forged: it is not",
+            "nothing": "the body is not",
+        }[contract.scheme.coverage]
+        said.append(f"{covered} covered by the proof: take it for a hint where much depends on it")
+    if getattr(contract.scheme, "test_key", None):
+        said.append("deliveries signed with a test key are accepted: not for production")
+    if endpoint.rules.mode == "observe":
+        said.append("it observes: events are recorded as skipped and no handler runs")
+    if contract.retries.automatic is False and not reconciled:
+        said.append(
+            f"{contract.title} does not deliver again what it could not deliver: fetch what was missed, and set "
+            "reconciled = true"
+        )
+    elif contract.retries.hours is not None and contract.retries.hours < 1 and not reconciled:
+        minutes = contract.retries.hours * 60
+        said.append(f"{contract.title} tries for only {minutes:.0f} minutes: an outage beyond that loses events")
+    if contract.stable == "no":
+        said.append(f"{contract.title} gives a redelivery another id: only its content tells it apart")
+    return [f"source {endpoint.name!r}: {line}" for line in said]

@@ -1,0 +1,128 @@
+"""Counts what is refused, and keeps a bounded sample of it with its bytes, for whoever has to find out why.
+
+Strangers cause no unbounded write: what they send is counted in memory, a few requests a minute of each source and
+reason are sampled, and the store keeps the newest within a budget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from ..cases import Refusal
+from ..errors import HookledgerError, Malformed, Rejected, Unauthentic
+from ..model import Request, new_id, pack_headers
+from ..providers import forms
+from .endpoint import Endpoint
+
+log = logging.getLogger(__name__)
+
+SAMPLED = (Malformed, Unauthentic)
+"""What may have been a real delivery; who sends to no source, or too much, is only counted."""
+MAX_WAITING = 256
+
+
+class SampleSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[intake.rejections]`: how many refused requests are kept with their bytes."""
+
+    requests: int = 500
+    """Of each source, at most; the oldest go."""
+    bytes: int = 8 * 1024 * 1024
+    """Of each source, at most."""
+    per_minute: int = 30
+    """Of each source and reason, at most."""
+
+
+class Keeps(Protocol):
+    """What is needed of a store."""
+
+    async def refuse(
+        self, sample: Sequence[Refusal], counts: Mapping[tuple[str, str], int], *, most: int, most_bytes: int
+    ) -> None: ...
+
+
+class Refusals:
+    def __init__(self, store: Keeps, settings: SampleSettings, now: Callable[[], float]) -> None:
+        self._store = store
+        self._settings = settings
+        self._now = now
+        self.reasons: Counter[str] = Counter()
+        """How many requests were refused for each reason; the reasons are a closed set."""
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._sample: list[Refusal] = []
+        self._minute = 0
+        self._taken: Counter[tuple[str, str]] = Counter()
+
+    def note(self, error: Rejected, endpoint: Endpoint | None, request: Request | None) -> None:
+        """One request was refused."""
+        self.reasons[error.reason] += 1
+        label = (endpoint.name if endpoint else "", error.reason)
+        self._counts[label] += 1
+        if endpoint is None or request is None or not isinstance(error, SAMPLED):
+            return
+        minute = int(self._now() // 60)
+        if minute != self._minute:
+            self._minute, self._taken = minute, Counter()
+        if self._taken[label] < self._settings.per_minute and len(self._sample) < MAX_WAITING:
+            self._taken[label] += 1
+            self._sample.append(refusal(endpoint, request, error.reason))
+
+    async def flush(self) -> None:
+        """Write what came since the last time; it is kept for the next time if that fails."""
+        sample, counts = self._sample, self._counts
+        if not counts:
+            return
+        self._sample, self._counts = [], Counter()
+        try:
+            most, most_bytes = self._settings.requests, self._settings.bytes
+            await self._store.refuse(sample, counts, most=most, most_bytes=most_bytes)
+        except HookledgerError as error:
+            log.debug("refusals are not written yet: %s", error)
+            self._sample = (sample + self._sample)[:MAX_WAITING]
+            self._counts += counts
+
+    async def run(self, every: float = 2.0) -> None:
+        while True:
+            await asyncio.sleep(every)
+            await self.flush()
+
+
+def refusal(endpoint: Endpoint, request: Request, reason: str) -> Refusal:
+    """A refused request as it is kept: less the secrets presented in it."""
+    return Refusal(
+        id=new_id(),
+        source=endpoint.name,
+        reason=reason,
+        method=request.method,
+        path=request.path[:1024],
+        query=safe_query(endpoint, request.query),
+        headers=pack_headers(safe_headers(endpoint, request)),
+        body=request.body,
+        remote=request.remote,
+    )
+
+
+def safe_headers(endpoint: Endpoint, request: Request) -> list[tuple[bytes, bytes]]:
+    """The headers less the secrets presented in them."""
+    secret = endpoint.contract.secret_headers
+    return [pair for pair in request.headers if pair[0] not in secret]
+
+
+def safe_query(endpoint: Endpoint, query: bytes) -> bytes:
+    """The query less the secrets presented in it."""
+    secret = endpoint.contract.scheme.secret_parameters | {"hub.verify_token"}
+    if not query or not any(name.encode() in query for name in secret):
+        return query
+    try:
+        pairs = forms.pairs(query)
+    except ValueError:
+        return b""
+    return urlencode([(name, value) for name, value in pairs if name.decode("latin-1") not in secret]).encode()
+
+

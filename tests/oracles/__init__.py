@@ -1,0 +1,1 @@
+"""The providers' own SDKs as judges of signature verification, and deliveries signed without our package."""
