@@ -19,12 +19,8 @@ MADE = "<!-- Made by docs/generate.py from the code: change it there. -->\n\n"
 
 
 OPEN = {
-    2: "counts are since the receiver's start, in /readyz; no metrics",
-    11: "keys by the user's own function, bound stages",
-    12: "a digest over named immutable fields",
-    13: "the other providers",
-    14: "rules for duplicates of failed work, the horizon, admitting a conflict",
-    15: "the alert for an event that keeps bouncing",
+    2: "no metrics",
+    14: "replay by an operator",
     17: "the local domain id is the handler's own",
     26: "traces and outgoing calls",
     38: "waking an event when what it waits for arrives",
@@ -50,6 +46,7 @@ def settings() -> str:
         SourceSettings,
         WorkSettings,
     )
+    from hookledger.receive.refusals import SampleSettings
     from hookledger.work.circuit import CircuitSettings
     from hookledger.work.outbox import OutboxSettings
 
@@ -63,6 +60,7 @@ def settings() -> str:
         ("the file's own keys", Config),
         ("[intake]", IntakeSettings),
         ("[intake.limits]", Limits),
+        ("[intake.rejections]", SampleSettings),
         ("[operator]", OperatorSettings),
         ("[work]", WorkSettings),
         ("[work.retry]", RetryPolicy),
@@ -196,7 +194,7 @@ def command_line() -> str:
         lines.append("| option | environment | |\n|---|---|---|\n")
         for option in command.params:
             if isinstance(option, click.Option):
-                variable = option.envvar or f"HOOKLEDGER_{name}_{option.name}".upper()
+                variable = option.envvar or f"HOOKLEDGER_{name}_{option.name}".upper().replace("-", "_")
                 lines.append(f"| `{option.opts[0]}` | `{variable}` | {option.help or ''} |\n")
         lines.append("\n")
     lines.append("## Exit codes\n\n| code | name | |\n|---|---|---|\n")
@@ -219,6 +217,47 @@ def _module_docs(module: Any) -> dict[str, str]:
     }
 
 
+def providers() -> str:
+    """The catalogue: every contract, as `hookledger providers` tells it."""
+    from hookledger.providers import words
+    from hookledger.providers.catalogue import contracts
+
+    known = [contract for _, contract in sorted(contracts().items())]
+    parts = [
+        "# Providers\n\n",
+        MADE,
+        f"{len(known)} contracts. [Set up a source](../how-to/sources.md) says how to use one, and "
+        "[CONTRIBUTING](../../CONTRIBUTING.md#add-a-provider) how to add one.\n\n"
+        "*Covers*: how much of the body the proof covers. *Id*: whether the event key is covered. *Retries*: for how "
+        "long the provider delivers again by itself. *Confirmed*: the weaker of signature and event; **no** means "
+        "from memory.\n\n"
+        "| name | provider | proved by | covers | id | retries | confirmed |\n|---|---|---|---|---|---|---|\n",
+    ]
+    for contract in known:
+        cells = (
+            f"[`{contract.name}`](#{contract.name})",
+            contract.title,
+            words.kind(contract.scheme),
+            words.SHORT[contract.scheme.coverage],
+            words.id_signed(contract),
+            words.retry_window(contract),
+            words.weakest(contract),
+        )
+        parts.append(f"| {' | '.join(cells)} |\n")
+    for contract in known:
+        parts.append(f"\n## {contract.name}\n\n{contract.title}.\n\n| | |\n|---|---|\n")
+        parts += [f"| {fact.name} | {_cell(fact.value)} |\n" for fact in words.facts(contract) if fact.name != "note"]
+        parts += [f"\n- {fact.value}" for fact in words.facts(contract) if fact.name == "note"]
+        graded = "; ".join(f"{fact.name}: {fact.value}" for fact in words.confirmed(contract))
+        read_in = f" Read in: {'; '.join(contract.confirmed.sources)}." if contract.confirmed.sources else ""
+        parts.append(f"\n\nHow this is known: {graded}.{read_in}\n\n```toml\n{words.example(contract)}```\n")
+    return "".join(parts)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
 def requirements() -> str:
     """Which tests say that they prove which requirement."""
     proofs: dict[int, set[str]] = defaultdict(set)
@@ -239,6 +278,7 @@ PAGES = {
     "settings.md": settings,
     "states.md": states,
     "command-line.md": command_line,
+    "providers.md": providers,
     "requirements.md": requirements,
 }
 

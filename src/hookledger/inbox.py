@@ -12,13 +12,17 @@ from .asgi import HEALTH, Asgi
 from .clock import Clock, Seconds
 from .config import Config, SecretSettings, WorkSettings
 from .errors import ConfigError, SchemaMismatch, Unavailable
+from .examine import Examiner
 from .ledger import Effect
 from .model import Claimed, Expired, Kind
 from .operate.actions import Actions
 from .operate.insight import Insight
-from .providers.catalogue import find
-from .providers.contract import contents, decode
-from .receive.endpoint import Endpoint, Secret, configure, load_secret
+from .providers.catalogue import find, with_options
+from .providers.contract import Contract
+from .providers.reading import contents, decode
+from .receive.advice import advice
+from .receive.endpoint import Endpoint, KeyFunction, Rules, Secret, configure, load_secret, text_of
+from .receive.keyring import Fetched
 from .states import CallOutcome
 from .store.connect import connect
 from .store.protocol import Store, Transactions
@@ -40,9 +44,14 @@ P = TypeVar("P", bound=Callable[[SyncEvent[Any]], Result])
 class Source:
     """One configured endpoint, and where its handlers are declared."""
 
-    def __init__(self, inbox: Inbox, endpoint: Endpoint) -> None:
+    def __init__(self, inbox: Inbox, endpoint: Endpoint, *, reconciled: bool = False) -> None:
         self._inbox = inbox
         self.endpoint = endpoint
+        self._reconciled = reconciled
+
+    def advice(self) -> list[str]:
+        """What is allowed and yet may surprise."""
+        return advice(self.endpoint, reconciled=self._reconciled)
 
     @property
     def name(self) -> str:
@@ -113,6 +122,7 @@ class Inbox:
         self.effect = self.effects.effect
         self.ensure = self.effects.ensure
         self.sources: dict[str, Source] = {}
+        self.keyring = Fetched()
         self._asgi: Asgi | None = None
         self._add_sources(self.settings)
 
@@ -124,51 +134,96 @@ class Inbox:
 
     def _add_sources(self, settings: Config) -> None:
         for name, given in settings.sources.items():
+            contract = find(given.provider, given.options)
             self.source(
                 name,
-                provider=given.provider,
-                secrets=[_secret(secret, given.provider, given.options) for secret in given.secrets],
+                provider=contract,
+                secrets=[_secret(secret, contract) for secret in given.secrets],
+                path=given.path,
                 types=given.types,
                 other_types=given.other_types,
+                mode=given.mode,
+                key=given.key or None,
                 key_required=given.key_required,
+                repeatable=given.repeatable,
+                on_failed=given.on_failed,
+                bounces=given.bounces,
+                horizon=given.horizon,
                 tolerance=given.tolerance,
                 max_body=given.max_body,
                 public_url=given.public_url,
-                options=given.options,
+                verify_token=given.verify_token,
+                origins=given.origins,
+                reconciled=given.reconciled,
             )
 
     def source(
         self,
         name: str,
         *,
-        provider: str,
-        secrets: Iterable[str | Secret],
+        provider: str | Contract,
+        secrets: Iterable[str | Secret] = (),
+        path: str | None = None,
         types: Iterable[str] | None = None,
         other_types: Literal["skip", "refuse"] = "skip",
+        mode: Literal["run", "observe"] = "run",
+        key: Sequence[str] | KeyFunction | None = None,
         key_required: bool = False,
+        repeatable: Iterable[str] | None = None,
+        on_failed: Literal["record", "retry", "alert"] = "record",
+        bounces: int = 3,
+        horizon: float | str | None = None,
         tolerance: float | str | None = None,
         max_body: int | None = None,
         public_url: str | None = None,
+        verify_token: str | None = None,
+        origins: Iterable[str] = (),
+        reconciled: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> Source:
-        """Add an endpoint. Its deliveries are POSTed to `/NAME`."""
+        """Add an endpoint. Its deliveries are POSTed to `/NAME`, or to `path`.
+
+        `provider`: a name of the catalogue, or a contract of your own. `key`: the fields that make two deliveries one
+        event, or a function of the event's content and the request's headers. The rest is as in `hookledger.toml`.
+        """
         if name in self.sources:
             raise ConfigError(f"there are two sources called {name!r}")
-        if f"/{name}" in HEALTH:
-            raise ConfigError(f"no source can be called {name!r}: /{name} answers health checks")
+        contract = find(provider, options) if isinstance(provider, str) else with_options(provider, options or {})
         endpoint = configure(
             name,
-            find(provider, options),
+            contract,
             secrets,
-            types=types,
-            other_types=other_types,
-            key_required=key_required,
+            rules=Rules(
+                types=None if types is None else frozenset(types),
+                other_types=other_types,
+                key_required=key_required,
+                mode=mode,
+                on_failed=on_failed,
+                bounces=bounces,
+                horizon=None if horizon is None else Seconds(horizon),
+                verify_token=None if verify_token is None else text_of(verify_token, "verify token")[0],
+                origins=frozenset(origins),
+            ),
+            path=path,
             tolerance=None if tolerance is None else Seconds(tolerance),
             max_body=max_body,
             public_url=public_url,
+            trusted_proxies=self.settings.intake.trusted_proxies,
+            key=key,
+            repeatable=repeatable,
+            keyring=self.keyring,
         )
-        self.sources[name] = Source(self, endpoint)
+        taken = {source.endpoint.path: source.name for source in self.sources.values()}
+        if endpoint.path in taken:
+            raise ConfigError(f"the sources {taken[endpoint.path]!r} and {name!r} have the same path {endpoint.path}")
+        if endpoint.path in HEALTH:
+            raise ConfigError(f"source {name!r} cannot be at {endpoint.path}: that answers health checks")
+        self.sources[name] = Source(self, endpoint, reconciled=reconciled)
         return self.sources[name]
+
+    def advice(self) -> list[str]:
+        """What is allowed and yet may surprise, about each source."""
+        return [line for source in self.sources.values() for line in source.advice()]
 
     # ── parts ──
 
@@ -209,11 +264,16 @@ class Inbox:
         async with self.opened(check=False) as store:
             return await store.migrate()
 
+    @property
+    def receiving(self) -> Examiner:
+        """The intake's judgements, for what operators do with requests that were kept."""
+        return Examiner(self.sources, self.keyring)
+
     def insight(self, store: Store) -> Insight:
-        return Insight(store)
+        return Insight(store, self.receiving)
 
     def actions(self, store: Store, actor: str) -> Actions:
-        return Actions(store, actor)
+        return Actions(store, actor, self.receiving)
 
     def worker(
         self, store: Store, work: WorkSettings | None = None, *, stuck: Callable[[], None] = lambda: None
@@ -286,9 +346,9 @@ class Inbox:
         return self._asgi
 
 
-def _secret(given: str | SecretSettings, provider: str, options: Mapping[str, Any]) -> str | Secret:
+def _secret(given: str | SecretSettings, contract: Contract) -> str | Secret:
     if isinstance(given, str):
         return given
     if given.expires.tzinfo is None:
         raise ConfigError(f"a secret expires at a moment with a time zone, not at {given.expires}")
-    return load_secret(given.secret, find(provider, options), expires_at=given.expires.timestamp())
+    return load_secret(given.secret, contract, expires_at=given.expires.timestamp())

@@ -169,7 +169,7 @@ POSTGRES_CASES: dict[str, tuple[Any, ...]] = {
     "trim_refusals": (["s1", "s2"], 1000, 1_000_000),
     "refusals": ("s1", None, LAST_ID, 50),
     "refusal_counts": (),
-    "forget_refusals": (IDS,),
+    "take_refusal": (IDENT, [IDENT], [IDENT], "ada", "why"),
     "odd_sources": (),
     "odd_deliveries": (["s1", "s2"], ["conflict", "same_body"], LAST_ID, 50),
     "find_delivery": (IDENT, IDENT, None),

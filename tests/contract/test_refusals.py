@@ -132,13 +132,16 @@ async def test_the_budget_holds_at_once(store: Store, open_store: OpenStore, raw
     assert (sum(row.count for row in counts), sum(row.kept for row in counts)) == (84, 20)
 
 
-async def test_what_was_taken_in_after_all(store: Store) -> None:  # proves R2
+async def test_what_was_taken_in_after_all(store: Store, raw: Raw) -> None:  # proves R2, R14
     sent = [refused(body=b"%d" % n) for n in range(3)]
     await refuse(store, *sent)
-    assert await store.cases.forget_refusals([sent[0].id, sent[2].id, new_id()]) == 2
-    assert await store.cases.forget_refusals([sent[0].id]) == 0
-    assert await store.cases.forget_refusals([]) == 0
+    events = [new_id(), new_id()]
+    assert await store.cases.take_refusal(sent[0].id, events, "ada", "the secret was wrong")
+    assert await store.cases.take_refusal(sent[2].id, [], "ada", "the secret was wrong")
+    assert not await store.cases.take_refusal(sent[0].id, events, "bob", "too late")
+    assert not await store.cases.take_refusal(new_id(), events, "bob", "no such thing")
     assert await kept(store) == [b"1"]
+    assert await raw.run("SELECT name, actor, subject FROM actions") == [("recheck", "ada", str(sent[0].id))] * 2
     [count] = await store.cases.refusal_counts()
     assert (count.count, count.kept) == (3, 1)
 

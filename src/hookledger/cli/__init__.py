@@ -16,8 +16,14 @@ from ..errors import HookledgerError
 from .common import exit_code, status
 from .decide import circuits, reset, resolve, retry, trip
 from .demo import demo
+from .doctor import doctor
+from .import_keys import import_keys
+from .keys import keys
 from .look import events, show
+from .odd import admit, deliveries
 from .processes import receive, serve, work
+from .providers import providers
+from .refused import recheck, rejections
 from .schema import migrate
 from .send import send
 
@@ -30,7 +36,10 @@ def cli() -> None:
     """A webhook inbox: each authentic event accepted once, its handler's writes committed with its outcome."""
 
 
-for command in (serve, receive, work, migrate, events, show, retry, resolve, circuits, trip, reset, send, demo):
+LOOK = (events, show, deliveries, rejections, keys, doctor, circuits, providers)
+DECIDE = (retry, resolve, admit, recheck, import_keys, trip, reset)
+
+for command in (serve, receive, work, migrate, *LOOK, *DECIDE, send, demo):
     cli.add_command(command)
     for option in command.params:
         if isinstance(option, click.Option):

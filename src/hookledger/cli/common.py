@@ -9,12 +9,16 @@ import importlib
 import logging
 import sys
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
 import click
 import msgspec
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
 from .. import config as configuration
 from ..errors import ConfigError, HookledgerError, SchemaMismatch, Unavailable, WrongState
@@ -111,6 +115,24 @@ def print_json(value: Any) -> None:
 def table_console() -> Console:
     """For tables on stdout; wide when piped, so that nothing is cut off."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+
+def second(value: datetime) -> str:
+    """A moment as narrow tables show it, in UTC; with its year where nobody counts columns."""
+    return value.astimezone(UTC).strftime("%m-%d %H:%M:%S" if sys.stdout.isatty() else "%Y-%m-%d %H:%M:%S")
+
+
+def brief(ident: UUID) -> str:
+    """As much of an id as tells it apart and can be typed; all of it where nobody counts columns."""
+    return str(ident)[:18] if sys.stdout.isatty() else str(ident)
+
+
+def narrow_table(*columns: str, title: str | None = None, folds: str = "") -> Table:
+    """A table for a hundred columns; only the column `folds` may be broken."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title)
+    for column in columns:
+        table.add_column(column, no_wrap=column != folds, overflow="fold" if column == folds else "ellipsis")
+    return table
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:

@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from ..errors import Unavailable
 from ..operate.insight import Insight, NotFound
+from ..providers.catalogue import find
 from ..providers.sign import sign
-from ..providers.stripe import CONTRACT
 from ..states import WAITING, AttemptOutcome, DeliveryOutcome, State
 from .demo_project import Project
 
@@ -160,7 +160,7 @@ class Scenario:
 
         async def post(event: Event) -> int:
             body = msgspec.json.encode(event)
-            headers = sign(CONTRACT, secret or self._project.secret, body, now=time.time())
+            headers = sign(find("stripe"), secret or self._project.secret, body, now=time.time())
             return (await self._client.post(self._project.url, content=body, headers=headers)).status_code
 
         if at_once:

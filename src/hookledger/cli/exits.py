@@ -12,12 +12,14 @@ UNAVAILABLE = 4
 SCHEMA = 5
 """The database's schema is not one that this release works with: run `hookledger migrate`."""
 NOT_FOUND = 6
-"""No such event."""
+"""No such event, delivery or refused request."""
 REFUSED = 7
-"""The event is not in a state that allows it, or changed meanwhile."""
+"""Not allowed as things stand, or they changed meanwhile; `recheck`: nothing would be accepted."""
 STUCK = 10
 """`work`: a handler blocked the event loop beyond every time-out."""
 UNEXPECTED_ANSWER = 8
 """`send`: the receiver answered something else than it should."""
 DEMO_FAILED = 9
 """`demo --exit`: something did not happen exactly once."""
+PROBLEM = 11
+"""`doctor`: there is a problem."""

@@ -15,7 +15,7 @@ from rich.table import Table
 from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow, History, operation_key, unpack_headers
-from ..states import EffectState, State
+from ..states import EffectState, KeyOrigin, State
 from .common import finds_inbox, print_json, prints_json, run, status, table_console
 
 COLOURS = {
@@ -95,10 +95,10 @@ def _print_events(found: list[EventRow], limit: int) -> None:
             row.source,
             escape(row.type),
             escape(row.key),
-            coloured(row.state) + (" [bold magenta]![/]" if row.attention else ""),
+            coloured(row.state) + (" [bold magenta]![/]" if row.attention or row.alert else ""),
             str(row.attempts),
             str(row.deliveries),
-            escape((row.reason or ("an effect needs a look: show" if row.attention else ""))[:60]),
+            escape((row.alert or row.reason or ("an effect needs a look: show" if row.attention else ""))[:60]),
         )
     table_console().print(table)
     if not found:
@@ -142,6 +142,7 @@ async def _history(inbox: Inbox, reference: str) -> History:
 
 def _print_history(history: History) -> None:
     console, event = table_console(), history.event
+    admitted = event.key_origin is KeyOrigin.ADMITTED
     facts = Table(show_header=False, box=None)
     for name, value in (
         ("event", str(event.id)),
@@ -151,6 +152,8 @@ def _print_history(history: History) -> None:
         ("provider id", escape(event.provider_id or "")),
         ("object", escape(event.object_id or "")),
         ("state", coloured(event.state) + (f": {escape(event.reason)}" if event.reason else "")),
+        ("alert", f"[bold magenta]{escape(event.alert)}[/]" if event.alert else ""),
+        ("admitted", f"by an operator, from delivery {event.request_id}:{event.item}" * admitted),
         ("attention", "[bold magenta]an effect failed, or nobody knows whether it happened[/]" * event.attention),
         ("result", escape(event.result or "")),
         ("run, attempts", f"{event.run}, {event.attempts}"),

@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from ..inbox import Inbox
 from . import exits
 from .common import finds_inbox, run, set_up_logging, status
-from .supervise import Supervisor, when_parent_ends
+from .supervise import PARENT_PIPE, Supervisor, when_parent_ends
 
 LEVELS = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
 logs = click.option("--log-level", type=LEVELS, default="info", help="How much to tell on stderr.")
@@ -51,6 +51,7 @@ def receive(
     set_up_logging(log_level, as_json=log_json)
     _override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
+    _advise(inbox)
     run(_receive(inbox))
 
 
@@ -74,6 +75,12 @@ def _override_listeners(
 def _require_sources(inbox: Inbox) -> None:
     if not inbox.sources:
         raise ConfigError("there is no source to receive from: add [sources.NAME] to hookledger.toml, or give --app")
+
+
+def _advise(inbox: Inbox) -> None:
+    """Say once, at the start, what may surprise."""
+    for line in inbox.advice():
+        log.warning("%s", line)
 
 
 def _require_free(host: str, port: int) -> None:
@@ -124,7 +131,7 @@ async def _receive(inbox: Inbox) -> None:
 
     _on_signals(stop)
     for source in inbox.sources.values():
-        where = f"http://{intake.host}:{intake.port}/{source.name}"
+        where = f"http://{intake.host}:{intake.port}{source.endpoint.path}"
         status.print(f"Receiving {source.name} ({source.endpoint.contract.title}) at {where}")
     status.print(f"Health at http://{operator.host}:{operator.port}/readyz")
     try:
@@ -151,6 +158,9 @@ def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log
     else:
         kinds = ", ".join(f"{source}: {pattern}" for source, pattern in inbox.routes.handles())
         status.print(f"Working on {kinds}; {settings.concurrency} at once.", markup=False)
+
+    if PARENT_PIPE not in os.environ:  # under `serve` the receiver says it
+        _advise(inbox)
 
     async def main() -> None:
         await inbox.work(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import secrets
 import time
 from collections import Counter
@@ -10,12 +11,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import click
+import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigError, Unavailable
-from ..inbox import Inbox, Source
+from ..inbox import Inbox
+from ..providers.contract import Contract
+from ..providers.question import question
 from ..providers.sample import sample
-from ..providers.sign import sign
+from ..providers.schemes.base import Draft
+from ..providers.schemes.testing_keys import new_test_key
+from ..providers.sign import delivery, pairs
+from ..receive.endpoint import Endpoint
 from . import exits
 from .common import finds_inbox, print_json, prints_json, run, status
 
@@ -36,6 +43,7 @@ class Sent(Struct, frozen=True):
 @click.option("--twice", is_flag=True, help="Send it again after the first answer.")
 @click.option("--concurrently", type=click.IntRange(1, 1000), default=1, help="Send so many at the same moment.")
 @click.option("--forge", is_flag=True, help="Sign with a wrong secret; must be refused.")
+@click.option("--handshake", is_flag=True, help="Ask what the provider asks when it is told of the endpoint.")
 @finds_inbox
 @prints_json
 def send(
@@ -48,34 +56,99 @@ def send(
     twice: bool,
     concurrently: int,
     forge: bool,
+    handshake: bool,
     as_json: bool,
 ) -> None:
     """Post a signed test delivery to SOURCE, so that it can be tried without the provider."""
-    if source not in inbox.sources:
-        known = ", ".join(inbox.sources) or "none: name the application with --app or HOOKLEDGER_APP"
-        raise ConfigError(f"there is no source {source!r}; there are: {known}")
-    intake = inbox.settings.intake
-    target = url or f"http://{intake.host}:{intake.port}/{source}"
-    made = sample(inbox.sources[source].endpoint.contract, kind, ident)
-    content = body.read() if body else made.body
-    headers = _headers(inbox.sources[source], content, made.id, made.type, forge, target)
-    answers = run(_post(target, content, headers, rounds=2 if twice else 1, at_once=concurrently))
+    inbox.receiving.facts(source)  # says which sources there are, if it is none of them
+    endpoint, intake = inbox.sources[source].endpoint, inbox.settings.intake
+    target = url or f"http://{intake.host}:{intake.port}{endpoint.path}"
+    if handshake:
+        draft = _ask(endpoint, target, forge=forge)
+    else:
+        made = sample(endpoint.contract, kind, ident)
+        content = body.read() if body else made.body
+        draft = _sign(endpoint, content, made.id, made.type, target, forge=forge)
+    draft = _to(endpoint, draft, target)
+    answers = run(_post(draft, rounds=2 if twice else 1, at_once=concurrently))
     _report(answers, forge=forge, as_json=as_json)
 
 
-def _headers(source: Source, body: bytes, ident: str, kind: str, forge: bool, url: str) -> list[tuple[str, str]]:
-    endpoint = source.endpoint
-    key = secrets.token_bytes(32) if forge else endpoint.secrets[0].key
-    signed_url = endpoint.public_url or url
-    return sign(endpoint.contract, key, body, now=time.time(), event_id=ident, event_type=kind, url=signed_url)
+# ── signing ──────────────────────────────────────────────────────────────────
 
 
-async def _post(
-    url: str, body: bytes, headers: list[tuple[str, str]], *, rounds: int, at_once: int
-) -> list[Sent]:
+def _sign(endpoint: Endpoint, body: bytes, ident: str, kind: str, target: str, *, forge: bool) -> Draft:
+    contract, key = _signer(endpoint, forge=forge)
+    url, now = _signed_url(endpoint, target), time.time()
+    return delivery(contract, key, body, now=now, event_id=ident, event_type=kind, url=url)
+
+
+def _ask(endpoint: Endpoint, target: str, *, forge: bool) -> Draft:
+    rules, url = endpoint.rules, _signed_url(endpoint, target)
+    token = secrets.token_hex(16) if forge else rules.verify_token
+    asked = question(endpoint.contract, url, token=token, origins=rules.origins, now=time.time())
+    if not asked.handshake.signed:
+        if forge and asked.handshake.token is None:
+            raise ConfigError(f"{endpoint.contract.title} asks without a proof: there is nothing to forge")
+        return asked.draft
+    contract, key = _signer(endpoint, forge=forge)
+    return contract.scheme.sign(key, asked.draft)
+
+
+def _signer(endpoint: Endpoint, *, forge: bool) -> tuple[Contract, bytes]:
+    """Contract and key to sign with: the source's own, or such as it must refuse."""
+    contract, scheme = endpoint.contract, endpoint.contract.scheme
+    with_own_key = getattr(scheme, "key_kind", None) is not None
+    if not endpoint.secrets:
+        if forge:
+            raise ConfigError(f"source {endpoint.name!r} has no secret, so it takes everything: nothing to forge")
+        return contract, b"no-secret"
+    now = time.time()
+    valid = [secret for secret in endpoint.secrets if secret.expires_at is None or secret.expires_at > now]
+    key = (valid or endpoint.secrets)[0].key
+    if with_own_key and not forge and not getattr(scheme, "test_key", None):
+        raise ConfigError(
+            f"only {contract.title} can sign with its key. For local tests make one with `hookledger providers "
+            f'{contract.name} --new-test-key test-key.pem`, and set test_key = "file:test-key.pem" in '
+            f"[sources.{endpoint.name}.options]"
+        )
+    if not forge:
+        return contract, key
+    if with_own_key:
+        other = msgspec.structs.replace(scheme, test_key=new_test_key(scheme))  # type: ignore[type-var, arg-type]
+        return msgspec.structs.replace(contract, scheme=other), key
+    wrong = secrets.token_hex(32).encode()
+    if getattr(scheme, "basic", False):
+        wrong = base64.b64encode(b"forger:" + wrong)
+    elif getattr(scheme, "paired", False):
+        wrong = key.partition(b"\0")[0] + b"\0" + wrong
+    return contract, wrong
+
+
+# ── where to ─────────────────────────────────────────────────────────────────
+
+
+def _signed_url(endpoint: Endpoint, target: str) -> str:
+    """The URL as the provider would call it, with the target's own query."""
+    query = urlsplit(target).query
+    base = endpoint.public_url or target.partition("?")[0]
+    return f"{base}?{query}" if query else base
+
+
+def _to(endpoint: Endpoint, draft: Draft, target: str) -> Draft:
+    """The draft on its way to the target, with the query that the scheme made."""
+    query, headers = urlsplit(draft.url).query, dict(draft.headers)
+    if endpoint.contract.needs_public_url and endpoint.public_url is None:  # a trusted proxy says what was called
+        parts = urlsplit(target)
+        headers |= {b"x-forwarded-proto": parts.scheme, b"x-forwarded-host": parts.netloc}
+    base = target.partition("?")[0]
+    return msgspec.structs.replace(draft, url=f"{base}?{query}" if query else base, headers=headers)
+
+
+async def _post(draft: Draft, *, rounds: int, at_once: int) -> list[Sent]:
     import httpx2  # here: no other command should wait for it
 
-    local = urlsplit(url).hostname in LOOPBACK
+    local = urlsplit(draft.url).hostname in LOOPBACK
     if not local and at_once > 16:
         raise ConfigError("more than 16 at once go to this machine only")
     answers: list[Sent] = []
@@ -84,14 +157,15 @@ async def _post(
     async with httpx2.AsyncClient(limits=limits, timeout=30, trust_env=not local) as client:
 
         async def one() -> Sent:
-            response = await client.post(url, content=body, headers=headers)
+            response = await client.request(draft.method, draft.url, content=draft.body, headers=pairs(draft))
             return Sent(response.status_code, response.text)
 
         for _ in range(rounds):
             try:
                 answers += await asyncio.gather(*(one() for _ in range(at_once)))
             except httpx2.HTTPError as error:
-                raise Unavailable(f"nobody answers at {url}: {error or type(error).__name__}") from error
+                where = draft.url.partition("?")[0]  # the query may hold a secret
+                raise Unavailable(f"nobody answers at {where}: {error or type(error).__name__}") from error
     return answers
 
 
@@ -109,5 +183,3 @@ def _report(answers: list[Sent], *, forge: bool, as_json: bool) -> None:
         if any(a.status == 401 for a in answers):
             status.print("Does the receiver have the same secret for this source?")
         raise SystemExit(exits.UNEXPECTED_ANSWER)
-
-

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
+from ..cases import Imported
 from ..errors import ConfigError, WrongState
 from ..ledger import Effect
 from ..model import EventRow, History
 from ..states import BY_NAME
 from ..store.protocol import Store
 from .insight import Insight
+from .receiving import Receiving
+from .recheck import Rechecked, recheck, take_in
 
 
 class Actions:
-    """`actor` is who asks, for the audit."""
+    """`actor` is who asks, for the audit. `receiving`: the intake's own judgements, for what needs them."""
 
-    def __init__(self, store: Store, actor: str) -> None:
+    def __init__(self, store: Store, actor: str, receiving: Receiving | None = None) -> None:
         if not actor.strip():
             raise ConfigError("an action names who asked for it")
         self._store = store
-        self._insight = Insight(store)
+        self._insight = Insight(store, receiving)
         self._actor = actor
 
     async def retry(self, event: EventRow, reason: str) -> History:
@@ -62,6 +66,32 @@ class Actions:
         """Let a downstream be called again."""
         _why(reason)
         await self._store.ledger.reset_circuit(downstream, self._actor, reason)
+
+    async def admit(self, reference: str, reason: str) -> History:
+        """An odd delivery becomes an event of its own, pending, as its source would identify it now."""
+        _why(reason)
+        request_id, place = await self._insight.delivery(reference)
+        request = await self._insight.request(request_id)
+        items = self._insight.receiving.identify(request)
+        if place >= len(items):
+            raise WrongState(f"as source {request.source!r} reads it now, the request has no event at place {place}")
+        item = items[place]
+        if item.invalid is not None:
+            raise WrongState(f"delivery {request_id}:{place} cannot be handled: {item.invalid}")
+        event_id = await self._store.cases.admit(request_id, place, item, self._actor, reason)
+        return await self._insight.event(str(event_id))
+
+    async def take_in(self, source: str, reason: str) -> list[Rechecked]:
+        """Judge a source's refused requests anew, and record those that prove authentic now, each with an action.
+        They leave the sample; the others stay as they are."""
+        _why(reason)
+        found = await recheck(self._store.cases, self._insight.receiving, source)
+        return await take_in(self._store, found, self._actor, reason)
+
+    async def import_keys(self, source: str, identities: Sequence[bytes], reason: str) -> Imported:
+        """Take identities whose events were processed elsewhere: a delivery of one is a duplicate from here on."""
+        _why(reason)
+        return await self._store.cases.import_keys(source, identities, self._actor, reason)
 
 
 def _why(reason: str) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable
 from uuid import UUID
 
 from msgspec import Struct
 
-from ..errors import HookledgerError
+from ..cases import OddDelivery, RefusalCount, RefusalRow
+from ..errors import ConfigError, HookledgerError
 from ..ledger import Circuit, Effect
-from ..model import EventRow, Health, History, operation_key
-from ..states import EffectKind, State
+from ..model import EventRow, Health, History, RequestRow, id_bounds, operation_key
+from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
+from .audit import KeyReport, audit_keys
+from .cutover import Comparison, KeyRule, compare
+from .receiving import Receiving
+from .recheck import Rechecked, recheck
 
 
 class NotFound(HookledgerError):
-    """No event has this id or key."""
+    """There is nothing of that id or key."""
 
 
 class Ambiguous(HookledgerError):
-    """Several events begin like this."""
+    """Several begin like this."""
 
 
 class Summary(Struct, frozen=True):
@@ -29,10 +35,17 @@ class Summary(Struct, frozen=True):
 
 
 class Insight:
-    """What a person may see."""
+    """What a person may see. `receiving`: the intake's own judgements, for what needs them."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, receiving: Receiving | None = None) -> None:
         self._store = store
+        self._receiving = receiving
+
+    @property
+    def receiving(self) -> Receiving:
+        if self._receiving is None:
+            raise ConfigError("this needs the sources: ask the inbox for it")
+        return self._receiving
 
     async def events(
         self,
@@ -78,6 +91,83 @@ class Insight:
 
     async def health(self) -> Health:
         return await self._store.health()
+
+    # ── what did not plainly become an event ──
+
+    async def refusals(
+        self, *, source: str | None = None, reason: str | None = None, before: UUID | None = None, limit: int = 50
+    ) -> list[RefusalRow]:
+        """The sample of refused requests, the newest first."""
+        return await self._store.cases.refusals(source=source, reason=reason, before=before, limit=limit)
+
+    async def refusal_counts(self) -> list[RefusalCount]:
+        """How many were refused, by source and reason; the sample holds only some of them."""
+        return await self._store.cases.refusal_counts()
+
+    async def refusal(self, reference: str) -> RefusalRow:
+        """One of the sample, by its id or the beginning of that."""
+        bounds = id_bounds(reference)
+        found = []
+        if bounds is not None:
+            after = UUID(int=min(bounds[1].int + 1, 2**128 - 1))
+            found = await self._store.cases.refusals(before=after, limit=10)
+            found = [row for row in found if bounds[0] <= row.id]
+        if len(found) > 1:
+            raise Ambiguous(f"{reference!r} fits several: {', '.join(str(row.id) for row in found)}")
+        if not found:
+            raise NotFound(f"no refused request with the id {reference!r} is in the sample")
+        return found[0]
+
+    async def odd_deliveries(
+        self,
+        *,
+        source: str | None = None,
+        outcome: DeliveryOutcome | None = None,
+        before: UUID | None = None,
+        limit: int = 50,
+    ) -> list[OddDelivery]:
+        """Conflicts and known bodies under other ids, the newest first."""
+        return await self._store.cases.odd_deliveries(source=source, outcome=outcome, before=before, limit=limit)
+
+    async def delivery(self, reference: str) -> tuple[UUID, int]:
+        """Request and place of one odd delivery, by REQUEST or REQUEST:ITEM; a beginning of the request's id does."""
+        found = await self._store.cases.find_delivery(reference)
+        if len(found) > 1:
+            raise Ambiguous(f"{reference!r} fits several: {', '.join(f'{i}:{n}' for i, n in found)}")
+        if not found:
+            raise NotFound(f"no odd delivery has the id {reference!r}: `hookledger deliveries` lists them")
+        return found[0]
+
+    async def request(self, request_id: UUID) -> RequestRow:
+        """A request that was kept, with its bytes."""
+        found = await self._store.cases.request(request_id)
+        if found is None:
+            raise NotFound(f"the bytes of request {request_id} are not kept")
+        return found
+
+    async def recheck(self, source: str) -> list[Rechecked]:
+        """What a source refused, judged anew; nothing is taken in."""
+        return await recheck(self._store.cases, self.receiving, source)
+
+    # ── keys ──
+
+    async def keys(self, source: str, *, last: int, sample: int) -> KeyReport:
+        """What the last events of a source say about its keys, and which rule would fit them."""
+        return await audit_keys(self._store, self.receiving, source, last=last, sample=sample)
+
+    def key_rule(self, source: str) -> KeyRule:
+        """How keys from elsewhere become identities of a source; ConfigError where they cannot."""
+        return KeyRule(self.receiving.facts(source))
+
+    def query(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
+        """The rows of a reading query on the inbox's own database, in batches."""
+        return self._store.cases.query_keys(sql)
+
+    async def compare_keys(
+        self, rule: KeyRule, batches: AsyncIterator[Iterable[tuple[bytes, ...]]]
+    ) -> Comparison:
+        """Keys from elsewhere beside those of this inbox."""
+        return await compare(self._store, self.receiving, rule, batches)
 
 
 def _label(effect: Effect) -> str:

@@ -101,7 +101,7 @@ def _item(
     # For what cannot be read, the bytes make a better key than an unsigned id: nobody can change them.
     trusted = endpoint.key_signed or invalid is None or endpoint.rules.key_required
     if parts is not None and trusted:
-        key, identity = _show(b":".join(parts)), key_identity(endpoint.name, *parts)
+        key, identity = show(b":".join(parts)), key_identity(endpoint.name, *parts)
         origin = endpoint.key_origin
     elif endpoint.rules.key_required:
         raise NoKey("key_missing")
@@ -243,7 +243,7 @@ def _first(fields: tuple[Field, ...], around: _Around, content: Content) -> str 
 
 def _text(field: Field | None, around: _Around, content: Content) -> str | None:
     value = None if field is None else _value(field, around, content)
-    return None if value is None else _show(value)
+    return None if value is None else show(value)
 
 
 def _type(contract: Contract, around: _Around, content: Content) -> tuple[str, str]:
@@ -251,10 +251,10 @@ def _type(contract: Contract, around: _Around, content: Content) -> tuple[str, s
     values = [_value(field, around, content) for field in contract.type]
     if not values or values[0] is None:
         return UNKNOWN_TYPE, UNKNOWN_TYPE
-    first = _show(values[0])
+    first = show(values[0])
     if len(values) == 1:
         return first, first
-    return _show(b".".join([value for value in values if value is not None])), first
+    return show(b".".join([value for value in values if value is not None])), first
 
 
 def _time(contract: Contract, around: _Around, content: Content) -> float | None:
@@ -278,7 +278,7 @@ def _time(contract: Contract, around: _Around, content: Content) -> float | None
     return seconds if EARLIEST <= seconds < LATEST else None  # NaN is in no range
 
 
-def _show(value: bytes) -> str:
+def show(value: bytes) -> str:
     """Text that a database, a log and a screen can hold; a digest stands for what was cut off."""
     text = value.decode("utf-8", "replace")
     if not (text.isascii() and text.isprintable()):

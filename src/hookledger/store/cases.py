@@ -33,8 +33,9 @@ class Cases(Protocol):
 
     async def refusal_counts(self) -> list[RefusalCount]: ...
 
-    async def forget_refusals(self, ids: Sequence[UUID]) -> int:
-        """Drop what was taken in after all; returns how many were there."""
+    async def take_refusal(self, refusal_id: UUID, event_ids: Sequence[UUID], actor: str, reason: str) -> bool:
+        """Drop from the sample what was taken in after all, with an action for each of its events; False when it is
+        not there any more."""
         ...
 
     # ── odd deliveries ──

@@ -85,8 +85,9 @@ class PostgresCases:
     async def refusal_counts(self) -> list[RefusalCount]:
         return [self._rows.refusal_count(row) for row in await self._fetch("refusal_counts")]
 
-    async def forget_refusals(self, ids: Sequence[UUID]) -> int:
-        return len(await self._fetch("forget_refusals", sorted(ids)))
+    async def take_refusal(self, refusal_id: UUID, event_ids: Sequence[UUID], actor: str, reason: str) -> bool:
+        actions = [new_id() for _ in event_ids]
+        return bool(await self._fetch("take_refusal", refusal_id, actions, list(event_ids), actor, reason))
 
     # ── odd deliveries ──
 

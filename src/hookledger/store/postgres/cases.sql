@@ -55,9 +55,16 @@ ORDER BY id DESC LIMIT $4
 SELECT c.*, (SELECT count(*) FROM {schema}.rejections AS r WHERE r.source = c.source AND r.reason = c.reason) AS kept
 FROM {schema}.rejection_counts AS c ORDER BY c.source, c.reason
 
--- name: forget_refusals
--- Out of the sample; they stay counted.
-DELETE FROM {schema}.rejections WHERE id = ANY($1::uuid[]) RETURNING id
+-- name: take_refusal
+-- Out of the sample, and into the audit of what it became; it stays counted.
+WITH taken AS (
+    DELETE FROM {schema}.rejections WHERE id = $1 RETURNING id
+), noted AS (
+    INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
+    SELECT e.action, {clock}, 'recheck', $4, $5, e.event_id, taken.id::text, 'refused', 'recorded'
+    FROM taken, unnest($2::uuid[], $3::uuid[]) AS e (action, event_id)
+)
+SELECT id FROM taken
 
 -- name: odd_sources
 -- The sources that have odd deliveries: a walk from one to the next along the index.

@@ -93,9 +93,13 @@ class SqliteCases:
     async def refusal_counts(self) -> list[RefusalCount]:
         return [self._rows.refusal_count(row) for row in await self._read("refusal_counts")]
 
-    async def forget_refusals(self, ids: Sequence[UUID]) -> int:
-        def job(connection: apsw.Connection) -> int:
-            return sum(len(rows(connection, SQL["forget_refusal"], (ident.bytes,))) for ident in ids)
+    async def take_refusal(self, refusal_id: UUID, event_ids: Sequence[UUID], actor: str, reason: str) -> bool:
+        def job(connection: apsw.Connection) -> bool:
+            found = rows(connection, SQL["forget_refusal"], (refusal_id.bytes,))
+            for event_id in event_ids if found else ():
+                about = (new_id().bytes, event_id.bytes, str(refusal_id), "refused", "recorded")
+                connection.execute(SQL["note_action"], (self._now(), "recheck", *about, actor, reason))
+            return bool(found)
 
         return await self._write(job)
 

@@ -1,0 +1,56 @@
+"""`hookledger doctor`: what an experienced operator would look at, and what to do about it."""
+
+from __future__ import annotations
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from ..errors import ConfigError, HookledgerError
+from ..inbox import Inbox
+from ..operate.doctor import Finding, Level, examine
+from . import exits
+from .common import finds_inbox, print_json, prints_json, run, status, table_console
+
+MARKS: dict[Level, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "problem": "[bold red]problem[/]"}
+
+
+@click.command()
+@finds_inbox
+@prints_json
+def doctor(inbox: Inbox, as_json: bool) -> None:
+    """Look at the inbox: database, clocks, sources, what was refused, what asks for attention.
+
+    Ends with an exit code of its own when there is a problem; warnings are none.
+    """
+    found = run(_examine(inbox))
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+    problems = sum(finding.level == "problem" for finding in found)
+    warnings = sum(finding.level == "warn" for finding in found)
+    status.print(f"{problems} problem{'s' * (problems != 1)}, {warnings} warning{'s' * (warnings != 1)}.")
+    if problems:
+        raise SystemExit(exits.PROBLEM)
+
+
+async def _examine(inbox: Inbox) -> list[Finding]:
+    try:
+        async with inbox.opened(check=False) as store:
+            return await examine(inbox.insight(store))
+    except ConfigError:
+        raise
+    except HookledgerError as error:
+        return [Finding("problem", "database", str(error), "see that it runs, and that its URL is right")]
+
+
+def _print(found: list[Finding]) -> None:
+    grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold", max_width=30)
+    grid.add_column(overflow="fold")
+    for finding in found:
+        words = escape(finding.says) + (f"\n→ {escape(finding.do)}" if finding.do else "")
+        grid.add_row(MARKS[finding.level], escape(finding.about), words)
+    table_console().print(grid)

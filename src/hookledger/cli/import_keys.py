@@ -1,0 +1,225 @@
+"""`hookledger import-keys`: what another table knows as processed becomes known here."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TextIO
+from uuid import UUID
+
+import click
+import msgspec
+from rich.progress import Progress
+
+from ..cases import Imported
+from ..errors import ConfigError
+from ..inbox import Inbox
+from ..operate.cutover import BATCH, Comparison, KeyRule
+from .common import default_actor, finds_inbox, print_json, prints_json, run, status
+
+Row = Sequence[object]
+
+
+@click.command("import-keys")
+@click.argument("source")
+@click.argument("file", required=False, type=click.File("r", encoding="utf-8-sig"))
+@click.option("--column", "columns", multiple=True, help="CSV: number or name of a column. With --query: its number.")
+@click.option("--field", "fields", multiple=True, help="JSON lines: the way to a field, such as data.id.")
+@click.option("--query", help="A SELECT on the inbox's own database, instead of a file. It is run read-only.")
+@click.option("--dry-run", is_flag=True, help="Import nothing; compare with what came here.")
+@click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; not needed with --dry-run.")
+@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks.")
+@finds_inbox
+@prints_json
+def import_keys(
+    inbox: Inbox,
+    source: str,
+    file: TextIO | None,
+    columns: tuple[str, ...],
+    fields: tuple[str, ...],
+    query: str | None,
+    dry_run: bool,
+    reason: str | None,
+    actor: str,
+    as_json: bool,
+) -> None:
+    """Make event ids that were processed elsewhere known to SOURCE, so that a delivery of one is a duplicate.
+
+    FILE, or - for stdin, has one id a line; or it is CSV with --column, or JSON lines with --field. A key of several
+    fields takes several of these, in the order of the key. Can be repeated after a failure: what is known is not new.
+    """
+    query = (query or "").strip() or None
+    if (file is None) == (query is None):
+        raise click.UsageError("name a FILE (- for stdin), or give --query")
+    if fields and (columns or query):
+        raise click.UsageError("--field is for JSON lines alone")
+    if not dry_run and not (reason and reason.strip()):
+        raise click.UsageError("an import needs --reason; --dry-run does not")
+
+    async def act() -> Imported | Comparison:
+        rule = KeyRule(inbox.receiving.facts(source))
+        _check_columns(rule, columns or fields)
+        async with inbox.opened() as store:
+            insight = inbox.insight(store)
+            with Progress(console=status, transient=True, disable=not status.is_terminal) as progress:
+                rows = insight.query(query) if query else _batched(_from_file(file, columns, fields))
+                picked = _picked(rows, _numbers(columns) if query else None)
+                batches = _keys(picked, rule, progress, file)
+                if dry_run:
+                    return await insight.compare_keys(rule, batches)
+                actions, total = inbox.actions(store, actor), Imported(0, 0, 0)
+                async for batch in batches:
+                    done = await actions.import_keys(source, [rule.identity(key) for key in batch], reason or "")
+                    total = Imported(total.given + done.given, total.new + done.new, total.known + done.known)
+                return total
+
+    result = run(act())
+    if as_json:
+        print_json(result)
+    elif isinstance(result, Imported):
+        click.echo(f"{result.given:,} keys: {result.new:,} new here, {result.known:,} known before.")
+    else:
+        _print(result, source)
+
+
+def _print(found: Comparison, source: str) -> None:
+    click.echo(f"{found.given:,} keys given; known here: {found.known:,}, not known: {found.missing:,}.")
+    for key in found.missing_sample:
+        click.echo(f"    not here: {key}")
+    click.echo(f"{found.events:,} events of {source} looked at here; not among the given: {found.extra:,}.")
+    for key in found.extra_sample:
+        click.echo(f"    only here: {key}")
+    status.print("Nothing was imported.")
+
+
+# ── where the keys are ───────────────────────────────────────────────────────
+
+
+def _check_columns(rule: KeyRule, given: Sequence[str]) -> None:
+    wanted = len(rule.wanted)
+    if len(given or ("",)) != wanted:
+        raise ConfigError(
+            f"the key of source {rule.source!r} is {' + '.join(rule.wanted)}: give --column or --field {wanted} "
+            f"time{'s' if wanted > 1 else ''}, in this order"
+        )
+
+
+def _numbers(columns: Sequence[str]) -> list[int] | None:
+    """From 0; None for the first column alone."""
+    if not columns:
+        return None
+    if not all(column.isdecimal() and int(column) > 0 for column in columns):
+        raise ConfigError("with --query, --column is a number from 1: name the columns in the SELECT")
+    return [int(column) - 1 for column in columns]
+
+
+def _from_file(file: TextIO | None, columns: Sequence[str], fields: Sequence[str]) -> Iterator[Row]:
+    assert file is not None
+    read = _json_line(fields) if fields else _plain_line
+    number = 0
+    try:
+        for row in _csv(file, columns) if columns else map(read, filter(None, map(str.strip, file))):
+            number += 1
+            yield row
+    except UnicodeDecodeError:
+        raise ConfigError(f"the file is not UTF-8, after entry {number:,}") from None
+    except (msgspec.DecodeError, csv.Error) as error:
+        raise ConfigError(f"entry {number + 1:,} of the file cannot be read: {error}") from None
+
+
+def _plain_line(line: str) -> Row:
+    return (line,)
+
+
+def _json_line(fields: Sequence[str]) -> Callable[[str], Row]:
+    ways = [field.split(".") for field in fields]
+
+    def read(line: str) -> Row:
+        document = msgspec.json.decode(line)
+        return [_inner(document, way) for way in ways]
+
+    return read
+
+
+def _inner(value: Any, way: Sequence[str]) -> object:
+    for name in way:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _csv(file: TextIO, columns: Sequence[str]) -> Iterator[Row]:
+    rows = csv.reader(file)
+    if all(column.isdecimal() for column in columns):
+        places = [int(column) - 1 for column in columns]
+        if min(places) < 0:
+            raise ConfigError("columns are numbered from 1")
+    else:
+        header = next(rows, [])
+        for column in columns:
+            if column not in header:
+                raise ConfigError(f"the first row names no column {column!r}; it names: {', '.join(header)}")
+        places = [header.index(column) for column in columns]
+    for row in rows:
+        if row:
+            yield [row[place].strip() if place < len(row) else None for place in places]
+
+
+async def _batched(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:
+    while batch := list(islice(rows, 1000)):
+        yield batch
+
+
+async def _picked(batches: AsyncIterator[Any], numbers: list[int] | None) -> AsyncIterator[list[Row]]:
+    """What the columns of a query hold; ids of a database's own kind as text."""
+    async for batch in batches:
+        yield [_plain(row if numbers is None else [_at(row, number) for number in numbers]) for row in batch]
+
+
+def _at(row: Row, number: int) -> object:
+    if number >= len(row):
+        raise ConfigError(f"the query has {len(row)} columns, so there is no column {number + 1}")
+    return row[number]
+
+
+def _plain(row: Row) -> Row:
+    return [str(value) if isinstance(value, UUID) else value for value in row]
+
+
+async def _keys(
+    batches: AsyncIterator[Iterable[Row]], rule: KeyRule, progress: Progress, file: TextIO | None
+) -> AsyncIterator[list[tuple[bytes, ...]]]:
+    """Exact keys, as many as the store takes together. Rows without one are an error: half a list is no list."""
+    total = _size(file)
+    task = progress.add_task("keys", total=total)
+    seen, waiting = 0, []
+    async for batch in batches:
+        for row in batch:
+            seen += 1
+            key = rule.parts(row)
+            if key is None:
+                raise ConfigError(f"entry {seen:,} has no key: {' + '.join(rule.wanted)} must be text or a number")
+            waiting.append(key)
+        if total:
+            progress.update(task, completed=_position(file))
+        progress.update(task, description=f"{seen:,} keys")
+        while len(waiting) >= BATCH:
+            yield waiting[:BATCH]
+            del waiting[:BATCH]
+    if waiting:
+        yield waiting
+
+
+def _size(file: TextIO | None) -> int | None:
+    try:
+        return os.fstat(file.fileno()).st_size or None if file is not None else None
+    except (OSError, ValueError):
+        return None
+
+
+def _position(file: TextIO | None) -> int:
+    try:
+        return file.buffer.tell() if file is not None else 0
+    except (OSError, ValueError):
+        return 0

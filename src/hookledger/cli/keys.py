@@ -1,0 +1,135 @@
+"""`hookledger keys`: do the keys of a source fit what really comes?"""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.markup import escape
+
+from ..cases import KeyGroup
+from ..inbox import Inbox
+from ..operate.audit import KeyReport
+from ..operate.keys import Fit
+from ..states import KeyOrigin
+from .common import finds_inbox, narrow_table, print_json, prints_json, run, status, table_console
+
+ORIGINS = {
+    KeyOrigin.SIGNED_ID: "by signed id",
+    KeyOrigin.UNSIGNED_ID: "by unsigned id",
+    KeyOrigin.COMPOSITE: "by several fields",
+    KeyOrigin.FUNCTION: "by the source's function",
+    KeyOrigin.DIGEST: "by their content, for want of a key",
+    KeyOrigin.ARRIVAL: "each an arrival",
+    KeyOrigin.ADMITTED: "admitted by an operator",
+}
+SHOWN = 3
+
+
+@click.command()
+@click.argument("source")
+@click.option("--last", default=10_000, type=click.IntRange(1, 1_000_000), help="Events to look at, the newest.")
+@click.option("--sample", default=1000, type=click.IntRange(0, 10_000), help="Kept requests to try rules on.")
+@finds_inbox
+@prints_json
+def keys(inbox: Inbox, source: str, last: int, sample: int, as_json: bool) -> None:
+    """Audit the keys of SOURCE on live data, and say which rule would fit.
+
+    A key is too narrow where the same content comes under several keys, so that a redelivery runs again; too wide
+    where several contents come under one key, so that an event is taken for a duplicate. Nothing is changed.
+    """
+
+    async def read() -> KeyReport:
+        hint = inbox.receiving.facts(source).contract.hint
+        async with inbox.opened() as store:
+            return await inbox.insight(store).keys(source, last=last, sample=0 if hint else sample)
+
+    report = run(read())
+    if as_json:
+        values = msgspec.to_builtins(report)
+        for one, shown in zip(report.fits, values["fits"], strict=True):
+            shown["fits"] = one.fits
+        print_json(values)
+        return
+    hint = inbox.receiving.facts(source).contract.hint
+    for line in _words(report, hint=hint):
+        click.echo(line)
+    if report.fits:
+        _print_fits(report)
+
+
+def _words(report: KeyReport, *, hint: bool) -> list[str]:
+    audit = report.audit
+    if not audit.events:
+        return ["No events of this source yet."]
+    origins = ", ".join(f"{count:,} {ORIGINS[origin]}" for origin, count in sorted(audit.origins.items()))
+    lines = [f"{_many(audit.events, 'event')} from {_many(audit.deliveries, 'delivery')}: {origins}."]
+    if hint:
+        return [*lines, "This provider only says that something changed: there are no keys to judge."]
+    rule = " + ".join(report.rule)
+    lines += [f"The key now: {rule}." if rule else "There is no key field: the content is the key."]
+    lines += [f"Plain duplicates: {_many(audit.duplicates, 'delivery')}."]
+    alike = _many(audit.same_content, "event")
+    lines += [f"Same content under several keys, which may be too narrow: {alike}."]
+    lines += _samples(audit.same_content_groups, "events are alike")
+    if audit.same_bodies or report.changing:
+        bodies = _many(audit.same_bodies, "delivery")
+        lines += [f"Known content under another id of the provider's, so the id may change: {bodies}."]
+        lines += _samples(audit.same_body_groups, "with the content of one event")
+        lines += _samples(report.changing, "events with the same content have different ids")
+    lines += [
+        f"Other content under a known key, which may be too wide, or a field is volatile: "
+        f"{_many(audit.conflicts, 'delivery')}."
+    ]
+    lines += _samples(audit.conflict_groups, "against one event")
+    return [*lines, *_advice(report)]
+
+
+def _many(count: int, word: str) -> str:
+    plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"{count:,} {word if count == 1 else plural}"
+
+
+def _samples(groups: tuple[KeyGroup, ...], each: str) -> list[str]:
+    lines = [f"    {g.count:,} {each}: {g.type}, {', '.join(map(str, g.sample))}" for g in groups[:SHOWN]]
+    return [*lines, *([f"    and {len(groups) - SHOWN} more such groups"] if len(groups) > SHOWN else [])]
+
+
+def _advice(report: KeyReport) -> list[str]:
+    if not report.fits:
+        return []
+    own, *others = report.fits
+    seen = f"{report.looked_at:,} kept requests"
+    fitting = [one for one in others if one.fits]
+    lines = []
+    if own.fits:
+        lines.append(f"Tried on {seen}: the source's own rule fits.")
+    elif fitting:
+        lines.append(f"Tried on {seen}: the source's own rule does not fit; this would: {_toml(fitting[0])}")
+    else:
+        lines.append(f"Tried on {seen}: neither the source's own rule nor any single field fits all of them.")
+    if not report.repeated:
+        lines.append(
+            "No content came twice among these, so nothing shows whether an id stays the same on redelivery."
+        )
+    return lines
+
+
+def _toml(one: Fit) -> str:
+    return f"key = {msgspec.json.encode(one.rule).decode().replace(',', ', ')}"
+
+
+def _print_fits(report: KeyReport) -> None:
+    columns = ("rule", "keys", "contents", "too narrow", "too wide", "without", "verdict")
+    table = narrow_table(*columns, title=f"Rules, tried on {report.looked_at:,} kept requests", folds="rule")
+    for one in report.fits:
+        name = "the source's own" if one.own else _toml(one)
+        verdict = "[green]fits[/]" if one.fits else "[red]does not fit[/]"
+        counts = (one.keys, one.contents, one.narrow, one.wide, one.missing)
+        table.add_row(escape(name), *(f"{count:,}" for count in counts), verdict)
+    table_console().print(table)
+    status.print(
+        "Too narrow: contents that came under several keys. Too wide: keys that several contents came under. "
+        "Without: no such field. Of plain duplicates no bytes are kept, so a field that only looks unique fits, too: "
+        "ask the provider's documentation.",
+        soft_wrap=True,
+    )

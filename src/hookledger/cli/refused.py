@@ -1,0 +1,224 @@
+"""`hookledger rejections` and `recheck`: what was refused, why, and whether it would be now."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from uuid import UUID
+
+import click
+from rich.markup import escape
+
+from ..cases import RefusalCount, RefusalRow
+from ..inbox import Inbox
+from ..model import unpack_headers
+from ..operate.recheck import Rechecked
+from . import exits
+from .common import (
+    brief,
+    default_actor,
+    finds_inbox,
+    narrow_table,
+    print_json,
+    prints_json,
+    run,
+    second,
+    status,
+    table_console,
+)
+
+
+@click.command()
+@click.option("--source", help="Only of this source.")
+@click.option("--reason", "code", envvar="HOOKLEDGER_REJECTIONS_REASON", help="Only for this reason.")
+@click.option("--before", type=click.UUID, help="Only older than this one: for the next page.")
+@click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
+@click.option("--counts", is_flag=True, help="Only how many there were of each source and reason.")
+@click.option("--body", metavar="ID", help="Print only the body of this one, byte for byte.")
+@finds_inbox
+@prints_json
+def rejections(
+    inbox: Inbox,
+    source: str | None,
+    code: str | None,
+    before: UUID | None,
+    limit: int,
+    counts: bool,
+    body: str | None,
+    as_json: bool,
+) -> None:
+    """List the sample of refused requests, the newest first.
+
+    All are counted; some are kept, less the secrets presented in them.
+    """
+
+    async def read() -> tuple[list[RefusalRow], list[RefusalCount]]:
+        async with inbox.opened() as store:
+            insight = inbox.insight(store)
+            if body is not None:
+                return [await insight.refusal(body)], []
+            counted = await insight.refusal_counts()
+            if counts:
+                return [], counted
+            return await insight.refusals(source=source, reason=code, before=before, limit=limit), counted
+
+    found, counted = run(read())
+    counted = [c for c in counted if source in (None, c.source) and code in (None, c.reason)]
+    if body is not None:
+        sys.stdout.buffer.write(found[0].body)
+    elif as_json:
+        print_json([_count(inbox, c) for c in counted] if counts else [_row(inbox, row) for row in found])
+    elif counts:
+        _print_counts(inbox, counted)
+    else:
+        _print_sample(inbox, found, counted, limit)
+        _mention_unknown(inbox, source, found)
+
+
+def _row(inbox: Inbox, row: RefusalRow) -> dict[str, Any]:
+    """The body as base64, so that it is exact."""
+    return {
+        "id": row.id,
+        "source": row.source,
+        "reason": row.reason,
+        "words": inbox.receiving.reason(row.reason),
+        "received_at": row.received_at,
+        "method": row.method,
+        "path": row.path,
+        "query": row.query.decode("latin-1"),
+        "headers": unpack_headers(row.headers),
+        "remote": row.remote,
+        "size": len(row.body),
+        "body": row.body,
+    }
+
+
+def _count(inbox: Inbox, count: RefusalCount) -> dict[str, Any]:
+    return {
+        "source": count.source,
+        "reason": count.reason,
+        "words": inbox.receiving.reason(count.reason),
+        "count": count.count,
+        "kept": count.kept,
+        "first_at": count.first_at,
+        "last_at": count.last_at,
+    }
+
+
+def _print_counts(inbox: Inbox, counted: list[RefusalCount]) -> None:
+    table = narrow_table("source", "reason", "refused", "kept", "last (UTC)", "in words", folds="in words")
+    for count in counted:
+        words = inbox.receiving.reason(count.reason)
+        numbers = (f"{count.count:,}", f"{count.kept:,}")
+        table.add_row(escape(count.source or "-"), count.reason, *numbers, second(count.last_at), words)
+    table_console().print(table)
+    if not counted:
+        status.print("Nothing was refused.")
+
+
+def _print_sample(inbox: Inbox, found: list[RefusalRow], counted: list[RefusalCount], limit: int) -> None:
+    if not found:
+        total = sum(count.count for count in counted)
+        rest = f" {total:,} were counted: --counts." if total else ""
+        status.print(f"No refused request is in the sample.{rest}")
+        return
+    table = narrow_table("when (UTC)", "source", "reason", "from", "bytes", "id", folds="from")
+    for row in found:
+        who = escape(row.remote or "")
+        size = f"{len(row.body):,}"
+        table.add_row(second(row.received_at), row.source, row.reason, who, size, brief(row.id))
+    table_console().print(table)
+    _explain(inbox, {row.reason for row in found})
+    if len(found) == limit:
+        status.print(f"There may be more: --before {found[-1].id}")
+
+
+def _explain(inbox: Inbox, codes: set[str]) -> None:
+    for code in sorted(codes):
+        status.print(f"[bold]{code}[/]: {inbox.receiving.reason(code)}", soft_wrap=True)
+
+
+def _mention_unknown(inbox: Inbox, source: str | None, found: list[RefusalRow]) -> None:
+    if source is not None and not found and source not in inbox.sources:
+        status.print(f"[yellow]No source is called {escape(source)} here.[/]")
+
+
+# ── recheck ──────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.argument("source")
+@click.option("--admit", is_flag=True, help="Take in those that prove authentic now.")
+@click.option("--reason", envvar="HOOKLEDGER_REASON", help="With --admit: why.")
+@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="With --admit: who asks.")
+@finds_inbox
+@prints_json
+def recheck(
+    inbox: Inbox, source: str, admit: bool, reason: str | None, actor: str, as_json: bool
+) -> None:
+    """Judge what SOURCE refused anew, with the secrets configured now and the time at which it came.
+
+    With --admit what proves authentic is recorded as if it came now, and leaves the sample; whatever was recorded
+    meanwhile is a duplicate. What does not prove authentic is never taken in.
+    """
+    if admit and not (reason and reason.strip()):
+        raise click.UsageError("--admit needs --reason")
+
+    async def act() -> list[Rechecked]:
+        inbox.receiving.facts(source)
+        async with inbox.opened() as store:
+            try:
+                if admit:
+                    return await inbox.actions(store, actor).take_in(source, reason or "")
+                return await inbox.insight(store).recheck(source)
+            finally:
+                await inbox.keyring.close()
+
+    found = run(act())
+    if as_json:
+        print_json([_verdict(inbox, one) for one in found])
+    else:
+        _print_verdicts(inbox, found)
+    good = sum(one.authentic for one in found)
+    if not found:
+        status.print(f"The sample holds no refused request of {escape(source)}.")
+    elif admit:
+        status.print(f"{good:,} taken in, {len(found) - good:,} still refused.")
+    else:
+        status.print(f"{good:,} would be accepted now, {len(found) - good:,} would still be refused.")
+        if good:
+            words = f"hookledger recheck {source} --admit --reason …"
+            status.print(f"To take them in: {escape(words)}", soft_wrap=True)
+    if found and not good:
+        raise SystemExit(exits.REFUSED)
+
+
+def _verdict(inbox: Inbox, one: Rechecked) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "received_at": one.received_at,
+        "was": one.was,
+        "authentic": one.authentic,
+        "still": one.still,
+        "words": inbox.receiving.reason(one.still) if one.still else None,
+        "became": [{"outcome": each.outcome, "event": each.event_id} for each in one.became],
+    }
+
+
+def _print_verdicts(inbox: Inbox, found: list[Rechecked]) -> None:
+    if not found:
+        return
+    table = narrow_table("when (UTC)", "was refused for", "now", "id", folds="now")
+    for one in found:
+        table.add_row(second(one.received_at), one.was, _now(one), brief(one.id))
+    table_console().print(table)
+    _explain(inbox, {one.still for one in found if one.still is not None})
+
+
+def _now(one: Rechecked) -> str:
+    if one.still is not None:
+        return f"[red]still refused[/]: {one.still}"
+    if not one.became:
+        return "[green]would be accepted[/]"
+    kinds = dict.fromkeys((each.outcome, each.event_id) for each in one.became)
+    return "\n".join(f"[green]{outcome}[/]: event {brief(ident)}" for outcome, ident in kinds)

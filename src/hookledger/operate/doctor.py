@@ -1,0 +1,193 @@
+"""Looks at a live inbox as an experienced operator would. Each check is a function in CHECKS; more can be added."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from msgspec import Struct
+
+from ..cases import RefusalCount
+from ..errors import HookledgerError
+from ..model import Health
+from ..states import State
+from ..store import SCHEMA_RANGE
+from .insight import Insight
+from .receiving import SourceFacts
+
+Level = Literal["ok", "warn", "problem"]
+
+SKEW = 5.0
+"""Seconds between the clocks that are worth a warning; the intake distrusts its own beyond 30."""
+SKEW_LIMIT = 30.0
+SOON = 14 * 86400.0
+MOST = 1000
+"""Events of a state that are searched for alerts."""
+DAY = timedelta(days=1)
+
+
+class Finding(Struct, frozen=True):
+    """One line of the doctor's report."""
+
+    level: Level
+    about: str
+    says: str
+    do: str = ""
+    """What to do about it."""
+
+
+Check = Callable[[Insight], Awaitable[list[Finding]]]
+
+
+async def examine(insight: Insight) -> list[Finding]:
+    """Everything, in order. What cannot be looked at is a finding, too."""
+    found = await database(insight)
+    if any(finding.level == "problem" for finding in found):
+        return found  # the rest would only say so again
+    for check in CHECKS:
+        try:
+            found += await check(insight)
+        except HookledgerError as error:
+            found.append(Finding("problem", check.__name__, f"cannot be looked at: {error}"))
+    return found
+
+
+async def database(insight: Insight) -> list[Finding]:
+    """Schema, whether it can be written, and its clock."""
+    return judge_health(await insight.health())
+
+
+def judge_health(health: Health) -> list[Finding]:
+    low, high = SCHEMA_RANGE
+    if not low <= health.schema <= high:
+        says = health.problem or f"the schema is of version {health.schema}, and this release needs {low} to {high}"
+        return [Finding("problem", "database", says, "run `hookledger migrate`, with the newest release in use")]
+    if not health.writable:
+        says = f"cannot be written: {health.problem}"
+        return [Finding("problem", "database", says, "until it can, every delivery is answered 503")]
+    found = [Finding("ok", "database", f"can be written; schema {health.schema}, of {low} to {high}")]
+    apart = abs(health.clock_skew)
+    says = f"this host's and the database's are {apart:.1f} s apart"
+    if apart > SKEW_LIMIT:
+        do = "mend the clock: what looks stale is answered 503 until then"
+        found.append(Finding("problem", "clock", says, do))
+    elif apart > SKEW:
+        found.append(Finding("warn", "clock", says, "is the time service running on both?"))
+    else:
+        found.append(Finding("ok", "clock", says))
+    return found
+
+
+async def sources(insight: Insight) -> list[Finding]:
+    """What each source's configuration allows, and how long it must remember."""
+    names = insight.receiving.sources()
+    if not names:
+        do = "name the application with --app, or add [sources.NAME] to hookledger.toml"
+        return [Finding("warn", "sources", "none is configured here", do)]
+    found: list[Finding] = []
+    for name in names:
+        facts = insight.receiving.facts(name)
+        about = f"source {name}"
+        advice = [line.partition(": ")[2] for line in facts.advice]
+        for line in advice:
+            says, _, do = line.partition(": ")
+            found.append(Finding("warn", about, says, do))
+        if not advice:
+            found.append(Finding("ok", about, f"{facts.contract.title}; nothing to remark"))
+        found += judge_secrets(facts, datetime.now(UTC).timestamp())
+        found.append(Finding("ok", about, horizon(facts)))
+    return found
+
+
+def judge_secrets(facts: SourceFacts, now: float) -> list[Finding]:
+    """Secrets that ended, or will soon."""
+    about = f"source {facts.name}"
+    ends = [moment for moment in facts.expiries if moment is not None]
+    live = [moment for moment in facts.expiries if moment is None or moment > now]
+    if facts.expiries and not live:
+        return [Finding("problem", about, "every secret has expired: all deliveries are refused", "set a new one")]
+    if any(moment <= now for moment in ends):
+        return [Finding("warn", about, "a secret has expired and proves nothing any more", "take it out")]
+    if None not in live and live and max(m for m in live if m is not None) < now + SOON:
+        until = datetime.fromtimestamp(max(ends), UTC)
+        return [Finding("warn", about, f"the last secret expires on {until:%Y-%m-%d}", "set the one that follows it")]
+    return []
+
+
+def horizon(facts: SourceFacts) -> str:
+    """How long an event may come again, and how long it is known."""
+    contract = facts.contract
+    retries, lister = contract.retries, contract.lister
+    parts = []
+    if retries.automatic is False:
+        parts.append("no retries by itself")
+    else:
+        parts.append("retries for " + ("an unknown time" if retries.hours is None else _span(retries.hours / 24)))
+    if lister.redeliver:
+        days = lister.resend_days
+        parts.append("resent by hand " + ("at any time" if days is None else f"for {_span(days)}"))
+    if lister.list:
+        parts.append("listed " + ("for an unknown time" if lister.days is None else f"for {_span(lister.days)}"))
+    kept = "for ever" if facts.horizon is None else f"for {_span(facts.horizon / 86400)}"
+    return f"may come again: {', '.join(parts)}; known here {kept}"
+
+
+def _span(days: float) -> str:
+    if days < 1 / 24:
+        return f"{days * 1440:.0f} min"
+    return f"{days * 24:.0f} h" if days < 4 else f"{days:.0f} days"
+
+
+async def rejections(insight: Insight) -> list[Finding]:
+    """What was refused within the last day."""
+    since = datetime.now(UTC) - DAY
+    recent = [count for count in await insight.refusal_counts() if count.last_at > since]
+    if not recent:
+        return [Finding("ok", "rejections", "nothing was refused within the last day")]
+    return [_refused(insight, count) for count in recent]
+
+
+def _refused(insight: Insight, count: RefusalCount) -> Finding:
+    about = f"source {count.source}" if count.source else "no source"
+    words = insight.receiving.reason(count.reason)
+    says = f"{count.count:,} refused since {count.first_at:%Y-%m-%d}, the last {count.last_at:%H:%M} UTC: {words}"
+    do = ""
+    if count.source and count.kept:
+        do = f"`hookledger rejections --source {count.source}`"
+        if count.reason in ("signature_mismatch", "secret_expired") and _provable(insight, count.source):
+            do += f"; once the secret is right, `hookledger recheck {count.source}`"
+    return Finding("warn", about, says, do)
+
+
+def _provable(insight: Insight, source: str) -> bool:
+    return source in insight.receiving.sources() and insight.receiving.facts(source).unprovable is None
+
+
+async def alerts(insight: Insight) -> list[Finding]:
+    """Events that a person should look at."""
+    found: list[Finding] = []
+    for state in (State.FAILED, State.NEEDS_REVIEW, State.RETRYING, State.PROCESSING):
+        marked = [row for row in await insight.events(state=state, limit=MOST) if row.alert]
+        found += [
+            Finding("problem", f"event {row.id}", f"{row.state}: {row.alert}", f"`hookledger show {row.id}`")
+            for row in marked[:10]
+        ]
+        if len(marked) > 10:
+            says = f"{len(marked) - 10:,} more events that are {state} are marked"
+            found.append(Finding("problem", "alerts", says))
+    return found or [Finding("ok", "alerts", "no event asks for attention")]
+
+
+async def odd_deliveries(insight: Insight) -> list[Finding]:
+    """Conflicts and known bodies under other ids of the last day that nobody made an event of."""
+    since = datetime.now(UTC) - DAY
+    odd = await insight.odd_deliveries(limit=MOST)
+    recent = [one for one in odd if one.received_at > since and one.admitted_as is None]
+    if not recent:
+        return [Finding("ok", "deliveries", "no odd ones within the last day")]
+    says = f"{len(recent):,} odd ones within the last day: known keys with other content, or known content"
+    return [Finding("warn", "deliveries", says, "`hookledger deliveries`; `hookledger keys SOURCE` finds the cause")]
+
+
+CHECKS: list[Check] = [sources, rejections, odd_deliveries, alerts]

@@ -1,0 +1,70 @@
+"""Why a request is refused: a closed set of codes, each in words. They are counted and shown."""
+
+from __future__ import annotations
+
+NOT_A_DELIVERY = "not_a_delivery"
+
+PROOF = {
+    "signature_missing": "there is no signature",
+    "signature_duplicate": "there are two signatures, and it is not for us to choose",
+    "signature_malformed": "what stands for the signature is none of the configured form",
+    "signature_mismatch": "no signature was made with one of our secrets over these bytes",
+    "signature_version": "the signature is of another version than the configured one",
+    "secret_expired": "the signature was made with a secret of ours that has expired",
+    "credential_missing": "no secret was presented",
+    "credential_duplicate": "two secrets were presented",
+    "credential_malformed": "what was presented is no secret of the configured form",
+    "timestamp_missing": "there is no signed time",
+    "timestamp_duplicate": "there are two signed times",
+    "timestamp_malformed": "the signed time is not written as the provider writes it",
+    "timestamp_stale": "the signed time is too long ago",
+    "timestamp_future": "the signed time is too far ahead",
+    "id_missing": "there is no signed event id",
+    "id_duplicate": "there are two signed event ids",
+    "id_malformed": "the signed event id contains the separator, so the message can be read in two ways",
+    "body_malformed": "the signature should be in the body, and the body is not readable",
+    "body_digest_missing": "the signed URL has no digest of the body, or two",
+    "body_digest_mismatch": "the digest in the signed URL, or in the token, is not that of the body",
+    "token_missing": "there is no token",
+    "token_duplicate": "there are two tokens",
+    "token_malformed": "what stands for the token is none, is over 8 KiB, or names no usable key",
+    "algorithm_missing": "the header that names the algorithm is absent",
+    "algorithm_duplicate": "the algorithm is named twice",
+    "algorithm_refused": "the request names another algorithm than the configured one",
+    "certificate_missing": "no certificate is named",
+    "certificate_duplicate": "two certificates are named",
+    "certificate_url": "the certificate's address is not one that the contract pins: nothing was fetched",
+    "certificate_invalid": "what was fetched is no RSA certificate for the provider's name",
+    "certificate_expired": "the signature is good, but its certificate was not valid at the signed time",
+    "key_unknown": "the provider publishes no such key, or none of the right kind",
+    "claim_mismatch": "the token is well signed, but not by the issuer or for the account that we expect",
+    "form_malformed": "the signed form cannot be read",
+    "query_malformed": "the URL's parameters cannot be read",
+}
+"""Why `verify` refuses: duplicate and malformed are Malformed, all others Unauthentic."""
+
+REASONS = {
+    **PROOF,
+    NOT_A_DELIVERY: "a question of the provider's, not a delivery",
+    "key_missing": "the source demands an event key, and none is there",
+    "type_refused": "the source refuses this type",
+    "unknown_source": "no source has this path",
+    "method": "deliveries are POSTed",
+    "handshake_token": "a question of the provider's without the source's verify_token",
+    "handshake_origin": "a question from who is not among the source's origins",
+    "handshake_malformed": "a question of the provider's that asks for something odd",
+    "handshake_duplicate": "a question of the provider's that says one thing twice",
+    "handshake_url": "a question with an address that is not the provider's: nothing was fetched",
+    "body_too_large": "the body is over the source's limit",
+    "body_too_slow": "the body did not arrive in time",
+    "headers_too_large": "the headers are over the limit",
+    "headers_too_slow": "the headers did not arrive in time",
+    "url_too_long": "the URL is over the limit",
+    "content_encoding": "a content encoding that is not accepted",
+    "transfer_encoding": "a transfer encoding that is not accepted",
+    "http_malformed": "not HTTP as it should be",
+    "disconnected": "the sender hung up in the middle",
+    "pipelined": "a second request came before the first was answered",
+    "bad_data": "the database refuses to hold it",
+}
+"""Every code there is."""
