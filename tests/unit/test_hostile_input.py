@@ -26,9 +26,9 @@ from hookledger.providers.sign import sign
 from hookledger.receive.app import Intake
 from hookledger.receive.endpoint import Endpoint, Rules, configure
 from hookledger.receive.identify import LATEST, identify
+from hookledger.receive.reasons import UNPROVED
 from hookledger.receive.record import Recorder
 from hookledger.receive.refusals import Refusals, SampleSettings
-from hookledger.receive.reasons import PROOF
 from hookledger.receive.verify import verify
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
@@ -239,7 +239,7 @@ def never_accepted(name: str, drawn: bytes) -> None:
     try:
         proof = verify(ENDPOINTS[name], request, NOW)
     except Rejected as refusal:
-        assert refusal.reason in PROOF
+        assert refusal.reason in UNPROVED
     else:
         pytest.fail(f"accepted: {proof}")
     assert 400 <= answer(name, request) < 500

@@ -18,7 +18,7 @@ from hookledger.model import Headers, Request
 from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
 from hookledger.receive.endpoint import Endpoint, Secret, configure, load_secret
-from hookledger.receive.reasons import PROOF
+from hookledger.receive.reasons import UNPROVED
 from hookledger.receive.verify import verify
 
 STRIPE, GITHUB, STANDARD = find("stripe"), find("github"), find("standard_webhooks")
@@ -44,7 +44,7 @@ def reason(endpoint: Endpoint, wanted: Request, now: float = NOW) -> str | None:
     try:
         verify(endpoint, wanted, now)
     except Rejected as refusal:
-        assert refusal.reason in PROOF
+        assert refusal.reason in UNPROVED
         malformed = refusal.reason.endswith(("_duplicate", "_malformed"))
         assert type(refusal) is (Malformed if malformed else Unauthentic)
         return refusal.reason

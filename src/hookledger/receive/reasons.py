@@ -4,7 +4,7 @@ from __future__ import annotations
 
 NOT_A_DELIVERY = "not_a_delivery"
 
-PROOF = {
+UNPROVED = {
     "signature_missing": "there is no signature",
     "signature_duplicate": "there are two signatures, and it is not for us to choose",
     "signature_malformed": "what stands for the signature is none of the configured form",
@@ -44,7 +44,7 @@ PROOF = {
 """Why `verify` refuses: duplicate and malformed are Malformed, all others Unauthentic."""
 
 REASONS = {
-    **PROOF,
+    **UNPROVED,
     NOT_A_DELIVERY: "a question of the provider's, not a delivery",
     "key_missing": "the source demands an event key, and none is there",
     "type_refused": "the source refuses this type",

@@ -8,7 +8,7 @@ from .endpoint import Endpoint
 
 
 def verify(endpoint: Endpoint, request: Request, now: float) -> Proof:
-    """The proof that the request is authentic and fresh; else Malformed or Unauthentic, a reason of PROOF.
+    """The proof that the request is authentic and fresh; else Malformed or Unauthentic, a reason of UNPROVED.
 
     Does not prevent the replay of a captured request within the tolerance, or ever where no time is signed:
     that is what identities are for. Raises KeyNeeded where a published key has to be fetched first.
