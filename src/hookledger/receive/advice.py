@@ -19,6 +19,10 @@ def advice(endpoint: Endpoint, *, reconciled: bool) -> list[str]:
         said.append(f"{covered} covered by the proof: take it for a hint where much depends on it")
     if getattr(contract.scheme, "test_key", None):
         said.append("deliveries signed with a test key are accepted: not for production")
+    if any(shake.token for shake in contract.handshakes) and endpoint.rules.verify_token is None:
+        said.append(f"{contract.title} asks for a token before it delivers: set verify_token")
+    if any(shake.origins for shake in contract.handshakes) and not endpoint.rules.origins:
+        said.append(f"{contract.title} asks before it delivers, and nobody is among origins: set them if it does")
     if endpoint.rules.mode == "observe":
         said.append("it observes: events are recorded as skipped and no handler runs")
     if contract.retries.automatic is False and not reconciled:

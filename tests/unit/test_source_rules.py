@@ -1,0 +1,180 @@
+"""What a source may be configured to, and what is said about it at start-up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hookledger import ConfigError, Inbox
+from hookledger.clock import Seconds
+from hookledger.config import decode
+from hookledger.model import Proof, Request
+from hookledger.providers.catalogue import find
+from hookledger.receive.endpoint import Rules, configure
+from hookledger.receive.identify import identify
+from hookledger.states import KeyOrigin
+
+SECRET = "whsec_bWFkZSB1cCBmb3IgdGhlIHRlc3RzIQ=="
+DAY = 86400.0
+NOW = 1_763_000_000.0
+
+
+def one(provider: str, body: bytes, **options: Any) -> Any:
+    endpoint = configure("s", find(provider), [SECRET], **options)
+    [item] = identify(endpoint, Request("POST", "/s", b"", (), body), Proof("x", "y"), NOW)
+    return item
+
+
+# ── the horizon ──────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("provider", "days", "problem"),
+    [
+        ("stripe", 29, "may deliver an event again for 30 days"),
+        ("github", 365, "signs no time"),
+        ("mailgun", 365, "signs no time of the event"),
+        ("svix", 365, "is not known"),
+    ],
+)
+def test_a_horizon_that_would_let_events_in_twice_is_refused(provider: str, days: float, problem: str) -> None:
+    # proves R14, R49
+    with pytest.raises(ConfigError, match=problem):
+        configure("s", find(provider), [SECRET], rules=Rules(horizon=days * DAY))
+
+
+def test_what_is_older_than_the_horizon_goes_to_review() -> None:  # proves R14
+    rules = Rules(horizon=30 * DAY)
+    old = one("stripe", b'{"id":"evt_1","created":%d}' % (NOW - 31 * DAY), rules=rules)
+    new = one("stripe", b'{"id":"evt_1","created":%d}' % (NOW - 29 * DAY), rules=rules)
+    unknown = one("stripe", b'{"id":"evt_1"}', rules=rules)
+    assert old.review == "older than the source's horizon of 30 days: it may have been here before"
+    assert (new.review, unknown.review) == (None, None)
+    assert one("stripe", b'{"id":"evt_1","created":1}').review is None
+
+
+# ── keys ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_key_of_fields() -> None:  # proves R11
+    body = b'{"id":"evt_1","type":"a","data":{"object":{"id":"in_1"}}}'
+    item = one("stripe", body, key=["body:data.object.id", "text:stage-2"])
+    assert (item.key, item.key_origin, item.body_identity) == ("in_1:stage-2", KeyOrigin.COMPOSITE, None)
+    unsigned = one("stripe", body, key=["header:X-Tenant"])
+    assert unsigned.key_origin is KeyOrigin.DIGEST  # there is no such header here
+
+
+def test_a_hint_has_no_key() -> None:  # proves R12
+    first, second = one("dropbox", b"{}"), one("dropbox", b"{}")
+    assert first.key_origin is KeyOrigin.ARRIVAL
+    assert first.identity != second.identity
+    with pytest.raises(ConfigError, match="there is no key"):
+        configure("s", find("dropbox"), [SECRET], key=["body:id"])
+
+
+@pytest.mark.parametrize("made", [True, 1.5, [], {}, b"", "", "  ", (), ("a", None), object()])
+def test_what_is_no_key_falls_back_to_the_content(made: object) -> None:  # proves R12
+    item = one("stripe", b'{"id":"evt_1"}', key=lambda content, headers: made)
+    assert (item.key_origin, item.invalid) == (KeyOrigin.DIGEST, None)
+
+
+@pytest.mark.parametrize("made", ["a", 7, b"raw", ("a", 7, b"\xff"), "x" * 5000, "\ud800"])
+def test_what_a_key_function_may_return(made: object) -> None:  # proves R11
+    item = one("stripe", b'{"id":"evt_1"}', key=lambda content, headers: made)
+    assert item.key_origin is KeyOrigin.FUNCTION
+    assert 0 < len(item.key) <= 255
+
+
+@pytest.mark.parametrize("text", ["id", "header:", "body", "cookie:x", "header:Ä"])
+def test_a_field_that_is_none(text: str) -> None:  # proves R11
+    with pytest.raises(ConfigError, match="is not a field"):
+        configure("s", find("stripe"), [SECRET], key=[text])
+
+
+# ── where it is ──────────────────────────────────────────────────────────────
+
+
+def test_paths() -> None:  # proves R67
+    inbox = Inbox()
+    inbox.source("a", provider="stripe", secrets=[SECRET], path="/webhooks/stripe")
+    assert inbox.sources["a"].endpoint.path == "/webhooks/stripe"
+    for path, problem in (
+        ("/webhooks/stripe", "the same path"),
+        ("/healthz", "health checks"),
+        ("no-slash", "begins with /"),
+        ("/a?b", "begins with /"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            inbox.source("b", provider="stripe", secrets=[SECRET], path=path)
+
+
+def request(remote: str, *headers: tuple[bytes, bytes]) -> Request:
+    return Request("POST", "/hook", b"a=1", headers, b"", remote)
+
+
+def test_only_a_trusted_proxy_tells_the_url() -> None:  # proves R1
+    secret = "made up for square"
+    with pytest.raises(ConfigError, match="set public_url"):
+        configure("s", find("square"), [secret])
+    endpoint = configure("s", find("square"), [secret], trusted_proxies=["10.0.0.0/8"])
+    told = ((b"x-forwarded-proto", b"https"), (b"x-forwarded-host", b"hooks.example.com"))
+    assert endpoint.url(request("10.1.2.3", *told)) == b"https://hooks.example.com/hook?a=1"
+    assert endpoint.url(request("192.0.2.1", *told)) == b"?a=1"
+    assert endpoint.url(request("10.1.2.3", *told, told[1])) == b"?a=1"
+    assert endpoint.url(request("10.1.2.3")) == b"?a=1"
+    given = configure("s", find("square"), [secret], public_url="https://x.example/y", trusted_proxies=["10.0.0.0/8"])
+    assert given.url(request("10.1.2.3", *told)) == b"https://x.example/y?a=1"
+    with pytest.raises(ConfigError, match="no address or network"):
+        configure("s", find("square"), [secret], trusted_proxies=["everyone"])
+
+
+# ── what is said ─────────────────────────────────────────────────────────────
+
+
+def advice(provider: str, secrets: list[str], **options: Any) -> str:
+    inbox = Inbox()
+    inbox.source("s", provider=provider, secrets=secrets, **options)
+    return "\n".join(inbox.advice())
+
+
+def test_advice() -> None:  # proves R13, R48
+    assert advice("stripe", [SECRET]) == ""
+    assert "does not deliver again" in advice("github", [SECRET])
+    assert advice("github", [SECRET], reconciled=True) == ""
+    assert "tries for only 6 minutes" in advice("slack_events", [SECRET])
+    assert "every stranger can write" in advice("mollie_classic", [])
+    assert "the body is not covered" in advice("okta", [SECRET])
+    assert "set verify_token" in advice("meta", [SECRET])
+    assert "verify_token" not in advice("meta", [SECRET], verify_token="made-up")
+    assert "it observes" in advice("stripe", [SECRET], mode="observe")
+    assert "nobody is among origins" in advice("cloudevents", [SECRET])
+
+
+def test_a_file_with_everything() -> None:  # proves R11, R67
+    settings = decode(
+        {
+            "sources": {
+                "s": {
+                    "provider": "stripe",
+                    "secrets": [SECRET],
+                    "path": "/old/url",
+                    "mode": "observe",
+                    "key": ["body:id"],
+                    "on_failed": "alert",
+                    "bounces": 0,
+                    "horizon": "40d",
+                    "repeatable": ["a"],
+                }
+            }
+        }
+    )
+    endpoint = Inbox(settings=settings).sources["s"].endpoint
+    assert (endpoint.path, endpoint.rules.mode, endpoint.rules.on_failed) == ("/old/url", "observe", "alert")
+    assert (endpoint.rules.bounces, endpoint.rules.horizon) == (0, Seconds("40d"))
+    assert (endpoint.key_origin, endpoint.repeatable) == (KeyOrigin.SIGNED_ID, frozenset({"a"}))
+    with pytest.raises(ConfigError, match=r"did you mean sources\.s\.on_failed"):
+        decode({"sources": {"s": {"provider": "stripe", "on_fail": "alert"}}})
+    for wrong in ({"verify_token": "x"}, {"bounces": -1}, {"tolerance": "0s"}):
+        with pytest.raises(ConfigError):
+            Inbox(settings=decode({"sources": {"s": {"provider": "stripe", "secrets": [SECRET], **wrong}}}))
