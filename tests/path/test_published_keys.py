@@ -90,8 +90,9 @@ def paths(server: Server) -> list[str]:
 async def test_the_certificate_is_fetched_once(site: Site, amazon: tuple[Server, Fetched]) -> None:  # proves R1, R6
     server, _ = amazon
     async with serving(site) as made:
-        answers = await asyncio.gather(*(made.ask("POST", "/sns", signed(MessageId=f"m-{n}")) for n in range(20)))
-        again = await made.ask("POST", "/sns", signed(MessageId="m-3"))
+        bodies = [signed(MessageId=f"m-{n}") for n in range(20)]
+        answers = await asyncio.gather(*(made.ask("POST", "/sns", body) for body in bodies))
+        again = await made.ask("POST", "/sns", bodies[3])
     assert [a.status for a in answers] == [202] * 20
     assert again.status == 200
     assert len(server.asked) == 1
