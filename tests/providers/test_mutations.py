@@ -18,7 +18,9 @@ from hookledger.errors import Rejected
 from hookledger.model import Request
 from hookledger.providers import forms
 from hookledger.providers.catalogue import contracts
+from hookledger.providers.schemes import adyen, sns
 from hookledger.providers.schemes.base import KeyNeeded
+from hookledger.providers.tolerant import UnreadableError, decode_json
 from hookledger.receive.endpoint import Endpoint
 from hookledger.receive.verify import verify
 from tests.providers.made import FIRST, endpoint_of, sent
@@ -30,13 +32,19 @@ EACH = -(-TOTAL // len(NAMES))
 
 
 def proof_headers(endpoint: Endpoint, request: Request) -> list[bytes]:
-    """The headers that the proof is made of: those without which, or with another value, it fails."""
-    found = []
-    for name, value in request.headers:
-        others = tuple((n, b"-" if n == name else v) for n, v in request.headers)
-        if value and not accepted(endpoint, replace(request, headers=others)):
-            found.append(name)
-    return found
+    """The headers that the scheme names: signature, time, id, credential. Named, not found out by trying."""
+    scheme, named = endpoint.contract.scheme, set()
+    for field in ("header", "id_header", "version_header"):
+        named |= {getattr(scheme, field, None) or b""}
+    timestamp = getattr(scheme, "timestamp", None)
+    named |= {(timestamp and timestamp.header) or b""}
+    if getattr(scheme, "kind", "") == "paypal":
+        named |= {b"paypal-transmission-id", b"paypal-transmission-time", b"paypal-transmission-sig"}
+        named |= {b"paypal-cert-url", b"paypal-auth-algo"}
+    present = [name for name, value in request.headers if value]
+    if getattr(scheme, "numbered", False):
+        named |= {name for name in present if name.startswith(b"x-docusign-signature-")}
+    return [name for name in present if name in named]
 
 
 def accepted(endpoint: Endpoint, request: Request) -> bool:
@@ -83,10 +91,10 @@ HEX = "the signature is written in other letters of the same hex"
 def reason(endpoint: Endpoint, before: Request, place: str, after: Request) -> str | None:
     scheme = endpoint.contract.scheme
     if place == "body":
-        if scheme.coverage == "nothing":
-            return UNCOVERED
-        if scheme.coverage == "fields":
-            return FIELDS
+        if scheme.coverage in ("nothing", "fields") and not _same_signed_fields(endpoint, before.body, after.body):
+            return None
+        if scheme.coverage != "body":
+            return UNCOVERED if scheme.coverage == "nothing" else FIELDS
         if endpoint.contract.content != "json" and _same_form(before.body, after.body, endpoint):
             return SAME_FORM
     if place == "query" and _pairs(before.query) == _pairs(after.query):
@@ -98,6 +106,33 @@ def reason(endpoint: Endpoint, before: Request, place: str, after: Request) -> s
     if place == "header authorization" and _lowered(before) == _lowered(after):
         return CASE
     return None
+
+
+SIGNED_FIELDS: dict[str, list[tuple[str, ...]]] = {
+    "adyen_classic": [("notificationItems", "*", "NotificationRequestItem", *path) for path in adyen.SIGNED]
+    + [("notificationItems", "*", "NotificationRequestItem", "additionalData", "hmacSignature")],
+    "aws_sns": [(name,) for name in (*sns.FIELDS, "Signature", "SignatureVersion", "SigningCertURL")],
+    "mailgun": [("signature", name) for name in ("timestamp", "token", "signature")],
+}
+"""What of a body is signed, or is the signature, where the rest is not."""
+
+
+def _same_signed_fields(endpoint: Endpoint, before: bytes, after: bytes) -> bool:
+    ways = SIGNED_FIELDS.get(endpoint.contract.name, [])
+    return [_at(before, way) for way in ways] == [_at(after, way) for way in ways]
+
+
+def _at(raw: bytes, way: tuple[str, ...]) -> object:
+    try:
+        value = decode_json(raw)
+    except UnreadableError:
+        return None
+    for name in way:
+        if name == "*":
+            value = value[0] if isinstance(value, list) and value else None
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _pairs(raw: bytes) -> list[tuple[bytes, bytes]] | None:

@@ -967,7 +967,6 @@ AGAIN: dict[str, dict[str, Any]] = {
     "aws_sns": {"UnsubscribeURL": "https://sns.eu-west-1.amazonaws.com/?Action=Unsubscribe&SubscriptionArn=other"},
     "google_pubsub": {"deliveryAttempt": 2},
     "okta": {"eventId": "another-hook"},
-    "woocommerce": {"header:X-WC-Webhook-Delivery-ID": "00000000000000ff"},
 }
 """What differs when the provider delivers the example again, besides signature and signed time."""
 

@@ -10,7 +10,8 @@ import pytest
 from hookledger.errors import NoKey, Rejected
 from hookledger.model import Item, Proof, Request, key_identity
 from hookledger.providers.catalogue import find
-from hookledger.providers.reading import UnreadableError, decode
+from hookledger.providers.reading import decode
+from hookledger.providers.tolerant import UnreadableError
 from hookledger.receive.endpoint import Endpoint, Rules, configure
 from hookledger.receive.identify import identify
 from hookledger.states import KeyOrigin

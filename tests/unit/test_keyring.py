@@ -355,21 +355,47 @@ async def test_budget(server: Server, ring: Fetched, clock: Time) -> None:
     await ring.fetch(KEYS)
     server.answer = answer(b"", "404 Not Found")
     refused = 0
-    for n in range(100):
+    for n in range(200):
         where = Where(f"https://sns.us-east-{n % 9 + 1}.amazonaws.com/SimpleNotificationService-{n:032x}.pem")
         try:
-            await ring.fetch(where)
+            await ring.fetch(where, who=f"192.0.2.{n % 10}")
         except Unavailable:
             refused += 1
         except Unauthentic:
             pass
-    assert refused == 100 - keyring.BUDGET and len(server.asked) == keyring.BUDGET + 1
+    assert refused == 200 - keyring.BUDGET and len(server.asked) == keyring.BUDGET + 1
     server.answer = answer(JWKS)
     await ring.fetch(Where(f"https://{HOST}/another"))  # another provider is not affected
     clock.now += 301
     await ring.fetch(KEYS)  # nor what is known
     await ring.fetch(Where("https://sns.us-east-1.amazonaws.com/new"))
     assert len(ring._failures) <= keyring.MAX_ENTRIES
+
+
+async def test_a_budget_for_each_who_asks(server: Server, ring: Fetched) -> None:
+    # proves R10: who makes us fetch in vain does not keep the others from it
+    server.answer = answer(b"", "404 Not Found")
+    refused = 0
+    for n in range(keyring.BUDGET_EACH + 5):
+        where = Where(f"https://sns.us-east-1.amazonaws.com/SimpleNotificationService-{n:032x}.pem")
+        try:
+            await ring.fetch(where, who="192.0.2.66")
+        except Unavailable:
+            refused += 1
+        except Unauthentic:
+            pass
+    assert refused == 5
+    server.answer = answer(PEM)
+    await ring.fetch(Where("https://sns.us-east-1.amazonaws.com/new"), who="192.0.2.1")
+
+
+async def test_a_broken_key_set_is_not_the_senders_fault(server: Server, ring: Fetched) -> None:  # proves R8
+    own = Where(KEYS.url, fixed=True)
+    for broken in (answer(b"<html>"), answer(b"", "403 Forbidden"), answer(b"", "302 Found", "Location: /x")):
+        server.answer = broken
+        ring._failures.clear()
+        with pytest.raises(Unavailable):
+            await ring.fetch(own)
 
 
 @pytest.mark.parametrize("trusted", [False, True])

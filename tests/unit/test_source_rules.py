@@ -50,7 +50,8 @@ def test_what_is_older_than_the_horizon_goes_to_review() -> None:  # proves R14
     new = one("stripe", b'{"id":"evt_1","created":%d}' % (NOW - 29 * DAY), rules=rules)
     unknown = one("stripe", b'{"id":"evt_1"}', rules=rules)
     assert old.review == "older than the source's horizon of 30 days: it may have been here before"
-    assert (new.review, unknown.review) == (None, None)
+    assert unknown.review == "of unknown age, with a horizon of 30 days: it may have been here before"
+    assert new.review is None
     assert one("stripe", b'{"id":"evt_1","created":1}').review is None
 
 
@@ -73,7 +74,13 @@ def test_a_hint_has_no_key() -> None:  # proves R12
         configure("s", find("dropbox"), [SECRET], key=["body:id"])
 
 
-@pytest.mark.parametrize("made", [True, 1.5, [], {}, b"", "", "  ", (), ("a", None), object()])
+@pytest.mark.parametrize("made", [True, 1.5, [], {}, ("a", ("b",)), object()])
+def test_what_cannot_be_a_key_goes_to_the_dead_letter(made: object) -> None:  # proves R9, R11
+    item = one("stripe", b'{"id":"evt_1"}', key=lambda content, headers: made)
+    assert (item.key_origin, item.invalid) == (KeyOrigin.DIGEST, "the source's key function raised TypeError")
+
+
+@pytest.mark.parametrize("made", [None, b"", "", "  ", (), ("a", None)])
 def test_what_is_no_key_falls_back_to_the_content(made: object) -> None:  # proves R12
     item = one("stripe", b'{"id":"evt_1"}', key=lambda content, headers: made)
     assert (item.key_origin, item.invalid) == (KeyOrigin.DIGEST, None)

@@ -78,6 +78,8 @@ class Actions:
         item = items[place]
         if item.invalid is not None:
             raise WrongState(f"delivery {request_id}:{place} cannot be handled: {item.invalid}")
+        if item.skip is not None:
+            raise WrongState(f"delivery {request_id}:{place} would run: {item.skip}")
         event_id = await self._store.cases.admit(request_id, place, item, self._actor, reason)
         return await self._insight.event(str(event_id))
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ..cases import KeyAudit, KeyGroup
 from ..model import EventRow, unpack_headers
 from ..providers.fields import Constant, Header, Present, written
-from ..providers.reading import UnreadableError
+from ..providers.tolerant import UnreadableError
 from ..store.protocol import Store
 from .keys import Fit, Observation, fit, repeated, values_of
 from .receiving import Receiving, SourceFacts

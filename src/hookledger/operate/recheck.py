@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ..cases import RefusalRow
-from ..errors import BadData, ConfigError
+from ..errors import BadData, ConfigError, Unavailable
 from ..model import Arrival, Recorded
 from ..store.cases import Cases
 from ..store.protocol import Store
@@ -47,7 +47,10 @@ async def recheck(cases: Cases, receiving: Receiving, source: str) -> list[Reche
 
 
 async def _judged(receiving: Receiving, refusal: RefusalRow) -> Rechecked:
-    verdict = await receiving.recheck(refusal)
+    try:
+        verdict = await receiving.recheck(refusal)
+    except Unavailable:  # a key that cannot be fetched now says nothing about the others
+        verdict = "unavailable"
     good = isinstance(verdict, Arrival)
     return Rechecked(
         id=refusal.id,

@@ -71,4 +71,5 @@ def _test_key(source: str) -> bytes:
     try:
         return Path(source.removeprefix("file:")).read_bytes()
     except OSError as error:
-        raise ConfigError(f"the test key {source} cannot be read: {error.strerror}") from None
+        # Not the path: somebody may have given the key itself.
+        raise ConfigError(f"the test key's file cannot be read: {error.strerror}") from None

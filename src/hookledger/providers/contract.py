@@ -11,11 +11,24 @@ from typing import Literal
 from msgspec import Struct
 
 from ..errors import ConfigError
-from .fields import Body, Field
+from .fields import Body, Field, Query
 from .handshake import Handshake
 from .schemes.base import Scheme
 
 MIB = 1024 * 1024
+CREDENTIALS = frozenset(
+    {
+        b"authorization",
+        b"cookie",
+        b"proxy-authorization",
+        b"x-api-key",
+        b"x-auth-token",
+        b"x-gitlab-token",
+        b"x-goog-channel-token",
+        b"x-telegram-bot-api-secret-token",
+    }
+)
+"""Headers that hold secrets wherever they come from, also beside a signature."""
 UNKNOWN_TYPE = "unknown"
 """The type of an event that lacks its contract's first type field; handlers bind to it like to any other."""
 
@@ -112,6 +125,8 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
     the body is the array itself, or one event alone; None where the body is one event."""
     inherit: tuple[str, ...] = ()
     """Fields of what surrounds an item that belong to the item, such as the account it is about."""
+    around: tuple[tuple[str, str], ...] = ()
+    """The same, each under another name, for what is no item and kept whole: what would else tell it apart."""
     form_field: str | None = None
     """The form field that holds the JSON where the provider can be set to send a form."""
     max_body: int = MIB
@@ -194,4 +209,10 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def secret_headers(self) -> frozenset[bytes]:
         """Never stored."""
-        return self.scheme.secret_headers | {b"authorization", b"proxy-authorization", b"cookie"}
+        return self.scheme.secret_headers | CREDENTIALS
+
+    @cached_property
+    def secret_parameters(self) -> frozenset[str]:
+        """Of the URL, never stored."""
+        tokens = {shake.token.name for shake in self.handshakes if isinstance(shake.token, Query)}
+        return self.scheme.secret_parameters | tokens

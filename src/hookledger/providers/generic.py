@@ -70,8 +70,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The path to the array of events; empty where the body is that array."""
     max_body: int = 1024 * 1024
     """Bytes."""
-    retry_hours: float = 0.0
-    """How long the provider repeats a delivery by itself."""
+    retry_hours: float | None = None
+    """How long the provider repeats a delivery by itself; 0: it never does; none: not known."""
 
 
 def contract(options: Mapping[str, object]) -> Contract:
@@ -130,7 +130,7 @@ def _contract(given: Options) -> Contract:
         volatile=tuple(map(body, given.volatile)),
         items=None if given.items is None else (tuple(filter(None, given.items.split("."))),),
         max_body=given.max_body,
-        retries=Retries(automatic=given.retry_hours > 0, hours=given.retry_hours),
+        retries=_retries(given.retry_hours),
     )
 
 
@@ -140,3 +140,7 @@ def _ascii(text: str | None) -> bytes | None:
 
 def _name(text: str | None) -> bytes | None:
     return None if text is None else text.lower().encode("ascii")
+
+
+def _retries(hours: float | None) -> Retries:
+    return Retries(automatic=None if hours is None else hours > 0, hours=hours)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import json
-import re
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import islice
 from typing import Any, TypedDict
 from xml.etree import ElementTree
 
@@ -14,13 +12,11 @@ import msgspec
 
 from . import forms
 from .contract import Contract
-from .fields import Body, Field, Present
+from .fields import Body, Content, Field, Present
+from .tolerant import MAX_NESTING, UnreadableError, decode_json
 
-MAX_NESTING = 128
-
-
-class UnreadableError(ValueError):
-    """The body is not what the contract says; the text is the reason, without any of the body in it."""
+MAX_ITEMS = 10_000
+"""More events than any provider puts into one request."""
 
 
 def decode(contract: Contract, raw: bytes) -> object:
@@ -36,24 +32,6 @@ def decode(contract: Contract, raw: bytes) -> object:
     return decode_json(raw)
 
 
-def decode_json(raw: bytes) -> object:
-    """More tolerant than msgspec alone: lone surrogates and NaN are what some providers send, so the standard library
-    has the second word."""
-    try:
-        try:
-            document = msgspec.json.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            document = json.loads(raw.decode())
-    except RecursionError:
-        raise UnreadableError("nested too deeply") from None
-    except ValueError:
-        raise UnreadableError("not JSON") from None
-    # The interpreter's own limit depends on how deep the caller is; the same bytes must always be read alike.
-    if raw.count(b"[") + raw.count(b"{") > MAX_NESTING and _depth(raw) > MAX_NESTING:
-        raise UnreadableError("nested too deeply")
-    return document
-
-
 def contents(contract: Contract, document: object) -> list[object]:
     """The events in a decoded body, in their order, or UnreadableError."""
     if contract.items is None:
@@ -61,7 +39,10 @@ def contents(contract: Contract, document: object) -> list[object]:
     ways = contract.items
     if not _has_array(document, ways):
         raise UnreadableError("no array of events")
-    return list(_walk(document, ways, contract.inherit, {}))
+    found = list(islice(_walk(document, ways, contract, {}, {}), MAX_ITEMS + 1))
+    if len(found) > MAX_ITEMS:
+        raise UnreadableError(f"more than {MAX_ITEMS} events")
+    return found
 
 
 def _has_array(document: object, ways: tuple[tuple[str, ...], ...]) -> bool:
@@ -73,23 +54,27 @@ def _has_array(document: object, ways: tuple[tuple[str, ...], ...]) -> bool:
 
 
 def _walk(
-    found: object, ways: tuple[tuple[str, ...], ...], inherit: tuple[str, ...], inherited: dict[str, object]
+    found: object, ways: tuple[tuple[str, ...], ...], contract: Contract, inherited: Content, around: Content
 ) -> Iterator[object]:
     if isinstance(found, list):
         for part in found:
-            yield from _walk(part, ways, inherit, inherited)
+            yield from _walk(part, ways, contract, inherited, around)
         return
     if not isinstance(found, dict):
         yield found
         return
     names = [name for name in dict.fromkeys(way[0] for way in ways if way) if name in found]
-    if () in ways or not names:
-        # Where the way ends early: whatever this is, it is kept whole instead of being lost.
+    if () in ways:
         yield {**inherited, **found}
         return
-    inherited = {**inherited, **{name: found[name] for name in inherit if name in found}}
+    if not names:  # the way ends early: whatever this is, it is kept whole instead of being lost
+        yield {**around, **inherited, **found}
+        return
+    inherited = {**inherited, **{name: found[name] for name in contract.inherit if name in found}}
+    around = {**around, **{alias: found[name] for name, alias in contract.around if name in found}}
     for name in names:
-        yield from _walk(found[name], tuple(way[1:] for way in ways if way and way[0] == name), inherit, inherited)
+        rest = tuple(way[1:] for way in ways if way and way[0] == name)
+        yield from _walk(found[name], rest, contract, inherited, around)
 
 
 def outline(contract: Contract, key: tuple[Field, ...] = ()) -> Callable[[bytes], dict[str, Any]] | None:
@@ -129,17 +114,6 @@ def _typed(tree: dict[str, Any]) -> Any:
     return TypedDict("Outline", fields, total=False)  # type: ignore[operator]
 
 
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-_NO_BRACKETS = bytes(set(range(256)) - set(_STEP))
-
-
-def _depth(raw: bytes) -> int:
-    """How deep well-formed JSON is nested."""
-    brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKETS)
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
-
-
 # ── forms ────────────────────────────────────────────────────────────────────
 
 
@@ -175,11 +149,11 @@ def _one(raw: bytes, name: str) -> bytes:
 def _braintree(raw: bytes) -> dict[str, object]:
     """A form with one field of base64, which is XML."""
     try:
-        text = base64.b64decode(_one(raw, "bt_payload"))
-        if b"<!" in text:
+        text = base64.b64decode(_one(raw, "bt_payload")).decode()
+        if "<!" in text:
             raise UnreadableError("XML with declarations")
-        tree = ElementTree.fromstring(text)  # noqa: S314 - signed, and without declarations nothing can expand
-    except (ValueError, ElementTree.ParseError) as problem:
+        tree = ElementTree.fromstring(text.encode())  # noqa: S314 - signed, and without declarations nothing can expand
+    except (ValueError, LookupError, ElementTree.ParseError) as problem:
         if isinstance(problem, UnreadableError):
             raise
         raise UnreadableError("not Braintree's XML") from None

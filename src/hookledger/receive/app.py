@@ -33,7 +33,7 @@ Answer = Callable[[respond.Response], object]
 class Fetches(Protocol):
     """Who gets what is published elsewhere."""
 
-    async def fetch(self, where: Where, *, again: bool = False) -> None: ...
+    async def fetch(self, where: Where, *, again: bool = False, who: str = "") -> None: ...
     async def visit(self, url: str) -> None: ...
 
 
@@ -156,7 +156,8 @@ class Intake:
         try:
             return verify(endpoint, request, self._clock.time())
         except Unauthentic as error:
-            if error.reason in ("timestamp_stale", "timestamp_future") and abs(self._skew()) > SKEW_LIMIT:
+            limit = min(SKEW_LIMIT, (endpoint.tolerance or SKEW_LIMIT) / 2)
+            if error.reason in ("timestamp_stale", "timestamp_future") and abs(self._skew()) > limit:
                 raise Unavailable("this host's clock is far from the database's: mend it") from error
             raise
 
@@ -167,7 +168,7 @@ class Intake:
 
         async def errand() -> respond.Response | None:
             assert self._fetches is not None
-            await self._fetches.fetch(needed.where, again=needed.again)
+            await self._fetches.fetch(needed.where, again=needed.again, who=request.remote or "")
             try:
                 self._verify(endpoint, request)
             except KeyNeeded:
@@ -227,7 +228,7 @@ def _handshake(endpoint: Endpoint, request: Request) -> Shake | None:
 def arrival(endpoint: Endpoint, request: Request, proof: Proof, items: tuple[Item, ...]) -> Arrival:
     """What is to be recorded: the ids are made here; headers and query lose the secrets presented in them."""
     kept = pack_headers(safe_headers(endpoint, request))
-    if request.query and endpoint.contract.scheme.secret_parameters:
+    if request.query and endpoint.contract.secret_parameters:
         request = Request(
             request.method,
             request.path,

@@ -16,14 +16,17 @@ from msgspec import Struct
 from ..errors import ConfigError
 from ..model import Request
 from ..providers.contract import Contract
-from ..providers.fields import Field, field
+from ..providers.fields import Body, Constant, Field, Header, Present, Query, field
 from ..providers.reading import outline
 from ..providers.schemes.base import Keyring, NoKeys
+from ..providers.schemes.hmac import Hmac
 from ..providers.schemes.jwt import Jwt
 from ..states import KeyOrigin
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,255}")
+
+_URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 
 KeyFunction = Callable[[dict[str, object], Mapping[str, str]], object]
 """The event key from the event's content and the request's headers (names in lower case): text, a number, or a tuple
@@ -67,6 +70,9 @@ class Rules(Struct, frozen=True, kw_only=True):
     origins: frozenset[str] = frozenset()
     """Who may ask to deliver here, for providers that ask so."""
 
+    def __repr__(self) -> str:
+        return f"Rules({self.mode}, on_failed={self.on_failed})"  # not the token
+
 
 class Endpoint(Struct, frozen=True, kw_only=True):
     """A configured source. Made by `configure`, which knows the defaults."""
@@ -93,6 +99,14 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     backed: bool
     """Whether type and body are a second identity."""
     repeatable: frozenset[str]
+    type_apart: bool
+    """Whether the type is told by something else than the body."""
+    key_demanded: bool
+    """Whether an event without a key is refused: by rule, or because what would stand for one is not signed."""
+    delivered_once: bool
+    """Whether a second arrival of the same content, under another delivery id, is no retry of the provider's."""
+    canonical: Callable[[bytes], bytes | None] | None
+    """What of a body is signed, where that is not the body byte for byte."""
     keyring: Keyring = NoKeys()
 
     def allows(self, kind: str) -> bool:
@@ -152,12 +166,12 @@ def configure(
     rules = rules or Rules()
     _check_rules(name, contract, rules)
     trusted = tuple(map(_network, trusted_proxies))
+    _check_url(name, public_url)
     if contract.needs_public_url and not (public_url or trusted):
         raise ConfigError(f"source {name!r}: {contract.title} signs the URL: set public_url")
     function = key if callable(key) else None
     fields = contract.key_fields if key is None or callable(key) else tuple(map(field, key))
-    if contract.hint and key is not None:
-        raise ConfigError(f"source {name!r}: {contract.title} only says that something changed: there is no key")
+    _check_key(name, contract, rules, fields, function)
     signed = function is None and bool(fields) and all(map(contract.scheme.signs, fields))
     return Endpoint(
         name=name,
@@ -174,10 +188,40 @@ def configure(
         key_function=function,
         key_origin=_origin(function, fields, signed),
         key_signed=signed,
-        backed=bool(fields) and function is None and contract.body_authenticated and not signed,
+        backed=bool(fields or function) and contract.body_authenticated and not signed,
         repeatable=contract.repeatable if repeatable is None else frozenset(repeatable),
+        type_apart=any(isinstance(given, Header | Query) for given in contract.type),
+        key_demanded=rules.key_required or (contract.scheme.coverage == "fields" and bool(fields)),
+        delivered_once=(
+            contract.retries.automatic is False
+            and isinstance(contract.delivery_id, Header)
+            and contract.body_authenticated
+        ),
+        canonical=_canonical(contract),
         keyring=keyring or NoKeys(),
     )
+
+
+def _canonical(contract: Contract) -> Callable[[bytes], bytes | None] | None:
+    return contract.scheme.canonical if contract.content != "json" and isinstance(contract.scheme, Hmac) else None
+
+
+def _check_key(
+    name: str, contract: Contract, rules: Rules, fields: tuple[Field, ...], function: KeyFunction | None
+) -> None:
+    if contract.hint and (fields or function):
+        raise ConfigError(f"source {name!r}: {contract.title} only says that something changed: there is no key")
+    if rules.key_required and not (fields or function):
+        raise ConfigError(f"source {name!r}: {contract.title} has no event id: key_required would refuse everything")
+    if fields and all(isinstance(given, Constant) for given in fields):
+        raise ConfigError(f"source {name!r}: a key of fixed words alone would make all events one")
+    if fields and contract.items is not None and not any(isinstance(given, Body | Present) for given in fields):
+        raise ConfigError(f"source {name!r}: {contract.title} sends several events at once: a key needs a body field")
+
+
+def _check_url(name: str, url: str | None) -> None:
+    if url is not None and (_URL.fullmatch(url) is None):
+        raise ConfigError(f"source {name!r}: public_url is http(s)://host/path without a query, unlike {url!r}")
 
 
 def _check_rules(name: str, contract: Contract, rules: Rules) -> None:

@@ -15,7 +15,8 @@ from ..errors import Forbidden, Malformed
 from ..model import Request
 from ..providers.fields import Body, Content, Field, Header, exact, found
 from ..providers.handshake import Handshake
-from ..providers.reading import UnreadableError, decode
+from ..providers.reading import decode
+from ..providers.tolerant import UnreadableError
 from .endpoint import Endpoint
 from .respond import Response
 

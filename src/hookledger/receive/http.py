@@ -318,9 +318,13 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
 
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}  # some providers want one that is not among them
+
+
 @lru_cache(maxsize=64)
 def _head(status: int, headers: tuple[tuple[str, str], ...], keep: bool) -> bytes:
-    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers)]
+    phrase = _PHRASES.get(status, "Unassigned")
+    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers)]
     if not keep:
         lines.append("connection: close")
     return "".join(line + "\r\n" for line in lines).encode("latin-1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -14,7 +15,8 @@ from ..model import Item, Proof, Request, key_identity, new_id
 from ..model import identity as digest_of
 from ..providers.contract import UNKNOWN_TYPE, Contract
 from ..providers.fields import Content, Field, exact, found, written
-from ..providers.reading import UnreadableError, contents, decode
+from ..providers.reading import contents, decode
+from ..providers.tolerant import UnreadableError
 from ..states import KeyOrigin
 from .endpoint import Endpoint
 
@@ -49,22 +51,30 @@ def identify(endpoint: Endpoint, request: Request, _proof: Proof, now: float) ->
         except (msgspec.MsgspecError, ValueError):
             pass  # odd: read all of it
         else:
-            return _allowed(endpoint, [_item(endpoint, around, content, _fingerprint(contract, raw))])
+            return _allowed(endpoint, [_item(endpoint, around, content, _fingerprint(endpoint, raw))])
     try:
         found = contents(contract, decode(contract, raw))
     except UnreadableError as problem:
-        return (_item(endpoint, around, {}, _digest(raw, None), invalid=str(problem)),)
-
-    items: list[Item] = []
-    for number, part in enumerate(found):
-        index = None if contract.items is None else number
-        if not isinstance(part, dict):
-            items.append(_item(endpoint, around, {}, _digest(raw, index), invalid="not an object"))
-        elif index is None:
-            items.append(_item(endpoint, around, part, _fingerprint(contract, raw)))
-        else:
-            items.append(_item(endpoint, around, part, _part_fingerprint(contract, part, raw, index)))
+        return (_item(endpoint, around, {}, _digest(endpoint, raw), invalid=str(problem)),)
+    if contract.items is None:
+        return _allowed(endpoint, [_whole(endpoint, around, found[0], _fingerprint(endpoint, raw))])
+    digest = hashlib.sha256(raw).digest()
+    items = [_part(endpoint, around, part, digest, number) for number, part in enumerate(found)]
     return _allowed(endpoint, items)
+
+
+def _whole(endpoint: Endpoint, around: _Around, content: object, fingerprint: bytes) -> Item:
+    if not isinstance(content, dict):
+        return _item(endpoint, around, {}, fingerprint, invalid="not an object")
+    return _item(endpoint, around, content, fingerprint)
+
+
+def _part(endpoint: Endpoint, around: _Around, content: object, digest: bytes, index: int) -> Item:
+    """One of several events. What has no content to be known by is known by the body and its place there."""
+    place = hashlib.sha256(digest + b"#%d" % index).digest()
+    if not isinstance(content, dict):  # never a reason to refuse the others
+        return _item(endpoint, around, {}, place, invalid="not an object", demanded=False)
+    return _item(endpoint, around, content, _part_fingerprint(endpoint.contract, content) or place)
 
 
 class _Around(NamedTuple):
@@ -89,9 +99,12 @@ def _item(
     fingerprint: bytes,
     *,
     invalid: str | None = None,
+    demanded: bool = True,
 ) -> Item:
     contract = endpoint.contract
     kind, first = _type(contract, around, content)
+    delivery_id = _text(contract.delivery_id, around, content)
+    backed = endpoint.backed
     parts: list[bytes] | None = None
     try:
         parts = _key(endpoint, around, content)
@@ -103,19 +116,23 @@ def _item(
     if parts is not None and trusted:
         key, identity = show(b":".join(parts)), key_identity(endpoint.name, *parts)
         origin = endpoint.key_origin
-    elif endpoint.rules.key_required:
+    elif demanded and endpoint.key_demanded:
         raise NoKey("key_missing")
-    elif contract.hint:
+    elif contract.hint or (first in endpoint.repeatable and invalid is None):
         arrival = new_id()
         key, identity, origin = f"arrival:{arrival}", key_identity(endpoint.name, arrival.bytes), KeyOrigin.ARRIVAL
     else:
         digest = _named_digest(contract, around, content) or fingerprint
         key, origin = f"sha256:{digest.hex()}", KeyOrigin.DIGEST
-        identity = digest_of(endpoint.name, b"digest", kind.encode(), digest)
+        more: tuple[bytes, ...] = ()
+        if endpoint.delivered_once and delivery_id is not None:
+            more, backed = (delivery_id.encode(),), True
+        identity = digest_of(endpoint.name, b"digest", kind.encode(), digest, *more)
 
     body_identity = None
-    if endpoint.backed and first not in endpoint.repeatable:
-        body_identity = digest_of(endpoint.name, b"body", kind.encode(), fingerprint)
+    if backed and first not in endpoint.repeatable:
+        # The type goes in where the body does not give it: one body under two topics is two events.
+        body_identity = digest_of(endpoint.name, b"body", kind.encode() if endpoint.type_apart else b"", fingerprint)
     occurred_at = _time(contract, around, content)
     return Item(
         key=key,
@@ -127,7 +144,7 @@ def _item(
         provider_id=_text(contract.id, around, content),
         object_id=_first(contract.object_id, around, content),
         occurred_at=occurred_at,
-        delivery_id=_text(contract.delivery_id, around, content),
+        delivery_id=delivery_id,
         invalid=invalid,
         skip=None if invalid is not None else _skip(endpoint, kind),
         review=_review(endpoint, occurred_at, around.now),
@@ -143,9 +160,10 @@ def _skip(endpoint: Endpoint, kind: str) -> str | None:
 def _review(endpoint: Endpoint, occurred_at: float | None, now: float) -> str | None:
     """Beyond the horizon its identity may have been forgotten, so nobody knows whether it is new."""
     horizon = endpoint.rules.horizon
-    if horizon is None or occurred_at is None or occurred_at >= now - horizon:
+    if horizon is None or (occurred_at is not None and occurred_at >= now - horizon):
         return None
-    return f"older than the source's horizon of {horizon / 86400:g} days: it may have been here before"
+    when = "of unknown age, with a" if occurred_at is None else "older than the source's"
+    return f"{when} horizon of {horizon / 86400:g} days: it may have been here before"
 
 
 # ── keys and digests ─────────────────────────────────────────────────────────
@@ -156,7 +174,11 @@ def _key(endpoint: Endpoint, around: _Around, content: Content) -> list[bytes] |
     if endpoint.key_function is not None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in around.headers.items()}
         made = endpoint.key_function(content, headers)
-        values = [exact(part) for part in (made if isinstance(made, tuple) else (made,))]
+        made = made if isinstance(made, tuple) else (made,)
+        for part in made:
+            if part is not None and (isinstance(part, bool) or not isinstance(part, str | int | bytes)):
+                raise TypeError(f"a key is text, a number, or a tuple of them, not {type(part).__name__}")
+        values = [exact(part) for part in made]
     else:
         values = [_value(field, around, content) for field in endpoint.key_fields]
     parts = [value for value in values if value is not None]
@@ -173,20 +195,23 @@ def _named_digest(contract: Contract, around: _Around, content: Content) -> byte
     return digest_of("", b"fields", *named)
 
 
-def _digest(raw: bytes, index: int | None) -> bytes:
-    """Of a whole body, or of the place of one item in it."""
-    digest = hashlib.sha256(raw).digest()
-    return digest if index is None else hashlib.sha256(digest + b"#%d" % index).digest()
+def _digest(endpoint: Endpoint, raw: bytes) -> bytes:
+    """Of a whole body. Where a form is signed, whatever the signature does not see makes no difference."""
+    if endpoint.canonical is not None:
+        with suppress(Rejected):  # it was verified, so it can be read; if not, its bytes will do
+            raw = endpoint.canonical(raw) or raw
+    return hashlib.sha256(raw).digest()
 
 
-def _fingerprint(contract: Contract, raw: bytes) -> bytes:
+def _fingerprint(endpoint: Endpoint, raw: bytes) -> bytes:
     """Digest of a whole body less what is volatile.
 
     Where all that is volatile stands at the top, the rest is not read: each field at the top goes in with its
     own bytes, in sorted order.
     """
+    contract = endpoint.contract
     if not contract.volatile:
-        return hashlib.sha256(raw).digest()
+        return _digest(endpoint, raw)
     try:
         parts = _TOP.decode(raw)
         for field in contract.volatile:
@@ -203,15 +228,15 @@ def _fingerprint(contract: Contract, raw: bytes) -> bytes:
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).digest()
 
 
-def _part_fingerprint(contract: Contract, content: Content, raw: bytes, index: int) -> bytes:
-    """Digest of one of several events less what is volatile."""
+def _part_fingerprint(contract: Contract, content: Content) -> bytes | None:
+    """Digest of one of several events less what is volatile; None if it cannot be written again."""
     try:
         for field in contract.volatile:
             content = _without(content, field.path)
         # Sorted, so that a provider which renders the same fields in another order makes no conflict.
         return hashlib.sha256(msgspec.json.encode(content, order="sorted")).digest()
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _digest(raw, index)
+        return None
 
 
 def _without(content: Content, path: tuple[str, ...]) -> Content:

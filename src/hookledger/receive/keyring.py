@@ -36,8 +36,10 @@ FAILURE = 30.0
 """How long a failure is remembered."""
 AGAIN = 60.0
 """How long what was fetched counts as the newest there is."""
-BUDGET = 30
+BUDGET = 120
 """Fetches of what was never seen before, a minute, for each provider."""
+BUDGET_EACH = 20
+"""The same, for each who asks."""
 
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?(\d{1,9})", re.ASCII | re.IGNORECASE)
 
@@ -82,7 +84,7 @@ class Fetched:
         self._entries: OrderedDict[Where, _Entry] = OrderedDict()
         self._failures: OrderedDict[Where, _Failure] = OrderedDict()
         self._flights: dict[Where, asyncio.Task[None]] = {}
-        self._strange: dict[str, deque[float]] = {}
+        self._strange: OrderedDict[str, deque[float]] = OrderedDict()
 
     def get(self, where: Where) -> bytes:
         """What was fetched from there; KeyNeeded if nothing was, or too long ago and nobody has tried to renew it."""
@@ -92,15 +94,15 @@ class Fetched:
         self._entries.move_to_end(where)
         return entry.content
 
-    async def fetch(self, where: Where, *, again: bool = False) -> None:
-        """See that `get` finds it; `again`: if it may be newer than what `get` finds.
+    async def fetch(self, where: Where, *, again: bool = False, who: str = "") -> None:
+        """See that `get` finds it; `again`: if it may be newer than what `get` finds. `who` asks has a budget.
 
         Unavailable if the provider cannot be reached now, Unauthentic if it has no such key. Many who ask at once
         share one fetch, and it goes on for the others when one of them leaves.
         """
         flight = self._flights.get(where)
         if flight is None and self._due(where, again):
-            self._spend(where)
+            self._spend(where, who)
             flight = self._flights[where] = asyncio.create_task(self._load(where))
             flight.add_done_callback(lambda _: self._flights.pop(where, None))
         if flight is not None:
@@ -152,17 +154,22 @@ class Fetched:
             return True
         return now >= entry.fresh_until or (again and now - entry.fetched_at >= AGAIN)
 
-    def _spend(self, where: Where) -> None:
+    def _spend(self, where: Where, who: str) -> None:
         """Unavailable where strangers have had us fetch too much: random key ids, or regions that do not exist."""
-        if where in self._entries:
+        if where in self._entries or where.fixed:
             return
         now = self._clock()
-        spent = self._strange.setdefault(".".join(_host(where.url).split(".")[-2:]), deque())
-        while spent and spent[0] <= now - 60.0:
-            spent.popleft()
-        if len(spent) >= BUDGET:
-            raise Unavailable(f"too many unknown keys of {_host(where.url)} are asked for")
-        spent.append(now)
+        provider = ".".join(_host(where.url).split(".")[-2:])
+        for name, budget in ((f"{provider} {who}", BUDGET_EACH), (provider, BUDGET)):
+            spent = self._strange.setdefault(name, deque())
+            self._strange.move_to_end(name)
+            while spent and spent[0] <= now - 60.0:
+                spent.popleft()
+            if len(spent) >= budget:
+                raise Unavailable(f"too many unknown keys of {_host(where.url)} are asked for")
+            spent.append(now)
+        while len(self._strange) > MAX_ENTRIES:
+            self._strange.popitem(last=False)
 
     # ── how ──
 
@@ -175,9 +182,8 @@ class Fetched:
         except _Refused as refused:
             log.warning("no key from %s: %s", host, refused)
             self._failures.pop(where, None)
-            self._failures[where] = _Failure(
-                self._clock() + FAILURE, f"no key from {host}: {refused}", refused.reason
-            )
+            reason = None if where.fixed else refused.reason
+            self._failures[where] = _Failure(self._clock() + FAILURE, f"no key from {host}: {refused}", reason)
             _trim(self._failures)
         else:
             now = self._clock()

@@ -66,5 +66,6 @@ REASONS = {
     "disconnected": "the sender hung up in the middle",
     "pipelined": "a second request came before the first was answered",
     "bad_data": "the database refuses to hold it",
+    "unavailable": "the key to judge it by cannot be fetched now",
 }
 """Every code there is."""

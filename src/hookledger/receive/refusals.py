@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 SAMPLED = (Malformed, Unauthentic)
 """What may have been a real delivery; who sends to no source, or too much, is only counted."""
 MAX_WAITING = 256
+MAX_WAITING_BYTES = 4 * 1024 * 1024
+"""What may wait in memory for the next writing."""
 
 
 class SampleSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +39,8 @@ class SampleSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Of each source, at most."""
     per_minute: int = 30
     """Of each source and reason, at most."""
+    largest: int = 256 * 1024
+    """Bytes of a body that is kept; a larger one is only counted."""
 
 
 class Keeps(Protocol):
@@ -56,8 +60,10 @@ class Refusals:
         """How many requests were refused for each reason; the reasons are a closed set."""
         self._counts: Counter[tuple[str, str]] = Counter()
         self._sample: list[Refusal] = []
+        self._waiting_bytes = 0
         self._minute = 0
         self._taken: Counter[tuple[str, str]] = Counter()
+        self._taken_bytes: Counter[str] = Counter()
 
     def note(self, error: Rejected, endpoint: Endpoint | None, request: Request | None) -> None:
         """One request was refused."""
@@ -66,25 +72,38 @@ class Refusals:
         self._counts[label] += 1
         if endpoint is None or request is None or not isinstance(error, SAMPLED):
             return
+        if self._has_room(label, len(request.body)):
+            self._taken[label] += 1
+            self._taken_bytes[endpoint.name] += len(request.body)
+            self._waiting_bytes += len(request.body)
+            self._sample.append(refusal(endpoint, request, error.reason))
+
+    def _has_room(self, label: tuple[str, str], size: int) -> bool:
+        """Whoever sends a lot must not make us write a lot: by number, by bytes, and by what waits."""
         minute = int(self._now() // 60)
         if minute != self._minute:
-            self._minute, self._taken = minute, Counter()
-        if self._taken[label] < self._settings.per_minute and len(self._sample) < MAX_WAITING:
-            self._taken[label] += 1
-            self._sample.append(refusal(endpoint, request, error.reason))
+            self._minute, self._taken, self._taken_bytes = minute, Counter(), Counter()
+        return (
+            size <= self._settings.largest
+            and self._taken[label] < self._settings.per_minute
+            and self._taken_bytes[label[0]] + size <= self._settings.bytes // 4
+            and len(self._sample) < MAX_WAITING
+            and self._waiting_bytes + size <= MAX_WAITING_BYTES
+        )
 
     async def flush(self) -> None:
         """Write what came since the last time; it is kept for the next time if that fails."""
         sample, counts = self._sample, self._counts
         if not counts:
             return
-        self._sample, self._counts = [], Counter()
+        self._sample, self._counts, self._waiting_bytes = [], Counter(), 0
         try:
             most, most_bytes = self._settings.requests, self._settings.bytes
             await self._store.refuse(sample, counts, most=most, most_bytes=most_bytes)
         except HookledgerError as error:
             log.debug("refusals are not written yet: %s", error)
             self._sample = (sample + self._sample)[:MAX_WAITING]
+            self._waiting_bytes = sum(len(kept.body) for kept in self._sample)
             self._counts += counts
 
     async def run(self, every: float = 2.0) -> None:
@@ -116,8 +135,8 @@ def safe_headers(endpoint: Endpoint, request: Request) -> list[tuple[bytes, byte
 
 def safe_query(endpoint: Endpoint, query: bytes) -> bytes:
     """The query less the secrets presented in it."""
-    secret = endpoint.contract.scheme.secret_parameters | {"hub.verify_token"}
-    if not query or not any(name.encode() in query for name in secret):
+    secret = endpoint.contract.secret_parameters
+    if not query or not secret:
         return query
     try:
         pairs = forms.pairs(query)

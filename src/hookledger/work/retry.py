@@ -19,7 +19,7 @@ from ..errors import (
     Permanent,
     Refused,
 )
-from ..providers.reading import UnreadableError
+from ..providers.tolerant import UnreadableError
 
 
 class RetryPolicy(Struct, frozen=True):

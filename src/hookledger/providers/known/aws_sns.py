@@ -32,6 +32,7 @@ CONTRACTS = (
             body("SignatureVersion"),
             body("SigningCertURL"),
             body("UnsubscribeURL"),
+            body("MessageAttributes"),
         ),
         deadline=15,
         handshakes=(

@@ -42,6 +42,7 @@ CONTRACTS = (
         content="form",
         # id=tr_… comes in the same words for each change of a payment: neither it nor the body tells two apart.
         hint=True,
+        max_body=4096,  # an id; and whoever likes may send it
         type=(Constant("changed"),),
         object_id=(body("id"),),
         answer=Answer(200),

@@ -17,7 +17,9 @@ CONTRACTS = (
     Contract(
         name="twilio",
         title="Twilio",
-        scheme=Hmac(header=b"x-twilio-signature", alg="sha1", encoding="base64", message="{url}{form}"),
+        scheme=Hmac(
+            header=b"x-twilio-signature", alg="sha1", encoding="base64", message="{url}{form}", any_port=True
+        ),
         secret=SECRET,
         content="form",
         # The status of a message occurs once. Whatever has no MessageStatus (calls, recordings, incoming messages)
@@ -56,7 +58,12 @@ CONTRACTS = (
         name="twilio_json",
         title="Twilio Event Streams",
         scheme=Hmac(
-            header=b"x-twilio-signature", alg="sha1", encoding="base64", message="{url}", body_digest="bodySHA256"
+            header=b"x-twilio-signature",
+            alg="sha1",
+            encoding="base64",
+            message="{url}",
+            any_port=True,
+            body_digest="bodySHA256",
         ),
         secret=SECRET,
         items=((),),

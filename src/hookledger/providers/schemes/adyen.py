@@ -14,6 +14,7 @@ from msgspec import Struct
 from ...errors import Malformed, Unauthentic
 from ...model import Request
 from ..fields import Body, Constant, Field
+from ..tolerant import UnreadableError, decode_json
 from .base import Coverage, Draft, Keyring, Presented, adding, key_bytes
 
 SIGNED = (
@@ -101,8 +102,8 @@ class AdyenItems(Struct, frozen=True, kw_only=True):
 
 def _items(raw: bytes) -> list[dict[str, Any]]:
     try:
-        document = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        document = decode_json(raw)
+    except UnreadableError:
         raise Malformed("body_malformed") from None
     wrappers = document.get("notificationItems") if isinstance(document, dict) else None
     if not isinstance(wrappers, list):
@@ -123,11 +124,15 @@ def _text(item: dict[str, Any], path: tuple[str, ...]) -> bytes:
         value = value.get(name) if isinstance(value, dict) else None
     if value is None:
         return b""
-    if isinstance(value, bool):
-        value = "true" if value else "false"
-    if not isinstance(value, str | int):
+    # As Adyen writes it and in no other way: `true` and "true" would be signed alike and make two keys.
+    if path == ("amount", "value") and isinstance(value, int) and not isinstance(value, bool):
+        return b"%d" % value
+    if not isinstance(value, str):
         raise Malformed("body_malformed")
-    return str(value).encode("utf-8", "surrogatepass")
+    # Nothing is escaped: with a colon in a second field the same text could be cut in two ways.
+    if ":" in value and path != ("merchantReference",):
+        raise Malformed("body_malformed")
+    return value.encode("utf-8", "surrogatepass")
 
 
 def _signature(key: bytes, message: bytes) -> bytes:

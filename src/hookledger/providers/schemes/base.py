@@ -45,6 +45,9 @@ class Where(Struct, frozen=True):
     post: bytes | None = None
     """What to post as JSON; None: it is got. May hold credentials, so it is never shown."""
 
+    fixed: bool = False
+    """The contract's own address: if nothing good comes from there, it is not the request's fault."""
+
     def __repr__(self) -> str:
         return f"Where({self.url!r})"
 

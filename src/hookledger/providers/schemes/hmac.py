@@ -14,7 +14,7 @@ from msgspec import Struct
 from ...errors import ConfigError, Malformed, Unauthentic
 from ...model import Request
 from .. import forms
-from ..fields import Body, Field, Header
+from ..fields import Body, Constant, Field, Header, Present, Query
 from . import message as template
 from .base import Coverage, Draft, KeyForm, Keyring, Presented, adding, key_bytes, only
 from .times import Timestamp, in_body, seconds, written
@@ -38,6 +38,8 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
     """The header may come several times."""
     message: str = "{body}"
     """What is signed: see message.PLACEHOLDERS."""
+    any_port: bool = False
+    """The URL may be signed with its scheme's own port in it, or without."""
     also: str | None = None
     """What may be signed instead, where the provider is not sure itself."""
     never: str = ""
@@ -107,11 +109,28 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
         return frozenset()
 
     def signs(self, field: Field) -> bool:
-        if isinstance(field, Header):
-            return field.name == self.id_header
-        if isinstance(field, Body):
-            return self.coverage == "body" or f"json:{'.'.join(field.path)}" in template.fields(self.message)
-        return True
+        signed = template.fields(self.message)
+        match field:
+            case Header(name):
+                return name == self.id_header
+            case Query():
+                return self.signs_url
+            case Body(path) if f"json:{'.'.join(path)}" in signed:
+                return True
+            case Body() | Present():
+                # Of a form all text is signed and no boundary: "a=1b&c=2" reads like "a=1&bc=2".
+                return self.coverage == "body" and "form" not in signed
+            case Constant():
+                return True
+
+    def canonical(self, raw: bytes) -> bytes | None:
+        """What of the body is signed, where that is not the body byte for byte."""
+        for name in template.fields(self.message):
+            if name == "form":
+                return template.sorted_form(raw)
+            if name.startswith("form:"):
+                return template.form_value(raw, name[5:], "signature")
+        return None
 
     def prepare(self, secret: str) -> bytes:
         if not self.paired:
@@ -181,7 +200,11 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
         first = template.render(self.message, values)
         if self.never and re.fullmatch(self.never.encode(), first):
             raise Unauthentic("signature_mismatch")
-        return (first,) if self.also is None else (first, template.render(self.also, values))
+        if self.also is not None:
+            return first, template.render(self.also, values)
+        if self.any_port and (other := _other_port(url)):
+            return first, template.render(self.message, {**values, "url": other})
+        return (first,)
 
     def matches(self, key: bytes, presented: Presented) -> bool:
         for signed in presented.messages:
@@ -265,6 +288,18 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
 def _as_request(draft: Draft, headers: dict[bytes, str]) -> Request:
     pairs = tuple((name, value.encode()) for name, value in {**draft.headers, **headers}.items())
     return Request(draft.method, "/", draft.url.partition("?")[2].encode(), pairs, draft.body)
+
+
+def _other_port(url: bytes) -> bytes | None:
+    """The same URL with its scheme's own port where it has none, and without where it has; None if it has another."""
+    scheme, _, rest = url.partition(b"://")
+    host, slash, path = rest.partition(b"/")
+    port = {b"https": b":443", b"http": b":80"}.get(scheme)
+    if port is None:
+        return None
+    if host.endswith(port):
+        return scheme + b"://" + host[: -len(port)] + slash + path
+    return None if b":" in host else scheme + b"://" + host + port + slash + path
 
 
 def _check_digest(request: Request, parameter: str) -> None:

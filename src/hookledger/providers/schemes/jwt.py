@@ -159,7 +159,7 @@ class Jwt(Struct, frozen=True, kw_only=True):
             raise Malformed("token_malformed")
         if self.test_key is not None and kid == TEST_KID:
             return _TEST
-        where = Where(self.jwks)
+        where = Where(self.jwks, fixed=True)
         if self.ask:
             if not self.secrets:
                 raise ConfigError("the keys can be asked for only with a secret: Jwt.bound")

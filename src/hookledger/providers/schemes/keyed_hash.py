@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ...errors import Malformed
 from ...model import Request
-from ..fields import Field, Header
+from ..fields import Field, Header, Query
 from . import message as template
 from .base import Coverage, Draft, Keyring, Presented, adding, only
 
@@ -53,7 +53,7 @@ class KeyedHash(Struct, frozen=True, kw_only=True):
         return frozenset()
 
     def signs(self, field: Field) -> bool:
-        return not isinstance(field, Header)
+        return self.signs_url if isinstance(field, Query) else not isinstance(field, Header)
 
     def prepare(self, secret: str) -> bytes:
         return secret.encode()

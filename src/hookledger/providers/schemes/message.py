@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 from string import Formatter
+from typing import Any
 
 import msgspec
 
 from ...errors import ConfigError, Malformed, Unauthentic
 from ...model import Request
 from .. import forms
+from ..tolerant import UnreadableError, decode_json
 
 PLACEHOLDERS = {
     "body": "the raw body",
@@ -67,7 +69,7 @@ def odd_values(template: str, request: Request, header_names: bytes) -> dict[str
         if name == "method":
             values[name] = request.method.encode()
         elif name == "form":
-            values[name] = _sorted_form(request.body)
+            values[name] = sorted_form(request.body)
         elif name == "headers":
             values[name] = _named_headers(request, header_names)
         elif name.startswith("json:"):
@@ -97,9 +99,10 @@ def form_value(raw: bytes, name: str, role: str) -> bytes:
 
 def json_text(raw: bytes, path: tuple[str, ...], role: str) -> bytes:
     """A text or number of the JSON body. The body is not believed yet: nothing else of it is used."""
+    value: Any
     try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        value = decode_json(raw)
+    except UnreadableError:
         raise Malformed("body_malformed") from None
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
@@ -110,7 +113,7 @@ def json_text(raw: bytes, path: tuple[str, ...], role: str) -> bytes:
     return value.encode("utf-8", "surrogatepass")
 
 
-def _sorted_form(raw: bytes) -> bytes:
+def sorted_form(raw: bytes) -> bytes:
     """Several values of one name are sorted too, and each counts once."""
     return b"".join([name + value for name, value in sorted(set(form(raw)))])
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from ...errors import ConfigError, Malformed, Unauthentic
 from ...model import Headers
+from ..tolerant import UnreadableError, decode_json
 from .base import only
 
 Unit = Literal["s", "ms", "us", "iso"]
 
 MAX_DIGITS = 15  # milliseconds until the year 33658, and still exact as a float
+_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
 
 
@@ -66,9 +68,11 @@ def seconds(raw: bytes, unit: Unit) -> float:
 
 
 def iso_seconds(text: str) -> float:
+    # Whole, with its zone: a shorter form of the same text would be a time, too, and move its end into the body.
+    if not _ISO.fullmatch(text):
+        raise Malformed("timestamp_malformed")
     try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
         raise Malformed("timestamp_malformed") from None
 
@@ -83,8 +87,8 @@ def written(now: float, unit: Unit) -> bytes:
 def in_body(path: tuple[str, ...], unit: Unit, raw: bytes) -> float:
     """The time in a body that is believed."""
     try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        value = decode_json(raw)
+    except UnreadableError:
         raise Unauthentic("timestamp_missing") from None
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
