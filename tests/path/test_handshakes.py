@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from hookledger.providers.catalogue import contracts
 from hookledger.providers.schemes.base import Draft
+from hookledger.providers.schemes.testing_keys import new_test_key
 from tests.asgi_client import Pairs, Site
 from tests.path.conftest import SECRET, MakeSite
 from tests.path.served import Served, serving, test_key
@@ -103,11 +106,12 @@ async def test_discord_asks_with_good_and_with_bad_signatures(
 # ── questions by GET and OPTIONS ─────────────────────────────────────────────
 
 
-async def test_meta(site: Site) -> None:  # proves R13
-    source(site, "meta", verify_token=TOKEN)
+@pytest.mark.parametrize("name", ["meta", "meta_whatsapp", "meta_messenger"])
+async def test_meta(site: Site, name: str) -> None:  # proves R13
+    source(site, name, verify_token=TOKEN)
     async with serving(site) as made:
         query = f"?hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token={TOKEN}"
-        status, body, headers = await ask(made, "meta", "GET", query)
+        status, body, headers = await ask(made, name, "GET", query)
         assert (status, body) == (200, b"1158201444")
         assert headers["content-type"] == PLAIN[1]
         assert headers["x-content-type-options"] == "nosniff"
@@ -116,16 +120,16 @@ async def test_meta(site: Site) -> None:  # proves R13
             query.partition("&hub.verify_token")[0],
             query + "&hub.verify_token=",
         ):
-            status, body, _ = await ask(made, "meta", "GET", wrong)
+            status, body, _ = await ask(made, name, "GET", wrong)
             if wrong.endswith("="):
                 assert (status, body) == (200, b"1158201444")  # the first of several values counts
             else:
                 assert (status, b"1158201444" in body) == (403, False)
-        status, _, _ = await ask(made, "meta", "GET", query.replace("1158201444", "%3Cscript%3E"))
+        status, _, _ = await ask(made, name, "GET", query.replace("1158201444", "%3Cscript%3E"))
         assert status == 400
-        status, _, _ = await ask(made, "meta", "GET")
+        status, _, _ = await ask(made, name, "GET")
         assert status == 405
-        status, _, _ = await ask(made, "meta", "DELETE", query)
+        status, _, _ = await ask(made, name, "DELETE", query)
         assert status == 405
     assert await site.events() == []
 
@@ -170,17 +174,18 @@ async def test_okta(site: Site) -> None:  # proves R13
         assert status == 405
 
 
-async def test_cloudevents(site: Site) -> None:  # proves R13
-    source(site, "cloudevents", "an operator's own secret", origins=["eventemitter.example.com"])
+@pytest.mark.parametrize("name", ["cloudevents", "cloudevents_binary", "azure_event_grid_cloudevents"])
+async def test_cloudevents(site: Site, name: str) -> None:  # proves R13
+    source(site, name, "an operator's own secret", origins=["eventemitter.example.com"])
     async with serving(site) as made:
         asking = [("webhook-request-origin", "eventemitter.example.com"), ("webhook-request-rate", "120")]
-        status, body, headers = await ask(made, "cloudevents", "OPTIONS", headers=asking)
+        status, body, headers = await ask(made, name, "OPTIONS", headers=asking)
         assert (status, body) == (200, b"")
         assert headers["webhook-allowed-origin"] == "eventemitter.example.com"
         assert "webhook-allowed-rate" in headers
         assert headers["allow"] == "POST"
         stranger = [("webhook-request-origin", "evil.example")]
-        status, _, headers = await ask(made, "cloudevents", "OPTIONS", headers=stranger)
+        status, _, headers = await ask(made, name, "OPTIONS", headers=stranger)
         assert status == 403
         assert "webhook-allowed-origin" not in headers
 
@@ -215,6 +220,25 @@ async def test_event_grid(site: Site) -> None:  # proves R13
     assert await site.events() == []
 
 
+async def test_event_grid_with_a_token_of_entras(site: Site, tmp_path: Any) -> None:  # proves R13
+    key = tmp_path / "entra.pem"
+    key.write_bytes(new_test_key(contracts()["azure_event_grid_entra"].scheme))  # type: ignore[arg-type]
+    issuer = "https://login.microsoftonline.com/made-up-tenant/v2.0"
+    options = {"issuers": [issuer], "test_key": f"file:{key}"}
+    source(site, "azure_event_grid_entra", "api://made-up-application", options=options)
+    kind = "Microsoft.EventGrid.SubscriptionValidationEvent"
+    body = json.dumps([{"id": "1", "eventType": kind, "data": {"validationCode": "512d38b6"}}]).encode()
+    async with serving(site) as made:
+        draft = made.signed("azure_event_grid_entra", body)
+        draft = msgspec.structs.replace(draft, headers={**draft.headers, b"aeg-event-type": "SubscriptionValidation"})
+        good = await made.send("azure_event_grid_entra", draft)
+        assert (good.status, good.json) == (200, {"validationResponse": "512d38b6"})
+        bare = {name: value for name, value in draft.headers.items() if name != b"authorization"}
+        refused = await made.send("azure_event_grid_entra", msgspec.structs.replace(draft, headers=bare))
+        assert (refused.status, b"512d38b6" in refused.body) == (401, False)
+    assert await site.events() == []
+
+
 async def test_woocommerce(site: Site) -> None:  # proves R13
     source(site, "woocommerce")
     form = [("content-type", "application/x-www-form-urlencoded")]
@@ -234,3 +258,26 @@ async def test_github_ping_is_an_event(site: Site) -> None:  # proves R13
         assert answer.status == 202
     [event] = await site.events()
     assert event.type == "ping"
+
+
+HERE = {
+    *("slack_events", "zoom", "discord_interactions", "discord_events", "meta", "meta_whatsapp", "meta_messenger"),
+    *("dropbox", "okta", "cloudevents", "cloudevents_binary", "azure_event_grid_cloudevents", "braintree"),
+    *("azure_event_grid", "azure_event_grid_entra", "woocommerce"),
+}
+"""Asked over HTTP in this file, by their names."""
+ELSEWHERE = {"aws_sns"}
+"""In test_published_keys.py."""
+
+
+def test_every_handshake_is_asked_over_http() -> None:  # proves R13
+    assert {name for name, contract in contracts().items() if contract.handshakes} == HERE | ELSEWHERE
+    text = Path(__file__).read_text().partition("HERE = {")[0]
+    assert [name for name in HERE if f'"{name}"' not in text] == []
+
+
+async def test_a_status_that_is_not_in_the_books(site: Site) -> None:  # proves R2
+    source(site, "gocardless")
+    async with serving(site) as made:
+        refused = await made.send("gocardless", _broken(made.signed("gocardless", b'{"events":[]}')))
+    assert (refused.status, refused.json) == (498, {"error": "signature_mismatch"})
