@@ -21,7 +21,7 @@ from .providers.catalogue import find, with_options
 from .providers.contract import Contract
 from .providers.reading import contents, decode
 from .receive.advice import advice
-from .receive.endpoint import Endpoint, KeyFunction, Rules, Secret, configure, load_secret, text_of
+from .receive.endpoint import Endpoint, KeyFunction, Rules, Secret, configure, load_secret, load_token
 from .receive.keyring import Fetched
 from .states import CallOutcome
 from .store.connect import connect
@@ -201,7 +201,7 @@ class Inbox:
                 on_failed=on_failed,
                 bounces=bounces,
                 horizon=None if horizon is None else Seconds(horizon),
-                verify_token=None if verify_token is None else text_of(verify_token, "verify token")[0],
+                verify_token=None if verify_token is None else load_token(verify_token),
                 origins=frozenset(origins),
             ),
             path=path,

@@ -25,6 +25,7 @@ from ..errors import ConfigError, HookledgerError, SchemaMismatch, Unavailable, 
 from ..inbox import Inbox
 from ..observe.logs import AddFacts
 from ..operate.insight import Ambiguous, NotFound
+from ..receive.endpoint import secrets_needed
 from . import exits
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,6 +64,18 @@ def finds_inbox(command: F) -> F:
     @functools.wraps(command)
     def wrapper(app: str | None, config_file: Path | None, database: str | None, **rest: Any) -> Any:
         return command(inbox=find_inbox(app, config_file, database), **rest)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def looks_at_inbox(command: F) -> F:
+    """The same for a command that takes nothing in: secrets that are not set here are no reason to refuse."""
+    found = finds_inbox(command)
+
+    @functools.wraps(found)
+    def wrapper(**options: Any) -> Any:
+        secrets_needed.set(False)
+        return found(**options)
 
     return wrapper  # type: ignore[return-value]
 

@@ -15,7 +15,7 @@ from ..inbox import Inbox
 from ..ledger import Circuit, Effect
 from ..model import History
 from ..states import CircuitState
-from .common import default_actor, finds_inbox, print_json, prints_json, run, status, table_console
+from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .look import moment
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,7 +34,7 @@ def names_actor(command: F) -> F:
 @click.command()
 @click.argument("event")
 @names_actor
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
     """Send a failed, retrying or reviewed EVENT round again now, with a fresh budget."""
@@ -59,7 +59,7 @@ def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> N
 @click.option("--cancel", is_flag=True, help="It is not to be done at all (outbox only).")
 @click.option("--result", help="With --happened: what the call would have returned, as JSON.")
 @names_actor
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def resolve(
     inbox: Inbox,
@@ -108,7 +108,7 @@ def resolve(
 
 
 @click.command()
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def circuits(inbox: Inbox, as_json: bool) -> None:
     """List the downstreams that ever failed, and which are not being called for now."""
@@ -142,7 +142,7 @@ def circuits(inbox: Inbox, as_json: bool) -> None:
 @click.command()
 @click.argument("downstream")
 @names_actor
-@finds_inbox
+@looks_at_inbox
 def trip(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
     """Stop all calls to a DOWNSTREAM until `reset`. What needs it waits, without using up its attempts."""
 
@@ -157,7 +157,7 @@ def trip(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
 @click.command()
 @click.argument("downstream")
 @names_actor
-@finds_inbox
+@looks_at_inbox
 def reset(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
     """Let a DOWNSTREAM be called again."""
 

@@ -10,13 +10,13 @@ from ..errors import ConfigError, HookledgerError
 from ..inbox import Inbox
 from ..operate.doctor import Finding, Level, examine
 from . import exits
-from .common import finds_inbox, print_json, prints_json, run, status, table_console
+from .common import looks_at_inbox, print_json, prints_json, run, status, table_console
 
 MARKS: dict[Level, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "problem": "[bold red]problem[/]"}
 
 
 @click.command()
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def doctor(inbox: Inbox, as_json: bool) -> None:
     """Look at the inbox: database, clocks, sources, what was refused, what asks for attention.

@@ -17,7 +17,7 @@ from ..cases import Imported
 from ..errors import ConfigError
 from ..inbox import Inbox
 from ..operate.cutover import BATCH, Comparison, KeyRule
-from .common import default_actor, finds_inbox, print_json, prints_json, run, status
+from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status
 
 Row = Sequence[object]
 
@@ -31,7 +31,7 @@ Row = Sequence[object]
 @click.option("--dry-run", is_flag=True, help="Import nothing; compare with what came here.")
 @click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; not needed with --dry-run.")
 @click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks.")
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def import_keys(
     inbox: Inbox,

@@ -11,7 +11,7 @@ from ..inbox import Inbox
 from ..operate.audit import KeyReport
 from ..operate.keys import Fit
 from ..states import KeyOrigin
-from .common import finds_inbox, narrow_table, print_json, prints_json, run, status, table_console
+from .common import looks_at_inbox, narrow_table, print_json, prints_json, run, status, table_console
 
 ORIGINS = {
     KeyOrigin.SIGNED_ID: "by signed id",
@@ -22,6 +22,8 @@ ORIGINS = {
     KeyOrigin.ARRIVAL: "each an arrival",
     KeyOrigin.ADMITTED: "admitted by an operator",
 }
+ENOUGH = 10
+"""Kept requests below which a rule that fits says nothing."""
 SHOWN = 3
 
 
@@ -29,7 +31,7 @@ SHOWN = 3
 @click.argument("source")
 @click.option("--last", default=10_000, type=click.IntRange(1, 1_000_000), help="Events to look at, the newest.")
 @click.option("--sample", default=1000, type=click.IntRange(0, 10_000), help="Kept requests to try rules on.")
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def keys(inbox: Inbox, source: str, last: int, sample: int, as_json: bool) -> None:
     """Audit the keys of SOURCE on live data, and say which rule would fit.
@@ -103,6 +105,8 @@ def _advice(report: KeyReport) -> list[str]:
     lines = []
     if own.fits:
         lines.append(f"Tried on {seen}: the source's own rule fits.")
+    elif report.looked_at < ENOUGH:
+        lines.append(f"Tried on {seen}: too few to propose a rule.")
     elif fitting:
         lines.append(f"Tried on {seen}: the source's own rule does not fit; this would: {_toml(fitting[0])}")
     else:

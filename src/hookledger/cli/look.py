@@ -16,7 +16,7 @@ from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow, History, operation_key, unpack_headers
 from ..states import EffectState, KeyOrigin, State
-from .common import finds_inbox, print_json, prints_json, run, status, table_console
+from .common import brief, looks_at_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
 
 COLOURS = {
     State.PROCESSED: "green",
@@ -47,7 +47,7 @@ def moment(value: datetime | None) -> str:
 @click.option("--before", type=click.UUID, help="Only older than this event: for the next page.")
 @click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
 @click.option("--counts", is_flag=True, help="Only how many there are in each state.")
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def events(
     inbox: Inbox,
@@ -87,11 +87,12 @@ def _print_counts(title: str, counts: dict[str, int]) -> None:
 
 
 def _print_events(found: list[EventRow], limit: int) -> None:
-    table = Table("event", "received (UTC)", "source", "type", "key", "state", "tries", "arrivals", "why")
+    columns = ("event", "received (UTC)", "source", "type", "key", "state", "tries", "came", "why")
+    table = narrow_table(*columns, folds="why")
     for row in found:
         table.add_row(
-            str(row.id),
-            moment(row.received_at),
+            brief(row.id),
+            second(row.received_at),
             row.source,
             escape(row.type),
             escape(row.key),
@@ -110,7 +111,7 @@ def _print_events(found: list[EventRow], limit: int) -> None:
 @click.command()
 @click.argument("event")
 @click.option("--body", is_flag=True, help="Print only the request's body, byte for byte.")
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def show(inbox: Inbox, event: str, body: bool, as_json: bool) -> None:
     """Everything known of one EVENT: by id, the beginning of one, key, or the provider's id."""

@@ -14,7 +14,7 @@ from ..cases import OddDelivery
 from ..inbox import Inbox
 from ..model import History
 from ..states import DeliveryOutcome
-from .common import brief, finds_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
+from .common import brief, looks_at_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
 from .decide import names_actor
 
 WORDS = {
@@ -29,7 +29,7 @@ WORDS = {
 @click.option("--before", type=click.UUID, help="Only older than this request: for the next page.")
 @click.option("--limit", default=20, type=click.IntRange(1, 1000), help="How many.")
 @click.option("--body", metavar="DELIVERY", help="Print only the body of this one, byte for byte.")
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def deliveries(
     inbox: Inbox,
@@ -93,7 +93,7 @@ def _print(found: list[OddDelivery], limit: int) -> None:
 @click.command()
 @click.argument("delivery")
 @names_actor
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def admit(inbox: Inbox, delivery: str, reason: str, actor: str, as_json: bool) -> None:
     """Make an event of an odd DELIVERY: REQUEST:ITEM, REQUEST, or the beginning of its id.

@@ -18,6 +18,7 @@ from .common import (
     brief,
     default_actor,
     finds_inbox,
+    looks_at_inbox,
     narrow_table,
     print_json,
     prints_json,
@@ -35,7 +36,7 @@ from .common import (
 @click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
 @click.option("--counts", is_flag=True, help="Only how many there were of each source and reason.")
 @click.option("--body", metavar="ID", help="Print only the body of this one, byte for byte.")
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def rejections(
     inbox: Inbox,

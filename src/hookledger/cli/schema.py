@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from ..inbox import Inbox
-from .common import finds_inbox, print_json, prints_json, run, status
+from .common import looks_at_inbox, print_json, prints_json, run, status
 
 
 @click.command()
 @click.option("--show-sql", is_flag=True, envvar="HOOKLEDGER_SHOW_SQL", show_envvar=True, help="Print, run nothing.")
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def migrate(inbox: Inbox, show_sql: bool, as_json: bool) -> None:
     """Bring the database's schema up to date. Safe to run by several at once, and again."""

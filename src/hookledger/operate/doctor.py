@@ -93,9 +93,10 @@ async def sources(insight: Insight) -> list[Finding]:
         for line in advice:
             says, _, do = line.partition(": ")
             found.append(Finding("warn", about, says, do))
-        if not advice:
+        secrets = judge_secrets(facts, datetime.now(UTC).timestamp())
+        if not advice and not secrets:
             found.append(Finding("ok", about, f"{facts.contract.title}; nothing to remark"))
-        found += judge_secrets(facts, datetime.now(UTC).timestamp())
+        found += secrets
         found.append(Finding("ok", about, horizon(facts)))
     return found
 
@@ -103,6 +104,8 @@ async def sources(insight: Insight) -> list[Finding]:
 def judge_secrets(facts: SourceFacts, now: float) -> list[Finding]:
     """Secrets that ended, or will soon."""
     about = f"source {facts.name}"
+    if 0.0 in facts.expiries:
+        return [Finding("warn", about, "a secret is not set in this environment", "see that the receiver has it")]
     ends = [moment for moment in facts.expiries if moment is not None]
     live = [moment for moment in facts.expiries if moment is None or moment > now]
     if facts.expiries and not live:

@@ -180,7 +180,7 @@ def again(contract: Contract) -> str:
 
 def hours(value: float) -> str:
     if value < 1:
-        return f"{value * 60:.0f} min"
+        return f"{value * 60:.0f} min" if value * 60 >= 1 else "a moment"
     return f"{round(value, 1):g} h" if value < 96 else f"{round(value / 24, 1):g} days"
 
 

@@ -26,13 +26,14 @@ def advice(endpoint: Endpoint, *, reconciled: bool) -> list[str]:
     if endpoint.rules.mode == "observe":
         said.append("it observes: events are recorded as skipped and no handler runs")
     if contract.retries.automatic is False and not reconciled:
+        missed = "fetch what was missed, and set" if contract.lister.list else "if you can live with that, set"
         said.append(
-            f"{contract.title} does not deliver again what it could not deliver: fetch what was missed, and set "
-            "reconciled = true"
+            f"{contract.title} does not deliver again what it could not deliver: {missed} reconciled = true"
         )
     elif contract.retries.hours is not None and contract.retries.hours < 1 and not reconciled:
         minutes = contract.retries.hours * 60
-        said.append(f"{contract.title} tries for only {minutes:.0f} minutes: an outage beyond that loses events")
+        span = f"for only {minutes:.0f} minutes" if minutes >= 1 else "only once more"
+        said.append(f"{contract.title} tries {span}: an outage beyond that loses events")
     if contract.stable == "no":
         said.append(f"{contract.title} gives a redelivery another id: only its content tells it apart")
     return [f"source {endpoint.name!r}: {line}" for line in said]

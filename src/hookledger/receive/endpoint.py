@@ -7,6 +7,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +34,12 @@ KeyFunction = Callable[[dict[str, object], Mapping[str, str]], object]
 of them; None where there is none."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+MISSING = 0.0
+"""The expiry of a secret that is not there: it proves nothing."""
+secrets_needed: ContextVar[bool] = ContextVar("secrets_needed", default=True)
+"""False for commands that only look and decide: an operator's shell need not have the secrets."""
 
 
 class Secret(Struct, frozen=True):
@@ -289,7 +296,12 @@ def _origin(function: KeyFunction | None, fields: tuple[Field, ...], signed: boo
 
 def load_secret(source: str, contract: Contract, *, expires_at: float | None = None) -> Secret:
     """A secret from `env:NAME`, `file:/path` or the text itself. No error ever contains the secret."""
-    text, where = text_of(source, "secret")
+    try:
+        text, where = text_of(source, "secret")
+    except ConfigError:
+        if secrets_needed.get():
+            raise
+        return Secret(os.urandom(32), "not set", MISSING)
     scheme = contract.scheme
     try:
         key = scheme.prepare(text)
@@ -298,6 +310,16 @@ def load_secret(source: str, contract: Contract, *, expires_at: float | None = N
     if len(key) < scheme.min_key or not key.strip():
         raise ConfigError(f"the secret in {where} is shorter than {scheme.min_key} bytes")
     return Secret(key, hashlib.sha256(b"hookledger secret\0" + key).hexdigest()[:8], expires_at)
+
+
+def load_token(source: str) -> str | None:
+    """A verify token from `env:NAME`, `file:/path` or the text itself."""
+    try:
+        return text_of(source, "verify token")[0]
+    except ConfigError:
+        if secrets_needed.get():
+            raise
+        return None
 
 
 def text_of(source: str, what: str) -> tuple[str, str]:
