@@ -27,6 +27,7 @@ SCHEME = PublicKey(
     message="{ts}{body}",
     encoding="hex",
     key="hex",
+    # There is no advice and no retry of interactions; five minutes allow for clocks.
     timestamp=Timestamp(header=b"x-signature-timestamp", tolerance=300),
 )
 
@@ -56,6 +57,7 @@ CONTRACTS = (
         name="discord_events",
         title="Discord webhook events",
         # Retries end after 10 minutes.
+        # Retried for ten minutes, perhaps under the first signature.
         scheme=msgspec.structs.replace(SCHEME, timestamp=Timestamp(header=b"x-signature-timestamp", tolerance=900)),
         secret="the application's public key, in hex",
         # No id: the digest is of the type, the time in microseconds and what happened.

@@ -46,6 +46,7 @@ CONTRACTS = (
             "The token proves who sends and nothing about the body: prefer a signing token, which is provider "
             "gitlab_signed.",
             "Whether it retries by itself is not known; a hook that fails too often is switched off.",
+            "That deliveries can be listed for seven days is from an unofficial copy of the API.",
         ),
     ),
     Contract(

@@ -29,7 +29,7 @@ CONTRACTS = (
         lister=Lister(list="the resources themselves: there is no list of events"),
         confirmed=Confirmed(
             signature="code",
-            event="docs",
+            event="quoted",  # what `id` is, nobody says
             response="docs",
             retry="docs",
             reconcile="memory",

@@ -9,9 +9,12 @@ from ..schemes.public_key import PublicKey
 from ..schemes.times import Timestamp
 
 RETRIES = Retries(
-    automatic=True, hours=76, schedule="for example 5s, 5m, 30m, 2h, 5h, 10h, 14h, 20h, 24h", disables="advised"
+    automatic=True, schedule="for example 5s, 5m, 30m, 2h, 5h, 10h, 14h, 20h, 24h", disables="advised"
 )
-NOTES = ("410 disables the endpoint; a redirect counts as a failure.",)
+NOTES = (
+    "410 disables the endpoint; a redirect counts as a failure.",
+    "How long a sender tries is its own matter: the schedule is the specification's example.",
+)
 
 CONTRACTS = (
     Contract(
