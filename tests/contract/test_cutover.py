@@ -105,3 +105,8 @@ async def test_a_key_with_fixed_words(store: Store) -> None:  # proves R11, R67
     found = await compared(store, [["in_1", "paid"], ["in_3", "paid"]], key=key)
     assert (found.known, found.missing_sample) == (1, ("billing:in_3:stage-2:paid",))
     assert (found.events, found.extra_sample) == (1, ("billing:in_2:stage-2:paid",))
+
+
+async def test_keys_that_only_look_alike(store: Store) -> None:  # proves R11, R67
+    found = await compared(store, [["a:b", "c"], ["a", "b:c"]], key=("body:id", "body:type"))
+    assert (found.given, found.missing) == (2, 2)

@@ -70,9 +70,9 @@ async def test_failures_are_remembered_within_bounds() -> None:  # proves R2, R1
     assert len(ring._strange) <= MAX_ENTRIES
 
 
-async def test_many_who_ask_do_not_renew_the_budget() -> None:  # proves R10
-    """Nor do they push out of memory what was spent on their provider."""
-    ring, refused = Fetched(clock=lambda: 1000.0), 0
+async def asked_by_many(ring: Fetched) -> int:
+    """How many of those who ask, each from an address of their own, are told that it is too much."""
+    refused = 0
     for n in range(BUDGET + 400):
         try:
             await ring.fetch(Where(f"http://sns.example.invalid/{n}"), who=f"192.0.2.{n}")
@@ -80,4 +80,15 @@ async def test_many_who_ask_do_not_renew_the_budget() -> None:  # proves R10
             refused += 1
         except Unauthentic:
             pass
-    assert refused == 400
+    return refused
+
+
+async def test_many_who_ask_do_not_renew_the_budget() -> None:  # proves R10
+    """Nor do they push out of memory what was spent on their provider."""
+    assert await asked_by_many(Fetched(clock=lambda: 1000.0)) == 400
+
+
+async def test_those_who_are_refused_are_remembered_within_bounds() -> None:  # proves R10
+    ring = Fetched(clock=lambda: 1000.0)
+    await asked_by_many(ring)
+    assert len(ring._strange) <= MAX_ENTRIES

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -191,19 +193,6 @@ async def test_what_waits_stays_bounded_while_the_store_is_away() -> None:  # pr
     assert store.counts == [{("s", "signature_mismatch"): 2 * MAX_WAITING}]
 
 
-async def test_a_defect_is_not_taken_for_an_outage() -> None:
-    store = Written()
-    refusals = Refusals(store, SampleSettings(), Time())
-    noted(refusals, [b"1"])
-
-    def broken() -> object:
-        raise ZeroDivisionError
-
-    store.meanwhile = broken
-    with pytest.raises(ZeroDivisionError):
-        await refusals.flush()
-
-
 # ── which ────────────────────────────────────────────────────────────────────
 
 
@@ -289,3 +278,23 @@ async def test_no_secret_of_the_headers() -> None:  # proves R3
         headers += sorted(endpoint(provider).contract.scheme.secret_headers)
         found = await sampled(provider, b"", (b"x-kept", b"1"), *((name, b"s3cret") for name in headers))
         assert unpack_headers(found.headers) == [("x-kept", "1")]
+
+
+async def test_what_is_being_written_when_we_stop_is_written() -> None:  # proves R2
+    class Slow:
+        def __init__(self) -> None:
+            self.written = 0
+
+        async def refuse(self, sample: Any, counts: Any, *, most: int, most_bytes: int) -> None:
+            await asyncio.sleep(0.05)
+            self.written += sum(counts.values())
+
+    store = Slow()
+    refusals = Refusals(store, SampleSettings(), lambda: 0.0)
+    chore = asyncio.create_task(refusals.run(every=0.01))
+    refusals.note(Unauthentic("signature_mismatch"), None, None)
+    await asyncio.sleep(0.03)  # the writing has begun
+    chore.cancel()
+    refusals.note(Unauthentic("signature_mismatch"), None, None)
+    await refusals.flush()
+    assert store.written == 2

@@ -87,26 +87,27 @@ async def compare(
 ) -> Comparison:
     """Nothing is written. A key counts once, however often it is given."""
     seen: set[bytes] = set()
+    taken: set[bytes] = set()
     given = known = 0
     missing_sample: list[str] = []
     async for batch in batches:
         new = {}
         for parts in batch:
-            shown = receiving.shown(parts)
-            digest = _short(shown)
-            if digest not in seen:
-                seen.add(digest)
-                new[rule.identity(parts)] = shown
+            identity = rule.identity(parts)
+            if identity not in taken:
+                taken.add(identity)
+                new[identity] = shown = receiving.shown(parts)
+                seen.add(_short(shown))
         here = await store.cases.known_keys(sorted(new))
         given += len(new)
         known += len(here)
         missing_sample += [shown for identity, shown in new.items() if identity not in here]
         del missing_sample[SAMPLE:]
-    events = extra = 0
+    events = extra = looked_at = 0
     extra_sample: list[str] = []
     before = None
-    while events < MOST and (page := await store.events(source=rule.source, before=before, limit=PAGE)):
-        before = page[-1].id
+    while looked_at < MOST and (page := await store.events(source=rule.source, before=before, limit=PAGE)):
+        before, looked_at = page[-1].id, looked_at + len(page)
         keyed = [row for row in page if row.key_origin in _BY_KEY]
         events += len(keyed)
         others = [row.key for row in keyed if _short(row.key) not in seen]

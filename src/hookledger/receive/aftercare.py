@@ -56,6 +56,8 @@ class Aftercare:
                 pass  # somebody was there first
             except HookledgerError as error:
                 log.warning("what a duplicate of event %s should bring about is left: %s", item.event_id, error)
+            except Exception:
+                log.exception("what a duplicate of event %s should bring about is left: a defect", item.event_id)
             finally:
                 self._waiting.task_done()
 

@@ -163,13 +163,13 @@ class Fetched:
         for name, budget in ((f"{provider} {who}", BUDGET_EACH), (provider, BUDGET)):
             spent = self._strange.setdefault(name, deque())
             self._strange.move_to_end(name)
+            while len(self._strange) > MAX_ENTRIES:
+                self._strange.popitem(last=False)
             while spent and spent[0] <= now - 60.0:
                 spent.popleft()
             if len(spent) >= budget:
                 raise Unavailable(f"too many unknown keys of {_host(where.url)} are asked for")
             spent.append(now)
-        while len(self._strange) > MAX_ENTRIES:
-            self._strange.popitem(last=False)
 
     # ── how ──
 

@@ -60,6 +60,8 @@ class Refusals:
         """How many requests were refused for each reason; the reasons are a closed set."""
         self._counts: Counter[tuple[str, str]] = Counter()
         self._sample: list[Refusal] = []
+        self._writing = asyncio.Lock()
+        self._under_way: asyncio.Future[None] | None = None
         self._waiting_bytes = 0
         self._minute = 0
         self._taken: Counter[tuple[str, str]] = Counter()
@@ -93,6 +95,10 @@ class Refusals:
 
     async def flush(self) -> None:
         """Write what came since the last time; it is kept for the next time if that fails."""
+        async with self._writing:
+            await self._flush()
+
+    async def _flush(self) -> None:
         sample, counts = self._sample, self._counts
         if not counts:
             return
@@ -109,7 +115,12 @@ class Refusals:
     async def run(self, every: float = 2.0) -> None:
         while True:
             await asyncio.sleep(every)
-            await self.flush()
+            # Shielded: what is being written when we stop is written, and the last `flush` waits for it.
+            self._under_way = asyncio.ensure_future(self.flush())
+            try:
+                await asyncio.shield(self._under_way)
+            except Exception:
+                log.exception("refusals are not written: a defect")
 
 
 def refusal(endpoint: Endpoint, request: Request, reason: str) -> Refusal:
