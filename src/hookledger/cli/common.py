@@ -74,8 +74,11 @@ def looks_at_inbox(command: F) -> F:
 
     @functools.wraps(found)
     def wrapper(**options: Any) -> Any:
-        secrets_needed.set(False)
-        return found(**options)
+        token = secrets_needed.set(False)
+        try:
+            return found(**options)
+        finally:
+            secrets_needed.reset(token)
 
     return wrapper  # type: ignore[return-value]
 

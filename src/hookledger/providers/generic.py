@@ -39,7 +39,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timestamp_prefix: str | None = None
     """What stands before the signed time where it is in the signature's header, such as `t=`."""
     timestamp_unit: Unit = "s"
-    """Of the signed time."""
+    """Of the signed time; `iso` is whole, with seconds and zone, as in 2027-01-31T09:00:00Z."""
     tolerance: float = 300.0
     """Seconds that the signed time may be off, either way."""
     id_header: str | None = None

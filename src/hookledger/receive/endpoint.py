@@ -112,8 +112,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """Whether an event without a key is refused: by rule, or because what would stand for one is not signed."""
     delivered_once: bool
     """Whether a second arrival of the same content, under another delivery id, is no retry of the provider's."""
-    canonical: Callable[[bytes], bytes | None] | None
-    """What of a body is signed, where that is not the body byte for byte."""
+    canonical: Callable[[Request], bytes | None] | None
+    """What of a request is signed, where that is not the body byte for byte."""
     keyring: Keyring = NoKeys()
 
     def allows(self, kind: str) -> bool:
@@ -198,7 +198,7 @@ def configure(
         backed=bool(fields or function) and contract.body_authenticated and not signed,
         repeatable=contract.repeatable if repeatable is None else frozenset(repeatable),
         type_apart=any(isinstance(given, Header | Query) for given in contract.type),
-        key_demanded=rules.key_required or (contract.scheme.coverage == "fields" and bool(fields)),
+        key_demanded=rules.key_required or (contract.scheme.coverage == "fields" and bool(fields)),  # else unsigned
         delivered_once=(
             contract.retries.automatic is False
             and isinstance(contract.delivery_id, Header)
@@ -209,7 +209,7 @@ def configure(
     )
 
 
-def _canonical(contract: Contract) -> Callable[[bytes], bytes | None] | None:
+def _canonical(contract: Contract) -> Callable[[Request], bytes | None] | None:
     return contract.scheme.canonical if contract.content != "json" and isinstance(contract.scheme, Hmac) else None
 
 
@@ -312,14 +312,14 @@ def load_secret(source: str, contract: Contract, *, expires_at: float | None = N
     return Secret(key, hashlib.sha256(b"hookledger secret\0" + key).hexdigest()[:8], expires_at)
 
 
-def load_token(source: str) -> str | None:
+def load_token(source: str) -> str:
     """A verify token from `env:NAME`, `file:/path` or the text itself."""
     try:
         return text_of(source, "verify token")[0]
     except ConfigError:
         if secrets_needed.get():
             raise
-        return None
+        return os.urandom(16).hex()  # nobody presents it
 
 
 def text_of(source: str, what: str) -> tuple[str, str]:

@@ -51,13 +51,13 @@ def identify(endpoint: Endpoint, request: Request, _proof: Proof, now: float) ->
         except (msgspec.MsgspecError, ValueError):
             pass  # odd: read all of it
         else:
-            return _allowed(endpoint, [_item(endpoint, around, content, _fingerprint(endpoint, raw))])
+            return _allowed(endpoint, [_item(endpoint, around, content, _fingerprint(endpoint, request))])
     try:
         found = contents(contract, decode(contract, raw))
     except UnreadableError as problem:
-        return (_item(endpoint, around, {}, _digest(endpoint, raw), invalid=str(problem)),)
+        return (_item(endpoint, around, {}, _digest(endpoint, request), invalid=str(problem)),)
     if contract.items is None:
-        return _allowed(endpoint, [_whole(endpoint, around, found[0], _fingerprint(endpoint, raw))])
+        return _allowed(endpoint, [_whole(endpoint, around, found[0], _fingerprint(endpoint, request))])
     digest = hashlib.sha256(raw).digest()
     items = [_part(endpoint, around, part, digest, number) for number, part in enumerate(found)]
     return _allowed(endpoint, items)
@@ -110,12 +110,15 @@ def _item(
         parts = _key(endpoint, around, content)
     except Exception as error:  # the user's function: whatever it raises, the event is authentic and must be kept
         invalid = invalid or f"the source's key function raised {type(error).__name__}"
+    origin, trusted = endpoint.key_origin, endpoint.key_signed
+    if parts is None and endpoint.key_function is not None and contract.scheme.coverage == "fields":
+        # The content is not signed, so it cannot stand for a key; the provider's own key is, and can.
+        parts, origin, trusted = _values(endpoint.key_fields, around, content), KeyOrigin.COMPOSITE, True
 
     # For what cannot be read, the bytes make a better key than an unsigned id: nobody can change them.
-    trusted = endpoint.key_signed or invalid is None or endpoint.rules.key_required
+    trusted = trusted or invalid is None or endpoint.rules.key_required
     if parts is not None and trusted:
         key, identity = show(b":".join(parts)), key_identity(endpoint.name, *parts)
-        origin = endpoint.key_origin
     elif demanded and endpoint.key_demanded:
         raise NoKey("key_missing")
     elif contract.hint or (first in endpoint.repeatable and invalid is None):
@@ -125,8 +128,9 @@ def _item(
         digest = _named_digest(contract, around, content) or fingerprint
         key, origin = f"sha256:{digest.hex()}", KeyOrigin.DIGEST
         more: tuple[bytes, ...] = ()
-        if endpoint.delivered_once and delivery_id is not None:
-            more, backed = (delivery_id.encode(),), True
+        if endpoint.delivered_once:
+            backed = True  # also without the id: it is not signed, so anybody can leave it out
+            more = () if delivery_id is None else (delivery_id.encode(),)
         identity = digest_of(endpoint.name, b"digest", kind.encode(), digest, *more)
 
     body_identity = None
@@ -178,9 +182,15 @@ def _key(endpoint: Endpoint, around: _Around, content: Content) -> list[bytes] |
         for part in made:
             if part is not None and (isinstance(part, bool) or not isinstance(part, str | int | bytes)):
                 raise TypeError(f"a key is text, a number, or a tuple of them, not {type(part).__name__}")
-        values = [exact(part) for part in made]
-    else:
-        values = [_value(field, around, content) for field in endpoint.key_fields]
+        return _complete([exact(part) for part in made])
+    return _values(endpoint.key_fields, around, content)
+
+
+def _values(fields: tuple[Field, ...], around: _Around, content: Content) -> list[bytes] | None:
+    return _complete([_value(field, around, content) for field in fields])
+
+
+def _complete(values: list[bytes | None]) -> list[bytes] | None:
     parts = [value for value in values if value is not None]
     return parts if parts and len(parts) == len(values) else None
 
@@ -195,23 +205,24 @@ def _named_digest(contract: Contract, around: _Around, content: Content) -> byte
     return digest_of("", b"fields", *named)
 
 
-def _digest(endpoint: Endpoint, raw: bytes) -> bytes:
+def _digest(endpoint: Endpoint, request: Request) -> bytes:
     """Of a whole body. Where a form is signed, whatever the signature does not see makes no difference."""
+    signed = None
     if endpoint.canonical is not None:
         with suppress(Rejected):  # it was verified, so it can be read; if not, its bytes will do
-            raw = endpoint.canonical(raw) or raw
-    return hashlib.sha256(raw).digest()
+            signed = endpoint.canonical(request)
+    return hashlib.sha256(request.body if signed is None else signed).digest()
 
 
-def _fingerprint(endpoint: Endpoint, raw: bytes) -> bytes:
+def _fingerprint(endpoint: Endpoint, request: Request) -> bytes:
     """Digest of a whole body less what is volatile.
 
     Where all that is volatile stands at the top, the rest is not read: each field at the top goes in with its
     own bytes, in sorted order.
     """
-    contract = endpoint.contract
+    contract, raw = endpoint.contract, request.body
     if not contract.volatile:
-        return _digest(endpoint, raw)
+        return _digest(endpoint, request)
     try:
         parts = _TOP.decode(raw)
         for field in contract.volatile:

@@ -36,10 +36,10 @@ FAILURE = 30.0
 """How long a failure is remembered."""
 AGAIN = 60.0
 """How long what was fetched counts as the newest there is."""
-BUDGET = 120
+BUDGET = 160
 """Fetches of what was never seen before, a minute, for each provider."""
-BUDGET_EACH = 20
-"""The same, for each who asks."""
+BUDGET_EACH = 40
+"""The same, for each address that asks; behind a proxy that is everybody."""
 
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?(\d{1,9})", re.ASCII | re.IGNORECASE)
 
@@ -160,16 +160,21 @@ class Fetched:
             return
         now = self._clock()
         provider = ".".join(_host(where.url).split(".")[-2:])
-        for name, budget in ((f"{provider} {who}", BUDGET_EACH), (provider, BUDGET)):
-            spent = self._strange.setdefault(name, deque())
-            self._strange.move_to_end(name)
-            while len(self._strange) > MAX_ENTRIES:
-                self._strange.popitem(last=False)
-            while spent and spent[0] <= now - 60.0:
-                spent.popleft()
-            if len(spent) >= budget:
-                raise Unavailable(f"too many unknown keys of {_host(where.url)} are asked for")
-            spent.append(now)
+        accounts = [self._spent(provider, now), self._spent(f"{provider} {who}", now)]
+        if len(accounts[0]) >= BUDGET or len(accounts[1]) >= BUDGET_EACH:
+            raise Unavailable(f"too many unknown keys of {_host(where.url)} are asked for")
+        for account in accounts:
+            account.append(now)
+
+    def _spent(self, name: str, now: float) -> deque[float]:
+        """When somebody had us fetch in the last minute; the longest unheard of are forgotten."""
+        spent = self._strange.setdefault(name, deque())
+        self._strange.move_to_end(name)
+        while len(self._strange) > MAX_ENTRIES:
+            self._strange.popitem(last=False)
+        while spent and spent[0] <= now - 60.0:
+            spent.popleft()
+        return spent
 
     # ── how ──
 

@@ -39,7 +39,7 @@ class SampleSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Of each source, at most."""
     per_minute: int = 30
     """Of each source and reason, at most."""
-    largest: int = 256 * 1024
+    largest: int = 1024 * 1024
     """Bytes of a body that is kept; a larger one is only counted."""
 
 
@@ -65,7 +65,7 @@ class Refusals:
         self._waiting_bytes = 0
         self._minute = 0
         self._taken: Counter[tuple[str, str]] = Counter()
-        self._taken_bytes: Counter[str] = Counter()
+        self._taken_bytes: Counter[tuple[str, str]] = Counter()
 
     def note(self, error: Rejected, endpoint: Endpoint | None, request: Request | None) -> None:
         """One request was refused."""
@@ -76,7 +76,7 @@ class Refusals:
             return
         if self._has_room(label, len(request.body)):
             self._taken[label] += 1
-            self._taken_bytes[endpoint.name] += len(request.body)
+            self._taken_bytes[label] += len(request.body)
             self._waiting_bytes += len(request.body)
             self._sample.append(refusal(endpoint, request, error.reason))
 
@@ -88,7 +88,7 @@ class Refusals:
         return (
             size <= self._settings.largest
             and self._taken[label] < self._settings.per_minute
-            and self._taken_bytes[label[0]] + size <= self._settings.bytes // 4
+            and self._taken_bytes[label] + size <= self._settings.bytes // 4
             and len(self._sample) < MAX_WAITING
             and self._waiting_bytes + size <= MAX_WAITING_BYTES
         )

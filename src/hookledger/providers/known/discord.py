@@ -50,13 +50,12 @@ CONTRACTS = (
         notes=(
             PROBED,
             "Every command is answered with a deferred message. Where the person should see something at once, and "
-            "for components and autocompletion, which want another answer, use source.answer.",
+            "for components and autocompletion, which want another answer, an inbox is not the place.",
         ),
     ),
     Contract(
         name="discord_events",
         title="Discord webhook events",
-        # Retries end after 10 minutes.
         # Retried for ten minutes, perhaps under the first signature.
         scheme=msgspec.structs.replace(SCHEME, timestamp=Timestamp(header=b"x-signature-timestamp", tolerance=900)),
         secret="the application's public key, in hex",

@@ -45,7 +45,6 @@ CONTRACTS = (
         title="Jira Cloud apps",
         # Whether a retry gets a new token is not known: the retries end after 75 minutes. Nor is it known whether
         # the token says when it ends.
-        # Whether a retry has a new token is not known: five of them, up to 15 minutes apart.
         scheme=Jwt(alg="HS256", expires=False, tolerance=5400),
         secret="the OAuth app's client secret",
         lister=Lister(list="GET /rest/api/3/webhook/failed"),

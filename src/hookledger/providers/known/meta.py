@@ -71,7 +71,11 @@ CONTRACTS = (
         handshakes=(SUBSCRIBE,),
         retries=Retries(automatic=True, hours=168, schedule="at once, then at a falling rate, for 7 days"),
         confirmed=CONFIRMED,
-        notes=(ASKED, "A status may arrive before the one that precedes it."),
+        notes=(
+            ASKED,
+            "A status may arrive before the one that precedes it.",
+            "What is neither message nor status is told apart by its entry's time: a retry stamped anew is another.",
+        ),
     ),
     Contract(
         name="meta_messenger",

@@ -87,7 +87,6 @@ CONTRACTS = (
         stable="unknown",
         type=(body("type"),),
         object_id=(body("view.id"), body("container.message_ts"), body("callback_id")),
-        occurred_at=body("action_ts"),
         answer=Answer(200, b""),  # anything else is taken for errors of the form that the user sees
         deadline=3,
         retries=ONCE,

@@ -39,7 +39,7 @@ CONTRACTS = (
             "The ping at its creation is not signed. It is answered and not recorded.",
             "The topic is in a header that is not signed: whoever captured a request can send its body as another.",
             "A deletion says only an id, and a topic of your own action what it was called with: the second one in "
-            "the same words counts as a duplicate.",
+            "the same words is kept as a known body under another id, to be admitted.",
             "Characters such as & and < in the secret are signed as such, not as HTML shows them.",
         ),
     ),

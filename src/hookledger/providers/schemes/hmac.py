@@ -114,7 +114,7 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
             case Header(name):
                 return name == self.id_header
             case Query():
-                return self.signs_url
+                return self.signs_url and "form" not in signed
             case Body(path) if f"json:{'.'.join(path)}" in signed:
                 return True
             case Body() | Present():
@@ -123,13 +123,15 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
             case Constant():
                 return True
 
-    def canonical(self, raw: bytes) -> bytes | None:
-        """What of the body is signed, where that is not the body byte for byte."""
+    def canonical(self, request: Request) -> bytes | None:
+        """What of a request is signed, where that is not the body byte for byte."""
         for name in template.fields(self.message):
             if name == "form":
-                return template.sorted_form(raw)
+                # With the query: nothing stands between it and the first field, so text can move between the two.
+                query = b"?" + request.query if request.query and self.signs_url else b""
+                return query + template.sorted_form(request.body)
             if name.startswith("form:"):
-                return template.form_value(raw, name[5:], "signature")
+                return template.form_value(request.body, name[5:], "signature").rstrip(b"\n")  # see `also`
         return None
 
     def prepare(self, secret: str) -> bytes:
@@ -293,13 +295,13 @@ def _as_request(draft: Draft, headers: dict[bytes, str]) -> Request:
 def _other_port(url: bytes) -> bytes | None:
     """The same URL with its scheme's own port where it has none, and without where it has; None if it has another."""
     scheme, _, rest = url.partition(b"://")
-    host, slash, path = rest.partition(b"/")
     port = {b"https": b":443", b"http": b":80"}.get(scheme)
+    host = re.split(rb"[/?#]", rest, maxsplit=1)[0]
     if port is None:
         return None
     if host.endswith(port):
-        return scheme + b"://" + host[: -len(port)] + slash + path
-    return None if b":" in host else scheme + b"://" + host + port + slash + path
+        return scheme + b"://" + host[: -len(port)] + rest[len(host) :]
+    return None if b":" in host else scheme + b"://" + host + port + rest[len(host) :]
 
 
 def _check_digest(request: Request, parameter: str) -> None:
