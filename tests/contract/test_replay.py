@@ -1,0 +1,390 @@
+"""Replay and discard: one audited transition each; effects across runs; and a repetition that somebody asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from hookledger.clock import Clock
+from hookledger.errors import BadData, WrongState
+from hookledger.ledger import Effect, Intent, Started
+from hookledger.model import Claimed, identity, new_id, operation_key
+from hookledger.states import BY_NAME, EffectKind, EffectState, State
+from hookledger.store.protocol import Store
+from tests.builders import KIND, LEASE, WORKER, Raw, claim, claimed, crash, event, history, reach, recorded, settle
+from tests.contract.conftest import OpenStore
+from tests.ledger import CALL, LATER, finish, get, intent, plan, start, take
+from tests.ledger import reach as reach_effect
+
+ONCE = EffectKind.ONCE
+
+
+async def whole(raw: Raw) -> list[object]:
+    return [await raw.all(table) for table in ("events", "effects", "effect_calls", "actions", "attempts")]
+
+
+# ── replay ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("state", sorted(BY_NAME["replay"].sources))
+async def test_replay_is_a_new_run_of_the_same_event(
+    store: Store, raw: Raw, clock: Clock, state: State
+) -> None:  # proves R14, R43, R44, R63
+    before = await reach(store, state, KIND)
+    deliveries = await raw.all("deliveries")
+    already = len((await history(store, before.id)).actions)
+    if state in (State.FAILED, State.NEEDS_REVIEW):
+        await raw.run(f"UPDATE events SET alert = 'look', crashes = 3 WHERE id = {raw.ident(before.id)}")
+    clock.offset += 100
+    assert await store.replay(before.id, state, "ada", "the handler was wrong", seen=before.claim) == 2
+    found = await history(store, before.id)
+    row = found.event
+    assert (row.state, row.claim, row.run) == (State.PENDING, before.claim + 1, 2)
+    assert (row.attempts, row.snoozes, row.reason, row.alert, row.finished_at) == (0, 0, None, None, None)
+    assert row.crashes == (2 if state in (State.FAILED, State.NEEDS_REVIEW) else 0), "what killed workers runs alone"
+    assert (row.first_processed_at, row.received_at) == (before.first_processed_at, before.received_at)
+    [action] = found.actions[already:]
+    assert (action.name, action.actor, action.reason, action.subject) == (
+        *("replay", "ada", "the handler was wrong"),
+        "run 2",
+    )
+    assert (action.from_state, action.to_state) == (state, State.PENDING)
+    assert (await raw.all("deliveries"), await raw.count("events")) == (deliveries, 1), "it is no new event"
+    claim_it = store.claim_alone("w", [KIND], LEASE) if row.crashes else store.claim("w", [KIND], 1, LEASE)
+    [owner] = await claim_it
+    assert (owner.attempts, owner.run, owner.run_age < 60) == (1, 2, True)
+    assert await settle(store, owner, "complete")
+    assert [a.run for a in (await history(store, before.id)).attempts] == [1, 2]
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - BY_NAME["replay"].sources))
+async def test_replay_is_refused_from_other_states(store: Store, raw: Raw, state: State) -> None:  # proves R43
+    row = await reach(store, state, KIND)
+    before = await whole(raw)
+    with pytest.raises(WrongState, match=f"is {state}: only .*processed.* can be replayed"):
+        await store.replay(row.id, state, "ada", "please")
+    assert await whole(raw) == before
+
+
+async def test_two_operators_one_is_told_what_changed(store: Store, open_store: OpenStore) -> None:  # proves R44, R46
+    other = await open_store()
+    row = await reach(store, State.PROCESSED, KIND)
+    await store.replay(row.id, State.PROCESSED, "ada", "finance asked", seen=row.claim)
+    with pytest.raises(WrongState) as told:
+        await other.replay(row.id, State.PROCESSED, "bob", "support asked", seen=row.claim)
+    for words in ("is pending now, in run 2", "not processed any more", "replay by ada at", "(finance asked)"):
+        assert words in str(told.value)
+    with pytest.raises(WrongState, match=r"is pending now.*replay by ada"):
+        await other.discard(row.id, State.FAILED, "bob", "close it")
+    with pytest.raises(WrongState, match="there is no event"):
+        await store.replay(new_id(), State.PROCESSED, "bob", "?")
+
+
+async def test_an_event_that_went_round_meanwhile_is_not_replayed(store: Store, raw: Raw) -> None:  # proves R46
+    """It is in the state that the operator saw, and yet another event than the one that was looked at."""
+    row = await reach(store, State.PROCESSED, KIND)
+    await store.replay(row.id, State.PROCESSED, "ada", "finance asked", seen=row.claim)
+    assert await settle(store, await claim(store), "complete")
+    before = await whole(raw)
+    with pytest.raises(WrongState, match=r"is processed again now, in run 2.*replay by ada"):
+        await store.replay(row.id, State.PROCESSED, "bob", "support asked", seen=row.claim)
+    assert await whole(raw) == before
+
+
+@pytest.mark.parametrize("name", ["replay", "discard"])
+async def test_racing_operators_one_wins(store: Store, open_store: OpenStore, name: str) -> None:  # proves R46
+    stores = [store, await open_store()]
+    row = await reach(store, State.FAILED, KIND)
+
+    async def act(n: int) -> None:
+        method = getattr(stores[n % 2], name)
+        await method(row.id, State.FAILED, f"op{n}", "now", seen=row.claim)
+
+    results = await asyncio.gather(*map(act, range(8)), return_exceptions=True)
+    [action] = (await history(store, row.id)).actions
+    losers = [result for result in results if isinstance(result, WrongState)]
+    assert len(losers) == 7
+    assert all(f"{name} by {action.actor}" in str(loser) for loser in losers)
+    assert results[int(action.actor[2:])] is None
+    assert (await event(store, row.id)).run == (2 if name == "replay" else 1)
+
+
+async def test_an_operator_races_a_worker(store: Store, open_store: OpenStore) -> None:  # proves R46
+    """Either the worker has the event, or the operator closed it: never both."""
+    other = await open_store()
+    for n in range(10):
+        ident = await recorded(store, f"evt_{n}")
+        taken, closed = await asyncio.gather(
+            store.claim(WORKER, [KIND], 1, LEASE),
+            other.discard(ident, State.PENDING, "ada", "a test"),
+            return_exceptions=True,
+        )
+        assert isinstance(taken, list)
+        assert bool(taken) is isinstance(closed, WrongState)
+        if taken:
+            assert await settle(store, taken[0], "complete")
+
+
+@pytest.mark.parametrize("name", ["replay", "discard"])
+async def test_both_need_an_actor_and_a_reason(store: Store, raw: Raw, name: str) -> None:  # proves R44
+    row = await reach(store, State.FAILED, KIND)
+    before = await whole(raw)
+    for actor, reason in (("", "why"), ("ada", ""), ("ada", "\ud800")):
+        with pytest.raises(BadData):
+            await getattr(store, name)(row.id, State.FAILED, actor, reason)
+    assert await whole(raw) == before
+
+
+async def test_a_late_worker_of_the_run_before_changes_nothing(store: Store, clock: Clock) -> None:  # proves R18, R44
+    ident = await recorded(store)
+    frozen = await crash(store, clock, due_in=None)
+    await store.replay(ident, State.FAILED, "ada", "again")
+    assert not await settle(store, frozen, "complete")
+    owner = await claim(store)
+    assert not await settle(store, frozen, "fail")
+    assert await settle(store, owner, "complete")
+    assert (await event(store, ident)).state is State.PROCESSED
+
+
+# ── discard ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("state", sorted(BY_NAME["discard"].sources))
+async def test_discard_closes_with_a_reason(store: Store, raw: Raw, state: State) -> None:  # proves R46
+    before = await reach(store, state, KIND)
+    await raw.run(f"UPDATE events SET alert = 'look' WHERE id = {raw.ident(before.id)}")
+    await store.discard(before.id, state, "ada", "a test event")
+    found = await history(store, before.id)
+    row = found.event
+    assert (row.state, row.reason, row.alert, row.due_at) == (State.DISCARDED, "a test event", None, None)
+    assert (row.claim, row.run, row.finished_at is None) == (before.claim + 1, before.run, False)
+    [action] = found.actions
+    assert (action.name, action.actor, action.reason, action.subject) == ("discard", "ada", "a test event", None)
+    assert (action.from_state, action.to_state) == (state, State.DISCARDED)
+    assert await store.claim("w", [KIND], 1, LEASE) == []
+    assert await store.replay(before.id, State.DISCARDED, "ada", "after all") == 2, "and can be taken back"
+
+
+# ── effects across runs ──────────────────────────────────────────────────────
+
+
+def once_intent(owner: Claimed, name: str = "credit", key: str = "k") -> Intent:
+    ident = identity(owner.source, b"once", name.encode(), key.encode())
+    return Intent(ident, ONCE, owner.source, name, key, owner.id, owner.claim)
+
+
+async def once(store: Store, owner: Claimed) -> bool:
+    """What a handler is told; it commits in any case."""
+    transaction = store.transaction()
+    first = await transaction.once(once_intent(owner))
+    await transaction.commit([])
+    return first
+
+
+async def three_effects(store: Store) -> Claimed:
+    """An event that is processed, with a `once`, a call and an outbox entry, all done."""
+    owner = await claimed(store)
+    assert await once(store, owner)
+    await finish(store, (await start(store, owner)).identity, 1, "done", result=b'"ch_1"')
+    [later] = await plan(store, owner, "k", name="mail", lane="one")
+    assert [e.identity for e in await take(store, "mail")] == [later]
+    await finish(store, later, 1, "done")
+    assert await settle(store, owner, "complete")
+    return owner
+
+
+async def effects_of(store: Store, event_id: UUID) -> dict[str, Effect]:
+    known = (await history(store, event_id)).effects
+    return {told.effect.name: told.effect for told in known if not told.effect.superseded}
+
+
+async def test_what_is_done_is_skipped_in_every_later_run(store: Store, raw: Raw) -> None:  # proves R14, R47
+    first = await three_effects(store)
+    before = await raw.all("effects"), await raw.all("effect_calls")
+    for _ in range(2):
+        await store.replay(first.id, State.PROCESSED, "ada", "again")
+        owner = await claim(store)
+        assert not await once(store, owner)
+        [call] = await store.ledger.start([intent(owner)], WORKER)
+        assert isinstance(call, Effect)
+        assert (call.state, call.result) == (EffectState.DONE, b'"ch_1"'), "the handler gets what the call returned"
+        transaction = store.transaction()
+        known = await transaction.plan(intent(owner, name="mail", kind=LATER, lane="one"))
+        await transaction.commit([])
+        assert known is not None
+        assert known.state is EffectState.DONE
+        assert await take(store, "mail") == []
+        assert await settle(store, owner, "complete")
+    assert (await raw.all("effects"), await raw.all("effect_calls")) == before
+
+
+async def test_one_effect_is_repeated_on_purpose(store: Store) -> None:  # proves R43, R44, R47
+    first = await three_effects(store)
+    known = await effects_of(store, first.id)
+    row = await event(store, first.id)
+    run = await store.replay(first.id, row.state, "ada", "the bank lost it", seen=row.claim, repeat=[known["charge"]])
+    assert run == 2
+    after = await effects_of(store, first.id)
+    assert (after["mail"], after["credit"]) == (
+        msgspec.structs.replace(known["mail"], age=after["mail"].age, doubtful_for=after["mail"].doubtful_for),
+        msgspec.structs.replace(known["credit"], age=after["credit"].age),
+    ), "nothing else is touched"
+    charge = after["charge"]
+    assert (charge.state, charge.generation) == (EffectState.PLANNED, 2)
+    assert (charge.result, charge.finished_at) == (None, None)
+    assert [(a.name, a.subject, a.from_state, a.to_state) for a in (await history(store, first.id)).actions] == [
+        ("repeat", "charge:k", "done", "planned"),
+        ("replay", "run 2", "processed", "pending"),
+    ]
+    owner = await claim(store)
+    assert not await once(store, owner)
+    [told] = await store.ledger.start([intent(owner)], WORKER)
+    assert isinstance(told, Effect)
+    started = await store.ledger.restart(told, WORKER, LEASE)
+    assert started == Started(charge.identity, started.fence if started else 0, 2, 2)
+    concluded = await finish(store, charge.identity, 2, "done", result=b'"ch_2"')
+    assert (concluded.state, concluded.alert) == (EffectState.DONE, None)
+    assert operation_key(charge.identity, 1) != operation_key(charge.identity, 2)
+    [history_of] = [e for e in (await history(store, first.id)).effects if e.effect.name == "charge"]
+    assert [(c.number, c.generation) for c in history_of.calls] == [(1, 1), (2, 2)], "both stay visible"
+
+
+async def test_an_outbox_entry_is_repeated_after_the_next_commit(store: Store) -> None:  # proves R44, R47
+    first = await three_effects(store)
+    known = (await effects_of(store, first.id))["mail"]
+    await store.replay(first.id, State.PROCESSED, "ada", "it bounced", repeat=[known])
+    assert await take(store, "mail") == [], "not before the run has asked for it, and committed"
+    owner = await claim(store)
+    transaction = store.transaction()
+    assert await transaction.plan(intent(owner, name="mail", kind=LATER, lane="one")) is None
+    await transaction.rollback()
+    assert await take(store, "mail") == [], "a run that failed has asked for nothing"
+    transaction = store.transaction()
+    assert await transaction.plan(intent(owner, name="mail", kind=LATER, lane="one")) is None
+    await transaction.commit([])
+    [again] = await take(store, "mail")
+    assert (again.identity, again.kind, again.generation, again.number) == (known.identity, LATER, 2, 2)
+    assert (await finish(store, again.identity, 2, "done")).state is EffectState.DONE
+
+
+async def test_a_once_is_true_once_more(store: Store) -> None:  # proves R44, R47
+    first = await three_effects(store)
+    for run in (2, 3):
+        known = (await effects_of(store, first.id))["credit"]
+        assert await store.replay(first.id, State.PROCESSED, "ada", "rolled back by hand", repeat=[known]) == run
+        assert "credit" not in await effects_of(store, first.id)
+        owner = await claim(store)
+        assert await once(store, owner)
+        assert not await once(store, owner)
+        assert await settle(store, owner, "complete")
+    rows = [told.effect for told in (await history(store, first.id)).effects if told.effect.name == "credit"]
+    assert [(row.superseded, row.state, row.key) for row in rows] == [
+        (True, EffectState.DONE, "k"),
+        (True, EffectState.DONE, "k"),
+        (False, EffectState.DONE, "k"),
+    ], "each time it was done stays visible"
+    assert len({row.claim for row in rows}) == 3
+    with pytest.raises(WrongState, match="made way"):
+        await store.replay(first.id, State.PROCESSED, "ada", "again", repeat=[rows[0]])
+    names = [(a.name, a.subject, a.to_state) for a in (await history(store, first.id)).actions]
+    assert names[:2] == [("repeat", "credit:k", "absent"), ("replay", "run 2", "pending")]
+
+
+async def test_the_decision_and_the_replay_are_one(store: Store, raw: Raw) -> None:  # proves R47
+    """Whatever refuses one of them leaves nothing of the others."""
+    first = await three_effects(store)
+    known = await effects_of(store, first.id)
+    row = await event(store, first.id)
+    before = await whole(raw)
+    stale = msgspec.structs.replace(known["mail"], fence=known["mail"].fence - 1)
+    with pytest.raises(WrongState, match="mail:k changed meanwhile"):
+        await store.replay(
+            first.id, row.state, "ada", "x", seen=row.claim, repeat=[known["charge"], known["credit"], stale]
+        )
+    with pytest.raises(WrongState, match="went round meanwhile"):
+        await store.replay(first.id, row.state, "ada", "x", seen=row.claim - 1, repeat=list(known.values()))
+    with pytest.raises(BadData):
+        await store.replay(first.id, row.state, "", "x", repeat=list(known.values()))
+    assert await whole(raw) == before
+
+
+@pytest.mark.parametrize("kind", [CALL, LATER])
+@pytest.mark.parametrize("state", list(EffectState))
+async def test_only_what_is_over_is_repeated(
+    store: Store, clock: Clock, raw: Raw, state: EffectState, kind: EffectKind
+) -> None:  # proves R47
+    if state is EffectState.CANCELLED and kind is CALL:
+        return
+    owner = await claimed(store)
+    known = await reach_effect(store, clock, owner, state, kind)
+    assert await settle(store, owner, "fail")
+    before = await whole(raw)
+    if state not in (EffectState.DONE, EffectState.CANCELLED):
+        with pytest.raises(WrongState, match=f"is {state}"):
+            await store.replay(owner.id, State.FAILED, "ada", "again", repeat=[known])
+        assert await whole(raw) == before
+        return
+    await store.replay(owner.id, State.FAILED, "ada", "again", repeat=[known])
+    after = await get(store, known.identity)
+    assert (after.state, after.fence) == (EffectState.PLANNED, known.fence + 1)
+    # What never happened keeps its key: should it have happened all the same, the remote still knows it.
+    assert after.generation == (2 if state is EffectState.DONE else 1)
+    assert (after.tries, after.age < 5, after.decided, after.called_done) == (0, True, None, False)
+
+
+async def test_an_effect_of_another_event_or_in_alert_is_not_repeated(
+    store: Store, clock: Clock, raw: Raw
+) -> None:  # proves R32, R47
+    first = await three_effects(store)
+    other = await claimed(store, "evt_2")
+    known = await reach_effect(store, clock, other, EffectState.UNKNOWN, CALL, "k2")
+    await store.ledger.resolve(known, "did_not_happen", None, "ada", "looked")
+    await finish(store, known.identity, 1, "done")
+    assert await settle(store, other, "complete")
+    mail = (await effects_of(store, first.id))["mail"]
+    before = await whole(raw)
+    with pytest.raises(WrongState, match="another event's"):
+        await store.replay(other.id, State.PROCESSED, "ada", "x", repeat=[mail])
+    with pytest.raises(WrongState, match="alert"):
+        await store.replay(other.id, State.PROCESSED, "ada", "x", repeat=[await get(store, known.identity)])
+    assert await whole(raw) == before
+
+
+async def test_racing_repetitions_one_wins(store: Store, open_store: OpenStore) -> None:  # proves R46, R47
+    stores = [store, await open_store()]
+    first = await three_effects(store)
+    known = list((await effects_of(store, first.id)).values())
+    row = await event(store, first.id)
+    results = await asyncio.gather(
+        *(
+            stores[n % 2].replay(
+                first.id, row.state, f"op{n}", "now", seen=row.claim, repeat=known[:: 1 if n % 3 else -1]
+            )
+            for n in range(8)
+        ),
+        return_exceptions=True,
+    )
+    actions = (await history(store, first.id)).actions
+    assert [a.name for a in actions] == ["repeat"] * 3 + ["replay"]
+    winner = actions[0].actor
+    losers = [result for result in results if isinstance(result, WrongState)]
+    assert len(losers) == 7
+    assert all(f"replay by {winner}" in str(loser) for loser in losers), "told who, not only that it changed"
+    assert {e.generation for e in (await effects_of(store, first.id)).values()} == {2}
+
+
+async def test_a_call_of_the_generation_before_ends_late(store: Store, clock: Clock) -> None:  # proves R32, R47
+    """It is recorded, and moves nothing of the new one."""
+    owner = await claimed(store)
+    known = await reach_effect(store, clock, owner, EffectState.UNKNOWN, CALL)
+    await store.ledger.resolve(known, "happened", None, "ada", "saw it")
+    assert await settle(store, owner, "complete")
+    await store.replay(owner.id, State.PROCESSED, "ada", "again", repeat=[await get(store, known.identity)])
+    await finish(store, known.identity, 1, "done", result=b"1")
+    after = await get(store, known.identity)
+    assert (after.state, after.generation, after.result, after.alert) == (EffectState.PLANNED, 2, None, None)
+    [told] = (await history(store, owner.id)).effects
+    assert [(c.number, c.generation, c.outcome) for c in told.calls] == [(1, 1, "done")]
