@@ -41,7 +41,8 @@ def in_order(repeat: Sequence[Effect], event_id: UUID) -> list[Effect]:
         if effect.alert is not None:
             raise WrongState(f"{label} has an alert that nobody has answered: hookledger resolve first")
         if effect.state not in (EffectState.DONE, EffectState.CANCELLED):
-            raise WrongState(f"{label} is {effect.state}: only what is done, or cancelled, can be repeated")
+            first = ": hookledger resolve first" if effect.state is EffectState.UNKNOWN else ""
+            raise WrongState(f"{label} is {effect.state}: only what is done or cancelled can be repeated{first}")
     return sorted({effect.identity: effect for effect in repeat}.values(), key=lambda effect: effect.identity)
 
 
