@@ -12,6 +12,8 @@ from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
 from hookledger.ledger import Effect, Intent, Started
 from hookledger.model import Claimed, identity, new_id, operation_key
+from hookledger.operate.actions import Actions
+from hookledger.operate.insight import Insight
 from hookledger.states import BY_NAME, EffectKind, EffectState, State
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, WORKER, Raw, claim, claimed, crash, event, history, reach, recorded, settle
@@ -374,6 +376,39 @@ async def test_racing_repetitions_one_wins(store: Store, open_store: OpenStore) 
     assert len(losers) == 7
     assert all(f"replay by {winner}" in str(loser) for loser in losers), "told who, not only that it changed"
     assert {e.generation for e in (await effects_of(store, first.id)).values()} == {2}
+
+
+async def test_others_ask_for_a_once_while_it_makes_way(store: Store, open_store: OpenStore) -> None:  # proves R47
+    """It is true once more, for whoever asks first; for nobody else, at whatever moment they ask."""
+    other = await open_store()
+    first = await three_effects(store)
+    known = (await effects_of(store, first.id))["credit"]
+    owners = [await claimed(store, f"other_{n}", type=f"t{n}") for n in range(6)]
+    answers = await asyncio.gather(
+        *(once(store if n % 2 else other, owner) for n, owner in enumerate(owners)),
+        other.replay(first.id, State.PROCESSED, "ada", "once more", repeat=[known]),
+        *(once(other if n % 2 else store, owner) for n, owner in enumerate(owners)),
+    )
+    assert answers.pop(6) == 2
+    answers.append(await once(store, await claim(store)))
+    assert answers.count(True) == 1
+
+
+async def test_what_was_agreed_to_is_what_is_done(store: Store, clock: Clock, raw: Raw) -> None:  # proves R45, R46
+    """The event stayed as it was, and one of its effects did not: whoever agreed has agreed to something else."""
+    owner = await claimed(store)
+    known = await reach_effect(store, clock, owner, EffectState.FAILED, CALL)
+    assert await settle(store, owner, "fail")
+    insight, actions = Insight(store), Actions(store, "ada")
+    seen = await history(store, owner.id)
+    shown = insight.preview(seen)
+    await store.ledger.resolve(known, "happened", None, "bob", "found it")
+    before = await whole(raw)
+    with pytest.raises(WrongState, match="its effects changed meanwhile"):
+        await actions.replay(seen.event, "again", shown=shown)
+    assert await whole(raw) == before
+    again = insight.preview(await history(store, owner.id))
+    assert (await actions.replay(seen.event, "again", shown=again)).event.run == 2
 
 
 async def test_a_call_of_the_generation_before_ends_late(store: Store, clock: Clock) -> None:  # proves R32, R47

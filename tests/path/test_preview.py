@@ -241,7 +241,7 @@ class World:
             repeat = [f"{f.name}:{f.key}" for f in done if self.ask(f.key).repeat]
             preview = insight.preview(history, insight.repeated(history, repeat))
             if preview.verdict is not Verdict.NEEDS_A_DECISION:
-                await actions.replay(history.event, "finance asked", repeat)
+                await actions.replay(history.event, "finance asked", repeat, shown=preview)
                 foreseen[key] = preview
         return foreseen
 

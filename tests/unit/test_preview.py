@@ -180,6 +180,12 @@ def test_what_made_way_is_evidence_only() -> None:
     assert preview(effect(ONCE, EffectState.DONE, "credit", fence=1)).effects == ()
 
 
+def test_more_than_can_be_shown_is_not_called_safe() -> None:  # proves R45
+    many = [effect(ONCE, EffectState.DONE, f"n{number}") for number in range(500)]
+    assert preview(*many[:499]).verdict is Verdict.SAFE
+    assert "beyond the first 500" in preview(*many).words
+
+
 def test_it_can_be_sent_as_json() -> None:
     found = preview(effect(CALL, EffectState.DONE))
     assert msgspec.json.decode(msgspec.json.encode(found), type=Preview) == found

@@ -86,7 +86,7 @@ def replay(
 
     async def act() -> History:
         async with inbox.opened() as store:
-            return await inbox.actions(store, actor).replay(history.event, reason or "", repeat)
+            return await inbox.actions(store, actor).replay(history.event, reason or "", repeat, shown=preview)
 
     after = run(act()).event
     if as_json:

@@ -14,7 +14,7 @@ from ..model import EventRow, History
 from ..states import BY_NAME
 from ..store.protocol import Store
 from .insight import Insight
-from .preview import Verdict
+from .preview import Preview, Verdict
 from .recheck import Rechecked, recheck, take_in
 
 
@@ -38,11 +38,14 @@ class Actions:
         await self._store.retry(event.id, event.state, self._actor, reason)
         return await self._insight.event(str(event.id))
 
-    async def replay(self, event: EventRow, reason: str, repeat: Sequence[str] = ()) -> History:
+    async def replay(
+        self, event: EventRow, reason: str, repeat: Sequence[str] = (), *, shown: Preview | None = None
+    ) -> History:
         """Process an event again as a new run, on what is known of it now: what is done is skipped.
 
-        `event` as it was when the decision was made: one that changed since then is refused, and so is a replay that
-        needs a decision first. `repeat` names effects that are to be done once more, each a decision of its own.
+        `event` as it was when the decision was made: one that changed since then is refused. So is a replay that
+        needs a decision first, or that would do something else than what was `shown`. `repeat` names effects that are
+        to be done once more, each a decision of its own.
         """
         _why(reason)
         history = await self._insight.event(str(event.id))
@@ -52,6 +55,8 @@ class Actions:
             preview = self._insight.preview(history, effects)
             if preview.verdict is Verdict.NEEDS_A_DECISION:
                 raise WrongState(f"event {event.id}: {preview.words}")
+            if shown is not None and not preview.says_the_same(shown):
+                raise WrongState(f"event {event.id}: its effects changed meanwhile. A replay now: {preview.words}")
         await self._store.replay(event.id, event.state, self._actor, reason, seen=event.claim, repeat=effects)
         return await self._insight.event(str(event.id))
 

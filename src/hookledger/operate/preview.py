@@ -24,6 +24,10 @@ CANNOT_FORESEE = (
 )
 
 
+SHOWN = 500
+"""How many effects of an event a store tells of."""
+
+
 class HandlerFacts(Struct, frozen=True):
     """The handler that a run would use, as far as a preview asks."""
 
@@ -154,6 +158,12 @@ class Preview(Struct, frozen=True):
         """The verdict in one line."""
         return f"{self.verdict}: {'; '.join(self.deeds)}" if self.deeds else str(self.verdict)
 
+    def says_the_same(self, other: Preview) -> bool:
+        """Whether whoever agreed to the one has agreed to the other."""
+        fates = [(effect.identity, effect.fate, effect.generation) for effect in self.effects]
+        others = [(effect.identity, effect.fate, effect.generation) for effect in other.effects]
+        return (self.verdict, self.deeds, fates) == (other.verdict, other.deeds, others)
+
 
 def foresee(history: History, declared: Declared, repeat: Collection[bytes] = ()) -> Preview:
     """What a replay would do now. `repeat`: the identities of effects that are to be done once more."""
@@ -165,6 +175,8 @@ def foresee(history: History, declared: Declared, repeat: Collection[bytes] = ()
     undecided = [*_refusals(history), *(f"{e.label} {e.why}" for e in effects if e.fate is Fate.UNDECIDED)]
     deeds = [f"{e.label} {e.why}" for e in effects if e.fate in _DEEDS]
     writes, reasons = _writes(history, declared, handler)
+    if len(history.effects) >= SHOWN:
+        writes.append(f"whatever stands beyond the first {SHOWN} effects of the event")
     if undecided:
         verdict, named = Verdict.NEEDS_A_DECISION, undecided
     elif deeds or writes:
