@@ -277,8 +277,8 @@ class World:
             assert (preview.converges, left) == (True, set())
 
 
-async def live(plans_: Sequence[Plan], rounds: int) -> Counter[str]:
-    """How often each fate was foreseen, and came."""
+async def live(plans_: Sequence[Plan], rounds: int, earlier: int) -> Counter[str]:
+    """How often each fate was foreseen, and came. `earlier`: replays before, with the faults of the first run."""
     with tempfile.TemporaryDirectory(prefix="hookledger-preview-", dir=MEMORY) as folder:
         world = World(folder, plans_)
         store = world.inbox.store()
@@ -290,6 +290,11 @@ async def live(plans_: Sequence[Plan], rounds: int) -> Counter[str]:
             await world.decide(store)
             if rounds > 1:
                 await world.work(store, rounds)
+            for _ in range(earlier):
+                await world.replay(store)
+                await world.work(store, rounds)
+                await world.decide(store)
+            runs = {key: history.event.run for key, history in (await world.look(store)).items()}
             before, world.replaying = await world.counts(store), True
             foreseen = await world.replay(store)
             await world.work(store, 12)
@@ -298,9 +303,9 @@ async def live(plans_: Sequence[Plan], rounds: int) -> Counter[str]:
                 try:
                     world.compare(key, preview, after[key], before, now)
                 except AssertionError as error:
-                    error.add_note(f"{world.plans[key]}\n{rounds=}\n{preview}")
+                    error.add_note(f"{world.plans[key]}\n{rounds=} {earlier=}\n{preview}")
                     raise
-            assert all(after[key].event.run == 1 for key in set(after) - set(foreseen))
+            assert all(after[key].event.run == runs[key] for key in set(after) - set(foreseen))
             fates = Counter(f.fate.value for preview in foreseen.values() for f in preview.effects)
             return fates + Counter(preview.verdict.value for preview in foreseen.values())
         finally:
@@ -319,9 +324,9 @@ def test_preview_and_what_happens_agree(caplog: pytest.LogCaptureFixture) -> Non
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.randoms(use_true_random=True), st.sampled_from([1, 12]))
-    def histories(chance: Random, rounds: int) -> None:
-        seen.update(asyncio.run(live([some_plan(chance) for _ in range(BATCH)], rounds)))
+    @given(st.randoms(use_true_random=True), st.sampled_from([1, 12]), st.integers(0, 2))
+    def histories(chance: Random, rounds: int, earlier: int) -> None:
+        seen.update(asyncio.run(live([some_plan(chance) for _ in range(BATCH)], rounds, earlier)))
         seen["histories"] += BATCH
 
     histories()

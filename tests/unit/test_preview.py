@@ -176,8 +176,13 @@ def test_the_authors_word_is_one_word() -> None:
         source.on("invoice.paid", replay="sure")  # type: ignore[arg-type]
 
 
-def test_what_made_way_is_evidence_only() -> None:
-    assert preview(effect(ONCE, EffectState.DONE, "credit", fence=1)).effects == ()
+def test_what_made_way_is_open_until_it_was_done_again() -> None:  # proves R45, R47
+    old = effect(ONCE, EffectState.DONE, "credit", fence=1, identity=b"aside")
+    new = effect(ONCE, EffectState.DONE, "credit")
+    [forecast] = preview(old).effects
+    assert (forecast.fate, preview(old).verdict) == (Fate.HAPPENS, Verdict.WILL_DO)
+    [forecast] = preview(old, new).effects
+    assert (forecast.fate, forecast.identity) == (Fate.SKIPPED, new.identity.hex())
 
 
 def test_more_than_can_be_shown_is_not_called_safe() -> None:  # proves R45

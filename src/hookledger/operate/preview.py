@@ -169,7 +169,7 @@ def foresee(history: History, declared: Declared, repeat: Collection[bytes] = ()
     """What a replay would do now. `repeat`: the identities of effects that are to be done once more."""
     event = history.event
     runs = {attempt.claim: attempt.run for attempt in history.attempts}
-    known = [told.effect for told in history.effects if not told.effect.superseded]
+    known = _present([told.effect for told in history.effects])
     effects = tuple(_forecast(effect, declared, effect.identity in repeat, runs) for effect in known)
     handler = declared.handler(event.source, event.type)
     undecided = [*_refusals(history), *(f"{e.label} {e.why}" for e in effects if e.fate is Fate.UNDECIDED)]
@@ -199,6 +199,14 @@ def foresee(history: History, declared: Declared, repeat: Collection[bytes] = ()
 
 
 _DEEDS = {Fate.HAPPENS, Fate.REPEATED, Fate.CHECKED, Fate.OUTBOX}
+
+
+def _present(effects: list[Effect]) -> list[Effect]:
+    """Those that a run can meet. A `once` that made way is one of them until it was done again."""
+    present = [effect for effect in effects if not effect.superseded]
+    again = {(effect.name, effect.key) for effect in present if effect.kind is EffectKind.ONCE}
+    made_way = {(effect.name, effect.key): effect for effect in effects if effect.superseded}
+    return [*present, *(effect for label, effect in made_way.items() if label not in again)]
 
 
 def _refusals(history: History) -> list[str]:
@@ -252,6 +260,8 @@ def _forecast(effect: Effect, declared: Declared, repeat: bool, runs: dict[int, 
 
 def _fate(effect: Effect, declared: Declared, repeat: bool) -> tuple[Fate, str]:
     facts = declared.effect(effect.name)
+    if effect.superseded:
+        return Fate.HAPPENS, "once more, as decided for an earlier run, unless another event did it since"
     if effect.alert is not None:
         return Fate.UNDECIDED, "has an alert: read it, then hookledger resolve"
     if repeat:
