@@ -14,7 +14,7 @@ from ..inbox import Inbox
 from ..model import History
 from ..operate.preview import Fate, Preview, Verdict
 from ..states import EffectState
-from .common import default_actor, finds_inbox, print_json, prints_json, run, status, table_console
+from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .decide import names_actor
 from .look import coloured, moment, previewed
 
@@ -42,7 +42,7 @@ OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
 @click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
 @click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; needed unless --preview.")
 @click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks.")
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def replay(
     inbox: Inbox,
@@ -126,7 +126,7 @@ def print_preview(preview: Preview) -> None:
 @click.command()
 @click.argument("event")
 @names_actor
-@finds_inbox
+@looks_at_inbox
 @prints_json
 def discard(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
     """Close an EVENT that is pending, retrying, failed or in review: it is not processed, unless it is replayed.
