@@ -332,5 +332,5 @@ def test_preview_and_what_happens_agree(caplog: pytest.LogCaptureFixture) -> Non
     histories()
     assert seen["histories"] >= HISTORIES
     for fate in Fate:
-        assert seen[fate.value] > 5 or fate is Fate.UNDECIDED, f"{fate} was hardly ever foreseen"
+        assert seen[fate.value] or fate is Fate.UNDECIDED, f"{fate} was never foreseen"
     assert seen[Verdict.SAFE.value] > 10
