@@ -20,18 +20,14 @@ MADE = "<!-- Made by docs/generate.py from the code: change it there. -->\n\n"
 
 OPEN = {
     2: "no metrics",
-    14: "replay by an operator",
     17: "the local domain id is the handler's own",
     26: "traces and outgoing calls",
     38: "waking an event when what it waits for arrives",
-    43: "replay and reconcile",
+    43: "reconcile",
     46: "many events at once",
-    47: "a forced repetition of a done effect",
     49: "retention itself",
-    50: "whether another replay is safe",
     51: "failures grouped by cause",
     53: "metrics",
-    63: "replay: only retry exists",
 }
 """What the tests named do not show yet, where a requirement is only partly built."""
 
@@ -142,9 +138,8 @@ def states() -> str:
     for t in TRANSITIONS:
         lines.append(f"| `{t.name}` | {', '.join(sorted(t.sources))} | {t.target} | {t.sentence} |\n")
     lines.append(
-        "\n`replay` and `discard` are in the table because the states allow for them; the commands come with a "
-        "later release. At intake an event may also start as `skipped` (its type is not allowed) or `failed` (it "
-        "cannot be read).\n"
+        "\nAt intake an event may also start as `skipped` (its type is not allowed) or `failed` (it cannot be "
+        "read).\n"
     )
     return "".join(lines) + _effect_states()
 

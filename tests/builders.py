@@ -166,8 +166,8 @@ async def reach(store: Store, state: State, kind: Kind) -> EventRow:
         owner = await claim(store, kind)
         if state is not State.PROCESSING:
             assert await settle(store, owner, _LEAVE[state])
-    if state is State.DISCARDED:  # no method of the store discards yet
-        await Raw(store).run(f"UPDATE events SET state = 'discarded' WHERE id = {Raw(store).ident(ident)}")
+    if state is State.DISCARDED:
+        await store.discard(ident, State.FAILED, "ada", "closed")
     row = await event(store, ident)
     assert row.state is state
     return row

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, overload
 from .asgi import HEALTH, Asgi
 from .clock import Clock, Seconds
 from .config import Config, SecretSettings, WorkSettings
+from .declared import Declarations
 from .errors import ConfigError, SchemaMismatch, Unavailable
 from .examine import Examiner
 from .ledger import Effect
@@ -64,22 +65,28 @@ class Source:
         timeout: float | str | None = None,
         batch: int = 1,
         transaction: bool = True,
+        replay: Literal["converges"] | None = None,
     ) -> Registration:
         """Declare the handler of these event types; a type may end in `*`, and an exact one beats a pattern.
 
         `batch`: run up to so many events in one transaction. If one of them fails, each is run alone.
         `transaction=False`: for a handler that takes long. It has no `event.tx` and no `event.once`; each step it
         takes is an effect, and `event.renew()` proves that the event is still its own.
+        `replay="converges"`: your word that whatever it does outside `event.once` and the effects may be repeated, as
+        setting a status may and adding to a balance may not. Only then a preview calls a replay safe.
         """
         if not types:
             raise ConfigError(f"source {self.name!r}: a handler names the event types it takes, or '*'")
         if batch < 1:
             raise ConfigError(f"source {self.name!r}: batch is at least 1")
+        if replay not in (None, "converges"):
+            raise ConfigError(f'source {self.name!r}: replay is "converges" or nothing, not {replay!r}')
         limit = None if timeout is None else Seconds(timeout)
 
         def add(function: AsyncFunction | PlainFunction) -> None:
+            handler = Handler(function, retry, limit, batch, transaction, replay)
             for pattern in types:
-                self._inbox.routes.add(self.name, pattern, Handler(function, retry, limit, batch, transaction))
+                self._inbox.routes.add(self.name, pattern, handler)
 
         return Registration(add)
 
@@ -270,10 +277,10 @@ class Inbox:
         return Examiner(self.sources, self.keyring)
 
     def insight(self, store: Store) -> Insight:
-        return Insight(store, self.receiving)
+        return Insight(store, self.receiving, Declarations(self.routes, self.effects))
 
     def actions(self, store: Store, actor: str) -> Actions:
-        return Actions(store, actor, self.receiving)
+        return Actions(store, actor, self.insight(store))
 
     def worker(
         self, store: Store, work: WorkSettings | None = None, *, stuck: Callable[[], None] = lambda: None

@@ -91,6 +91,11 @@ class Effect(Struct, frozen=True):
     age: float
     """Seconds since it was made or planned anew."""
 
+    @property
+    def superseded(self) -> bool:
+        """A `once` that made way for its own repetition: evidence, and in nobody's way. Nothing else changes one."""
+        return self.kind is EffectKind.ONCE and self.fence > 0
+
 
 class Call(Struct, frozen=True):
     """One physical call."""

@@ -76,6 +76,11 @@ def effect_identity(scope: str, name: str, key: str) -> bytes:
     return identity(scope, b"effect", name.encode(), key.encode())
 
 
+def superseded_identity(identity: bytes, decision: UUID) -> bytes:
+    """Where the row of a `once` stays that made way for its repetition by this decision."""
+    return sha256(identity + decision.bytes).digest()
+
+
 def operation(identity: bytes, generation: int) -> bytes:
     """What the idempotency keys of an effect are made of. One digest for all its calls, and no other's."""
     return sha256(b"%b%d" % (identity, generation)).digest()
@@ -336,7 +341,7 @@ class ActionRow(Struct, frozen=True):
     reason: str
     at: datetime
     subject: str | None
-    """The effect or circuit it was about; None for the event itself."""
+    """The effect or circuit it was about, or the run that a replay began: `run 2`. None for the event itself."""
     from_state: str
     to_state: str
 

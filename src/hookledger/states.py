@@ -214,6 +214,12 @@ EFFECT_TRANSITIONS: tuple[EffectTransition, ...] = (
         "planned",
         "A check or a person found that it did not happen; if done, then only because somebody said so.",
     ),
+    _e(
+        "repeat",
+        "done cancelled",
+        "planned",
+        "An operator decided that it is to be done once more, by the run that a replay begins; a `once` makes way.",
+    ),
     _e("cancel", "planned failed", "cancelled", "An operator decided that it is not to be done."),
 )
 

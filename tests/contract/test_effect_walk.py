@@ -6,15 +6,16 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+import msgspec
 import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
 from hookledger.ledger import Completion, Effect, EffectHistory
-from hookledger.model import Claimed
-from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, Repeat
+from hookledger.model import Claimed, Kind
+from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, Repeat, State
 from hookledger.store.protocol import Store
-from tests.builders import LEASE, Raw, claimed, history
+from tests.builders import LEASE, Raw, claim, claimed, history, settle
 from tests.ledger import CALL, LATER, intent
 
 LEGAL = {(source, t.target) for t in EFFECT_TRANSITIONS for source in t.sources or [None]}
@@ -50,8 +51,8 @@ class Walk:
         ]
         if chosen.kind is CALL:
             steps.append(lambda: ledger.start([chosen], "w"))
-        elif known is None:
-            steps.append(lambda: self._plan(chosen))
+        elif known is None or known.kind is CALL:  # an outbox entry that is to be repeated waits to be asked for
+            steps += [lambda: self._plan(chosen)] * (1 if known is None else 4)
         due_in = self.random.choice([None, 0.0, 5.0])
         if known is not None:
             steps += [
@@ -60,6 +61,7 @@ class Walk:
                 lambda: ledger.conclude(known, self.random.random() < 0.3, b"1", due_in),
                 lambda: ledger.put_off(known, due_in, "later"),
                 lambda: self._resolve(known),
+                lambda: self._repeat(known),
             ]
             if known.number:
                 number = self.random.randint(max(1, known.number - 2), known.number)
@@ -80,6 +82,16 @@ class Walk:
         decision = self.random.choice(["happened", "did_not_happen", "did_not_happen", "cancel"])
         with suppress(WrongState):
             await self.store.ledger.resolve(known, decision, None, "ada", "because")
+
+    async def _repeat(self, known: Effect) -> None:
+        """The event fails, and an operator replays it with this effect once more, or without."""
+        assert await settle(self.store, self.owner, "fail")
+        try:
+            await self.store.replay(self.owner.id, State.FAILED, "ada", "because", repeat=[known])
+        except WrongState:
+            await self.store.replay(self.owner.id, State.FAILED, "ada", "because")
+        self.owner = await claim(self.store, Kind(self.owner.source, self.owner.type))
+        self.intents = [msgspec.structs.replace(i, claim=self.owner.claim) for i in self.intents]
 
     async def check(self) -> None:
         found = await history(self.store, self.owner.id)
@@ -105,7 +117,11 @@ class Walk:
             )
             views[-1] = effect
         assert [call.number for call in told.calls] == list(range(1, effect.number + 1)), "each call has its row"
-        done = [call for call in told.calls if call.outcome is CallOutcome.DONE]
+        generations = [call.generation for call in told.calls]
+        assert generations == sorted(generations)
+        assert not generations or generations[-1] <= effect.generation
+        present = [call for call in told.calls if call.generation == effect.generation]
+        done = [call for call in present if call.outcome is CallOutcome.DONE]
         if done:
             assert effect.state in (EffectState.DONE, EffectState.CANCELLED, EffectState.STARTED)
         if effect.state is EffectState.STARTED:

@@ -14,12 +14,13 @@ from hookledger.store.evidence import LAST_ID
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite import cases as sqlite_cases
+from hookledger.store.sqlite import decisions as sqlite_decisions
 from hookledger.store.sqlite import ledger as sqlite_ledger
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw
 
 ROWS = 100_000
-TABLES = {"events", "requests", "identities", "deliveries", "effects", "effect_calls", "rejections"}
+TABLES = {"events", "requests", "identities", "deliveries", "effects", "effect_calls", "rejections", "actions"}
 
 # Of 1000 events: 97 wait (20 kinds; one in ten only later), 2 wait alone, 1 is in work, 900 are finished.
 STATE = """CASE WHEN n % 1000 = 1 THEN 'processing' WHEN n % 10 = 0 AND n % 20 = 0 THEN 'pending'
@@ -70,6 +71,8 @@ FILL_SQLITE = [
        GROUP BY 1, 2""",
     f"INSERT INTO effects ({EFFECT_COLUMNS}) SELECT " + EFFECT_VALUES.format(t="1700000000000000 + n", empty="x''"),
     f"INSERT INTO effect_calls ({CALL_COLUMNS}) SELECT " + CALL_VALUES.format(t="1700000000000000 + n"),
+    """INSERT INTO actions (id, at, name, actor, reason, event_id, from_state, to_state)
+       SELECT rid, n, 'retry', 'ada', 'why', id, 'failed', 'pending' FROM filling""",
     "DROP TABLE filling",
     "ANALYZE",
 ]
@@ -95,6 +98,8 @@ FILL_POSTGRES = [
     f"INSERT INTO effects ({EFFECT_COLUMNS}) SELECT "
     + EFFECT_VALUES.format(t="to_timestamp(1700000000 + n)", empty="''::bytea"),
     f"INSERT INTO effect_calls ({CALL_COLUMNS}) SELECT " + CALL_VALUES.format(t="to_timestamp(1700000000 + n)"),
+    """INSERT INTO actions (id, at, name, actor, reason, event_id, from_state, to_state)
+       SELECT rid, now(), 'retry', 'ada', 'why', id, 'failed', 'pending' FROM filling""",
     "DROP TABLE filling",
     *(f"ANALYZE {table}" for table in sorted(TABLES)),
 ]
@@ -185,6 +190,14 @@ POSTGRES_CASES: dict[str, tuple[Any, ...]] = {
     "import_keys": (IDENTITIES, "s1", IDENT),
     "known_keys": (IDENTITIES,),
 }
+POSTGRES_DECISIONS: dict[str, tuple[Any, ...]] = {
+    "replay": (IDENT, "processed", 1, new_id(), "ada", "why"),
+    "discard": (IDENT, "failed", None, new_id(), "ada", "why"),
+    "repeat": (IDENTITIES[0], 1, IDENT),
+    "make_way": (IDENTITIES[0], 0, IDENT, IDENTITIES[1], "why"),
+    "found": (IDENT,),
+    "last_action": (IDENT,),
+}
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
     *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue"),
@@ -200,6 +213,7 @@ SQLITE_CASES = [
     *("odd_sources", "odd_deliveries", "find_delivery", "odd", "take_key", "admit", "again", "alert"),
     *("import_keys", "known_keys"),
 ]
+SQLITE_DECISIONS = ["replay", "discard", "repeat", "make_way", "found", "last_action"]
 
 WALKS = {"waiting", "events", "held", "refusals", "refusal_counts", "odd_sources"}
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`
@@ -273,9 +287,11 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
         bad = await check_sqlite(store, store.sql, SQLITE)
         bad += await check_sqlite(store, sqlite_ledger.SQL.__getitem__, SQLITE_LEDGER)
         bad += await check_sqlite(store, sqlite_cases.SQL.__getitem__, SQLITE_CASES)
+        bad += await check_sqlite(store, sqlite_decisions.SQL.__getitem__, SQLITE_DECISIONS)
     else:
         assert isinstance(store, PostgresStore)
         bad = await check_postgres(store, store.sql, POSTGRES)
         bad += await check_postgres(store, store.ledger._sql, POSTGRES_LEDGER)
         bad += await check_postgres(store, store.cases._sql, POSTGRES_CASES)
+        bad += await check_postgres(store, store._decisions._sql, POSTGRES_DECISIONS)
     assert not bad, "\n".join(bad)

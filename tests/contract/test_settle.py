@@ -109,17 +109,14 @@ async def test_budget_over_several_rounds(store: Store) -> None:  # proves R23, 
     ]
 
 
-async def test_first_processed_at_is_kept_over_later_runs(store: Store, clock: Clock, raw: Raw) -> None:  # proves R44
+async def test_first_processed_at_is_kept_over_later_runs(store: Store, clock: Clock) -> None:  # proves R44
     owner = await claimed(store)
     await settle(store, owner, "complete")
     first = (await event(store, owner.id)).first_processed_at
     assert first is not None
     for way in ("complete", "fail"):
         clock.offset += 100
-        await raw.run(  # what a replay will do
-            f"UPDATE events SET state = 'pending', run = run + 1, due_at = received_at, finished_at = NULL "
-            f"WHERE id = {raw.ident(owner.id)}"
-        )
+        await store.replay(owner.id, State.PROCESSED, "ada", "again")
         again = await claim(store)
         await settle(store, again, way)
         row = await event(store, owner.id)

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from hookledger import Inbox
+from hookledger import Inbox, State
 from tests.crash.conftest import INSTALLED
 from tests.crash.processes import PATIENCE, ROOT, Installation, Process, eventually
 from tests.crash.provisioning_app import EXAMPLE, HANDLER, POINTS, SECRET, example, load
@@ -160,15 +160,14 @@ class Shop(Installation):
         return len(undecided)
 
     def replay(self) -> None:
-        """Stands for `hookledger replay`, which does not exist yet: every event again, as a new run."""
-        self.database.rows(
-            """
-            UPDATE {h}events
-            SET state = 'pending', run = run + 1, claim = claim + 1, due_at = received_at, finished_at = NULL,
-                attempts = 0, snoozes = 0, crashes = 0
-            WHERE state = 'processed'
-            """
-        )
+        """Every event again, as a new run."""
+
+        async def every() -> None:
+            async with Inbox(self.database.url).opened() as store:
+                for event in await store.events(state=State.PROCESSED, limit=10_000):
+                    await store.replay(event.id, event.state, "ada", "again", seen=event.claim)
+
+        asyncio.run(every())
 
 
 @pytest.fixture

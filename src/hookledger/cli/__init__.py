@@ -24,6 +24,7 @@ from .odd import admit, deliveries
 from .processes import receive, serve, work
 from .providers import providers
 from .refused import recheck, rejections
+from .replay import discard, replay
 from .schema import migrate
 from .send import send
 
@@ -37,7 +38,7 @@ def cli() -> None:
 
 
 LOOK = (events, show, deliveries, rejections, keys, doctor, circuits, providers)
-DECIDE = (retry, resolve, admit, recheck, import_keys, trip, reset)
+DECIDE = (retry, replay, resolve, discard, admit, recheck, import_keys, trip, reset)
 
 for command in (serve, receive, work, migrate, *LOOK, *DECIDE, send, demo):
     cli.add_command(command)

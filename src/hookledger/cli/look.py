@@ -15,7 +15,8 @@ from rich.table import Table
 from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow, History, operation_key, unpack_headers
-from ..states import EffectState, KeyOrigin, State
+from ..operate.preview import Preview
+from ..states import BY_NAME, EffectState, KeyOrigin, State
 from .common import brief, looks_at_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
 
 COLOURS = {
@@ -115,33 +116,48 @@ def _print_events(found: list[EventRow], limit: int) -> None:
 @prints_json
 def show(inbox: Inbox, event: str, body: bool, as_json: bool) -> None:
     """Everything known of one EVENT: by id, the beginning of one, key, or the provider's id."""
-    history = run(_history(inbox, event))
+    history, preview = run(_history(inbox, event))
     if body:
         sys.stdout.buffer.write(history.request.body if history.request else b"")
     elif as_json:
-        print_json(_readable(history))
+        print_json(_readable(history, preview))
     else:
-        _print_history(history)
+        _print_history(history, preview)
 
 
-def _readable(history: History) -> Any:
+def previewed(preview: Preview) -> dict[str, Any]:
+    """A preview, with its verdict in words."""
+    return {"words": preview.words, **msgspec.to_builtins(preview)}
+
+
+def _readable(history: History, preview: Preview) -> Any:
     """Headers as names and values; the body stays base64, so that it is exact. Effects with what the remote knows
-    them by."""
+    them by. `replay`: what one would do."""
     values = msgspec.to_builtins(history)
     if history.request:
         values["request"]["headers"] = unpack_headers(history.request.headers)
     for known, shown in zip(history.effects, values["effects"], strict=True):
         if known.effect.repeat is not None:
             shown["effect"]["idempotency_key"] = operation_key(known.effect.identity, known.effect.generation)
+        shown["effect"]["superseded"] = known.effect.superseded
+    values["replay"] = previewed(preview)
     return values
 
 
-async def _history(inbox: Inbox, reference: str) -> History:
+async def _history(inbox: Inbox, reference: str) -> tuple[History, Preview]:
     async with inbox.opened() as store:
-        return await inbox.insight(store).event(reference)
+        insight = inbox.insight(store)
+        history = await insight.event(reference)
+        return history, insight.preview(history)
 
 
-def _print_history(history: History) -> None:
+def _replays(history: History) -> str:
+    """Who replayed it."""
+    replays = (action for action in history.actions if action.name == "replay")
+    return "\n".join(f"{a.subject} by {a.actor}, {moment(a.at)}: {a.reason}" for a in replays)
+
+
+def _print_history(history: History, preview: Preview) -> None:
     console, event = table_console(), history.event
     admitted = event.key_origin is KeyOrigin.ADMITTED
     facts = Table(show_header=False, box=None)
@@ -158,6 +174,8 @@ def _print_history(history: History) -> None:
         ("attention", "[bold magenta]an effect failed, or nobody knows whether it happened[/]" * event.attention),
         ("result", escape(event.result or "")),
         ("run, attempts", f"{event.run}, {event.attempts}"),
+        ("replayed", escape(_replays(history))),
+        ("a replay now", escape(preview.words) * (event.state in BY_NAME["replay"].sources)),
         ("occurred", moment(event.occurred_at)),
         ("first received", moment(event.received_at)),
         ("first processed", moment(event.first_processed_at)),
@@ -214,16 +232,18 @@ def _timeline(history: History) -> list[tuple[datetime, str, str, str]]:
     for attempt in history.attempts:
         took = (attempt.ended_at - attempt.started_at).total_seconds()
         last = (attempt.error or "").strip().splitlines()[-1:] or [""]
-        details = f"claim {attempt.claim}, {took:.3f} s {last[0]}".strip()
+        details = f"run {attempt.run}, claim {attempt.claim}, {took:.3f} s {last[0]}".strip()
         lines.append((attempt.ended_at, f"attempt: {attempt.outcome}", attempt.worker or "", details))
     for known in history.effects:
         label = f"{known.effect.name} {known.effect.key}"
         if not known.calls:
             verb = "planned" if known.effect.finished_at is None else str(known.effect.state)
-            lines.append((known.effect.created_at, f"effect: {verb}", "", label))
+            later = f": {known.effect.error}" if known.effect.superseded else ""
+            lines.append((known.effect.created_at, f"effect: {verb}", "", label + later))
         for call in known.calls:
             ended = f", {(call.ended_at - call.started_at).total_seconds():.3f} s" if call.ended_at else ""
-            details = f"{label}: call {call.number}{ended} {call.error or ''}".strip()
+            repeated = f" (generation {call.generation})" if call.generation > 1 else ""
+            details = f"{label}: call {call.number}{repeated}{ended} {call.error or ''}".strip()
             outcome = call.outcome or "no answer recorded"
             lines.append((call.started_at, f"effect: {outcome}", call.worker, details))
     for action in history.actions:

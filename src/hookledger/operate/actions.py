@@ -14,18 +14,18 @@ from ..model import EventRow, History
 from ..states import BY_NAME
 from ..store.protocol import Store
 from .insight import Insight
-from .receiving import Receiving
+from .preview import Preview, Verdict
 from .recheck import Rechecked, recheck, take_in
 
 
 class Actions:
-    """`actor` is who asks, for the audit. `receiving`: the intake's own judgements, for what needs them."""
+    """`actor` is who asks, for the audit. `insight`: that of the inbox, for what needs more than the store."""
 
-    def __init__(self, store: Store, actor: str, receiving: Receiving | None = None) -> None:
+    def __init__(self, store: Store, actor: str, insight: Insight | None = None) -> None:
         if not actor.strip():
             raise ConfigError("an action names who asked for it")
         self._store = store
-        self._insight = Insight(store, receiving)
+        self._insight = insight or Insight(store)
         self._actor = actor
 
     async def retry(self, event: EventRow, reason: str) -> History:
@@ -36,6 +36,34 @@ class Actions:
             names = ", ".join(sorted(state.value for state in allowed))
             raise WrongState(f"event {event.id} is {event.state}: only {names} can be retried")
         await self._store.retry(event.id, event.state, self._actor, reason)
+        return await self._insight.event(str(event.id))
+
+    async def replay(
+        self, event: EventRow, reason: str, repeat: Sequence[str] = (), *, shown: Preview | None = None
+    ) -> History:
+        """Process an event again as a new run, on what is known of it now: what is done is skipped.
+
+        `event` as it was when the decision was made: one that changed since then is refused. So is a replay that
+        needs a decision first, or that would do something else than what was `shown`. `repeat` names effects that are
+        to be done once more, each a decision of its own.
+        """
+        _why(reason)
+        history = await self._insight.event(str(event.id))
+        effects: list[Effect] = []
+        if (history.event.state, history.event.claim) == (event.state, event.claim):  # else the store says who did it
+            effects = self._insight.repeated(history, repeat)
+            preview = self._insight.preview(history, effects)
+            if preview.verdict is Verdict.NEEDS_A_DECISION:
+                raise WrongState(f"event {event.id}: {preview.words}")
+            if shown is not None and not preview.says_the_same(shown):
+                raise WrongState(f"event {event.id}: its effects changed meanwhile. A replay now: {preview.words}")
+        await self._store.replay(event.id, event.state, self._actor, reason, seen=event.claim, repeat=effects)
+        return await self._insight.event(str(event.id))
+
+    async def discard(self, event: EventRow, reason: str) -> History:
+        """Close an event; what the outbox has of it goes on, unless it is cancelled there."""
+        _why(reason)
+        await self._store.discard(event.id, event.state, self._actor, reason, seen=event.claim)
         return await self._insight.event(str(event.id))
 
     async def resolve(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from uuid import UUID
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
 from .audit import KeyReport, audit_keys
 from .cutover import Comparison, KeyRule, compare
+from .preview import Declared, NothingDeclared, Preview, foresee
 from .receiving import Receiving
 from .recheck import Rechecked, recheck
 
@@ -35,11 +36,16 @@ class Summary(Struct, frozen=True):
 
 
 class Insight:
-    """What a person may see. `receiving`: the intake's own judgements, for what needs them."""
+    """What a person may see. `receiving`: the intake's own judgements, for what needs them; `declared`: what the
+    application says of its handlers and effects.
+    """
 
-    def __init__(self, store: Store, receiving: Receiving | None = None) -> None:
+    def __init__(
+        self, store: Store, receiving: Receiving | None = None, declared: Declared | None = None
+    ) -> None:
         self._store = store
         self._receiving = receiving
+        self._declared = declared or NothingDeclared()
 
     @property
     def receiving(self) -> Receiving:
@@ -73,13 +79,16 @@ class Insight:
         """One call or outbox entry of an event: by its name, by NAME:KEY, or by its idempotency key."""
         history = await self.event(reference)
         known = [entry.effect for entry in history.effects if entry.effect.kind is not EffectKind.ONCE]
-        found = [entry for entry in known if effect in (entry.name, _label(entry), _key(entry))]
-        if len(found) > 1:
-            raise Ambiguous(f"the event has several: {', '.join(f'{_label(e)} ({_key(e)})' for e in found)}")
-        if not found:
-            names = ", ".join(map(_label, known)) or "none"
-            raise NotFound(f"the event has no effect {effect!r}; it has: {names}")
-        return found[0]
+        return _the_one(known, effect)
+
+    def preview(self, history: History, repeat: Sequence[Effect] = ()) -> Preview:
+        """What a replay would do, and whether it is safe; with effects that are to be done once more."""
+        return foresee(history, self._declared, {effect.identity for effect in repeat})
+
+    def repeated(self, history: History, effects: Iterable[str]) -> list[Effect]:
+        """The effects that are named as `effect` takes them, those under `event.once` too."""
+        known = [entry.effect for entry in history.effects if not entry.effect.superseded]
+        return [_the_one(known, effect) for effect in effects]
 
     async def circuits(self) -> list[Circuit]:
         """Every downstream that ever failed or was tripped."""
@@ -168,6 +177,16 @@ class Insight:
     ) -> Comparison:
         """Keys from elsewhere beside those of this inbox."""
         return await compare(self._store, self.receiving, rule, batches)
+
+
+def _the_one(known: Sequence[Effect], effect: str) -> Effect:
+    found = [entry for entry in known if effect in (entry.name, _label(entry), _key(entry))]
+    if len(found) > 1:
+        raise Ambiguous(f"the event has several: {', '.join(f'{_label(e)} ({_key(e)})' for e in found)}")
+    if not found:
+        names = ", ".join(map(_label, known)) or "none"
+        raise NotFound(f"the event has no effect {effect!r}; it has: {names}")
+    return found[0]
 
 
 def _label(effect: Effect) -> str:

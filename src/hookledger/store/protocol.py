@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from ..ledger import Intent, Known
+from ..ledger import Effect, Intent, Known
 from ..model import (
     Arrival,
     Claimed,
@@ -273,6 +273,35 @@ class Store(Protocol):
         """failed, retrying, needs_review → pending, audited, with a fresh budget in the same run.
 
         Raises WrongState when the event is not in the expected state any more.
+        """
+        ...
+
+    async def replay(
+        self,
+        event_id: UUID,
+        expected: State,
+        actor: str,
+        reason: str,
+        *,
+        seen: int | None = None,
+        repeat: Sequence[Effect] = (),
+    ) -> int:
+        """processed, skipped, failed, discarded, needs_review → pending, audited, as a new run; returns its number.
+
+        `seen`: the claim number that the decision was made on; an event that went round since then is refused,
+        though it be in the expected state again. `repeat`: done or cancelled effects of this event that are to be
+        done once more when the run asks for them, each audited by itself, in the same transaction.
+
+        Raises WrongState, which says what the event is now and what was done to it last; then nothing is changed.
+        """
+        ...
+
+    async def discard(
+        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
+    ) -> None:
+        """pending, retrying, failed, needs_review → discarded, audited. Its effects stay as they are.
+
+        Raises WrongState as `replay` does.
         """
         ...
 

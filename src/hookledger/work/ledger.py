@@ -116,7 +116,7 @@ class Calls:
                     "effect another key, or name what may differ in volatile="
                 )
             if known.state is EffectState.DONE:
-                return _recorded(effect, known)
+                return recorded(effect, known)
             if self._under_way(known):
                 if waited >= PATIENCE:
                     raise EffectBusy(f"effect {known.name} {known.key!r} is under way", after=known.lease_left + 0.5)
@@ -355,7 +355,8 @@ def _completion(what: Performance, ending: Ending, due_in: float | None) -> Comp
     return Completion(what.identity, what.number, ending.outcome, ending.result, ending.words, due_in)
 
 
-def _recorded(effect: Effect[Any, Any], known: Entry) -> Any:
+def recorded(effect: Effect[Any, Any], known: Entry) -> Any:
+    """The result of what was done before. Raises BadResult where there is none that the handler can get."""
     if known.result is None and known.error is not None:
         raise BadResult(f"effect {known.name} {known.key!r} is done, but its result was lost: {known.error}")
     return effect.result(known.result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -27,6 +27,8 @@ class Handler(Struct, frozen=True):
     batch: int = 1
     transaction: bool = True
     """False: a long handler, which claims, works and marks, each step protected by an effect of its own."""
+    replay: Literal["converges"] | None = None
+    """The author's word that what it writes outside `event.once` may be written again."""
 
     @property
     def name(self) -> str:

@@ -14,7 +14,8 @@ import msgspec
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...clock import Clock
-from ...errors import ConfigError, StoreError, Unavailable, WrongState
+from ...errors import ConfigError, StoreError, Unavailable
+from ...ledger import Effect
 from ...model import (
     Arrival,
     Claimed,
@@ -37,9 +38,10 @@ from .. import SCHEMA_RANGE
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
-from . import cases, circuits, intake, ledger
+from . import cases, circuits, decisions, intake, ledger
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
+from .decisions import PostgresDecisions
 from .dialect import Dialect
 from .intake import columns
 from .ledger import PostgresLedger
@@ -82,6 +84,7 @@ class PostgresStore:
             lambda: self._for_calls or self._opened(),
         )
         self._cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
+        self._decisions = PostgresDecisions(Dialect(decisions.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None
@@ -265,7 +268,24 @@ class PostgresStore:
 
     async def retry(self, event_id: UUID, expected: State, actor: str, reason: str) -> None:
         if not await self._fetch("retry", event_id, expected.value, new_id(), actor, reason):
-            raise WrongState(f"event {event_id} is not {expected} any more, or cannot be retried from there")
+            raise await self._decisions.refusal(event_id, "retry", expected)
+
+    async def replay(
+        self,
+        event_id: UUID,
+        expected: State,
+        actor: str,
+        reason: str,
+        *,
+        seen: int | None = None,
+        repeat: Sequence[Effect] = (),
+    ) -> int:
+        return await self._decisions.replay(event_id, expected, seen, repeat, actor, reason)
+
+    async def discard(
+        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
+    ) -> None:
+        await self._decisions.discard(event_id, expected, seen, actor, reason)
 
     async def find(self, reference: str) -> list[UUID]:
         bounds = id_bounds(reference)

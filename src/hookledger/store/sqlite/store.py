@@ -13,7 +13,8 @@ import apsw
 import msgspec
 
 from ...clock import Clock
-from ...errors import BadData, ConfigError, StoreError, Unavailable, WrongState
+from ...errors import BadData, ConfigError, StoreError, Unavailable
+from ...ledger import Effect
 from ...model import (
     Arrival,
     Claimed,
@@ -39,6 +40,7 @@ from ..rows import Rows, outcome_values
 from . import intake
 from .cases import SqliteCases
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, translate
+from .decisions import SqliteDecisions
 from .intake import micros
 from .ledger import SqliteLedger
 from .pulse import SqlitePulse
@@ -86,6 +88,7 @@ class SqliteStore:
         self._watch = LockWatch.from_environment()
         self._ledger = SqliteLedger(self.sql, self._do, self._write, self._now, self._rows)
         self._cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
+        self._decisions = SqliteDecisions(self._do, self._write, self._now, self._rows)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
 
@@ -309,7 +312,24 @@ class SqliteStore:
             return True
 
         if not await self._write(job):
-            raise WrongState(f"event {event_id} is not {expected} any more, or cannot be retried from there")
+            raise await self._decisions.refusal(event_id, "retry", expected)
+
+    async def replay(
+        self,
+        event_id: UUID,
+        expected: State,
+        actor: str,
+        reason: str,
+        *,
+        seen: int | None = None,
+        repeat: Sequence[Effect] = (),
+    ) -> int:
+        return await self._decisions.replay(event_id, expected, seen, repeat, actor, reason)
+
+    async def discard(
+        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
+    ) -> None:
+        await self._decisions.discard(event_id, expected, seen, actor, reason)
 
     async def find(self, reference: str) -> list[UUID]:
         bounds = id_bounds(reference)

@@ -1,0 +1,148 @@
+"""`hookledger replay` and `discard`: process an event again on evidence, or close it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+from rich.markup import escape
+from rich.table import Table
+
+from ..errors import WrongState
+from ..inbox import Inbox
+from ..model import History
+from ..operate.preview import Fate, Preview, Verdict
+from ..states import EffectState
+from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
+from .decide import names_actor
+from .look import coloured, moment, previewed
+
+COLOURS = {Verdict.SAFE: "green", Verdict.WILL_DO: "yellow", Verdict.NEEDS_A_DECISION: "magenta"}
+OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
+
+
+@click.command()
+@click.argument("event")
+@click.option(
+    "--preview",
+    "only_preview",
+    is_flag=True,
+    envvar="HOOKLEDGER_REPLAY_PREVIEW",
+    help="Only say what would happen; change nothing.",
+)
+@click.option(
+    "--repeat-effect",
+    "repeat",
+    multiple=True,
+    envvar="HOOKLEDGER_REPLAY_REPEAT_EFFECT",
+    metavar="NAME[:KEY]",
+    help="Do this effect once more, though it is done: a decision of its own, in the audit too. May be given again.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
+@click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; needed unless --preview.")
+@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks.")
+@looks_at_inbox
+@prints_json
+def replay(
+    inbox: Inbox,
+    event: str,
+    only_preview: bool,
+    repeat: tuple[str, ...],
+    yes: bool,
+    reason: str | None,
+    actor: str,
+    as_json: bool,
+) -> None:
+    """Process an EVENT again, as a new run: processed, skipped, failed, discarded or in review.
+
+    What is done is skipped, as in a retry. First comes a preview: what each effect of the event would do, and a
+    verdict. `safe`: everything known is done, and the handler is declared with replay="converges". `will do`:
+    something happens, and is named. `needs a decision`: refused until that is decided, by `hookledger resolve`.
+
+    --repeat-effect takes a name, NAME:KEY where the event has several, or an idempotency key. The effect is done when
+    the new run asks for it, a call under a new idempotency key.
+    """
+    if not only_preview and not reason:
+        raise click.UsageError("say why: --reason")
+
+    async def look() -> tuple[History, Preview]:
+        async with inbox.opened() as store:
+            insight = inbox.insight(store)
+            history = await insight.event(event)
+            return history, insight.preview(history, insight.repeated(history, repeat))
+
+    history, preview = run(look())
+    if not as_json:
+        print_preview(preview)
+    if only_preview:
+        if as_json:
+            print_json(previewed(preview))
+        return
+    if preview.verdict is Verdict.NEEDS_A_DECISION:
+        raise WrongState(f"event {history.event.id}: {preview.words}")
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Replay it as run {preview.run}?", abort=True, err=True)
+
+    async def act() -> History:
+        async with inbox.opened() as store:
+            return await inbox.actions(store, actor).replay(history.event, reason or "", repeat, shown=preview)
+
+    after = run(act()).event
+    if as_json:
+        print_json({"preview": previewed(preview), "event": after})
+    else:
+        status.print(f"Event {after.id} is {after.state} again, in run {after.run}.")
+
+
+def print_preview(preview: Preview) -> None:
+    """The verdict, why, and each effect."""
+    console, colour = table_console(), COLOURS[preview.verdict]
+    console.print(f"Replay as run {preview.run}: [bold {colour}]{preview.verdict}[/]{':' if preview.deeds else ''}")
+    for deed in preview.deeds:
+        console.print(f"  - {escape(deed)}", soft_wrap=True)
+    for reason in preview.reasons:
+        console.print(escape(reason), soft_wrap=True)
+    if not preview.effects:
+        console.print("The ledger knows of no effect of this event.")
+        return
+    table = Table("effect", "key", "how", "state", "in a replay", "done (UTC)", "asked for by", "idempotency key")
+    for effect in preview.effects:
+        asked = f"claim {effect.claim}" if effect.run is None else f"run {effect.run}, claim {effect.claim}"
+        fate = f"[bold]{effect.fate}[/]" if effect.fate is not Fate.SKIPPED else str(effect.fate)
+        table.add_row(
+            escape(effect.name),
+            escape(effect.key),
+            effect.kind,
+            coloured(effect.state),
+            fate,
+            moment(effect.done_at),
+            asked,
+            effect.idempotency_key or "",
+        )
+    console.print(table)
+
+
+@click.command()
+@click.argument("event")
+@names_actor
+@looks_at_inbox
+@prints_json
+def discard(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
+    """Close an EVENT that is pending, retrying, failed or in review: it is not processed, unless it is replayed.
+
+    Its effects stay as they are: what is in the outbox is performed, unless `hookledger resolve --cancel` stops it.
+    """
+
+    async def act() -> History:
+        async with inbox.opened() as store:
+            known = await inbox.insight(store).event(event)
+            return await inbox.actions(store, actor).discard(known.event, reason)
+
+    history = run(act())
+    if as_json:
+        print_json(msgspec.to_builtins(history.event))
+        return
+    status.print(f"Event {history.event.id} is {history.event.state}.")
+    for effect in (known.effect for known in history.effects if known.effect.state in OPEN):
+        status.print(f"Effect {escape(effect.name)} {escape(effect.key)} is {effect.state}, and stays so.")

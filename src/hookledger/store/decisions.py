@@ -1,0 +1,76 @@
+"""What both stores need to replay and to discard: what may be repeated, and what to say when somebody was faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from ..errors import WrongState
+from ..ledger import Effect
+from ..model import ActionRow
+from ..states import BY_NAME, EffectKind, EffectState, State
+
+MADE_WAY = "repeated on purpose: it made way for a later run"
+"""Why the row of a `once` is evidence only."""
+ABSENT = "absent"
+"""Where the row of a `once` goes that makes way: `event.once` finds none."""
+
+DONE = {"retry": "retried", "replay": "replayed", "discard": "discarded"}
+
+
+class Found(NamedTuple):
+    """An event as it is now, and what was done to it last."""
+
+    state: State
+    run: int
+    claim: int
+    last: ActionRow | None
+
+
+def in_order(repeat: Sequence[Effect], event_id: UUID) -> list[Effect]:
+    """The effects that are to be repeated, in the order in which everyone locks them. Raises WrongState for one that
+    is not this event's, or of which it is not settled that it is over.
+    """
+    for effect in repeat:
+        label = f"effect {effect.name}:{effect.key}"
+        if effect.event_id != event_id:
+            raise WrongState(f"{label} is another event's: {effect.event_id}")
+        if effect.superseded:
+            raise WrongState(f"{label} made way for a later run already")
+        if effect.alert is not None:
+            raise WrongState(f"{label} has an alert that nobody has answered: hookledger resolve first")
+        if effect.state not in (EffectState.DONE, EffectState.CANCELLED):
+            first = ": hookledger resolve first" if effect.state is EffectState.UNKNOWN else ""
+            raise WrongState(f"{label} is {effect.state}: only what is done or cancelled can be repeated{first}")
+    return sorted({effect.identity: effect for effect in repeat}.values(), key=lambda effect: effect.identity)
+
+
+def after_repeat(effect: Effect) -> str:
+    """The state that the audit names."""
+    return ABSENT if effect.kind is EffectKind.ONCE else EffectState.PLANNED.value
+
+
+def refusal(event_id: UUID, name: str, expected: State, seen: int | None, found: Found | None) -> WrongState:
+    """Why a transition was not made, in words that tell the loser of a race what changed."""
+    if found is None:
+        return WrongState(f"there is no event {event_id}")
+    if found.state is not expected or (seen is not None and found.claim != seen):
+        again = " again" if found.state is expected else ""
+        was = f"it is not {expected} any more" if not again else "it went round meanwhile"
+        words = f"event {event_id} is {found.state}{again} now, in run {found.run}: {was}"
+        if found.last is not None:
+            last = found.last
+            words += f". Last action: {last.name} by {last.actor} at {last.at:%Y-%m-%d %H:%M:%S} UTC ({last.reason})"
+        return WrongState(words)
+    allowed = ", ".join(sorted(state.value for state in BY_NAME[name].sources))
+    return WrongState(f"event {event_id} is {found.state}: only {allowed} can be {DONE[name]}")
+
+
+def about(effect: Effect) -> str:
+    """As the audit names it."""
+    return f"{effect.name}:{effect.key}"
+
+
+def changed(effect: Effect) -> WrongState:
+    return WrongState(f"effect {about(effect)} changed meanwhile")

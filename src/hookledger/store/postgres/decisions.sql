@@ -1,0 +1,70 @@
+-- PostgreSQL's dialect of what operators do to whole events; {schema} and {clock} as in queries.sql.
+-- Locks in the order of ledger.sql: effects by identity, then the event.
+
+-- name: begin
+-- What was decided must be on disk. Nobody waits long for a handler that holds the row.
+BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
+
+-- name: replay
+-- processed, skipped, failed, discarded, needs_review -> pending, as a new run with a fresh budget, with its audit row;
+-- an event that crashed twice goes on being processed alone. $3: the claim number that was seen, or null.
+WITH sent AS (
+    UPDATE {schema}.events AS e
+    SET state = 'pending', run = e.run + 1, claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0,
+        snoozes = 0, crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, alert = NULL
+    WHERE e.id = $1 AND e.state = $2 AND e.claim = coalesce($3::bigint, e.claim)
+      AND e.state IN ('processed', 'skipped', 'failed', 'discarded', 'needs_review')
+    RETURNING e.id, e.run
+), noted AS (
+    INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
+    SELECT $4, {clock}, 'replay', $5, $6, id, 'run ' || run, $2, 'pending' FROM sent
+)
+SELECT run FROM sent
+
+-- name: discard
+-- pending, retrying, failed, needs_review -> discarded, with its audit row.
+WITH closed AS (
+    UPDATE {schema}.events AS e
+    SET state = 'discarded', claim = e.claim + 1, due_at = NULL, finished_at = {clock}, reason = left($6::text, 500),
+        alert = NULL
+    WHERE e.id = $1 AND e.state = $2 AND e.claim = coalesce($3::bigint, e.claim)
+      AND e.state IN ('pending', 'retrying', 'failed', 'needs_review')
+    RETURNING e.id, e.run
+), noted AS (
+    INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, from_state, to_state)
+    SELECT $4, {clock}, 'discard', $5, $6::text, id, $2, 'discarded' FROM closed
+)
+SELECT run FROM closed
+
+-- name: repeat
+-- done, cancelled -> planned, to be done when a handler asks for it: as a call that did not happen, which `event.call`
+-- makes and `event.later` leaves to the outbox. What was done gets a new generation; what never was keeps its own, so
+-- that the remote still knows the key.
+UPDATE {schema}.effects AS e
+SET kind = 'call', state = 'planned', generation = e.generation + CASE e.state WHEN 'done' THEN 1 ELSE 0 END,
+    fence = e.fence + 1, tries = 0, planned_at = {clock}, due_at = NULL, leased_until = NULL, lane = NULL, place = NULL,
+    finished_at = NULL, result = NULL, error = NULL,
+    decided = CASE e.state WHEN 'done' THEN NULL ELSE e.decided END,
+    decided_number = CASE e.state WHEN 'done' THEN NULL ELSE e.decided_number END
+WHERE e.identity = $1 AND e.fence = $2 AND e.event_id = $3 AND e.kind <> 'once' AND e.state IN ('done', 'cancelled')
+  AND e.alert IS NULL
+RETURNING e.state
+
+-- name: make_way
+-- A `once` that is to be true once more: its row stays as evidence, under an identity that nobody asks for.
+UPDATE {schema}.effects AS e SET identity = $4, fence = e.fence + 1, error = $5
+WHERE e.identity = $1 AND e.fence = $2 AND e.event_id = $3 AND e.kind = 'once' AND e.fence = 0
+RETURNING e.state
+
+-- name: note_repeat
+-- What an operator did about an effect.
+INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
+VALUES ($1, {clock}, 'repeat', $2, $3, $4, $5, $6, $7)
+
+-- name: found
+-- An event as it is now.
+SELECT state, run, claim FROM {schema}.events WHERE id = $1
+
+-- name: last_action
+-- What was done to it last.
+SELECT * FROM {schema}.actions WHERE event_id = $1 ORDER BY at DESC, id DESC LIMIT 1

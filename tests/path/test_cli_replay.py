@@ -1,0 +1,227 @@
+"""`replay` and `discard`, and what `show` says of runs: real processes, and the incident that they are for."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from hookledger.cli import exits
+from tests.path.test_cli import Run, environment, run, shop  # noqa: F401 - fixtures
+from tests.path.test_cli_effects import BOOK, arrive
+
+APP = """
+from pathlib import Path
+from hookledger import Event, Inbox, Op, RetryPolicy
+
+inbox = Inbox()
+stripe = inbox.source("stripe", provider="stripe", secrets=["env:SECRET"])
+quick = RetryPolicy(first="10ms", longest="10ms", attempts=3)
+
+def remote(name: str, key: str) -> None:
+    known = Path(name).read_text().splitlines() if Path(name).exists() else []
+    if key not in known:  # it remembers the keys that it has seen
+        with Path(name).open("a") as file:
+            print(key, file=file)
+    if Path(f"{name}.slow").exists():
+        Path(f"{name}.slow").unlink()
+        raise TimeoutError("no answer in 10 s")
+
+@inbox.effect(repeat="keyed", window="1d")
+async def provision_workspace(op: Op, account: str) -> str:
+    remote("workspaces", op.key)
+    return "ws_7"
+
+@inbox.effect(repeat="never", retry=quick)
+async def send_receipt(op: Op, to: str) -> None:
+    if Path("mail.lost").exists():
+        Path("mail.lost").unlink()
+        raise TimeoutError("no answer from the queue")
+    remote("mails", op.key)
+
+@stripe.on("invoice.paid", retry=quick, replay="converges")
+async def paid(event: Event) -> str:
+    workspace = await event.call(provision_workspace, event.key, account="acme")
+    await event.tx.execute("CREATE TABLE IF NOT EXISTS credit (cents INTEGER)")
+    if await event.once("credit", event.key):
+        await event.tx.execute("INSERT INTO credit VALUES (500)")
+    await event.later(send_receipt, event.key, to="a@example.test")
+    return workspace
+
+@stripe.on("invoice.sent")
+async def sent(event: Event) -> None:
+    await event.tx.execute("CREATE TABLE IF NOT EXISTS log (line TEXT)")
+    await event.tx.execute("INSERT INTO log VALUES ('sent')")
+"""
+
+
+@pytest.fixture
+def billing(tmp_path: Path, shop: Run, environment: dict[str, str]) -> Run:  # noqa: F811
+    (tmp_path / "shop.py").write_text(APP)
+    (tmp_path / "book.py").write_text(BOOK)
+    environment["PYTHONPATH"] += f":{Path(__file__).parents[2]}"
+    return shop
+
+
+def show(billing: Run, event: str) -> dict[str, Any]:
+    shown = billing("show", event, "--json")
+    assert shown.returncode == exits.OK, shown.stderr
+    value: dict[str, Any] = json.loads(shown.stdout)
+    return value
+
+
+def effects(shown: dict[str, Any]) -> dict[str, str]:
+    return {e["effect"]["name"]: e["effect"]["state"] for e in shown["effects"] if not e["effect"]["superseded"]}
+
+
+def lines(folder: Path, name: str) -> list[str]:
+    return (folder / name).read_text().splitlines() if (folder / name).exists() else []
+
+
+def credit(folder: Path) -> int:
+    connection = apsw.Connection(str(folder / "shop.db"))
+    try:
+        return sum(row[0] for row in connection.execute("SELECT cents FROM credit"))
+    finally:
+        connection.close()
+
+
+WORK = ("work", "--drain")
+
+
+# proves R43, R44, R45, R47, R50, R51, R63
+def test_the_billing_incident(billing: Run, tmp_path: Path, environment: dict[str, str]) -> None:  # noqa: F811
+    # An invoice is paid. The workspace API does the work, and its answer is lost. A retry finds it done. The mail
+    # queue does not answer either; nobody can say whether the receipt was queued.
+    (tmp_path / "workspaces.slow").touch()
+    (tmp_path / "mail.lost").touch()
+    arrive(tmp_path, environment, "evt_1=invoice.paid")
+    for _ in range(3):
+        assert billing(*WORK).returncode == exits.OK
+    # The provider, which had waited too long for somebody, sends it again.
+    arrive(tmp_path, environment, "evt_1=invoice.paid")
+
+    # Finance asks: was the customer provisioned, charged, told? May we just run it again? One call answers.
+    told = show(billing, "evt_1")
+    assert told["event"]["state"] == "processed"
+    assert told["event"]["received_at"], "first received?"
+    assert [d["outcome"] for d in told["deliveries"]] == ["accepted", "duplicate"]
+    assert [a["outcome"] for a in told["attempts"]] == ["retrying", "processed"], "attempts?"
+    assert effects(told) == {"provision_workspace": "done", "credit": "done", "send_receipt": "unknown"}
+    assert told["actions"] == [], "replayed by whom?"
+    assert told["replay"]["verdict"] == "needs a decision", "another replay safe?"
+    assert "send_receipt:evt_1 may have happened" in told["replay"]["words"]
+
+    # Whoever clicks all the same is stopped, and told why.
+    stopped = billing("replay", "evt_1", "--reason", "finance asked", "--actor", "bob")
+    assert stopped.returncode == exits.REFUSED
+    assert "send_receipt:evt_1 may have happened" in stopped.stderr
+    assert show(billing, "evt_1")["event"] == told["event"]
+
+    # Somebody looks into the mail queue: it is not there. That is decided, and the outbox sends it.
+    found = ("--did-not-happen", "--reason", "not in the queue", "--actor", "ada")
+    assert billing("resolve", "evt_1", "send_receipt", *found).returncode == exits.OK
+    assert billing(*WORK).returncode == exits.OK
+    assert len(lines(tmp_path, "mails")) == 1
+
+    # Now it is safe, and says why; and what it says is what happens.
+    preview = billing("replay", "evt_1", "--preview").stdout
+    assert "Replay as run 2: safe" in preview
+    assert 'paid declares replay="converges"' in preview
+    assert preview.count("skipped") >= 3
+    done = billing("replay", "evt_1", "--reason", "finance asked", "--actor", "ada")
+    assert done.returncode == exits.OK, done.stderr
+    assert "pending again, in run 2" in done.stderr
+    assert billing(*WORK).returncode == exits.OK
+    assert (len(lines(tmp_path, "workspaces")), len(lines(tmp_path, "mails"))) == (1, 1)
+    assert credit(tmp_path) == 500
+
+    # The customer deleted the receipt. One effect is repeated, by a decision of its own, under a key of its own.
+    named = ("--repeat-effect", "send_receipt", "--reason", "customer asked", "--actor", "ada")
+    wanted = json.loads(billing("replay", "evt_1", *named, "--json").stdout)
+    assert wanted["preview"]["verdict"] == "will do"
+    assert wanted["preview"]["words"].startswith("will do: send_receipt:evt_1 once more")
+    assert wanted["event"]["run"] == 3
+    assert billing(*WORK).returncode == exits.OK
+    assert (len(lines(tmp_path, "workspaces")), credit(tmp_path)) == (1, 500)
+    assert len(set(lines(tmp_path, "mails"))) == 2, "two mails, two idempotency keys"
+
+    # All of it can be read afterwards.
+    told = show(billing, "evt_1")
+    assert [(a["name"], a["actor"], a["subject"]) for a in told["actions"]] == [
+        ("resolve", "ada", "send_receipt:evt_1"),
+        ("replay", "ada", "run 2"),
+        ("repeat", "ada", "send_receipt:evt_1"),
+        ("replay", "ada", "run 3"),
+    ]
+    assert [a["run"] for a in told["attempts"]] == [1, 1, 2, 3]
+    assert len(told["deliveries"]) == 2, "a replay is no new delivery"
+    seen = billing("show", "evt_1").stdout
+    for words in ("run 2 by ada", "run 3 by ada", "action: repeat", "(generation 2)", "a replay now"):
+        assert words in seen
+    timeline = seen[seen.index("Timeline") :]
+    places = [timeline.index(words) for words in ("run 1, claim", "run 2: processed → pending", "run 3, claim")]
+    assert places == sorted(places)
+
+
+# proves R45, R47
+def test_a_preview_is_honest(billing: Run, tmp_path: Path, environment: dict[str, str]) -> None:  # noqa: F811
+    arrive(tmp_path, environment, "evt_1=invoice.sent", "evt_2=invoice.paid")
+    waiting = json.loads(billing("replay", "evt_1", "--preview", "--json").stdout)
+    assert waiting["verdict"] == "needs a decision"
+    assert "the event is pending" in waiting["words"]
+    assert billing(*WORK).returncode == exits.OK
+    before = show(billing, "evt_1")
+    preview = json.loads(billing("replay", "evt_1", "--preview", "--json").stdout)
+    assert preview["words"] == "will do: what sent writes outside event.once, again"
+    assert any("does not declare" in reason for reason in preview["reasons"])
+    assert any("cannot be foreseen" in reason for reason in preview["reasons"])
+    assert show(billing, "evt_1") == before, "it changed nothing"
+
+    elsewhere = json.loads(billing("replay", "evt_2", "--preview", "--json", HOOKLEDGER_APP="").stdout)
+    assert elsewhere["verdict"] == "will do"
+    assert any("not loaded (--app)" in reason for reason in elsewhere["reasons"])
+
+
+# proves R43, R44, R46, R47
+def test_what_is_refused(billing: Run, tmp_path: Path, environment: dict[str, str]) -> None:  # noqa: F811
+    arrive(tmp_path, environment, "evt_1=invoice.paid")
+    why = ("--reason", "because")
+    assert billing("replay", "evt_1").returncode == exits.USAGE
+    assert billing("discard", "evt_1").returncode == exits.USAGE
+    assert billing("replay", "evt_1", *why).returncode == exits.REFUSED, "it is pending"
+    assert billing("replay", "evt_9", *why).returncode == exits.NOT_FOUND
+    closed = billing("discard", "evt_1", *why, "--json")
+    assert json.loads(closed.stdout)["state"] == "discarded"
+    twice = billing("discard", "evt_1", *why)
+    assert twice.returncode == exits.REFUSED
+    assert "is discarded" in twice.stderr
+    assert billing(*WORK).returncode == exits.OK
+    assert lines(tmp_path, "workspaces") == []
+    missing = billing("replay", "evt_1", *why, "--repeat-effect", "send_receipt")
+    assert missing.returncode == exits.NOT_FOUND
+    assert billing("replay", "evt_1", "--reason", "after all", "--yes").returncode == exits.OK
+    assert billing(*WORK).returncode == exits.OK
+    assert (len(lines(tmp_path, "workspaces")), show(billing, "evt_1")["event"]["run"]) == (1, 2)
+
+
+# proves R63
+def test_a_terminal_is_asked(billing: Run, tmp_path: Path, environment: dict[str, str]) -> None:  # noqa: F811
+    arrive(tmp_path, environment, "evt_1=invoice.paid")
+    assert billing(*WORK).returncode == exits.OK
+    for answer, run_after in ((b"n\n", 1), (b"y\n", 2)):
+        ours, theirs = pty.openpty()
+        os.write(ours, answer)
+        command = [sys.executable, "-m", "hookledger", "replay", "evt_1", "--reason", "because"]
+        where: dict[str, Any] = {"cwd": tmp_path, "env": environment, "stdin": theirs}
+        asked = subprocess.run(command, **where, capture_output=True, text=True, timeout=60, check=False)
+        os.close(ours)
+        os.close(theirs)
+        assert "Replay it as run 2?" in asked.stderr
+        assert (asked.returncode == exits.OK) is (run_after == 2)
+        assert show(billing, "evt_1")["event"]["run"] == run_after
