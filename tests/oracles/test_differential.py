@@ -211,3 +211,24 @@ def test_we_agree(name: str, case: str) -> None:  # proves R1, R2, R3
 def test_no_difference_is_listed_that_cannot_be() -> None:
     assert set(DIFFERENCES) <= set(PAIRS)
     assert all(we is not they for we, they, _ in DIFFERENCES.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_we_agree_on_each_missing_header(name: str) -> None:  # proves R2
+    keys = keys_for(name)
+    made = deliver(name, secret=keys.signing, now=NOW)
+    known = keyring(name, [keys.checking])
+    for missing in (field for field in made.headers if field.lower() != "content-type"):
+        rest = {field: value for field, value in made.headers.items() if field != missing}
+        cut = replace(made, headers=rest)
+        we = ours.accepts(name, cut, ours_of(name, [keys.checking]), NOW, known)
+        they = ORACLES[name].accepts(cut, [keys.checking], NOW)
+        assert (we, they) == NOT_NEEDED.get((name, missing), (False, False, ""))[:2], missing
+
+
+_VERSION = "the SDK is told the version by its caller"
+NOT_NEEDED: dict[tuple[str, str], tuple[bool, bool, str]] = {
+    ("hubspot_v1", "X-HubSpot-Signature-Version"): (True, True, f"{_VERSION}; v1 came without it once"),
+    ("hubspot_v2", "X-HubSpot-Signature-Version"): (False, True, f"{_VERSION}; ours must not take one for the other"),
+}
+"""Headers that not both of us demand: whether we, and whether they accept without it."""
