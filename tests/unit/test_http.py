@@ -130,7 +130,7 @@ async def test_a_protocol_that_we_do_not_speak_is_not_taken_up() -> None:
 async def test_what_is_refused_before_it_is_read(
     sent: bytes, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # proves R10
-    monkeypatch.setattr(http, "LINGER", 0.1)
+    monkeypatch.setattr(http, "LINGER", 0.5)
     site = Site()
     async with listening(site, seconds=Seconds("200ms")) as (_, reader, writer):
         writer.write(sent)
