@@ -60,6 +60,7 @@ class SqliteBooks:
         ends = time.monotonic() + limit
         try:
             with closing(connect(self._path, wait=5.0)) as connection:
+                connection.execute("PRAGMA cache_size = -65536")  # 64 MiB: ids are looked up all over the tables
                 connection.set_progress_handler(lambda: time.monotonic() > ends, 20_000)
                 return job(connection)
         except apsw.InterruptError as error:
