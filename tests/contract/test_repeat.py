@@ -275,3 +275,24 @@ async def test_a_call_of_the_generation_before_ends_late(store: Store, clock: Cl
     assert (after.state, after.generation, after.result, after.alert) == (EffectState.PLANNED, 2, None, None)
     [told] = (await history(store, owner.id)).effects
     assert [(c.number, c.generation, c.outcome) for c in told.calls] == [(1, 1, "done")]
+
+
+async def test_what_was_done_though_cancelled_is_repeated_under_a_new_key(store: Store, clock: Clock) -> None:
+    # proves R47
+    owner = await claimed(store)
+    [ident] = await plan(store, owner, "k")
+    assert await settle(store, owner, "complete")
+    await take(store)
+    clock.offset += LEASE + 1
+    assert await store.ledger.doubt(await get(store, ident), None)
+    for decision in ("did_not_happen", "cancel"):
+        await store.ledger.resolve(await get(store, ident), decision, None, "ada", "not in their log")
+    told = await finish(store, ident, 1, "done")
+    assert told.alert is not None
+    await store.ledger.resolve(await get(store, ident), "cancel", None, "ada", "seen")
+    before = await get(store, ident)
+    assert (before.state, before.called_done) == (EffectState.CANCELLED, True)
+    await store.replay(owner.id, State.PROCESSED, "ada", "once more", repeat=[before])
+    after = await get(store, ident)
+    assert (after.state, after.generation) == (EffectState.PLANNED, before.generation + 1)
+    assert (after.called_done, after.decided) == (False, None)

@@ -11,6 +11,10 @@ from uuid import UUID
 import apsw
 import asyncpg
 
+from hookledger.accounting import Accounting
+from hookledger.clock import Clock
+from hookledger.store.connect import connect
+
 UNFINISHED = ("pending", "processing", "retrying")
 
 Row = dict[str, Any]
@@ -130,6 +134,24 @@ def check(database: Database, logs: Iterable[Log]) -> None:
     check_deliveries(database, events, acked)
     check_effects(database, events)
     check_attempts(database, events)
+    check_books(database)
+
+
+def check_books(database: Database) -> None:
+    """What the inbox says of itself must be what was found here by other means."""
+
+    async def ask() -> Accounting:
+        store = connect(database.url, clock=Clock())
+        await store.open()
+        try:
+            return await store.books.accounting()
+        finally:
+            await store.close()
+
+    books = asyncio.run(ask())
+    assert not books.imbalances, f"the books are off: {books.imbalances}"
+    assert books.events == database.states()
+    assert books.made + books.admitted == books.kept
 
 
 def check_deliveries(database: Database, events: dict[str, Row], acked: Counter[str]) -> None:

@@ -8,7 +8,8 @@ from rich.table import Table
 
 from ..errors import ConfigError, HookledgerError
 from ..inbox import Inbox
-from ..operate.doctor import Finding, Level, examine
+from ..operate.doctor import examine
+from ..operate.finding import Finding, Level
 from . import exits
 from .common import looks_at_inbox, print_json, prints_json, run, status, table_console
 
@@ -17,13 +18,23 @@ MARKS: dict[Level, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "pro
 
 @click.command()
 @looks_at_inbox
+@click.option("--deep", is_flag=True, help="Let the database check its own file as well.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    metavar="SECONDS",
+    help="How long the books, or the file, may be looked at.",
+)
 @prints_json
-def doctor(inbox: Inbox, as_json: bool) -> None:
-    """Look at the inbox: database, clocks, sources, what was refused, what asks for attention.
+def doctor(inbox: Inbox, deep: bool, limit: float, as_json: bool) -> None:
+    """Look at the inbox: whether every event is accounted for, database, clocks, workers, sources, what was refused,
+    what asks for attention.
 
-    Ends with an exit code of its own when there is a problem; warnings are none.
+    The books are read in one snapshot while work goes on. Ends with an exit code of its own when there is a problem;
+    warnings are none.
     """
-    found = run(_examine(inbox))
+    found = run(_examine(inbox, deep, limit))
     if as_json:
         print_json(found)
     else:
@@ -35,10 +46,11 @@ def doctor(inbox: Inbox, as_json: bool) -> None:
         raise SystemExit(exits.PROBLEM)
 
 
-async def _examine(inbox: Inbox) -> list[Finding]:
+async def _examine(inbox: Inbox, deep: bool, limit: float) -> list[Finding]:
     try:
         async with inbox.opened(check=False) as store:
-            return await examine(inbox.insight(store))
+            insight = inbox.insight(store)
+            return await examine(insight, lease=inbox.settings.work.lease, deep=deep, limit=limit)
     except ConfigError:
         raise
     except HookledgerError as error:

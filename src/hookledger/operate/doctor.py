@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Literal
-
-from msgspec import Struct
+from functools import partial
 
 from ..cases import RefusalCount
 from ..errors import HookledgerError
 from ..model import Health
 from ..states import State
 from ..store import SCHEMA_RANGE
+from . import proof
+from .finding import Finding
 from .insight import Insight
 from .receiving import SourceFacts
-
-Level = Literal["ok", "warn", "problem"]
 
 SKEW = 5.0
 """Seconds between the clocks that are worth a warning; the intake distrusts its own beyond 30."""
@@ -27,29 +25,34 @@ MOST = 1000
 DAY = timedelta(days=1)
 
 
-class Finding(Struct, frozen=True):
-    """One line of the doctor's report."""
-
-    level: Level
-    about: str
-    says: str
-    do: str = ""
-    """What to do about it."""
-
-
 Check = Callable[[Insight], Awaitable[list[Finding]]]
 
 
-async def examine(insight: Insight) -> list[Finding]:
-    """Everything, in order. What cannot be looked at is a finding, too."""
+async def examine(
+    insight: Insight, *, lease: float = 60.0, deep: bool = False, limit: float = 300.0
+) -> list[Finding]:
+    """Everything, in order. What cannot be looked at is a finding, too.
+
+    `lease`: that of the workers; `deep`: the database's own check of its file as well; `limit`: seconds that each of
+    the two long looks may take.
+    """
     found = await database(insight)
     if any(finding.level == "problem" for finding in found):
         return found  # the rest would only say so again
-    for check in CHECKS:
+    checks: dict[str, Check] = {
+        "settings": proof.settings,
+        **CHECKS,
+        "workers": partial(proof.workers, lease=lease),
+        "leases": partial(proof.leases, lease=lease),
+        "books": partial(proof.books, limit=limit),
+    }
+    if deep:
+        checks["integrity"] = partial(proof.integrity, limit=limit)
+    for about, check in checks.items():
         try:
             found += await check(insight)
         except HookledgerError as error:
-            found.append(Finding("problem", check.__name__, f"cannot be looked at: {error}"))
+            found.append(Finding("problem", about, f"cannot be looked at: {error}"))
     return found
 
 
@@ -193,4 +196,9 @@ async def odd_deliveries(insight: Insight) -> list[Finding]:
     return [Finding("warn", "deliveries", says, "`hookledger deliveries`; `hookledger keys SOURCE` finds the cause")]
 
 
-CHECKS: list[Check] = [sources, rejections, odd_deliveries, alerts]
+CHECKS: dict[str, Check] = {
+    "sources": sources,
+    "rejections": rejections,
+    "deliveries": odd_deliveries,
+    "alerts": alerts,
+}

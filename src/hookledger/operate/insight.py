@@ -7,10 +7,11 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from ..accounting import Accounting, Oddity
 from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..errors import ConfigError, HookledgerError
 from ..ledger import Circuit, Effect
-from ..model import EventRow, Health, History, RequestRow, id_bounds, operation_key
+from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, id_bounds, operation_key
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
 from .audit import KeyReport, audit_keys
@@ -100,6 +101,32 @@ class Insight:
 
     async def health(self) -> Health:
         return await self._store.health()
+
+    # ── whether everything is accounted for ──
+
+    async def accounting(self, limit: float) -> Accounting:
+        """The books, within so many seconds."""
+        return await self._store.books.accounting(limit=limit)
+
+    async def stuck(self, longer_than: float) -> list[Oddity]:
+        """Leases that ran out more than so many seconds ago, and nobody took back."""
+        return await self._store.books.stuck(longer_than)
+
+    async def settings(self) -> dict[str, str]:
+        """The database's own, as far as the promise rests on them."""
+        return await self._store.books.settings()
+
+    async def integrity(self, limit: float) -> list[str]:
+        """What the database finds wrong with its file, within so many seconds."""
+        return await self._store.books.integrity(limit=limit)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Every worker seen, living or not."""
+        return await self._store.workers()
+
+    async def waiting(self) -> list[Waiting]:
+        """Which kinds have events in the queue, the longest due first."""
+        return await self._store.waiting()
 
     # ── what did not plainly become an event ──
 

@@ -25,6 +25,7 @@ from ..model import (
     WorkerInfo,
 )
 from ..states import State
+from .accounting import Books
 from .cases import Cases
 from .ledger import Ledger
 
@@ -218,6 +219,11 @@ class Store(Protocol):
     @property
     def cases(self) -> Cases:
         """Requests, deliveries and keys that did not plainly become events."""
+        ...
+
+    @property
+    def books(self) -> Books:
+        """Whether everything is accounted for."""
         ...
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:

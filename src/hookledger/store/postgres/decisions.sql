@@ -38,14 +38,18 @@ SELECT run FROM closed
 
 -- name: repeat
 -- done, cancelled -> planned, to be done when a handler asks for it: as a call that did not happen, which `event.call`
--- makes and `event.later` leaves to the outbox. What was done gets a new generation; what never was keeps its own, so
--- that the remote still knows the key.
+-- makes and `event.later` leaves to the outbox. What was done gets a new generation, be it that a call came back done
+-- after it was cancelled; what never was keeps its own, so that the remote still knows the key.
 UPDATE {schema}.effects AS e
-SET kind = 'call', state = 'planned', generation = e.generation + CASE e.state WHEN 'done' THEN 1 ELSE 0 END,
+SET kind = 'call', state = 'planned', generation = e.generation + CASE WHEN w.done THEN 1 ELSE 0 END,
     fence = e.fence + 1, tries = 0, planned_at = {clock}, due_at = NULL, leased_until = NULL, lane = NULL, place = NULL,
     finished_at = NULL, result = NULL, error = NULL,
-    decided = CASE e.state WHEN 'done' THEN NULL ELSE e.decided END,
-    decided_number = CASE e.state WHEN 'done' THEN NULL ELSE e.decided_number END
+    decided = CASE WHEN w.done THEN NULL ELSE e.decided END,
+    decided_number = CASE WHEN w.done THEN NULL ELSE e.decided_number END
+FROM (SELECT o.identity, o.state = 'done' OR (
+          SELECT count(*) > 0 FROM {schema}.effect_calls AS c
+          WHERE c.identity = o.identity AND c.generation = o.generation AND c.outcome = 'done') AS done
+      FROM {schema}.effects AS o WHERE o.identity = $1) AS w
 WHERE e.identity = $1 AND e.fence = $2 AND e.event_id = $3 AND e.kind <> 'once' AND e.state IN ('done', 'cancelled')
   AND e.alert IS NULL
 RETURNING e.state

@@ -38,7 +38,8 @@ from .. import SCHEMA_RANGE
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
-from . import cases, circuits, decisions, intake, ledger
+from . import accounting, cases, circuits, decisions, intake, ledger
+from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
 from .decisions import PostgresDecisions
@@ -84,6 +85,7 @@ class PostgresStore:
             lambda: self._for_calls or self._opened(),
         )
         self._cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
+        self._books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         self._decisions = PostgresDecisions(Dialect(decisions.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
@@ -209,6 +211,10 @@ class PostgresStore:
     @property
     def cases(self) -> PostgresCases:
         return self._cases
+
+    @property
+    def books(self) -> PostgresBooks:
+        return self._books
 
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:

@@ -19,15 +19,18 @@ RETURNING run
 
 -- name: repeat
 -- done, cancelled -> planned, to be done when a handler asks for it: as a call that did not happen, which `event.call`
--- makes and `event.later` leaves to the outbox. What was done gets a new generation; what never was keeps its own, so
--- that the remote still knows the key.
-UPDATE effects
-SET kind = 'call', state = 'planned', generation = generation + (state = 'done'), fence = fence + 1, tries = 0,
+-- makes and `event.later` leaves to the outbox. What was done gets a new generation, be it that a call came back done
+-- after it was cancelled; what never was keeps its own, so that the remote still knows the key.
+UPDATE effects AS e
+SET kind = 'call', state = 'planned', generation = e.generation + w.done, fence = e.fence + 1, tries = 0,
     planned_at = ?1, due_at = NULL, leased_until = NULL, lane = NULL, place = NULL, finished_at = NULL, result = NULL,
-    error = NULL, decided = iif(state = 'done', NULL, decided),
-    decided_number = iif(state = 'done', NULL, decided_number)
-WHERE identity = ?2 AND fence = ?3 AND event_id = ?4 AND kind <> 'once' AND state IN ('done', 'cancelled')
-  AND alert IS NULL
+    error = NULL, decided = iif(w.done, NULL, e.decided), decided_number = iif(w.done, NULL, e.decided_number)
+FROM (SELECT o.state = 'done' OR EXISTS (
+          SELECT 1 FROM effect_calls c
+          WHERE c.identity = o.identity AND c.generation = o.generation AND c.outcome = 'done') AS done
+      FROM effects o WHERE o.identity = ?2) AS w
+WHERE e.identity = ?2 AND e.fence = ?3 AND e.event_id = ?4 AND e.kind <> 'once' AND e.state IN ('done', 'cancelled')
+  AND e.alert IS NULL
 RETURNING state
 
 -- name: make_way

@@ -38,6 +38,7 @@ from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
 from . import intake
+from .accounting import SqliteBooks
 from .cases import SqliteCases
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, translate
 from .decisions import SqliteDecisions
@@ -88,6 +89,7 @@ class SqliteStore:
         self._watch = LockWatch.from_environment()
         self._ledger = SqliteLedger(self.sql, self._do, self._write, self._now, self._rows)
         self._cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
+        self._books = SqliteBooks(path, self._now)
         self._decisions = SqliteDecisions(self._do, self._write, self._now, self._rows)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
@@ -223,6 +225,10 @@ class SqliteStore:
     @property
     def cases(self) -> SqliteCases:
         return self._cases
+
+    @property
+    def books(self) -> SqliteBooks:
+        return self._books
 
     def transaction(self, adapter: Adapter | None = None) -> SqliteTransaction:
         if adapter is not None:

@@ -1,0 +1,358 @@
+"""The books balance after any life that is lived by legal means, and every kind of loss is found and named."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from hookledger.accounting import ENTRIES, TOTAL, Accounting
+from hookledger.clock import Clock
+from hookledger.errors import Unavailable
+from hookledger.model import Claimed, Rescue, key_identity
+from hookledger.states import EffectKind, State
+from hookledger.store.postgres.accounting import QUERIES
+from hookledger.store.postgres.store import PostgresStore
+from hookledger.store.protocol import Store
+from hookledger.store.sqlite.accounting import SQL
+from hookledger.store.sqlite.store import SqliteStore
+from tests.builders import (
+    LEASE,
+    SOURCE,
+    WORKER,
+    Raw,
+    claim,
+    claimed,
+    crash,
+    delivered,
+    item,
+    record,
+    recorded,
+    settle,
+    way_out,
+)
+from tests.contract.conftest import OpenStore
+from tests.ledger import LATER, finish, get, intent, start, take
+from tests.life import Life
+
+STEPS = 240
+
+
+async def found(store: Store) -> dict[str, int]:
+    return {odd.kind: odd.count for odd in (await store.books.accounting()).imbalances}
+
+
+# ── balanced ─────────────────────────────────────────────────────────────────
+
+
+def test_each_entry_is_a_query_of_both_stores() -> None:
+    others = {"begin", "limit", "few", "figures", "stuck_events", "stuck_effects", "settings", "integrity"}
+    assert QUERIES.keys() - others == SQL.keys() - others == ENTRIES.keys()
+
+
+async def test_empty_books(store: Store) -> None:
+    assert await store.books.accounting() == Accounting({}, {}, 0, {}, {}, {}, {}, ())
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_the_books_balance_all_life_long(store: Store, clock: Clock, seed: int) -> None:  # proves R50
+    life = Life(store, clock, seed)
+    for _ in range(4):
+        await life.live(STEPS // 4)
+        books = await store.books.accounting()
+        assert books.imbalances == ()
+        assert books.made + books.admitted == books.kept == sum(books.events.values())
+
+
+async def test_the_lives_have_seen_everything(store: Store, clock: Clock) -> None:
+    """One longer life does nearly everything that can be done: the books above were not blank."""
+    life = Life(store, clock, 100)
+    await life.live(5 * STEPS)
+    books = await store.books.accounting()
+    assert books.imbalances == ()
+    assert books.events.keys() >= set(State) - {State.PROCESSING}
+    assert min(len(books.deliveries), len(books.identities)) >= 3
+    assert books.admitted > 0
+    assert len(books.effects) >= 5
+    assert books.calls.keys() == {"done", "refused", "unknown", "open"}
+    assert len(books.attempts) == 7
+    rare = {"accepted", "duplicate", "conflict", "invalid", "imported", "commit", "repeat", "unhandled", "rescue"}
+    assert all(life.did[name] for name in rare), life.did
+
+
+async def test_work_goes_on_meanwhile(store: Store, clock: Clock) -> None:
+    """However often they are read while everything changes, the books show one instant."""
+    life = Life(store, clock, 7)
+    living = asyncio.create_task(life.live(STEPS))
+    read = 0
+    while not living.done():
+        assert (await store.books.accounting()).imbalances == ()
+        read += 1
+    await living
+    assert read > 3
+
+
+async def test_what_an_imported_key_took_along_is_accounted_for(store: Store) -> None:  # proves R67
+    """The body that comes with an imported key belongs to the import, and so does the next key with that body."""
+    await store.cases.import_keys(SOURCE, [key_identity(SOURCE, b"id-1")], "ada", "moved")
+    await record(store, delivered("id-1", b"body", unsigned=True))
+    again = delivered("id-2", b"body", unsigned=True)
+    await record(store, again)
+    assert await found(store) == {}
+    await store.cases.admit(again.id, 0, again.items[0], "ada", "another order")
+    books = await store.books.accounting()
+    assert (books.imbalances, books.made, books.admitted, books.kept) == ((), 0, 1, 1)
+
+
+async def test_it_ends_in_time(store: Store) -> None:
+    await recorded(store)
+    with pytest.raises(Unavailable, match="longer than 0 s"):
+        await store.books.accounting(limit=0.0)
+    assert await found(store) == {}
+
+
+async def test_a_query_that_takes_too_long_is_stopped(store: Store, open_store: OpenStore) -> None:
+    """On PostgreSQL one that waits for a lock, on SQLite one that never ends."""
+    if isinstance(store, SqliteStore):
+        endless = "WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT max(n) FROM c"
+        with pytest.raises(Unavailable, match=r"longer than 0\.2 s"):
+            await asyncio.to_thread(store.books._look, lambda c: c.execute(endless).fetchall(), 0.2)
+        return
+    other = await open_store()
+    assert isinstance(other, PostgresStore)
+    async with other._use() as connection, connection.transaction():
+        await connection.execute("LOCK TABLE hookledger.effect_calls")
+        with pytest.raises(Unavailable, match=r"longer than 0\.2 s"):
+            await store.books.accounting(limit=0.2)
+    assert await found(store) == {}
+
+
+# ── off ──────────────────────────────────────────────────────────────────────
+
+
+async def story(store: Store, clock: Clock) -> dict[str, UUID]:
+    """One event of each fate, each under a name."""
+    told = {}
+    owner = await claimed(store, "processed")
+    told["processed"] = owner.id
+    await commit(store, owner)
+    told["called"] = (owner := await claimed(store, "called")).id
+    await finish(store, (await start(store, owner, "paid")).identity, 1, "done")
+    refused = await start(store, owner, "refused")
+    await finish(store, refused.identity, 1, "refused")
+    lost = await start(store, owner, "lost")
+    await finish(store, lost.identity, 1, "unknown")
+    assert await settle(store, owner, "review")
+    told["failed"] = (owner := await claimed(store, "failed")).id
+    assert await settle(store, owner, "fail")
+    told["buried"] = await recorded(store, "buried")
+    await crash(store, clock, due_in=None)
+    told["discarded"] = (owner := await claimed(store, "discarded")).id
+    assert await settle(store, owner, "fail")
+    await store.discard(owner.id, State.FAILED, "ada", "enough")
+    told["replayed"] = (owner := await claimed(store, "replayed")).id
+    assert await settle(store, owner, "complete")
+    await store.replay(owner.id, State.PROCESSED, "ada", "again")
+    assert await settle(store, await claim(store), "skip")
+    odd = delivered("processed", b"other")
+    await record(store, odd, delivered("processed"), delivered("unread", invalid="unreadable"))
+    told["admitted"] = await store.cases.admit(odd.id, 0, item("processed", b"other"), "ada", "ours")
+    told["observed"] = await recorded(store, "observed", skip="observed")
+    assert await found(store) == {}
+    return told
+
+
+async def commit(store: Store, owner: Claimed) -> None:
+    """A handler with a `once` and an outbox entry, which is done after it."""
+    transaction = store.transaction()
+    await transaction.once(intent(owner, "k", name="credit", kind=EffectKind.ONCE, repeat=None))
+    await transaction.plan(intent(owner, "k", name="mail", kind=LATER))
+    await transaction.commit([way_out(owner, "complete")])
+    [taken] = await take(store, "mail")
+    await finish(store, taken.identity, 1, "done")
+
+
+Deed = tuple[str, dict[str, int]]
+DEEDS: dict[str, Deed] = {
+    # what was done to the database, with {name} for ids: what the books say of it
+    "an event is lost": (
+        "DELETE FROM events WHERE id = {failed}",
+        {TOTAL: 1, "deliveries_without_event": 1, "identities_astray": 1, "attempts_astray": 1},
+    ),
+    "an event is lost with its delivery": (
+        "DELETE FROM events WHERE id = {observed}; DELETE FROM deliveries WHERE event_id = {observed}",
+        {"requests_astray": 1, "identities_astray": 1},
+    ),
+    "an event with effects is lost": (
+        "DELETE FROM events WHERE id = {called}",
+        {TOTAL: 1, "deliveries_without_event": 1, "identities_astray": 1, "attempts_astray": 1}
+        | {"effects_without_event": 3},
+    ),
+    "an event is lost that was delivered again": (
+        "DELETE FROM events WHERE id = {processed}",
+        {TOTAL: 1, "deliveries_without_event": 1, "deliveries_astray": 2, "identities_astray": 1}
+        | {"attempts_astray": 1, "effects_without_event": 2},
+    ),
+    "a delivery is lost": (
+        "DELETE FROM deliveries WHERE event_id = {failed}",
+        {TOTAL: 1, "events_without_delivery": 1, "requests_astray": 1},
+    ),
+    "a delivery turns into another": (
+        "UPDATE deliveries SET outcome = 'duplicate' WHERE event_id = {failed}",
+        {TOTAL: 1, "events_without_delivery": 1},
+    ),
+    "an odd delivery that was admitted is lost": (
+        "DELETE FROM deliveries WHERE outcome = 'conflict'",
+        {"events_without_delivery": 1, "requests_astray": 1},
+    ),
+    "an identity is lost": (
+        "DELETE FROM identities WHERE event_id = {failed}",
+        {"events_without_identity": 1},
+    ),
+    "the identity of an admitted event is lost": (
+        "DELETE FROM identities WHERE kind = 'admitted'",
+        {"events_without_identity": 1},
+    ),
+    "a request is lost": (
+        "DELETE FROM requests WHERE id IN (SELECT request_id FROM events WHERE id = {failed})",
+        {"requests_missing": 1},
+    ),
+    "an attempt is lost": ("DELETE FROM attempts WHERE event_id = {failed}", {"events_without_attempt": 1}),
+    "a crash is lost": ("DELETE FROM attempts WHERE event_id = {buried}", {"events_without_attempt": 1}),
+    "an attempt of an earlier run is lost": (
+        "DELETE FROM attempts WHERE event_id = {replayed} AND run = 1",
+        {"events_unlike_attempts": 1},
+    ),
+    "the attempt that effects came with is lost": (
+        "DELETE FROM attempts WHERE event_id = {processed}",
+        {"events_without_attempt": 1, "events_unlike_attempts": 1, "effects_without_attempt": 1},
+    ),
+    "an attempt is written by someone without a claim": (
+        "UPDATE attempts SET claim = 99 WHERE event_id = {failed}",
+        {"events_without_attempt": 1, "attempts_astray": 1},
+    ),
+    "a failed event is called processed": (
+        "UPDATE events SET state = 'processed', first_processed_at = {now} WHERE id = {failed}",
+        {"events_without_attempt": 1, "events_unlike_attempts": 1},
+    ),
+    "an observed event is called processed": (
+        "UPDATE events SET state = 'processed', first_processed_at = {now} WHERE id = {observed}",
+        {"events_without_attempt": 1, "events_unlike_attempts": 1},
+    ),
+    "an event is reviewed by nobody": (
+        "UPDATE events SET state = 'needs_review', finished_at = NULL WHERE id = {failed}",
+        {"events_without_attempt": 1},
+    ),
+    "an event is discarded by hand": (
+        "UPDATE events SET state = 'discarded' WHERE id = {failed}",
+        {"events_without_action": 1},
+    ),
+    "a replay is not in the audit": (
+        "DELETE FROM actions WHERE event_id = {replayed}",
+        {"events_without_action": 1},
+    ),
+    "an effect is orphaned": (
+        "UPDATE effects SET event_id = {nobody} WHERE name = 'mail'",
+        {"effects_without_event": 1},
+    ),
+    "an effect is lost": ("DELETE FROM effects WHERE key = 'paid'", {"calls_astray": 1}),
+    "a call is lost": (
+        "DELETE FROM effect_calls WHERE outcome = 'unknown'",
+        {"calls_missing": 1, "effects_unlike_calls": 1},
+    ),
+    "a call of a generation to come": (
+        "UPDATE effect_calls SET generation = 2 WHERE outcome = 'refused'",
+        {"calls_astray": 1, "effects_unlike_calls": 1},
+    ),
+    "a done call is called refused": (
+        "UPDATE effect_calls SET outcome = 'refused' WHERE outcome = 'done'",
+        {"effects_unlike_calls": 2},
+    ),
+    "a refused effect is called done": (
+        "UPDATE effects SET state = 'done', finished_at = {now} WHERE state = 'failed'",
+        {"effects_unlike_calls": 1},
+    ),
+    "an unknown effect is called failed": (
+        "UPDATE effects SET state = 'failed' WHERE state = 'unknown'",
+        {"effects_unlike_calls": 1},
+    ),
+    "an unknown effect is planned again by hand": (
+        "UPDATE effects SET state = 'planned' WHERE state = 'unknown'",
+        {"effects_unlike_calls": 1},
+    ),
+    "a refused effect is called unknown": (
+        "UPDATE effects SET state = 'unknown' WHERE state = 'failed'",
+        {"effects_unlike_calls": 1},
+    ),
+    "a done effect is called started": (
+        "UPDATE effects SET state = 'started', leased_until = {now}, finished_at = NULL WHERE key = 'paid'",
+        {"effects_unlike_calls": 1},
+    ),
+    "an effect forgets that it was called": (
+        "UPDATE effects SET number = 0 WHERE key = 'paid'",
+        {"calls_missing": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("deed", list(DEEDS))
+async def test_what_is_off_is_named(store: Store, clock: Clock, raw: Raw, deed: str) -> None:  # proves R50
+    ids = {name: raw.ident(ident) for name, ident in (await story(store, clock)).items()}
+    sql, expected = DEEDS[deed]
+    for statement in sql.split("; "):
+        await raw.run(statement.format(**ids, now=raw.now, nobody=raw.ident(UUID(int=1))))
+    assert await found(store) == expected
+
+
+def test_every_entry_was_off_once() -> None:
+    assert {kind for _, expected in DEEDS.values() for kind in expected} == {TOTAL, *ENTRIES}
+
+
+async def test_a_few_are_named(store: Store, raw: Raw) -> None:
+    lost = {str(await recorded(store, f"evt_{n}")) for n in range(7)}
+    await raw.run("DELETE FROM identities")
+    [odd] = (await store.books.accounting()).imbalances
+    assert (odd.kind, odd.count, len(odd.sample)) == ("events_without_identity", 7, 5)
+    assert lost > set(odd.sample)
+
+
+async def test_effects_are_named(store: Store, raw: Raw) -> None:
+    owner = await claimed(store)
+    await start(store, owner, "k-1")
+    await raw.run("DELETE FROM effect_calls")
+    missing, unlike = (await store.books.accounting()).imbalances
+    assert missing.sample == unlike.sample == (f"{owner.id} charge:k-1",)
+
+
+# ── leases, settings ─────────────────────────────────────────────────────────
+
+
+async def test_leases_that_nobody_took_back(store: Store, clock: Clock) -> None:  # proves R19
+    owner = await claimed(store)
+    started = await start(store, owner)
+    clock.offset += LEASE + 10
+    assert await store.books.stuck(15.0) == []
+    clock.offset += 10
+    events, effects = await store.books.stuck(15.0)
+    assert (events.kind, events.count, events.sample) == ("stuck_events", 1, (f"{owner.id} {WORKER}",))
+    assert (effects.kind, effects.count, effects.sample) == ("stuck_effects", 1, (f"{owner.id} charge:k",))
+    assert await store.rescue([Rescue(owner.id, owner.claim, 0.0, "died")]) == 1
+    assert await store.ledger.doubt(await get(store, started.identity), None)
+    assert await store.books.stuck(0.0) == []
+
+
+async def test_settings(store: Store) -> None:
+    known = await store.books.settings()
+    if isinstance(store, SqliteStore):
+        assert known == {"journal_mode": "wal", "synchronous": "2"}
+    else:
+        assert known["default_transaction_isolation"] == "read committed"
+        assert known.keys() >= {"fsync", "full_page_writes", "synchronous_commit"}
+
+
+async def test_integrity(store: Store) -> None:
+    await recorded(store)
+    assert await store.books.integrity() == []
+
+

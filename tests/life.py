@@ -1,0 +1,238 @@
+"""A long random life of an inbox, by legal means only: deliveries of every outcome, work with every ending, effects
+with every fate, operators who do anything that they are allowed to.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from uuid import UUID
+
+from hookledger.clock import Clock
+from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
+from hookledger.ledger import Completion, Effect, Intent, Started
+from hookledger.model import Claimed, EventRow, Item, Kind, Rescue, key_identity
+from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat
+from hookledger.store.protocol import Store
+from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out
+from tests.ledger import LATER, intent
+
+TYPES = ("t0", "t1", "t2")
+KINDS = [Kind(SOURCE, name) for name in TYPES]
+EFFECTS = ("e0", "e1")
+
+
+class Life:
+    """`did`: how often each kind of step changed something."""
+
+    def __init__(self, store: Store, clock: Clock, seed: int) -> None:
+        self.store, self.clock = store, clock
+        self.random = random.Random(seed)
+        self.keys = 0
+        self.held: list[Claimed] = []
+        self.known: list[UUID] = []
+        self.effects: list[bytes] = []
+        self.items: dict[tuple[UUID, int], Item] = {}
+        self.did: Counter[str] = Counter()
+
+    async def live(self, steps: int) -> None:
+        ways: list[Callable[[], Awaitable[object]]] = [
+            *[self.deliver] * 4,
+            *[self.take] * 4,
+            *[self.settle] * 5,
+            *[self.commit] * 4,
+            *[self.call] * 4,
+            *[self.come_back] * 8,
+            *[self.outbox] * 3,
+            *[self.handle_effect] * 6,
+            *[self.operate] * 4,
+            *[self.resolve] * 5,
+            *[self.admit] * 2,
+            *[self.time_passes] * 2,
+            self.rescue,
+            self.nobody_handles,
+            self.import_keys,
+        ]
+        for _ in range(steps):
+            await self.random.choice(ways)()
+
+    # ── intake ──
+
+    def _item(self) -> Item:
+        chance = self.random.random()
+        number = self.random.randint(0, self.keys) if chance < 0.5 else self._next()
+        body = b"other" if chance < 0.12 else b"body %d" % number
+        if chance > 0.85:
+            body = b"body %d" % self.random.randint(0, self.keys)  # known content under a new id
+        fate = self.random.choice([{}] * 9 + [{"invalid": "unreadable"}, {"skip": "observed"}, {"review": "old"}])
+        unsigned = number % 2 == 0
+        return item(f"evt_{number}", body, type=TYPES[number % 3], unsigned=unsigned, **fate)
+
+    def _next(self) -> int:
+        self.keys += 1
+        return self.keys
+
+    async def deliver(self) -> None:
+        new = [arrival(*(self._item() for _ in range(self.random.choice([1, 1, 1, 2, 3])))) for _ in range(2)]
+        first = await self.store.record_new(new) if self.random.random() < 0.5 else [None, None]
+        rest = [sent for sent, done in zip(new, first, strict=True) if done is None]
+        recorded = [*filter(None, first), *await self.store.record(rest)]
+        order = [sent for sent, done in zip(new, first, strict=True) if done is not None] + rest
+        for sent, verdicts in zip(order, recorded, strict=True):
+            for place, verdict in enumerate(verdicts):
+                self.did[verdict.outcome] += 1
+                self.items[sent.id, place] = sent.items[place]
+                self.known.append(verdict.event_id)
+
+    async def import_keys(self) -> None:
+        numbers = [self._next() for _ in range(2)] + [self.random.randint(0, self.keys)]
+        found = [key_identity(SOURCE, f"evt_{n}".encode()) for n in numbers]
+        self.did["imported"] += (await self.store.cases.import_keys(SOURCE, found, "ada", "moved")).new
+
+    async def admit(self) -> None:
+        odd = await self.store.cases.odd_deliveries(limit=20)
+        if odd:
+            one = self.random.choice(odd)
+            with suppress(WrongState):
+                known = self.items[one.request_id, one.item]
+                self.known.append(await self.store.cases.admit(one.request_id, one.item, known, "ada", "ours"))
+                self.did["admit"] += 1
+
+    # ── work ──
+
+    async def take(self) -> None:
+        found = await self.store.claim(WORKER, KINDS, self.random.randint(1, 3), LEASE)
+        found += await self.store.claim_alone(WORKER, KINDS, LEASE) if self.random.random() < 0.3 else []
+        self.held += found
+
+    def _one_held(self) -> Claimed | None:
+        """Of those claimed lately, whether they still are or not."""
+        self.held = self.held[-6:]
+        return self.random.choice(self.held) if self.held else None
+
+    async def settle(self) -> None:
+        if owner := self._one_held():
+            way = self.random.choice(WAYS)
+            self.did[way] += await self.store.settle([way_out(owner, way)]) == {owner.id}
+
+    async def commit(self) -> None:
+        """A handler with effects in its transaction, which it ends as handlers do, or not at all."""
+        if not (owner := self._one_held()):
+            return
+        transaction = self.store.transaction()
+        for kind in self.random.sample([EffectKind.ONCE, LATER, LATER], 2):
+            asked = self._intent(owner, kind)
+            if kind is EffectKind.ONCE:
+                await transaction.once(asked)
+            else:
+                await transaction.plan(asked)
+            self.effects.append(asked.identity)
+        if self.random.random() < 0.2:
+            await transaction.rollback()
+            return
+        with suppress(ClaimLost, HandlerCommitted):
+            await transaction.commit([way_out(owner, "complete")])
+            self.did["commit"] += 1
+
+    async def rescue(self) -> None:
+        self.clock.offset += LEASE + 1
+        due_in = self.random.choice([None, 0.0, 5.0])
+        expired = await self.store.expired(10)
+        self.did["rescue"] += await self.store.rescue([Rescue(e.id, e.claim, due_in, "died") for e in expired])
+
+    async def nobody_handles(self) -> None:
+        kind = self.random.choice(KINDS)
+        self.did["unhandled"] += await self.store.skip_unhandled(kind, 1.0, 1)
+
+    async def time_passes(self) -> None:
+        self.clock.offset += self.random.choice([1.0, 10.0, LEASE + 1])
+
+    # ── effects ──
+
+    def _intent(self, owner: Claimed, kind: EffectKind) -> Intent:
+        name, key = self.random.choice(EFFECTS), f"{kind}-{self.random.randint(0, 4)}"
+        once = kind is EffectKind.ONCE
+        repeat = None if once else self.random.choice(list(Repeat))
+        if not once and self.random.random() < 0.3:
+            key = f"either-{self.random.randint(0, 3)}"  # called by one handler, left to the outbox by the next
+        return intent(owner, key, name=f"once-{name}" if once else name, kind=kind, repeat=repeat)
+
+    async def call(self) -> None:
+        if owner := self._one_held():
+            asked = self._intent(owner, EffectKind.CALL)
+            [answer] = await self.store.ledger.start([asked], WORKER)
+            self.did["start"] += isinstance(answer, Started)
+            self.effects.append(asked.identity)
+
+    async def outbox(self) -> None:
+        self.did["outbox"] += len(await self.store.ledger.claim(WORKER, [(name, 2, LEASE) for name in EFFECTS]))
+
+    async def _effect(self) -> Effect | None:
+        """One of those that were asked for lately, if it was ever committed."""
+        if not self.effects:
+            return None
+        return await self.store.ledger.get(self.random.choice(self.effects[-8:]))
+
+    async def come_back(self) -> None:
+        effect = await self._effect()
+        if effect is not None and effect.number:
+            number = self.random.randint(max(1, effect.number - 2), effect.number)
+            outcome, due_in = self.random.choice(list(CallOutcome)), self.random.choice([None, 0.0])
+            await self.store.ledger.finish([Completion(effect.identity, number, outcome, b"1", "e", due_in)])
+            self.did[f"call {outcome}"] += 1
+
+    async def handle_effect(self) -> None:
+        effect = await self._effect()
+        if effect is None:
+            return
+        ledger, due_in = self.store.ledger, self.random.choice([None, 0.0, 5.0])
+        happened = self.random.random() < 0.3
+        ways: dict[str, Callable[[], Awaitable[object]]] = {
+            "restart": lambda: ledger.restart(effect, WORKER, LEASE),
+            "doubt": lambda: ledger.doubt(effect, due_in),
+            "conclude": lambda: ledger.conclude(effect, happened, b"1", due_in),
+            "put_off": lambda: ledger.put_off(effect, due_in, "later"),
+        }
+        name = self.random.choice(list(ways))
+        self.did[name] += bool(await ways[name]())
+
+    async def resolve(self) -> None:
+        effect = await self._effect()
+        if effect is not None and effect.kind is not EffectKind.ONCE:
+            decision = self.random.choice(["happened", "did_not_happen", "cancel"])
+            with suppress(WrongState):
+                await self.store.ledger.resolve(effect, decision, None, "ada", "because")
+                self.did[decision] += 1
+
+    # ── operators ──
+
+    async def operate(self) -> None:
+        row = await self._event()
+        if row is None:
+            return
+        name = self.random.choice(["retry", "replay", "replay", "discard", "alert"])
+        with suppress(WrongState):
+            if name == "alert":
+                await self.store.cases.alert(row.id, "look")
+            elif name == "replay":
+                over = (EffectState.DONE, EffectState.CANCELLED)
+                entries = [e.effect for e in (await history(self.store, row.id)).effects]
+                repeat = [e for e in entries if e.state in over and self.random.random() < 0.5]
+                await self.store.replay(row.id, row.state, "ada", "again", repeat=repeat)
+                self.did["repeat"] += len(repeat)
+            elif name == "retry":
+                await self.store.retry(row.id, row.state, "ada", "again")
+            else:
+                await self.store.discard(row.id, row.state, "ada", "enough")
+            self.did[name] += 1
+
+    async def _event(self) -> EventRow | None:
+        """Any that was heard of, or the one that an effect belongs to."""
+        effect = await self._effect() if self.random.random() < 0.5 else None
+        ident = effect.event_id if effect else self.random.choice(self.known) if self.known else None
+        if ident is None or await self.store.history(ident) is None:  # nothing of an imported key is here
+            return None
+        return await event(self.store, ident)
+

@@ -1,0 +1,106 @@
+"""What the doctor makes of the books, the leases, the workers and the database's settings."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hookledger.accounting import ENTRIES, TOTAL, Accounting, Oddity, balance
+from hookledger.model import Kind, Waiting, WorkerInfo
+from hookledger.operate.finding import Finding
+from hookledger.operate.proof import judge_books, judge_leases, judge_settings, judge_workers
+
+GOOD = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
+    "default_transaction_isolation": "read committed",
+    "data_checksums": "on",
+}
+WAL = {"journal_mode": "wal", "synchronous": "2"}
+WORKER = WorkerInfo("w", (("stripe", "*"),), 3.0)
+
+
+def waiting(due_in: float, name: str = "invoice.paid") -> Waiting:
+    return Waiting(Kind("stripe", name), due_in)
+
+
+def levels(found: list[Finding]) -> list[str]:
+    return [finding.level for finding in found]
+
+
+def books(*oddities: Oddity, accepted: int = 1200) -> Accounting:
+    figures = {
+        "deliveries": {"accepted": accepted, "duplicate": 7, "invalid": 3},
+        "events": {"processed": 1200, "failed": 5},
+        "admitted": {"admitted": 2},
+        "attempts": {"processed": 1200},
+        "effects": {"done": 1},
+        "calls": {"done": 1},
+    }
+    return balance(figures, list(oddities))
+
+
+def test_balanced_books_show_their_figures() -> None:  # proves R50
+    [found] = judge_books(books())
+    assert found.level == "ok"
+    assert found.says == (
+        "1,203 deliveries that made an event + 2 admitted = 1,205 events (5 failed, 1,200 processed); "
+        "1,200 attempts, 1 effect, 1 call: all accounted for"
+    )
+
+
+def test_books_that_do_not_add_up() -> None:
+    total, lost = judge_books(books(Oddity("deliveries_without_event", 9, tuple("abcde")), accepted=1209))
+    assert (total.level, lost.level) == ("problem", "problem")
+    assert total.says.startswith("1,212 deliveries that made an event + 2 admitted, but there are 1,205 events")
+    assert lost.says == "9 deliveries made events that are not there: a, b, c, d, e …"
+    assert "the provider resends" in lost.do
+
+
+@pytest.mark.parametrize("kind", [TOTAL, *ENTRIES])
+def test_each_imbalance_says_what_to_do(kind: str) -> None:
+    accounts = msgspec.structs.replace(books(), imbalances=(Oddity(kind, 1, ("id",)),))
+    [found] = judge_books(accounts)
+    assert found.level == "problem"
+    assert "keep a copy" in found.do
+
+
+def test_leases() -> None:
+    assert levels(judge_leases([], 60.0)) == ["ok"]
+    [found] = judge_leases([Oddity("stuck_effects", 2, ("id charge:1", "id charge:2"))], 60.0)
+    assert found.level == "problem"
+    assert found.says == "2 effects whose lease ran out more than 75 s ago: id charge:1, id charge:2"
+
+
+def test_workers() -> None:
+    dead = msgspec.structs.replace(WORKER, seen_ago=61.0)
+    assert levels(judge_workers([], [], 60.0)) == ["ok"]
+    assert levels(judge_workers([dead], [waiting(20.0)], 60.0)) == ["ok"], "nothing is due yet"
+    assert levels(judge_workers([WORKER, dead], [waiting(-20.0)], 60.0)) == ["ok"]
+    [none] = judge_workers([dead], [waiting(-20.0)], 60.0)
+    assert (none.level, "for 20 s: stripe invoice.paid" in none.says) == ("problem", True)
+    [late] = judge_workers([WORKER], [waiting(-7200.0), waiting(-1.0, "other")], 60.0)
+    assert (late.level, late.says) == ("warn", "1 alive, and yet events are due for up to 2 h: stripe invoice.paid")
+    many = [waiting(-1.0, f"t{n}") for n in range(7)]
+    assert "and 2 more" in judge_workers([], many, 60.0)[0].says
+
+
+@pytest.mark.parametrize(
+    ("known", "level", "word"),
+    [
+        (GOOD, "ok", "fsync = on"),
+        (GOOD | {"fsync": "off"}, "problem", "fsync = off"),
+        (GOOD | {"full_page_writes": "off"}, "problem", "half written"),
+        (GOOD | {"synchronous_commit": "off"}, "warn", "committed with `on` all the same"),
+        (GOOD | {"synchronous_commit": "remote_apply"}, "ok", "remote_apply"),
+        (GOOD | {"default_transaction_isolation": "serializable"}, "problem", "read committed"),
+        (WAL, "ok", "journal_mode = wal"),
+        (WAL | {"journal_mode": "delete"}, "problem", "journal_mode = delete"),
+        (WAL | {"synchronous": "1"}, "problem", "power fails"),
+    ],
+)
+def test_settings(known: dict[str, str], level: str, word: str) -> None:
+    [found] = judge_settings(known)
+    assert (found.level, word in found.says) == (level, True)
+    assert (found.do == "") is (level == "ok")
