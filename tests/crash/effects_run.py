@@ -15,7 +15,7 @@ from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight
 from hookledger.store.protocol import Store
 from tests.asgi_client import Site, stripe_event
-from tests.crash.checker import Row, check_books
+from tests.crash.checker import Row
 from tests.crash.effects_app import BUSINESS, SECRET
 from tests.crash.processes import PATIENCE, Installation, Process
 from tests.services.ports import free_port
@@ -41,7 +41,6 @@ class Snapshot:
 
     def __init__(self, shop: "Shop") -> None:
         database = shop.database
-        check_books(database)
         self.events = database.events()
         rows = database.rows("SELECT * FROM {h}effects")
         by_identity = {bytes(row["identity"]): (row["name"], row["key"]) for row in rows}
