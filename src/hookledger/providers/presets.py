@@ -21,8 +21,3 @@ def standard_webhooks(*, prefix: str = "webhook", key: KeyForm = "base64", min_k
         key_prefix="whsec_" if key == "base64" else "",
         min_key=min_key,  # the specification says 24; older senders made 16
     )
-
-
-def plain_hmac(header: str, **rest: object) -> Hmac:
-    """The body's keyed hash in one header, and nothing else: SHA-256 in hex unless told otherwise."""
-    return Hmac(header=header.lower().encode("ascii"), **rest)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from ..model import new_id
 from .contract import Contract
 from .fields import Body, Field, Present
 from .schemes.adyen import AdyenItems
+from .schemes.times import PER_SECOND
 
 
 class Sample(Struct, frozen=True):
@@ -35,8 +36,7 @@ def sample(contract: Contract, kind: str | None = None, ident: str | None = None
         _put(content, field, ident)
     if contract.object_id:
         _put(content, contract.object_id[0], f"obj_{ident}")
-    per_second = {"s": 1, "ms": 1000, "us": 1_000_000}[contract.occurred_unit]
-    _put(content, contract.occurred_at, int(time.time() * per_second))
+    _put(content, contract.occurred_at, int(time.time() * PER_SECOND[contract.occurred_unit]))
     content.setdefault("note", f"made by hookledger send at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
     return Sample(ident, kind, _written(contract, _wrapped(contract, content)))
 

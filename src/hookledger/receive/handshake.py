@@ -17,8 +17,8 @@ from ..providers.fields import Body, Content, Field, Header, exact, found
 from ..providers.handshake import Handshake
 from ..providers.reading import decode
 from ..providers.tolerant import UnreadableError
+from . import respond
 from .endpoint import Endpoint
-from .respond import Response
 
 MAX_VALUE = 1024
 
@@ -26,7 +26,7 @@ MAX_VALUE = 1024
 class Shake(Struct, frozen=True):
     """How a handshake is answered."""
 
-    response: Response
+    response: respond.Response
     fetch: str | None = None
     """What must be got first."""
     keep: bool = False
@@ -119,7 +119,7 @@ def _answer(endpoint: Endpoint, handshake: Handshake, fields: _Fields) -> Shake:
     if kind:
         content_type = "application/json" if kind == "json" else "text/plain; charset=utf-8"
         headers = (("content-type", content_type), ("x-content-type-options", "nosniff"), *headers)
-    return Shake(Response(handshake.status, body, headers), fetch, handshake.keep)
+    return Shake(respond.handshake(handshake, body, headers), fetch, handshake.keep)
 
 
 def _filled(pairs: tuple[tuple[str, str | int], ...], words: dict[str, str]) -> dict[str, str | int]:

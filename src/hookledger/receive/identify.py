@@ -16,6 +16,7 @@ from ..model import identity as digest_of
 from ..providers.contract import UNKNOWN_TYPE, Contract
 from ..providers.fields import Content, Field, exact, found, written
 from ..providers.reading import contents, decode
+from ..providers.schemes.times import PER_SECOND
 from ..providers.tolerant import UnreadableError
 from ..states import KeyOrigin
 from .endpoint import Endpoint
@@ -30,7 +31,6 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NUMBER = re.compile(r"[0-9]{9,16}(\.[0-9]{1,9})?")  # a Unix time written as text; ISO 8601 has other lengths
-_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
 
 NOT_ALLOWED = "type not allowed by the source"
 OBSERVED = "observed: the source runs nothing yet"
@@ -306,7 +306,7 @@ def _time(contract: Contract, around: _Around, content: Content) -> float | None
             moment = datetime.fromisoformat(value)
             seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            seconds = float(value) / _PER_SECOND[contract.occurred_unit]
+            seconds = float(value) / PER_SECOND[contract.occurred_unit]
         else:
             return None
     except (ValueError, OverflowError):

@@ -20,6 +20,7 @@ from ..errors import (
 )
 from ..model import Recorded
 from ..providers.contract import Contract
+from ..providers.handshake import Handshake
 from ..states import DeliveryOutcome
 from .request import Send
 
@@ -71,6 +72,11 @@ def rejected(error: Rejected, contract: Contract | None = None) -> Response:
             return Response(status, b"", ())
     headers = (*_JSON, ("allow", "POST")) if isinstance(error, WrongMethod) else _JSON
     return Response(status, f'{{"error":"{error.reason}"}}'.encode(), headers)
+
+
+def handshake(question: Handshake, body: bytes, headers: _Pairs) -> Response:
+    """Who asks whether we are here is answered as its contract says."""
+    return Response(question.status, body, headers)
 
 
 def unavailable() -> Response:

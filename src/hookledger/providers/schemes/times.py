@@ -17,7 +17,7 @@ Unit = Literal["s", "ms", "us", "iso"]
 
 MAX_DIGITS = 15  # milliseconds until the year 33658, and still exact as a float
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
-_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
+PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
 
 
 class Timestamp(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ def seconds(raw: bytes, unit: Unit) -> float:
     # bytes.isdigit knows ASCII digits only; int() alone takes signs, spaces, "_" and a megabyte of digits.
     if not raw.isdigit() or len(raw) > MAX_DIGITS + 3 * (unit == "us"):
         raise Malformed("timestamp_malformed")
-    return int(raw) / _PER_SECOND[unit]
+    return int(raw) / PER_SECOND[unit]
 
 
 def iso_seconds(text: str) -> float:
@@ -81,7 +81,7 @@ def written(now: float, unit: Unit) -> bytes:
     """A moment as the provider writes it."""
     if unit == "iso":
         return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
-    return b"%d" % (now * _PER_SECOND[unit])
+    return b"%d" % (now * PER_SECOND[unit])
 
 
 def in_body(path: tuple[str, ...], unit: Unit, raw: bytes) -> float:
