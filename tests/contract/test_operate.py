@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
+from hookledger.filters import Filter
 from hookledger.model import Kind, new_id
 from hookledger.states import BY_NAME, State
 from hookledger.store.protocol import Store
@@ -182,17 +185,27 @@ async def test_events_by_source_state_and_type(store: Store) -> None:  # proves 
     b = await recorded(store, "b", source="github", type="push")
     c = (await claimed(store, "c", source="github", type="pull")).id
 
-    async def found(**filters: object) -> list[object]:
-        return [row.id for row in await store.events(**filters)]  # type: ignore[arg-type]
+    async def found(*, before: UUID | None = None, **filters: Any) -> list[UUID]:
+        rows = await store.events(Filter(**filters), before=before)
+        assert before is not None or await store.count(Filter(**filters)) == len(rows)
+        return [row.id for row in rows]
 
     assert await found() == [c, b, a]
     assert await found(source="github") == [c, b]
-    assert await found(state=State.PENDING) == [b, a]
+    assert await found(states=(State.PENDING,)) == [b, a]
+    assert await found(states=(State.PENDING, State.PROCESSING)) == [c, b, a]
+    assert await found(type="pu*") == [c, b]
+    assert await found(key="b") == [b]
+    assert await found(text="{}") == await found()
+    assert await found(text="nowhere") == await found(error="nowhere") == await found(attention=True) == []
+    since = (await event(store, b)).received_at
+    assert await found(since=since) == [c, b]
+    assert await found(until=since) == [a]
     assert await found(type="push") == [b]
-    assert await found(source="github", state=State.PENDING, type="push") == [b]
+    assert await found(source="github", states=(State.PENDING,), type="push") == [b]
     assert await found(source="github", before=c) == [b]
     assert await found(source="nobody") == []
-    [row] = await store.events(type="pull")
+    [row] = await store.events(Filter(type="pull"))
     assert row == await event(store, c)
 
 

@@ -137,7 +137,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "find_id": (IDENT, IDENT),
     "find_key": ([b"\0" * 32] * 5,),
     "find_admitted": ("evt_1~2",),
-    "events": (None, None, None, None, 50),
+    "events": (None, 50),
     "event": (IDENT,),
     "request": (IDENT,),
     "deliveries": (IDENT, IDENT, 0),
@@ -245,7 +245,7 @@ async def check_postgres(
     bad: list[str] = []
     async with store._use() as connection:
         for name, args in queries.items():
-            sql = render(name)
+            sql = render(name).replace("{where}", "true")  # filters have plans of their own
             statement = await connection.prepare(sql)
             [custom] = await statement.explain(*args)
             bad += scans(name, custom["Plan"])
@@ -264,7 +264,7 @@ async def check_sqlite(store: SqliteStore, render: Callable[[str], str], queries
     def job(connection: apsw.Connection) -> list[str]:
         bad = []
         for name in queries:
-            sql = render(name)
+            sql = render(name).replace("{where}", "true")  # filters have plans of their own
             args = [None] * apsw.ext.query_info(connection, sql).bindings_count
             for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", args):
                 # A SCAN of a CTE or subquery reads what an index found. `waiting` starts at the first entry of

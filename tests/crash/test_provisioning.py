@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from hookledger import Inbox, State
+from hookledger.filters import Filter
 from tests.crash.conftest import INSTALLED
 from tests.crash.processes import PATIENCE, ROOT, Installation, Process, eventually
 from tests.crash.provisioning_app import EXAMPLE, HANDLER, POINTS, SECRET, example, load
@@ -164,7 +165,7 @@ class Shop(Installation):
 
         async def every() -> None:
             async with Inbox(self.database.url).opened() as store:
-                for event in await store.events(state=State.PROCESSED, limit=10_000):
+                for event in await store.events(Filter(states=(State.PROCESSED,)), limit=10_000):
                     await store.replay(event.id, event.state, "ada", "again", seen=event.claim)
 
         asyncio.run(every())

@@ -12,6 +12,7 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
+from ..filters import Filter
 from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow, History, operation_key, unpack_headers
@@ -67,8 +68,8 @@ def events(
             insight = inbox.insight(store)
             if counts:
                 return await insight.summary()
-            wanted = State(state) if state else None
-            return await insight.events(source=source, state=wanted, type=kind, before=before, limit=limit)
+            where = Filter(source=source, type=kind, states=(State(state),) if state else ())
+            return await insight.events(where, before=before, limit=limit)
 
     found = run(read())
     if as_json:

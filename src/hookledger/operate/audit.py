@@ -8,6 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ..cases import KeyAudit, KeyGroup
+from ..filters import Filter
 from ..model import EventRow, unpack_headers
 from ..providers.fields import Constant, Header, Present, written
 from ..providers.tolerant import UnreadableError
@@ -89,7 +90,7 @@ async def _kept(store: Store, source: str, most: int) -> AsyncIterator[tuple[UUI
     left = most - len(odd)
     before: UUID | None = None
     while left > 0:
-        page: list[EventRow] = await store.events(source=source, before=before, limit=min(PAGE, left))
+        page: list[EventRow] = await store.events(Filter(source=source), before=before, limit=min(PAGE, left))
         if not page:
             return
         before, left = page[-1].id, left - len(page)

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from ..errors import ConfigError
+from ..filters import Filter
 from ..model import key_identity
 from ..providers.fields import Constant, exact, written
 from ..states import KeyOrigin
@@ -106,7 +107,7 @@ async def compare(
     events = extra = looked_at = 0
     extra_sample: list[str] = []
     before = None
-    while looked_at < MOST and (page := await store.events(source=rule.source, before=before, limit=PAGE)):
+    while looked_at < MOST and (page := await store.events(Filter(source=rule.source), before=before, limit=PAGE)):
         before, looked_at = page[-1].id, looked_at + len(page)
         keyed = [row for row in page if row.key_origin in _BY_KEY]
         events += len(keyed)

@@ -8,6 +8,7 @@ from functools import partial
 
 from ..cases import RefusalCount
 from ..errors import HookledgerError
+from ..filters import Filter
 from ..model import Health
 from ..states import State
 from ..store import SCHEMA_RANGE
@@ -174,7 +175,7 @@ async def alerts(insight: Insight) -> list[Finding]:
     """Events that a person should look at."""
     found: list[Finding] = []
     for state in (State.FAILED, State.NEEDS_REVIEW, State.RETRYING, State.PROCESSING):
-        marked = [row for row in await insight.events(state=state, limit=MOST) if row.alert]
+        marked = [row for row in await insight.events(Filter(states=(state,)), limit=MOST) if row.alert]
         found += [
             Finding("problem", f"event {row.id}", f"{row.state}: {row.alert}", f"`hookledger show {row.id}`")
             for row in marked[:10]

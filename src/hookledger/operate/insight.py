@@ -10,6 +10,7 @@ from msgspec import Struct
 from ..accounting import Accounting, Oddity
 from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..errors import ConfigError, HookledgerError
+from ..filters import EVERYTHING, Filter
 from ..ledger import Circuit, Effect
 from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, id_bounds, operation_key
 from ..states import DeliveryOutcome, EffectKind, State
@@ -55,16 +56,14 @@ class Insight:
         return self._receiving
 
     async def events(
-        self,
-        *,
-        source: str | None = None,
-        state: State | None = None,
-        type: str | None = None,  # noqa: A002 - the word users say
-        before: UUID | None = None,
-        limit: int = 50,
+        self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
         """The newest first."""
-        return await self._store.events(source=source, state=state, type=type, before=before, limit=limit)
+        return await self._store.events(where, before=before, limit=limit)
+
+    async def count(self, where: Filter) -> int:
+        """How many there are."""
+        return await self._store.count(where)
 
     async def event(self, reference: str) -> History:
         """One event in full, by id, the beginning of an id, or key."""

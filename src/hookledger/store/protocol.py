@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
+from ..filters import EVERYTHING, Filter
 from ..ledger import Effect, Intent, Known
 from ..model import (
     Arrival,
@@ -323,15 +324,13 @@ class Store(Protocol):
         ...
 
     async def events(
-        self,
-        *,
-        source: str | None = None,
-        state: State | None = None,
-        type: str | None = None,  # noqa: A002 - the word users say
-        before: UUID | None = None,
-        limit: int = 50,
+        self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
         """Events, the newest first, from before `before`."""
+        ...
+
+    async def count(self, where: Filter) -> int:
+        """How many events there are for which it holds."""
         ...
 
     async def counts(self) -> dict[State, int]:

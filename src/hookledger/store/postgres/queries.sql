@@ -397,13 +397,17 @@ SELECT event_id FROM {schema}.identities WHERE identity = ANY($1::bytea[]) AND f
 SELECT id FROM {schema}.events WHERE key = $1 AND key_origin = 'admitted' ORDER BY id LIMIT 10
 
 -- name: events
--- The newest first; the id is time-ordered.
+-- The newest first; the id is time-ordered. {where} is a condition made of filters.sql.
 SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
                  WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
 FROM {schema}.events e
-WHERE ($1::text IS NULL OR source = $1) AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR type = $3)
-  AND ($4::uuid IS NULL OR id < $4)
-ORDER BY id DESC LIMIT $5
+WHERE {where}
+  AND ($1::uuid IS NULL OR id < $1)
+ORDER BY id DESC LIMIT $2
+
+-- name: count
+-- How many there are.
+SELECT count(*) AS n FROM {schema}.events e WHERE {where}
 
 -- name: event
 -- One event.

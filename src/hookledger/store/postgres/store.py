@@ -15,6 +15,7 @@ from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...clock import Clock
 from ...errors import ConfigError, StoreError, Unavailable
+from ...filters import EVERYTHING, Filter
 from ...ledger import Effect
 from ...model import (
     Arrival,
@@ -35,6 +36,7 @@ from ...model import (
 )
 from ...states import State
 from .. import SCHEMA_RANGE
+from ..filtering import Condition
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
@@ -77,6 +79,8 @@ class PostgresStore:
         self._timeout = timeout
         self.sql = Dialect(_QUERIES, schema, self._clock)
         """A named query for this schema and clock offset."""
+        pieces = {name: self.sql.render(text) for name, text in load(__package__, "filters.sql").items()}
+        self._condition = Condition(pieces, "$", lambda moment: moment)
         self._rows = Rows()
         self._ledger = PostgresLedger(
             Dialect(ledger.QUERIES, schema, self._clock),
@@ -320,16 +324,18 @@ class PostgresStore:
         )
 
     async def events(
-        self,
-        *,
-        source: str | None = None,
-        state: State | None = None,
-        type: str | None = None,  # noqa: A002 - the word users say
-        before: UUID | None = None,
-        limit: int = 50,
+        self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
-        rows = await self._fetch("events", source, state.value if state else None, type, before, limit)
-        return [self._rows.event(row) for row in rows]
+        condition, values = self._condition.of(where, before, limit)
+        async with self._use() as connection:
+            found = await connection.fetch(self.sql("events").replace("{where}", condition), *values)
+        return [self._rows.event(row) for row in found]
+
+    async def count(self, where: Filter) -> int:
+        condition, values = self._condition.of(where)
+        async with self._use() as connection:
+            n: int = await connection.fetchval(self.sql("count").replace("{where}", condition), *values)
+        return n
 
     async def counts(self) -> dict[State, int]:
         return {State(row["state"]): row["n"] for row in await self._fetch("counts")}

@@ -242,13 +242,17 @@ SELECT event_id FROM identities WHERE identity = ?1 AND fingerprint <> x''
 SELECT id FROM events WHERE key = ?1 AND key_origin = 'admitted' ORDER BY id LIMIT 10
 
 -- name: events
--- The newest first; the id is time-ordered.
+-- The newest first; the id is time-ordered. {where} is a condition made of filters.sql.
 SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
                  WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
 FROM events e
-WHERE (?1 IS NULL OR source = ?1) AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR type = ?3)
-  AND (?4 IS NULL OR id < ?4)
-ORDER BY id DESC LIMIT ?5
+WHERE {where}
+  AND (?1 IS NULL OR id < ?1)
+ORDER BY id DESC LIMIT ?2
+
+-- name: count
+-- How many there are.
+SELECT count(*) AS n FROM events e WHERE {where}
 
 -- name: event
 -- One event.

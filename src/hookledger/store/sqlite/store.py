@@ -14,6 +14,7 @@ import msgspec
 
 from ...clock import Clock
 from ...errors import BadData, ConfigError, StoreError, Unavailable
+from ...filters import EVERYTHING, Filter
 from ...ledger import Effect
 from ...model import (
     Arrival,
@@ -34,6 +35,7 @@ from ...model import (
 )
 from ...states import BY_NAME, State
 from .. import SCHEMA_RANGE
+from ..filtering import Condition
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
@@ -55,6 +57,9 @@ NO_ADAPTERS = (
     "write lock would stall every ack. Write with event.tx, which is SQLite's transaction here, or use PostgreSQL"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CONDITION = Condition(
+    load(__package__, "filters.sql"), "?", lambda moment: (moment - _EPOCH) // timedelta(microseconds=1)
+)
 _TRIED = {
     "complete": "processed",
     "skip": "skipped",
@@ -364,16 +369,17 @@ class SqliteStore:
         )
 
     async def events(
-        self,
-        *,
-        source: str | None = None,
-        state: State | None = None,
-        type: str | None = None,  # noqa: A002 - the word users say
-        before: UUID | None = None,
-        limit: int = 50,
+        self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
-        args = (source, state.value if state else None, type, before.bytes if before else None, limit)
-        return [self._rows.event(row) for row in await self._read("events", *args)]
+        condition, values = _CONDITION.of(where, before.bytes if before else None, limit)
+        sql = self.sql("events").replace("{where}", condition)
+        return [self._rows.event(row) for row in await self._do(lambda c: rows(c, sql, values))]
+
+    async def count(self, where: Filter) -> int:
+        condition, values = _CONDITION.of(where)
+        sql = self.sql("count").replace("{where}", condition)
+        n: int = (await self._do(lambda c: rows(c, sql, values)))[0]["n"]
+        return n
 
     async def counts(self) -> dict[State, int]:
         return {State(row["state"]): row["n"] for row in await self._read("counts")}
