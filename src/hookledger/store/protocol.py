@@ -6,7 +6,7 @@ Times: the store's own clock decides. Callers pass durations, never instants.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from ..filters import EVERYTHING, Filter
@@ -29,6 +29,9 @@ from ..states import State
 from .accounting import Books
 from .cases import Cases
 from .ledger import Ledger
+
+if TYPE_CHECKING:
+    from .rehearsals import Rehearsals  # which speaks of `Transaction`
 
 
 class Statements(Protocol):
@@ -225,6 +228,11 @@ class Store(Protocol):
     @property
     def books(self) -> Books:
         """Whether everything is accounted for."""
+        ...
+
+    @property
+    def rehearsals(self) -> Rehearsals:
+        """Handlers that are run in transactions which are rolled back."""
         ...
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:

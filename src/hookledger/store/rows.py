@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 from uuid import UUID
 
+import msgspec
+
 from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..ledger import Call, Circuit, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow
+from ..rehearsals import Rehearsal, Result
 from ..states import (
     BY_NAME,
     AttemptOutcome,
@@ -18,6 +21,7 @@ from ..states import (
     EffectKind,
     EffectState,
     KeyOrigin,
+    RehearsalState,
     Repeat,
     State,
 )
@@ -164,6 +168,16 @@ class Rows:
         for row in calls:
             made.setdefault(row["identity"], []).append(self.call(row))
         return tuple(EffectHistory(self.effect(row), tuple(made.get(row["identity"], ()))) for row in effects)
+
+    def rehearsal(self, row: Row) -> Rehearsal:
+        values = {name: row[name] for name in Rehearsal.__struct_fields__}
+        values["id"], values["event_id"] = self._ident(row["id"]), self._ident(row["event_id"])
+        values["state"] = RehearsalState(row["state"])
+        values["repeat"] = tuple(msgspec.json.decode(row["repeat"]))
+        values["result"] = msgspec.json.decode(row["result"], type=Result) if row["result"] else None
+        for name in ("asked_at", "started_at", "finished_at"):
+            values[name] = self._when(row[name])
+        return Rehearsal(**values)
 
     def circuit(self, row: Row) -> Circuit:
         return Circuit(

@@ -35,7 +35,7 @@ class PostgresDecisions:
                 for effect in effects:
                     decision = new_id()
                     if not await self._repeat(connection, effect, decision):
-                        found = await self._found(connection, event_id)
+                        found = await self.found(connection, event_id)
                         if found is None or found.state is not expected or seen not in (None, found.claim):
                             raise refusal(event_id, "replay", expected, seen, found)
                         raise changed(effect)
@@ -56,7 +56,7 @@ class PostgresDecisions:
     async def refusal(self, event_id: UUID, name: str, expected: State) -> WrongState:
         """Why a transition was not made a moment ago."""
         async with self._connections().use() as connection:
-            return refusal(event_id, name, expected, None, await self._found(connection, event_id))
+            return refusal(event_id, name, expected, None, await self.found(connection, event_id))
 
     async def _move(
         self, connection: Any, name: str, event_id: UUID, expected: State, seen: int | None, actor: str, reason: str
@@ -65,7 +65,7 @@ class PostgresDecisions:
         args = (event_id, expected.value, seen, new_id(), actor, reason)
         run: int | None = await connection.fetchval(self._sql(name), *args)
         if run is None:
-            raise refusal(event_id, name, expected, seen, await self._found(connection, event_id))
+            raise refusal(event_id, name, expected, seen, await self.found(connection, event_id))
         return run
 
     async def _repeat(self, connection: Any, effect: Effect, decision: UUID) -> bool:
@@ -75,7 +75,8 @@ class PostgresDecisions:
             return bool(await connection.fetch(self._sql("make_way"), *where, aside, MADE_WAY))
         return bool(await connection.fetch(self._sql("repeat"), *where))
 
-    async def _found(self, connection: Any, event_id: UUID) -> Found | None:
+    async def found(self, connection: Any, event_id: UUID) -> Found | None:
+        """The event as it is now."""
         row = await connection.fetchrow(self._sql("found"), event_id)
         if row is None:
             return None

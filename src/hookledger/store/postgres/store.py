@@ -40,7 +40,7 @@ from ..filtering import Condition
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
-from . import accounting, cases, circuits, decisions, intake, ledger
+from . import accounting, cases, circuits, decisions, intake, ledger, rehearsals
 from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
@@ -51,6 +51,7 @@ from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
 from .pulse import PostgresPulse
+from .rehearsals import PostgresRehearsals
 from .transaction import LazyTransaction, PostgresTransaction
 
 _QUERIES = load(__package__)
@@ -91,6 +92,9 @@ class PostgresStore:
         self._cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
         self._books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         self._decisions = PostgresDecisions(Dialect(decisions.QUERIES, schema, self._clock), self._opened)
+        self._rehearsals = PostgresRehearsals(
+            Dialect(rehearsals.QUERIES, schema, self._clock), self.sql, self._opened, self._decisions, self._handler
+        )
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None
@@ -114,10 +118,10 @@ class PostgresStore:
             if handlers:
                 # Not the handlers' own: one that holds a connection and waits for its call would need a second.
                 self._for_calls = await self._connect(0, min(handlers, 8))
-                # A statement of a handler may take as long as the handler may.
+                # A statement of a handler may take as long as the handler may. One more, for a rehearsal.
                 options = {**self._options(), "command_timeout": None}
                 self._handlers = await asyncpg.create_pool(
-                    self._url, min_size=0, max_size=handlers, reset=nothing, **options
+                    self._url, min_size=0, max_size=handlers + 1, reset=nothing, **options
                 )
         except OUTAGE as error:
             raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}") from error
@@ -220,11 +224,18 @@ class PostgresStore:
     def books(self) -> PostgresBooks:
         return self._books
 
+    @property
+    def rehearsals(self) -> PostgresRehearsals:
+        return self._rehearsals
+
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:
             return PostgresTransaction(adapter, self.sql, self._idle_limit)
+        return LazyTransaction(self._handler(), self.sql, self._idle_limit)
+
+    def _handler(self) -> PooledConnection:
         assert self._handlers is not None, "the store was opened without handlers"
-        return LazyTransaction(PooledConnection(self._handlers), self.sql, self._idle_limit)
+        return PooledConnection(self._handlers)
 
     async def check(self, transactions: Transactions) -> None:
         async with self._use() as connection, connection.transaction():

@@ -62,7 +62,8 @@ class PostgresTransaction:
         if not self._begun:
             self._mark = secrets.token_hex(8)
             try:
-                await self._adapter.begin(self._sql(self.SETTINGS) % (self._mark, self._limit, self._limit))
+                await self._adapter.begin(self.settings())
+                await self.began()
             except BaseException:
                 # Nobody knows whether it began: no statement may follow, on this connection or in this attempt.
                 self._over = True
@@ -73,6 +74,13 @@ class PostgresTransaction:
                 raise ClaimLost("the transaction of this attempt is over")
             self._begun = True
         return self._adapter
+
+    def settings(self) -> str:
+        """The first statement."""
+        return self._sql(self.SETTINGS) % (self._mark, self._limit, self._limit)
+
+    async def began(self) -> None:
+        """What else is to be done before the handler's first statement."""
 
     async def _run(self, name: str, *args: Any) -> list[Any]:
         return await (await self.ready()).run(self._sql(name), args)

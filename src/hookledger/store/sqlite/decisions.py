@@ -38,7 +38,7 @@ class SqliteDecisions:
             for effect in effects:
                 decision = new_id()
                 if not self._repeat(connection, now, effect, decision):
-                    found = self._found(connection, event_id)
+                    found = self.found(connection, event_id)
                     if found is None or found.state is not expected or seen not in (None, found.claim):
                         raise refusal(event_id, "replay", expected, seen, found)
                     raise changed(effect)
@@ -62,7 +62,7 @@ class SqliteDecisions:
 
     async def refusal(self, event_id: UUID, name: str, expected: State) -> WrongState:
         """Why a transition was not made a moment ago."""
-        found = await self._read(lambda connection: self._found(connection, event_id))
+        found = await self._read(lambda connection: self.found(connection, event_id))
         return refusal(event_id, name, expected, None, found)
 
     def _move(
@@ -78,7 +78,7 @@ class SqliteDecisions:
         """The run that the event is in after it."""
         moved = rows(connection, SQL[name], (now, event_id.bytes, expected.value, seen, *more))
         if not moved:
-            raise refusal(event_id, name, expected, seen, self._found(connection, event_id))
+            raise refusal(event_id, name, expected, seen, self.found(connection, event_id))
         run: int = moved[0]["run"]
         return run
 
@@ -105,7 +105,8 @@ class SqliteDecisions:
             return bool(rows(connection, SQL["make_way"], (*where, aside, MADE_WAY)))
         return bool(rows(connection, SQL["repeat"], where))
 
-    def _found(self, connection: apsw.Connection, event_id: UUID) -> Found | None:
+    def found(self, connection: apsw.Connection, event_id: UUID) -> Found | None:
+        """The event as it is now."""
         for state, run, claim in rows(connection, SQL["found"], (event_id.bytes,)):
             last = [self._rows.action(row) for row in rows(connection, SQL["last_action"], (event_id.bytes,))]
             return Found(State(state), run, claim, last[0] if last else None)
