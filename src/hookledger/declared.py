@@ -22,7 +22,7 @@ class Declarations:
 
     def handler(self, source: str, kind: str) -> HandlerFacts | None:
         found = self._routes.find(Kind(source, kind))
-        return None if found is None else HandlerFacts(found.name, found.replay == "converges")
+        return None if found is None else HandlerFacts(found.name, found.replay == "converges", found.rehearsable)
 
     def effect(self, name: str) -> EffectFacts | None:
         found = self._effects.find(name)

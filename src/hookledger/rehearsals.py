@@ -1,4 +1,4 @@
-"""The values of a rehearsal: what a replay would do, found out by running its handler in a transaction that is undone."""
+"""The values of a rehearsal: what a replay would do, found out by running its handler and undoing it."""
 
 from __future__ import annotations
 
@@ -65,13 +65,10 @@ class StepFate(StrEnum):
     """Its check would be asked, and decide. The rehearsal stops here."""
 
     WAITS = "waits"
-    """The run would wait, or come back later. The rehearsal stops here."""
+    """Somebody is at it, or nobody may call: the run would wait, or come back later."""
 
     UNDECIDED = "undecided"
-    """A person would have to decide: the effect is in doubt, was cancelled or was asked for with other arguments."""
-
-
-STOPS = frozenset({StepFate.CALLED, StepFate.CHECKED, StepFate.WAITS, StepFate.UNDECIDED})
+    """A person would have to decide: the effect is in doubt, was cancelled, or was asked for with other arguments."""
 
 
 class Step(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Literal
 
@@ -11,11 +12,15 @@ from ..cases import Imported
 from ..errors import ConfigError, WrongState
 from ..ledger import Effect
 from ..model import EventRow, History
+from ..rehearsals import Rehearsal
 from ..states import BY_NAME
 from ..store.protocol import Store
 from .insight import Insight
 from .preview import Preview, Verdict
 from .recheck import Rechecked, recheck, take_in
+
+PATIENCE = 10.0
+"""Seconds that a rehearsal waits for a worker."""
 
 
 class Actions:
@@ -59,6 +64,34 @@ class Actions:
                 raise WrongState(f"event {event.id}: its effects changed meanwhile. A replay now: {preview.words}")
         await self._store.replay(event.id, event.state, self._actor, reason, seen=event.claim, repeat=effects)
         return await self._insight.event(str(event.id))
+
+    async def rehearse(
+        self, event: EventRow, reason: str, repeat: Sequence[str] = (), *, patience: float = PATIENCE
+    ) -> Rehearsal:
+        """Have a worker run the handler as a replay would, and undo it; wait for what came of that.
+
+        Changes nothing but what sequences the handler draws from, and is audited. No worker that takes it within
+        `patience` seconds: it ends as refused, and is never run. Whoever is not waiting any more finds it by
+        `Insight.rehearsal`.
+        """
+        _why(reason)
+        rehearsals = self._store.rehearsals
+        if rehearsals.impossible is not None:
+            raise ConfigError(rehearsals.impossible)
+        handler = self._insight.handler(event)
+        if handler is not None and not handler.rehearsable:
+            raise ConfigError(f"{handler.name} is not declared with rehearsable=True: nobody has said that it may be")
+        history = await self._insight.event(str(event.id))
+        effects = self._insight.repeated(history, repeat)
+        ident = await rehearsals.ask(
+            event.id, event.state, event.claim, effects, self._actor, reason, patience=patience
+        )
+        while True:  # until it is over, or its time is
+            await rehearsals.lapse()
+            found = await self._insight.rehearsal(ident)
+            if found.result is not None:
+                return found
+            await asyncio.sleep(0.1)
 
     async def discard(self, event: EventRow, reason: str) -> History:
         """Close an event; what the outbox has of it goes on, unless it is cancelled there."""

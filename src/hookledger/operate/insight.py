@@ -13,11 +13,12 @@ from ..errors import ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
 from ..ledger import Circuit, Effect
 from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, id_bounds, operation_key
+from ..rehearsals import Rehearsal
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
 from .audit import KeyReport, audit_keys
 from .cutover import Comparison, KeyRule, compare
-from .preview import Declared, NothingDeclared, Preview, foresee
+from .preview import Declared, HandlerFacts, NothingDeclared, Preview, foresee
 from .receiving import Receiving
 from .recheck import Rechecked, recheck
 
@@ -89,6 +90,17 @@ class Insight:
         """The effects that are named as `effect` takes them, those under `event.once` too."""
         known = [entry.effect for entry in history.effects if not entry.effect.superseded]
         return [_the_one(known, effect) for effect in effects]
+
+    def handler(self, event: EventRow) -> HandlerFacts | None:
+        """The handler that a run would use; None where the application is not loaded, or has none."""
+        return self._declared.handler(event.source, event.type)
+
+    async def rehearsal(self, ident: UUID) -> Rehearsal:
+        """One of the last hundred."""
+        found = await self._store.rehearsals.get(ident)
+        if found is None:
+            raise NotFound(f"no rehearsal with the id {ident} is kept")
+        return found
 
     async def circuits(self) -> list[Circuit]:
         """Every downstream that ever failed or was tripped."""

@@ -23,6 +23,7 @@ CANNOT_FORESEE = (
     "foreseen."
 )
 
+REHEARSABLE = "Its handler is declared rehearsable: a rehearsal (--rehearse) runs it, and undoes everything."
 
 SHOWN = 500
 """How many effects of an event a store tells of."""
@@ -34,6 +35,8 @@ class HandlerFacts(Struct, frozen=True):
     name: str
     converges: bool
     """Its author's word that what it writes outside `event.once` may be written again."""
+    rehearsable: bool = False
+    """Its author's word that it may be run and rolled back."""
 
 
 class EffectFacts(Struct, frozen=True):
@@ -152,6 +155,8 @@ class Preview(Struct, frozen=True):
     handler: str | None
     converges: bool
     effects: tuple[Forecast, ...]
+    rehearsable: bool = False
+    """Whether its handler can be rehearsed, for more than a preview can say."""
 
     @property
     def words(self) -> str:
@@ -191,10 +196,11 @@ def foresee(history: History, declared: Declared, repeat: Collection[bytes] = ()
         event.run + 1,
         verdict,
         tuple(named),
-        (*reasons, CANNOT_FORESEE),
+        (*reasons, CANNOT_FORESEE, *([REHEARSABLE] if handler and handler.rehearsable else [])),
         handler.name if handler else None,
         bool(handler and handler.converges),
         effects,
+        bool(handler and handler.rehearsable),
     )
 
 

@@ -37,6 +37,15 @@ class RehearsalTransaction(Transaction, Protocol):
         """
         ...
 
+    @property
+    def sealed(self) -> bool:
+        """Whether a handler that ends the transaction by itself can only read from then on."""
+        ...
+
+    async def ended(self) -> bool:
+        """Whether the handler has ended the transaction by itself, as far as that can be told."""
+        ...
+
     def limited(self, error: BaseException) -> str | None:
         """Which limit of the rehearsal's own it was that stopped a statement; None when it was none of them."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..errors import (
     BadArguments,
@@ -15,12 +15,10 @@ from ..errors import (
     NeedsDecision,
     NoTransaction,
 )
-from ..ledger import Intent
+from ..ledger import Intent, Known
 from ..model import Claimed, identity
 from ..states import EffectKind, EffectState
-from ..store.protocol import Transaction
 from .effect import Effect, effect_key, shown
-from .ledger import Calls
 
 T = TypeVar("T")
 
@@ -70,6 +68,23 @@ class Asked(Coroutine[Any, Any, T]):
         raise ForgottenAwait(f"write `await {self._what}`: without it nothing has happened yet")
 
 
+class InTransaction(Protocol):
+    """What effects need of the handler's transaction; see the store's `Transaction`."""
+
+    @property
+    def exclusive(self) -> bool: ...
+
+    async def once(self, intent: Intent) -> bool: ...
+
+    async def plan(self, intent: Intent) -> Known | None: ...
+
+
+class Caller(Protocol):
+    """Makes calls, or answers for them; see `Calls`."""
+
+    async def call(self, effect: Effect[Any, Any], intent: Intent, owns: Callable[[], bool]) -> Any: ...
+
+
 class AttemptEffects:
     """`transaction`: whether the handler has one. `owns`: whether the event is still ours. `find`: an effect of the
     inbox by its name.
@@ -78,8 +93,8 @@ class AttemptEffects:
     def __init__(
         self,
         claimed: Claimed,
-        tx: Transaction,
-        calls: Calls,
+        tx: InTransaction,
+        calls: Caller,
         find: Callable[[str], Effect[Any, Any] | None],
         owns: Callable[[], bool],
         *,

@@ -36,9 +36,10 @@ Renew = Callable[[], Coroutine[Any, Any, None]]
 class Facts:
     """What is known of the event, the same for async and plain handlers."""
 
-    def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any]) -> None:
+    def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any], rehearsal: bool) -> None:
         self._claimed = claimed
         self._read = read
+        self._rehearsal = rehearsal
 
     def __repr__(self) -> str:
         return f"<event {self.id} {self.source} {self.type} {self.key!r}>"
@@ -96,6 +97,11 @@ class Facts:
         return self._claimed.attempts
 
     @property
+    def rehearsal(self) -> bool:
+        """Whether this is a rehearsal: no call is made, and everything is rolled back."""
+        return self._rehearsal
+
+    @property
     def body(self) -> bytes:
         """The whole request body, exactly as received."""
         return self._claimed.body
@@ -121,8 +127,9 @@ class Event(Facts, Generic[Tx]):
         tx: Tx | None,
         effects: AttemptEffects,
         renew: Renew,
+        rehearsal: bool = False,
     ) -> None:
-        super().__init__(claimed, read)
+        super().__init__(claimed, read, rehearsal)
         self._tx = tx
         self._effects = effects
         self._renew = renew
@@ -204,8 +211,9 @@ class SyncEvent(Facts, Generic[SyncTx]):
         effects: AttemptEffects,
         renew: Renew,
         loop: asyncio.AbstractEventLoop,
+        rehearsal: bool = False,
     ) -> None:
-        super().__init__(claimed, read)
+        super().__init__(claimed, read, rehearsal)
         self._tx = tx
         self._effects = effects
         self._renew = renew

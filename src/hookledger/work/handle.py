@@ -5,27 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from ..errors import ClaimLost, HandlerEnded, HookledgerError, NeedsDecision, Signal, WrongState
+from ..errors import ClaimLost, HookledgerError, NeedsDecision, Signal, WrongState
 from ..model import Claimed, Outcome
 from ..observe.logs import about
 from ..states import State
-from ..store.protocol import Store, Transaction, Transactions
+from ..store.protocol import Store, Transaction
 from . import outcome as ways
 from .claim import Leases
 from .declare import Effects
 from .effects import AttemptEffects
-from .event import Event, Renew, SyncEvent, SyncStatements
+from .event import Renew
 from .ledger import Calls
 from .outcome import Settler
 from .retry import RetryPolicy
-from .route import AsyncFunction, Handler, PlainFunction, Result
-from .thread import in_a_thread
+from .route import Handler
+from .run import Runner
 
 log = logging.getLogger(__name__)
-
-Read = Callable[[Claimed], Any]
 
 
 class Defaults(Protocol):
@@ -49,20 +47,18 @@ class Handling:
         calls: Calls,
         leases: Leases,
         effects: Effects,
-        read: Read,
+        runner: Runner,
         settings: Defaults,
-        transactions: Sequence[Transactions],
         planned: Callable[[], None],
     ) -> None:
-        """`transactions`: the user's own libraries; `planned` is told when the outbox has something to do."""
+        """`planned` is told when the outbox has something to do."""
         self._store = store
         self._settler = settler
         self._calls = calls
         self._leases = leases
         self._declared = effects
-        self._read = read
+        self._runner = runner
         self._settings = settings
-        self._adapters = {transaction.plain: transaction for transaction in transactions}
         self._planned = planned
 
     async def handle(self, handler: Handler, group: Sequence[Claimed]) -> None:
@@ -103,12 +99,12 @@ class Handling:
             log.warning("event %s waits for a person, who may find its answer there already: %s", claimed.id, failure)
 
     async def _attempt(self, handler: Handler, group: Sequence[Claimed]) -> None:
-        adapter = self._adapters.get(handler.plain) if handler.transaction else None
-        tx = self._store.transaction(adapter.adapter() if adapter else None)
+        library = self._runner.library(handler)
+        tx = self._store.transaction(library.adapter() if library else None)
         effects = [self._effects(handler, claimed, tx) for claimed in group]
         abandoned = False
         try:
-            if adapter:
+            if library:
                 await tx.begin()
             pairs = zip(group, effects, strict=True)
             outcomes = [await self._run(handler, claimed, tx, asked) for claimed, asked in pairs]
@@ -132,36 +128,8 @@ class Handling:
         return AttemptEffects(claimed, tx, self._calls, self._declared.find, owns, transaction=handler.transaction)
 
     async def _run(self, handler: Handler, claimed: Claimed, tx: Transaction, effects: AttemptEffects) -> Outcome:
-        facts = about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type)
-        with facts:
-            limit = self._settings.timeout if handler.timeout is None else handler.timeout
-            async with asyncio.timeout(limit):
-                result = await self._call(handler, claimed, tx, effects)
-                await effects.finish()
-                return ways.succeeded(claimed, result)
-
-    async def _call(
-        self, handler: Handler, claimed: Claimed, tx: Transaction, effects: AttemptEffects
-    ) -> Result:
-        renew = self._renewal(claimed)
-        given = tx.tx if handler.transaction else None
-        try:
-            if handler.plain:
-                loop = asyncio.get_running_loop()
-                if given is not None and True not in self._adapters:
-                    given = SyncStatements(given, loop)
-                event: SyncEvent[Any] = SyncEvent(claimed, self._read, given, effects, renew, loop)
-                plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
-                return await in_a_thread(lambda: plain(event), "hookledger-handler")
-            function: AsyncFunction = handler.function  # type: ignore[assignment]  # `plain` says so
-            return await function(Event(claimed, self._read, given, effects, renew))
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # by us, or by the time-out
-            raise HandlerEnded("the handler was cancelled by something of its own") from None
-        except SystemExit as error:
-            raise HandlerEnded(f"the handler called sys.exit({error.code!r})") from error
+        async with asyncio.timeout(self._settings.timeout if handler.timeout is None else handler.timeout):
+            return await self._runner.run(handler, claimed, tx, effects, self._renewal(claimed))
 
     def _renewal(self, claimed: Claimed) -> Renew:
         async def renew() -> None:

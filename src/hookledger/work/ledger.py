@@ -117,7 +117,7 @@ class Calls:
                 )
             if known.state is EffectState.DONE:
                 return recorded(effect, known)
-            if self._under_way(known):
+            if under_way(known):
                 if waited >= PATIENCE:
                     raise EffectBusy(f"effect {known.name} {known.key!r} is under way", after=known.lease_left + 0.5)
                 await asyncio.sleep(0.05)
@@ -135,12 +135,6 @@ class Calls:
         if not await self._breakers.admit(effect.policy.downstream, effect.policy.lease):
             raise self._breakers.refusal(effect.policy.downstream)
         return await self._start(intent)
-
-    def _under_way(self, known: Entry) -> bool:
-        """Whether somebody else is at it: a worker with a lease, or the outbox."""
-        if known.state is EffectState.STARTED and not known.expired:
-            return True
-        return known.kind is EffectKind.LATER and (known.due_at is not None or known.lease_left > 0)
 
     async def _next(self, effect: Effect[Any, Any], known: Entry) -> Started | Entry | None:
         """Neither done nor under way: the next step, or a reason why there is none."""
@@ -333,6 +327,13 @@ class Calls:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def under_way(known: Entry) -> bool:
+    """Whether somebody else is at it: a worker with a lease, or the outbox."""
+    if known.state is EffectState.STARTED and not known.expired:
+        return True
+    return known.kind is EffectKind.LATER and (known.due_at is not None or known.lease_left > 0)
 
 
 def may_go_on(effect: Effect[Any, Any], entry: Entry, ending: Ending) -> float | None:

@@ -22,12 +22,14 @@ from . import outcome as ways
 from .circuit import Breakers, CircuitSettings
 from .claim import Leases
 from .declare import Effects
-from .handle import Handling, Read
+from .handle import Handling
 from .ledger import Calls
 from .outbox import Outbox, OutboxSettings
 from .outcome import Settler
+from .rehearse import Rehearser
 from .retry import RetryPolicy
 from .route import Handler, Routes
+from .run import Read, Runner
 
 log = logging.getLogger(__name__)
 
@@ -97,9 +99,11 @@ class Worker:
         self._calls = Calls(store.ledger, breakers, self.name)
         self._outbox = Outbox(store.ledger, effects, self._calls, breakers, settings.outbox, self.name)
         self._transactions = transactions
+        runner = Runner(read, transactions)
         self._handling = Handling(
-            store, self._settler, self._calls, self._leases, effects, read, settings, transactions, self._outbox.wake
+            store, self._settler, self._calls, self._leases, effects, runner, settings, self._outbox.wake
         )
+        self.rehearser = Rehearser(store, routes, effects, runner, breakers, settings, self.name)
         self._hand: deque[Claimed] = deque()
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
         self._settling: dict[asyncio.Task[None], UUID] = {}
@@ -127,6 +131,7 @@ class Worker:
             await self._store.check(transactions)
         self._leases.start()
         outbox = asyncio.create_task(self._outbox.run())
+        rehearser = asyncio.create_task(self.rehearser.run())
         try:
             while not self._stopping.is_set():
                 self._changed.clear()
@@ -141,11 +146,12 @@ class Worker:
                 if not claimed or not self._room():
                     await self._idle()
         finally:
+            rehearser.cancel()
             self._outbox.stop()
             await asyncio.wait([outbox], timeout=5.0)  # a claim on its way must be heard, or nobody knows of it
             await self._shut_down()
             outbox.cancel()
-            await asyncio.gather(outbox, return_exceptions=True)
+            await asyncio.gather(outbox, rehearser, return_exceptions=True)
 
     # ── claim ──
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
+from asyncpg import Connection
 
+from ...errors import HandlerCommitted
 from ...ledger import Effect, Intent, Known
 from ...model import Kind, new_id
 from ...rehearsals import DIED, NOBODY, Rehearsal, Result, Write
@@ -29,7 +31,7 @@ LOCK_LIMIT, STATEMENT_LIMIT = 2.0, 5.0
 
 
 class PostgresRehearsals:
-    """`ours` makes a connection of the handlers' own pool into an adapter."""
+    """`connect` makes a connection, with these settings of the server's."""
 
     impossible = None
 
@@ -39,22 +41,22 @@ class PostgresRehearsals:
         general: Dialect,
         connections: Callable[[], Connections],
         decisions: PostgresDecisions,
-        ours: Callable[[], Adapter],
+        connect: Callable[[dict[str, str]], Awaitable[Connection[Any]]],
     ) -> None:
         self._sql = sql
         self._general = general
         self._connections = connections
         self._decisions = decisions
-        self._ours = ours
+        self._connect = connect
         self._rows = Rows()
 
     def transaction(
         self, adapter: Adapter | None, limit: float, repeat: Collection[bytes] = ()
     ) -> PostgresRehearsal | LazyRehearsal:
         if adapter is not None:
-            return PostgresRehearsal(adapter, self._general, limit, self._sql, "settings", repeat)
-        begin = "begin_pooled" if self._connections().pooler else "begin_handler"
-        return LazyRehearsal(self._ours(), self._general, limit, self._sql, begin, repeat)
+            return PostgresRehearsal(adapter, self._general, limit, self._sql, repeat)
+        own = OwnConnection(self._connect, sealed=not self._connections().pooler)
+        return LazyRehearsal(own, self._general, limit, self._sql, repeat)
 
     async def _fetch(self, name: str, *args: Any) -> list[Any]:
         async with self._connections().use() as connection:
@@ -104,6 +106,45 @@ class PostgresRehearsals:
         return self._rows.rehearsal(found[0]) if found else None
 
 
+class OwnConnection:
+    """An adapter; see the protocol. No later handler gets the connection, whatever was done to it.
+
+    `sealed`: outside the rehearsal's own transaction it can only read. Not behind a transaction pooler, which takes
+    no settings for a session.
+    """
+
+    def __init__(self, connect: Callable[[dict[str, str]], Awaitable[Connection[Any]]], *, sealed: bool) -> None:
+        self._connect = connect
+        self._connection: Connection[Any] | None = None
+        self.sealed = sealed
+
+    @property
+    def tx(self) -> Connection[Any]:
+        assert self._connection is not None, "not begun"
+        return self._connection
+
+    async def begin(self, settings: str) -> None:
+        self._connection = await self._connect({"default_transaction_read_only": "on"} if self.sealed else {})
+        await self._connection.execute(settings)
+
+    async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
+        return await self.tx.fetch(sql, *args)
+
+    async def flush(self) -> None:
+        """Nothing is held back."""
+
+    async def commit(self) -> None:
+        raise AssertionError("a rehearsal is never committed")
+
+    async def rollback(self) -> None:
+        await self.tx.execute("ROLLBACK")
+        await self.tx.close(timeout=5.0)
+
+    async def discard(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+
+
 if TYPE_CHECKING:
     Base = PostgresTransaction
 else:
@@ -114,21 +155,20 @@ class Rehearsing(Base):
     """What a rehearsal does otherwise than a run."""
 
     def __init__(
-        self, adapter: Adapter, general: Dialect, limit: float, sql: Dialect, begin: str, repeat: Collection[bytes]
+        self, adapter: Adapter, general: Dialect, limit: float, sql: Dialect, repeat: Collection[bytes]
     ) -> None:
         super().__init__(adapter, general, limit)
         self._own = sql
-        self._begin = begin
         self._repeat = repeat
         self._before: dict[int, tuple[int, int, int]] = {}
         self._counts = False
         self._asked: set[bytes] = set()
 
     def settings(self) -> str:
-        marks = 3 if self._begin == "settings" else 2
+        ours = self.SETTINGS == LazyTransaction.SETTINGS
         # Idle for as long as the rehearsal may take, and a little: the worker stops it before the server does.
         limits = (int(LOCK_LIMIT * 1000), int(STATEMENT_LIMIT * 1000), self._limit + 5000)
-        return self._own(self._begin) % (*[self._mark] * marks, *limits)
+        return self._own(self.SETTINGS) % (*[self._mark] * (2 if ours else 3), *limits)
 
     async def began(self) -> None:
         [(self._counts,)] = await self._adapter.run(self._own("counted"), ())
@@ -168,7 +208,6 @@ class Rehearsing(Base):
             return None if self._over else ()
         try:
             async with self.turn:
-                await self._adapter.flush()
                 await self._check_mark()
                 rows = await self._adapter.run(self._own("written"), ())
         except Exception:  # the transaction has failed, or is not ours any more
@@ -179,6 +218,22 @@ class Rehearsing(Base):
         before = self._before.get(row[0], (0, 0, 0))
         counts = [now - then for now, then in zip(tuple(row)[2:], before, strict=True)]
         return Write(row[1], *counts) if any(counts) else None
+
+    @property
+    def sealed(self) -> bool:
+        return isinstance(self._adapter, OwnConnection) and self._adapter.sealed
+
+    async def ended(self) -> bool:
+        if not self._begun:
+            return False
+        try:
+            async with self.turn:
+                await self._check_mark()
+        except HandlerCommitted:
+            return True
+        except Exception:  # it has failed, and cannot be asked
+            return False
+        return False
 
     def limited(self, error: BaseException) -> str | None:
         match sqlstate(error):

@@ -60,15 +60,8 @@ WHERE state IN ('asked', 'running') AND coalesce(leased_until, expires_at) <= no
 SELECT * FROM {schema}.rehearsals WHERE id = $1
 
 -- name: begin_handler
--- As `begin_handler` of queries.sql, on a connection of ours. Whatever follows the end of this transaction can only
--- read: a handler that rolls back by itself cannot write in a transaction of its own. (%s: mark, mark, milliseconds for
--- a lock, a statement and in all.)
-RESET ALL; SELECT pg_advisory_unlock_all(); SET default_transaction_read_only = on; BEGIN READ WRITE;
-SET LOCAL hookledger.mark = '%s'; INSERT INTO {schema}.rehearsal_guard SELECT '%s' FROM generate_series(1, 2);
-SET LOCAL lock_timeout = %s; SET LOCAL statement_timeout = %s; SET LOCAL idle_in_transaction_session_timeout = %s
-
--- name: begin_pooled
--- The same behind a transaction pooler, where no setting may outlive the transaction.
+-- As `begin_handler` of queries.sql, on a connection of its own. (%s: mark, mark, milliseconds for a lock, for a
+-- statement and in all.)
 BEGIN READ WRITE;
 SET LOCAL hookledger.mark = '%s'; INSERT INTO {schema}.rehearsal_guard SELECT '%s' FROM generate_series(1, 2);
 SET LOCAL lock_timeout = %s; SET LOCAL statement_timeout = %s; SET LOCAL idle_in_transaction_session_timeout = %s
@@ -88,6 +81,7 @@ SELECT relid::bigint, CASE WHEN pg_table_is_visible(relid) THEN relname ELSE sch
        n_tup_ins, n_tup_upd, n_tup_del
 FROM pg_stat_xact_user_tables
 WHERE n_tup_ins + n_tup_upd + n_tup_del > 0 AND relid <> '{schema}.rehearsal_guard'::regclass
+ORDER BY 2, 1
 
 -- name: counted
 -- Whether the server counts rows.

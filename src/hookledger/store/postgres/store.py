@@ -93,7 +93,7 @@ class PostgresStore:
         self._books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         self._decisions = PostgresDecisions(Dialect(decisions.QUERIES, schema, self._clock), self._opened)
         self._rehearsals = PostgresRehearsals(
-            Dialect(rehearsals.QUERIES, schema, self._clock), self.sql, self._opened, self._decisions, self._handler
+            Dialect(rehearsals.QUERIES, schema, self._clock), self.sql, self._opened, self._decisions, self._lone
         )
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
@@ -107,6 +107,12 @@ class PostgresStore:
             options |= {"statement_cache_size": 0}
         return options
 
+    async def _lone(self, settings: dict[str, str]) -> asyncpg.Connection[Any]:
+        """A connection of nobody's pool."""
+        options = {**self._options(), "command_timeout": None}
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(self._url, server_settings=settings, **options)
+        return connection
+
     async def _connect(self, least: int, most: int) -> Connections:
         # Nothing is reset between uses: we change only transaction-local settings.
         pool = await asyncpg.create_pool(self._url, min_size=least, max_size=most, reset=nothing, **self._options())
@@ -118,10 +124,10 @@ class PostgresStore:
             if handlers:
                 # Not the handlers' own: one that holds a connection and waits for its call would need a second.
                 self._for_calls = await self._connect(0, min(handlers, 8))
-                # A statement of a handler may take as long as the handler may. One more, for a rehearsal.
+                # A statement of a handler may take as long as the handler may.
                 options = {**self._options(), "command_timeout": None}
                 self._handlers = await asyncpg.create_pool(
-                    self._url, min_size=0, max_size=handlers + 1, reset=nothing, **options
+                    self._url, min_size=0, max_size=handlers, reset=nothing, **options
                 )
         except OUTAGE as error:
             raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}") from error
@@ -231,11 +237,8 @@ class PostgresStore:
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:
             return PostgresTransaction(adapter, self.sql, self._idle_limit)
-        return LazyTransaction(self._handler(), self.sql, self._idle_limit)
-
-    def _handler(self) -> PooledConnection:
         assert self._handlers is not None, "the store was opened without handlers"
-        return PooledConnection(self._handlers)
+        return LazyTransaction(PooledConnection(self._handlers), self.sql, self._idle_limit)
 
     async def check(self, transactions: Transactions) -> None:
         async with self._use() as connection, connection.transaction():

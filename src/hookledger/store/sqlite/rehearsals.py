@@ -28,11 +28,9 @@ SQL = load(__package__, "rehearsals.sql")
 
 
 class SqliteRehearsals:
-    impossible = "a rehearsal needs PostgreSQL: on SQLite its transaction would stall every ack until it is rolled back"
+    impossible = "a rehearsal needs PostgreSQL: on SQLite its transaction would stall every ack until it ends"
 
-    def __init__(
-        self, write: Run, now: Callable[[], int], values: Rows, decisions: SqliteDecisions
-    ) -> None:
+    def __init__(self, write: Run, now: Callable[[], int], values: Rows, decisions: SqliteDecisions) -> None:
         self._write = write
         self._now = now
         self._rows = values

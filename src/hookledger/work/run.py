@@ -1,0 +1,80 @@
+"""Runs one handler on one event, for an attempt or for a rehearsal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ..errors import HandlerEnded
+from ..model import Claimed, Outcome
+from ..observe.logs import about
+from ..store.protocol import Transactions
+from . import outcome as ways
+from .effects import AttemptEffects
+from .event import Event, Renew, SyncEvent, SyncStatements
+from .route import AsyncFunction, Handler, PlainFunction, Result
+from .thread import in_a_thread
+
+Read = Callable[[Claimed], Any]
+
+
+class GivesTx(Protocol):
+    @property
+    def tx(self) -> Any: ...
+
+
+class Runner:
+    """`transactions`: the user's own libraries."""
+
+    def __init__(self, read: Read, transactions: Sequence[Transactions]) -> None:
+        self._read = read
+        self._adapters = {transaction.plain: transaction for transaction in transactions}
+
+    def library(self, handler: Handler) -> Transactions | None:
+        """The user's own that this handler's transaction is in."""
+        return self._adapters.get(handler.plain) if handler.transaction else None
+
+    async def run(
+        self,
+        handler: Handler,
+        claimed: Claimed,
+        tx: GivesTx,
+        effects: AttemptEffects,
+        renew: Renew,
+        *,
+        rehearsal: bool = False,
+    ) -> Outcome:
+        """The way out that its result means; whatever it raises is raised."""
+        with about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type):
+            result = await self._call(handler, claimed, tx, effects, renew, rehearsal)
+            await effects.finish()
+            return ways.succeeded(claimed, result)
+
+    async def _call(
+        self,
+        handler: Handler,
+        claimed: Claimed,
+        tx: GivesTx,
+        effects: AttemptEffects,
+        renew: Renew,
+        rehearsal: bool,
+    ) -> Result:
+        given = tx.tx if handler.transaction else None
+        try:
+            if handler.plain:
+                loop = asyncio.get_running_loop()
+                if given is not None and True not in self._adapters:
+                    given = SyncStatements(given, loop)
+                event: SyncEvent[Any] = SyncEvent(claimed, self._read, given, effects, renew, loop, rehearsal)
+                plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
+                return await in_a_thread(lambda: plain(event), "hookledger-handler")
+            function: AsyncFunction = handler.function  # type: ignore[assignment]  # `plain` says so
+            return await function(Event(claimed, self._read, given, effects, renew, rehearsal))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # by us, or by the time-out
+            raise HandlerEnded("the handler was cancelled by something of its own") from None
+        except SystemExit as error:
+            raise HandlerEnded(f"the handler called sys.exit({error.code!r})") from error
