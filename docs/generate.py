@@ -145,7 +145,8 @@ def states() -> str:
 
 
 def _effect_states() -> str:
-    from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, Repeat
+    from hookledger.rehearsals import Ended, StepFate
+    from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, RehearsalState, Repeat
 
     lines = []
     for title, kind in (
@@ -153,6 +154,9 @@ def _effect_states() -> str:
         ("How an effect is brought about", EffectKind),
         ("How one call of it ended", CallOutcome),
         ("What may follow an unknown outcome", Repeat),
+        ("States of a rehearsal", RehearsalState),
+        ("How a rehearsal ended", Ended),
+        ("What a rehearsed effect would come to", StepFate),
     ):
         told = _enum_docs(kind)
         lines.append(f"\n# {title}\n\n| | meaning |\n|---|---|\n")

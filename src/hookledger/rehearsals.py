@@ -160,5 +160,5 @@ class Rehearsal(Struct, frozen=True):
 NOBODY = Result(Ended.REFUSED, "no worker that can rehearse it is alive", writes=())
 """Of what nobody took in time."""
 
-DIED = Result(Ended.REFUSED, "the worker died, or was stopped, while it rehearsed: nothing was written", writes=None)
+DIED = Result(Ended.REFUSED, "the worker died, or was stopped, while it rehearsed: all of it is undone", writes=None)
 """Of what was taken and never finished."""

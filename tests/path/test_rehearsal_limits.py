@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from hookledger import Event, State, SyncEvent
 from hookledger.contrib.sqlalchemy import AsyncSessions, Sessions
 from hookledger.rehearsals import Ended, Write
+from hookledger.states import RehearsalState
 from tests.contract.conftest import postgres_url, shared_postgres_url  # noqa: F401 - a database, emptied for each test
 from tests.path.rehearsing import CREDIT, Shop, labels, make_shop, writes  # noqa: F401 - a fixture
 from tests.path.remote import Running, deliver, eventually
@@ -274,3 +275,41 @@ async def test_a_session_that_commits(sessions: Shop, kind: str) -> None:  # pro
     assert found.result is not None
     assert found.result.alert is not None
     assert "The database refused that, and nothing was written" in found.result.alert
+
+
+@pytest.mark.parametrize("kind", ["a", "b"])
+async def test_sessions_without_the_right_to_rehearse(sessions: Shop, kind: str) -> None:  # proves R20, R45
+    async def act(event: Any, execute: Callable[[str], Any]) -> None:
+        pytest.fail("it was run without its guard")
+
+    in_both(sessions, act)
+    await sessions.processed(kind=kind)
+    await sessions.sql("DROP TABLE hookledger.rehearsal_guard", "SELECT 1")
+    found = await sessions.rehearse()
+    assert (found.state, found.ended) == (RehearsalState.FAILED, Ended.REFUSED)
+    assert "cannot be begun" in found.words
+
+
+async def test_one_without_its_guard(shop: Shop) -> None:  # proves R45
+    @shop.on()
+    async def handle(event: Event) -> None:
+        await event.tx.execute(CREDIT)
+
+    await shop.processed()
+    await shop.sql("DROP TABLE hookledger.rehearsal_guard", "SELECT 1")
+    found = await shop.rehearse()
+    assert (found.state, found.ended) == (RehearsalState.FAILED, Ended.REFUSED)
+    assert "cannot be begun" in found.words
+
+
+async def test_the_users_own_checks_of_constraints(shop: Shop) -> None:  # proves R45
+    """They meet the guard, and are taken for a commit: refused, with an alert, and nothing is left."""
+
+    @shop.on()
+    async def handle(event: Event) -> None:
+        await event.tx.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+    await shop.processed()
+    found = await shop.rehearse()
+    assert found.result is not None
+    assert (found.ended, bool(found.result.alert)) == (Ended.NEEDS_REVIEW, True)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from ..errors import HandlerCommitted, HookledgerError
+from ..errors import HandlerCommitted, HookledgerError, Unavailable
 from ..model import Claimed, History, Outcome
 from ..rehearsals import DIED, Ended, Rehearsal, Result, Write
 from ..store.protocol import Store
@@ -135,11 +135,12 @@ class Rehearser:
         begin: bool,
     ) -> Result:
         effects = AttemptEffects(claimed, answers, answers, self._declared.find, lambda: True, transaction=True)
-        time_out, abandoned, committing = asyncio.timeout(limit), True, False
+        time_out, abandoned, begun, committing = asyncio.timeout(limit), True, False, False
         try:
             async with time_out:
                 if begin:
                     await tx.begin()
+                begun = True
                 outcome = await self._runner.run(handler, claimed, tx, effects, _nothing_to_renew, rehearsal=True)
                 committing = tx.begun and answers.stop is None
                 if committing:
@@ -153,6 +154,8 @@ class Rehearser:
             if time_out.expired() and answers.stop is None:
                 words = f"it took longer than {limit:g} s"
                 return Result(Ended.TIMED_OUT, words, writes=None if abandoned else await _written(tx))
+            if not begun:
+                return Result(Ended.REFUSED, f"its transaction cannot be begun: {error}"[: ways.MAX_REASON])
             result = await self._raised(handler, claimed, tx, answers, error)
             return msgspec.structs.replace(result, words=f"at the commit: {result.words}") if committing else result
         finally:
@@ -171,6 +174,8 @@ class Rehearser:
         if answers.stop is not None:
             return _stopped(answers)
         links = list(_chain(error))
+        if outage := next((link for link in links if isinstance(link, Unavailable)), None):
+            return Result(Ended.REFUSED, str(outage)[: ways.MAX_REASON], writes=None)
         if any(tx.refused_commit(link) for link in links):
             refused = "it commits by itself. The database refused that, and nothing was written"
             return Result(Ended.NEEDS_REVIEW, refused, writes=None, alert=f"{handler.name}: {refused}")

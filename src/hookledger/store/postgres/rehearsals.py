@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from asyncpg import Connection
 
-from ...errors import HandlerCommitted
+from ...errors import HandlerCommitted, Unavailable
 from ...ledger import Effect, Intent, Known
 from ...model import Kind, new_id
 from ...rehearsals import DIED, NOBODY, Rehearsal, Result, Write
@@ -20,7 +20,7 @@ from ..queries import load
 from ..rehearsals import KEPT
 from ..rows import Rows
 from ..weigh import may_adopt
-from .connection import Connections, transaction
+from .connection import OUTAGE, Connections, transaction
 from .decisions import PostgresDecisions
 from .dialect import Dialect
 from .transaction import LazyTransaction, PostgresTransaction, sqlstate
@@ -124,8 +124,11 @@ class OwnConnection:
         return self._connection
 
     async def begin(self, settings: str) -> None:
-        self._connection = await self._connect({"default_transaction_read_only": "on"} if self.sealed else {})
-        await self._connection.execute(settings)
+        try:
+            self._connection = await self._connect({"default_transaction_read_only": "on"} if self.sealed else {})
+            await self._connection.execute(settings)
+        except OUTAGE as error:  # no connection left, say: nothing that the handler is to blame for
+            raise Unavailable(f"its transaction cannot be begun: {error or type(error).__name__}") from error
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         return await self.tx.fetch(sql, *args)
