@@ -299,6 +299,8 @@ class EventRow(Struct, frozen=True):
     deliveries: int
     alert: str | None
     """Why a person should look, apart from its effects."""
+    cause: str | None
+    """Why it is in trouble, without what differs from one event to the next; kept until it is settled otherwise."""
 
 
 class DeliveryRow(Struct, frozen=True):

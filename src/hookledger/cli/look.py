@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -12,13 +13,16 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from ..filters import Filter
+from ..filters import EVERYTHING, Filter
 from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow, History, operation_key, unpack_headers
+from ..operate.insight import Summary
 from ..operate.preview import Preview
 from ..states import BY_NAME, EffectState, KeyOrigin, State
+from ..store.search import Page
 from .common import brief, looks_at_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
+from .filters import filters_events
 
 COLOURS = {
     State.PROCESSED: "green",
@@ -43,42 +47,43 @@ def moment(value: datetime | None) -> str:
 
 
 @click.command()
-@click.option("--source", help="Only of this source.")
-@click.option("--state", type=click.Choice([state.value for state in State]), help="Only in this state.")
-@click.option("--type", "kind", envvar="HOOKLEDGER_EVENTS_TYPE", help="Only of this type.")
+@filters_events
 @click.option("--before", type=click.UUID, help="Only older than this event: for the next page.")
 @click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
-@click.option("--counts", is_flag=True, help="Only how many there are in each state.")
+@click.option("--counts", is_flag=True, help="Only how many there are: in each state, or for the options given.")
 @looks_at_inbox
 @prints_json
 def events(
-    inbox: Inbox,
-    source: str | None,
-    state: str | None,
-    kind: str | None,
-    before: UUID | None,
-    limit: int,
-    counts: bool,
-    as_json: bool,
+    inbox: Inbox, where: Filter, before: UUID | None, limit: int, counts: bool, as_json: bool
 ) -> None:
-    """List events, the newest first."""
+    """List events, the newest first. A search that has to read much stops now and then, and says how to go on."""
 
     async def read() -> Any:
         async with inbox.opened() as store:
             insight = inbox.insight(store)
             if counts:
-                return await insight.summary()
-            where = Filter(source=source, type=kind, states=(State(state),) if state else ())
-            return await insight.events(where, before=before, limit=limit)
+                return await (insight.summary() if where == EVERYTHING else insight.count(where))
+            return await insight.page(where, before=before, limit=limit)
 
     found = run(read())
-    if as_json:
+    if counts:
+        _print_summary(found, as_json)
+    elif as_json:
+        print_json(found.events)
+        _print_end(found)
+    else:
+        _print_events(found.events)
+        _print_end(found)
+
+
+def _print_summary(found: Summary | int, as_json: bool) -> None:
+    if isinstance(found, int):
+        print_json({"count": found}) if as_json else click.echo(found)
+    elif as_json:
         print_json(found)
-    elif counts:
+    else:
         _print_counts("events", found.events)
         _print_counts("deliveries", found.deliveries)
-    else:
-        _print_events(found, limit)
 
 
 def _print_counts(title: str, counts: dict[str, int]) -> None:
@@ -88,7 +93,7 @@ def _print_counts(title: str, counts: dict[str, int]) -> None:
     table_console().print(table)
 
 
-def _print_events(found: list[EventRow], limit: int) -> None:
+def _print_events(found: Sequence[EventRow]) -> None:
     columns = ("event", "received (UTC)", "source", "type", "key", "state", "tries", "came", "why")
     table = narrow_table(*columns, folds="why")
     for row in found:
@@ -104,10 +109,16 @@ def _print_events(found: list[EventRow], limit: int) -> None:
             escape((row.alert or row.reason or ("an effect needs a look: show" if row.attention else ""))[:60]),
         )
     table_console().print(table)
-    if not found:
+
+
+def _print_end(page: Page) -> None:
+    """How far the search has come. The id of the last event is where to go on in any case."""
+    if page.looked_at is not None:
+        status.print(f"Looked at {page.looked_at:,} events and stopped; older ones: --before {page.next}")
+    elif page.next is not None:
+        status.print(f"There may be more: --before {page.next}")
+    elif not page.events:
         status.print("No events.")
-    elif len(found) == limit:
-        status.print(f"There may be more: --before {found[-1].id}")
 
 
 @click.command()

@@ -15,6 +15,7 @@ from ..ledger import Circuit, Effect
 from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, id_bounds, operation_key
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
+from ..store.search import FailureGroup, Lag, Page
 from .audit import KeyReport, audit_keys
 from .cutover import Comparison, KeyRule, compare
 from .preview import Declared, NothingDeclared, Preview, foresee
@@ -58,12 +59,24 @@ class Insight:
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
-        """The newest first."""
-        return await self._store.events(where, before=before, limit=limit)
+        """The newest first, however long it takes to find them."""
+        return await self._store.search.events(where, before=before, limit=limit)
 
-    async def count(self, where: Filter) -> int:
-        """How many there are."""
-        return await self._store.count(where)
+    async def page(self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50) -> Page:
+        """The newest first, as far as one stretch of the search goes; the page says where to go on."""
+        return await self._store.search.page(where, before=before, limit=limit)
+
+    async def count(self, where: Filter, *, seconds: float = 10.0) -> int:
+        """How many there are, exactly; Unavailable when that takes longer."""
+        return await self._store.search.count(where, seconds=seconds)
+
+    async def failures(self, source: str | None = None) -> list[FailureGroup]:
+        """What is in trouble, by cause, the most frequent first."""
+        return await self._store.search.failures(source)
+
+    async def lag(self) -> list[Lag]:
+        """Every kind with events that are not settled yet, that with the oldest first."""
+        return await self._store.search.lag()
 
     async def event(self, reference: str) -> History:
         """One event in full, by id, the beginning of an id, or key."""
