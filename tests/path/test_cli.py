@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from hookledger.cli import cli, exits
+from hookledger.store import SCHEMA_RANGE
 
 SOURCE = Path(__file__).parents[2] / "src"
 SECRET = "whsec_of_the_cli_tests"

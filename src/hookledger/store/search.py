@@ -20,8 +20,10 @@ from ..states import State
 from .filtering import LAST, Condition
 from .rows import Rows
 
+FIRST_LOOK = 200
+"""Events that are looked at first, for a page that most of them are on,"""
 STRETCH = 5_000
-"""Events that one statement looks at, at most;"""
+"""and then, at most, before the page is given as it is;"""
 STRETCH_OF_BODIES = 1_000
 """where it must read their bodies."""
 SHORT_QUEUE = 20_000
@@ -162,16 +164,23 @@ class Searching:
         streams = await self._streams(where)
         if not streams:
             return Page((), None, None)
-        most = STRETCH if where.text is None else STRETCH_OF_BODIES
-        sql, values = self._query("stretch", where, streams, before, max(most, limit), limit)
+        page = await self._stretch(where, streams, before, limit, max(FIRST_LOOK, 4 * limit))
+        if page.looked_at is None:
+            return page
+        longest = STRETCH if where.text is None else STRETCH_OF_BODIES
+        return await self._stretch(where, streams, before, limit, max(longest, 4 * limit))
+
+    async def _stretch(
+        self, where: Filter, streams: Sequence[Stream], before: UUID | None, limit: int, most: int
+    ) -> Page:
+        sql, values = self._query("stretch", where, streams, before)
+        sql = sql.replace("{most}", str(most)).replace("{wanted}", str(limit))
         found = await self._dialect.fetch(sql, values)
         events = tuple(self._rows.event(row) for row in found if row["id"] is not None)
-        edge = found[0]["edge"]
         if len(events) >= limit:
             return Page(events, events[-1].id, None)
-        if edge is None:
-            return Page(events, None, None)
-        return Page(events, self._rows.ident(edge), max(most, limit))
+        edge = found[0]["edge"]
+        return Page(events, None, None) if edge is None else Page(events, self._rows.ident(edge), most)
 
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
@@ -292,11 +301,11 @@ class Searching:
         return list(dict.fromkeys(found))[:MOST_STREAMS]
 
     def _query(
-        self, name: str, where: Filter, streams: Iterable[Stream], before: UUID | None, *given: int
+        self, name: str, where: Filter, streams: Iterable[Stream], before: UUID | None
     ) -> tuple[str, list[Any]]:
         """One of the queries that are made of streams and a condition, and its values."""
         low, high, until = self._bounds(where, before)
-        condition, values = self._condition.of(where, self._ident(high), self._ident(low), *given)
+        condition, values = self._condition.of(where, self._ident(high), self._ident(low))
         streams = list(streams)
         if until is not None and until < (before or LAST_ID):
             streams.append(Stream("stream_admitted", (self._ident(until), self._ident(before or LAST_ID))))

@@ -55,17 +55,18 @@ WHERE e.id < $1::uuid AND e.id >= $2::uuid
 SELECT e.* FROM {schema}.events e WHERE e.key_origin = 'admitted' AND e.id >= {0}::uuid AND e.id < {1}::uuid
 
 -- name: stretch
--- The newest $4 of what is found among the newest $3 of the streams; if there are fewer, `edge` is the last that was
--- looked at, or null when that was all. One row at least. One statement, so that nothing moves between its halves.
+-- The newest {wanted} of what is found among the newest {most} of the streams; if there are fewer, `edge` is the last
+-- that was looked at, or null when that was all. One row at least. One statement, so that nothing moves between its
+-- halves. The numbers are written out: a plan for any number would be one for many, which sorts.
 WITH found AS MATERIALIZED (
     SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
                      WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
-    FROM ({streams} ORDER BY id DESC LIMIT $3::integer) AS e
+    FROM ({streams} ORDER BY id DESC LIMIT {most}) AS e
     WHERE {where}
-    ORDER BY e.id DESC LIMIT $4::integer
+    ORDER BY e.id DESC LIMIT {wanted}
 )
-SELECT f.*, CASE WHEN (SELECT count(*) FROM found) < $4::integer
-                 THEN (SELECT id FROM ({streams}) AS e ORDER BY id DESC OFFSET $3::integer - 1 LIMIT 1) END AS edge
+SELECT f.*, CASE WHEN (SELECT count(*) FROM found) < {wanted}
+                 THEN (SELECT id FROM ({streams}) AS e ORDER BY id DESC OFFSET {most} - 1 LIMIT 1) END AS edge
 FROM (SELECT 1) AS one LEFT JOIN found AS f ON true ORDER BY f.id DESC
 
 -- name: count

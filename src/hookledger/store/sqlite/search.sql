@@ -56,17 +56,18 @@ SELECT e.* FROM events e INDEXED BY events_admitted_ids
 WHERE e.key_origin = 'admitted' AND e.id >= {0} AND e.id < {1}
 
 -- name: stretch
--- The newest ?4 of what is found among the newest ?3 of the streams; if there are fewer, `edge` is the last that was
--- looked at, or null when that was all. One row at least. One statement, so that nothing moves between its halves.
+-- The newest {wanted} of what is found among the newest {most} of the streams; if there are fewer, `edge` is the last
+-- that was looked at, or null when that was all. One row at least. One statement, so that nothing moves between its
+-- halves. The numbers are written out: a plan for any number would be one for many, which sorts.
 WITH found AS MATERIALIZED (
     SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
                      WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
-    FROM ({streams} ORDER BY id DESC LIMIT ?3) AS e
+    FROM ({streams} ORDER BY id DESC LIMIT {most}) AS e
     WHERE {where}
-    ORDER BY e.id DESC LIMIT ?4
+    ORDER BY e.id DESC LIMIT {wanted}
 )
-SELECT f.*, CASE WHEN (SELECT count(*) FROM found) < ?4
-                 THEN (SELECT id FROM ({streams} ORDER BY id DESC LIMIT 1 OFFSET ?3 - 1)) END AS edge
+SELECT f.*, CASE WHEN (SELECT count(*) FROM found) < {wanted}
+                 THEN (SELECT id FROM ({streams} ORDER BY id DESC LIMIT 1 OFFSET {most} - 1)) END AS edge
 FROM (SELECT 1) AS one LEFT JOIN found AS f ON 1 ORDER BY f.id DESC
 
 -- name: count
