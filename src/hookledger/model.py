@@ -287,6 +287,7 @@ class EventRow(Struct, frozen=True):
     crashes: int
     due_at: datetime | None
     leased_until: datetime | None
+    claimed_at: datetime | None
     worker: str | None
     occurred_at: datetime | None
     received_at: datetime

@@ -16,11 +16,13 @@ from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, 
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
 from ..store.search import FailureGroup, Lag, Page
+from .answers import Answers, answer
 from .audit import KeyReport, audit_keys
 from .cutover import Comparison, KeyRule, compare
 from .preview import Declared, NothingDeclared, Preview, foresee
 from .receiving import Receiving
 from .recheck import Rechecked, recheck
+from .timeline import Entry, timeline
 
 
 class NotFound(HookledgerError):
@@ -93,6 +95,17 @@ class Insight:
         history = await self.event(reference)
         known = [entry.effect for entry in history.effects if entry.effect.kind is not EffectKind.ONCE]
         return _the_one(known, effect)
+
+    async def answers(self, reference: str) -> Answers:
+        """The six questions about one event, by id, the beginning of an id, or key: what came, what was done, what is
+        open, who replayed it, and whether another replay is safe.
+        """
+        history = await self.event(reference)
+        return answer(history, self.preview(history))
+
+    def timeline(self, history: History) -> tuple[Entry, ...]:
+        """All that happened to an event, the first first, with every key."""
+        return timeline(history)
 
     def preview(self, history: History, repeat: Sequence[Effect] = ()) -> Preview:
         """What a replay would do, and whether it is safe; with effects that are to be done once more."""

@@ -64,6 +64,7 @@ class Rows:
         for name in (
             "due_at",
             "leased_until",
+            "claimed_at",
             "occurred_at",
             "received_at",
             "first_processed_at",
