@@ -1,8 +1,8 @@
 """Finding events among many: `store.search`, and the way it goes, which both stores share.
 
-A filter becomes streams: ranges of indexes in the order of ids. They are merged, the newest first, and left as soon
-as a page is full. Each statement looks at a bounded number of events, and a page says where it stopped: so no search
-is slow without saying why, whatever the planner thinks of a value.
+A filter becomes streams: ranges of indexes in the order of ids. The newest ids of each are merged, and those events
+read for which the whole filter holds. Few are looked at first, then a bounded number, and a page says where it
+stopped: so no search is slow without saying why, whatever a planner thinks of a value.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from ..states import State
 from .filtering import LAST, Condition
 from .rows import Rows
 
-FIRST_LOOK = 200
-"""Events that are looked at first, for a page that most of them are on,"""
 STRETCH = 5_000
-"""and then, at most, before the page is given as it is;"""
+"""Events that are looked at for a page, before it is given as it is;"""
 STRETCH_OF_BODIES = 1_000
-"""where it must read their bodies."""
+"""if their bodies must be read."""
 SHORT_QUEUE = 20_000
 """So many waiting events are sorted by id for a page; a longer queue is walked among all events."""
 MOST_KINDS = 1_000
@@ -118,7 +116,9 @@ class Stream(Struct, frozen=True):
 
     name: str
     values: tuple[Any, ...] = ()
-    state: State | None = None
+
+
+ALL = Stream("stream_all")
 
 
 class Dialect(Protocol):
@@ -128,6 +128,10 @@ class Dialect(Protocol):
 
     async def fetch(self, sql: str, values: Sequence[Any], seconds: float | None = None) -> list[Any]:
         """The rows; Unavailable when it takes longer than so many seconds."""
+        ...
+
+    async def rows(self, condition: str, values: Sequence[Any], ids: Sequence[UUID], limit: int) -> list[Any]:
+        """Those of the ids, which come the newest first, for which it holds. The first two values are free."""
         ...
 
     async def owners(self, name: str, identities: Sequence[bytes]) -> list[UUID]:
@@ -164,23 +168,30 @@ class Searching:
         streams = await self._streams(where)
         if not streams:
             return Page((), None, None)
-        page = await self._stretch(where, streams, before, limit, max(FIRST_LOOK, 4 * limit))
-        if page.looked_at is None:
-            return page
-        longest = STRETCH if where.text is None else STRETCH_OF_BODIES
-        return await self._stretch(where, streams, before, limit, max(longest, 4 * limit))
+        found, edge, looked_at = await self._look(where, streams, before, limit, limit)
+        if edge is not None and len(found) < limit:
+            most = STRETCH if where.text is None else STRETCH_OF_BODIES
+            more, edge, n = await self._look(where, streams, edge, limit - len(found), most // len(streams))
+            found, looked_at = found + more, looked_at + n
+        if len(found) >= limit:
+            return Page(tuple(found), found[-1].id, None)
+        return Page(tuple(found), edge, None if edge is None else looked_at)
 
-    async def _stretch(
-        self, where: Filter, streams: Sequence[Stream], before: UUID | None, limit: int, most: int
-    ) -> Page:
-        sql, values = self._query("stretch", where, streams, before)
-        sql = sql.replace("{most}", str(most)).replace("{wanted}", str(limit))
-        found = await self._dialect.fetch(sql, values)
-        events = tuple(self._rows.event(row) for row in found if row["id"] is not None)
-        if len(events) >= limit:
-            return Page(events, events[-1].id, None)
-        edge = found[0]["edge"]
-        return Page(events, None, None) if edge is None else Page(events, self._rows.ident(edge), most)
+    async def _look(
+        self, where: Filter, streams: Sequence[Stream], before: UUID | None, limit: int, each: int
+    ) -> tuple[list[EventRow], UUID | None, int]:
+        """What is found among the newest of the streams, where to go on, and how many were looked at."""
+        each = max(each, limit)
+        sql, values = self._merged(where, streams, before, str(each))
+        ids: dict[int, list[UUID]] = {}
+        for row in await self._dialect.fetch(sql, values):
+            ids.setdefault(row["stream"], []).append(self._rows.ident(row["id"]))
+        # A stream that gave all it might has more behind its last: nothing below that is known of all streams.
+        edge = max((min(some) for some in ids.values() if len(some) >= each), default=None)
+        known = sorted((i for some in ids.values() for i in some if edge is None or i >= edge), reverse=True)
+        condition, needed = self._condition.of(where, None, None)
+        found = await self._dialect.rows(condition, needed, list(dict.fromkeys(known)), limit)
+        return [self._rows.event(row) for row in found], edge, len(known)
 
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
@@ -198,7 +209,13 @@ class Searching:
         streams = await self._streams(where)
         if not streams:
             return 0
-        sql, values = self._query("count", where, streams, None)
+        if streams == [ALL]:
+            condition, values = self._condition.of(where)
+            sql = self._dialect.sql("count_all").replace("{where}", condition)
+        else:
+            merged, before = self._merged(where, streams, None, self._dialect.sql("no_limit"))
+            condition, values = self._condition.of(where, *before)
+            sql = self._dialect.sql("count").replace("{streams}", merged).replace("{where}", condition)
         n: int = (await self._dialect.fetch(sql, values, seconds))[0]["n"]
         return n
 
@@ -252,7 +269,7 @@ class Searching:
         if where.effect is not None and ":" in where.effect:
             name, _, of = where.effect.partition(":")
             owners = await self._owners(where, "effect_owners", lambda scope: effect_identity(scope, name, of), [""])
-            return [Stream("stream_effect", (self._ident(i),)) for i in owners]
+            return [Stream("stream_id", (self._ident(i),)) for i in owners]
         if where.object_id is not None:
             return [Stream("stream_object", (where.object_id,))]
         if where.cause is not None:
@@ -265,12 +282,12 @@ class Searching:
         """Nothing, where the states are no help."""
         if not where.states or State.PROCESSED in where.states:
             return []
-        streams = [Stream("stream_state", state=state) for state in FEW if state in where.states]
+        streams = [Stream("stream_state", (state.value,)) for state in sorted(FEW & set(where.states))]
         if State.PROCESSING in where.states:
             streams.append(Stream("stream_leased"))
         if State.PENDING in where.states:
-            sql = self._dialect.sql("queue_length")
-            if (await self._dialect.fetch(sql, (SHORT_QUEUE,)))[0]["n"] > SHORT_QUEUE:
+            sql = self._dialect.sql("queue_length").replace("{most}", str(SHORT_QUEUE + 1))
+            if (await self._dialect.fetch(sql, ()))[0]["n"] > SHORT_QUEUE:
                 return []
             streams += [Stream("stream_waiting"), Stream("stream_waiting_alone")]
         return streams
@@ -279,11 +296,11 @@ class Searching:
         if where.source is not None and where.type is not None and not where.type.endswith("*"):
             return [Stream("stream_kind", (where.source, where.type))]
         if where.source is None and where.type is None:
-            return [Stream("stream_all")]
+            return [ALL]
         kinds = await self._kinds(where.source)
         wanted = [kind for kind in kinds if where.type is None or _is_of(kind.type, where.type)]
         if len(kinds) > MOST_KINDS or len(wanted) > MOST_STREAMS:
-            return [Stream("stream_all")]
+            return [ALL]
         return [Stream("stream_kind", (kind.source, kind.type)) for kind in wanted]
 
     async def _kinds(self, source: str | None) -> list[Kind]:
@@ -300,24 +317,23 @@ class Searching:
         found = await self._dialect.owners(name, [identity(scope) for scope in (*sources, *scopes)])
         return list(dict.fromkeys(found))[:MOST_STREAMS]
 
-    def _query(
-        self, name: str, where: Filter, streams: Iterable[Stream], before: UUID | None
+    def _merged(
+        self, where: Filter, streams: Iterable[Stream], before: UUID | None, each: str
     ) -> tuple[str, list[Any]]:
-        """One of the queries that are made of streams and a condition, and its values."""
+        """The streams in one query, and its values."""
         low, high, until = self._bounds(where, before)
-        condition, values = self._condition.of(where, self._ident(high), self._ident(low))
+        values: list[Any] = [self._ident(high), self._ident(low)]
         streams = list(streams)
         if until is not None and until < (before or LAST_ID):
             streams.append(Stream("stream_admitted", (self._ident(until), self._ident(before or LAST_ID))))
         texts = []
-        for stream in streams:
-            text = self._dialect.sql(stream.name).replace("{state}", f"'{stream.state}'")
+        for number, stream in enumerate(streams):
+            text = self._dialect.sql(stream.name).replace("{n}", str(number)).replace("{most}", each)
             for place, value in enumerate(stream.values):
                 values.append(value)
                 text = text.replace(f"{{{place}}}", f"{self._parameter}{len(values)}")
-            texts.append(text)
-        merged = "\nUNION ALL\n".join(texts)
-        return self._dialect.sql(name).replace("{where}", condition).replace("{streams}", merged), values
+            texts.append(self._dialect.sql("one_stream").replace("{0}", text))
+        return "\nUNION ALL\n".join(texts), values
 
     def _bounds(self, where: Filter, before: UUID | None) -> tuple[UUID, UUID, UUID | None]:
         """The ids between which events of that time are, with some slack, and where the filter's time ends."""

@@ -1,77 +1,101 @@
--- PostgreSQL's dialect of searching; {schema} and {clock} as in queries.sql. A stream gives events in the order of an
--- index, so that streams can be merged and left early: $1 and $2 are the ids that they stay below and do not pass.
+-- PostgreSQL's dialect of searching; {schema} and {clock} as in queries.sql. A stream is a range of one index, the newest
+-- first: numbers of it, ids, and no more than {most}. $1 and $2 are the ids that it stays below and does not pass. Pairs
+-- are compared, and sorted by, as a whole, because only the index meant can do that: told that they are equal, the
+-- planner would often rather walk all the ids and pick, which is good for frequent values and bad for rare ones.
 
 -- name: stream_all
-SELECT e.* FROM {schema}.events e WHERE e.id < $1::uuid AND e.id >= $2::uuid
+SELECT {n} AS stream, e.id FROM {schema}.events e WHERE e.id < $1::uuid AND e.id >= $2::uuid
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_kind
-SELECT e.* FROM {schema}.events e
-WHERE e.source = {0}::text AND e.type = {1}::text AND e.id < $1::uuid AND e.id >= $2::uuid
+SELECT {n} AS stream, e.id FROM {schema}.events e
+WHERE (e.source, e.type, e.id) < ({0}::text, {1}::text, $1::uuid)
+  AND (e.source, e.type, e.id) >= ({0}::text, {1}::text, $2::uuid)
+ORDER BY e.source DESC, e.type DESC, e.id DESC LIMIT {most}
 
 -- name: stream_object
-SELECT e.* FROM {schema}.events e WHERE e.object_id = {0}::text AND e.id < $1::uuid AND e.id >= $2::uuid
+SELECT {n} AS stream, e.id FROM {schema}.events e
+WHERE e.object_id IS NOT NULL AND (e.object_id, e.id) < ({0}::text, $1::uuid)
+  AND (e.object_id, e.id) >= ({0}::text, $2::uuid)
+ORDER BY e.object_id DESC, e.id DESC LIMIT {most}
 
 -- name: stream_cause
-SELECT e.* FROM {schema}.events e WHERE e.cause = {0}::text AND e.id < $1::uuid AND e.id >= $2::uuid
+SELECT {n} AS stream, e.id FROM {schema}.events e
+WHERE e.cause IS NOT NULL AND (e.cause, e.id) < ({0}::text, $1::uuid) AND (e.cause, e.id) >= ({0}::text, $2::uuid)
+ORDER BY e.cause DESC, e.id DESC LIMIT {most}
 
 -- name: stream_marked
-SELECT e.* FROM {schema}.events e
+SELECT {n} AS stream, e.id FROM {schema}.events e
 WHERE (e.attention OR e.alert IS NOT NULL) AND e.id < $1::uuid AND e.id >= $2::uuid
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_id
--- One that its identity led to; those of other origins are in stream_key.
-SELECT e.* FROM {schema}.events e
-WHERE e.id = {0}::uuid AND e.key_origin IN ('signed_id', 'unsigned_id') AND e.id < $1::uuid AND e.id >= $2::uuid
-
--- name: stream_effect
--- One that an effect's identity led to.
-SELECT e.* FROM {schema}.events e WHERE e.id = {0}::uuid AND e.id < $1::uuid AND e.id >= $2::uuid
+-- One that an identity led to.
+SELECT {n} AS stream, e.id FROM {schema}.events e
+WHERE e.id = {0}::uuid AND e.id < $1::uuid AND e.id >= $2::uuid LIMIT {most}
 
 -- name: stream_key
-SELECT e.* FROM {schema}.events e
-WHERE e.key = {0}::text AND e.key_origin NOT IN ('signed_id', 'unsigned_id') AND e.id < $1::uuid AND e.id >= $2::uuid
+-- Of the origins whose identities are not made of the key as it is shown.
+SELECT {n} AS stream, e.id FROM {schema}.events e
+WHERE e.key_origin NOT IN ('signed_id', 'unsigned_id')
+  AND (e.key, e.id) < ({0}::text, $1::uuid) AND (e.key, e.id) >= ({0}::text, $2::uuid)
+ORDER BY e.key DESC, e.id DESC LIMIT {most}
 
 -- name: stream_state
-SELECT e.* FROM {schema}.events e WHERE e.state = {state} AND e.id < $1::uuid AND e.id >= $2::uuid
+SELECT {n} AS stream, e.id FROM {schema}.events e
+WHERE e.state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded')
+  AND (e.state, e.id) < ({0}::text, $1::uuid) AND (e.state, e.id) >= ({0}::text, $2::uuid)
+ORDER BY e.state DESC, e.id DESC LIMIT {most}
 
 -- name: stream_waiting
 -- Sorted, as the index is not by id: asked for only while the queue is short. OFFSET 0, because the planner would
 -- rather walk all the ids until it has met enough that wait.
-SELECT e.* FROM (SELECT * FROM {schema}.events WHERE state IN ('pending', 'retrying') AND crashes < 2
-                 AND state = 'pending' OFFSET 0) AS e
-WHERE e.id < $1::uuid AND e.id >= $2::uuid
+SELECT {n} AS stream, e.id FROM (
+    SELECT id FROM {schema}.events
+    WHERE state IN ('pending', 'retrying') AND crashes < 2 AND state = 'pending' OFFSET 0) AS e
+WHERE e.id < $1::uuid AND e.id >= $2::uuid ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_waiting_alone
-SELECT e.* FROM (SELECT * FROM {schema}.events WHERE state IN ('pending', 'retrying') AND crashes >= 2
-                 AND state = 'pending' OFFSET 0) AS e
-WHERE e.id < $1::uuid AND e.id >= $2::uuid
+SELECT {n} AS stream, e.id FROM (
+    SELECT id FROM {schema}.events
+    WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND state = 'pending' OFFSET 0) AS e
+WHERE e.id < $1::uuid AND e.id >= $2::uuid ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_leased
-SELECT e.* FROM (SELECT * FROM {schema}.events WHERE leased_until IS NOT NULL AND state = 'processing' OFFSET 0) AS e
-WHERE e.id < $1::uuid AND e.id >= $2::uuid
+SELECT {n} AS stream, e.id FROM (
+    SELECT id FROM {schema}.events WHERE leased_until IS NOT NULL AND state = 'processing' OFFSET 0) AS e
+WHERE e.id < $1::uuid AND e.id >= $2::uuid ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_admitted
 -- Admitted events from the id {0} on, which a search by time would pass over.
-SELECT e.* FROM {schema}.events e WHERE e.key_origin = 'admitted' AND e.id >= {0}::uuid AND e.id < {1}::uuid
+SELECT {n} AS stream, e.id FROM {schema}.events e
+WHERE e.key_origin = 'admitted' AND e.id >= {0}::uuid AND e.id < {1}::uuid ORDER BY e.id DESC LIMIT {most}
 
--- name: stretch
--- The newest {wanted} of what is found among the newest {most} of the streams; if there are fewer, `edge` is the last
--- that was looked at, or null when that was all. One row at least. One statement, so that nothing moves between its
--- halves. The numbers are written out: a plan for any number would be one for many, which sorts.
-WITH found AS MATERIALIZED (
-    SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
-                     WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
-    FROM ({streams} ORDER BY id DESC LIMIT {most}) AS e
+-- name: one_stream
+-- In brackets, so that each has its own order and limit.
+({0})
+
+-- name: no_limit
+ALL
+
+-- name: rows
+-- Those of the ids in $1 for which it holds, the newest first, no more than $2.
+SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
+                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
+FROM (
+    SELECT e.* FROM unnest($1::uuid[]) AS i (id)
+    CROSS JOIN LATERAL (SELECT * FROM {schema}.events WHERE id = i.id OFFSET 0) AS e
     WHERE {where}
-    ORDER BY e.id DESC LIMIT {wanted}
-)
-SELECT f.*, CASE WHEN (SELECT count(*) FROM found) < {wanted}
-                 THEN (SELECT id FROM ({streams}) AS e ORDER BY id DESC OFFSET {most} - 1 LIMIT 1) END AS edge
-FROM (SELECT 1) AS one LEFT JOIN found AS f ON true ORDER BY f.id DESC
+    ORDER BY e.id DESC LIMIT $2::integer
+) AS e ORDER BY e.id DESC
 
 -- name: count
--- How many there are.
-SELECT count(*) AS n FROM ({streams}) AS e WHERE {where}
+-- How many of the streams there are for which it holds.
+SELECT count(*) AS n FROM ({streams}) AS i JOIN {schema}.events AS e ON e.id = i.id WHERE {where}
+
+-- name: count_all
+-- The same of all events.
+SELECT count(*) AS n FROM {schema}.events AS e WHERE {where}
 
 -- name: kinds
 -- Each source and type from one pair to another: a walk from kind to kind along the index.
@@ -97,11 +121,11 @@ SELECT event_id FROM {schema}.identities WHERE identity = ANY($1::bytea[]) AND f
 SELECT DISTINCT event_id FROM {schema}.effects WHERE identity = ANY($1::bytea[])
 
 -- name: queue_length
--- How many wait, counted no further than one beyond $1.
+-- How many wait, counted no further than {most}.
 SELECT count(*) AS n FROM (
-    (SELECT FROM {schema}.events WHERE state IN ('pending', 'retrying') AND crashes < 2 LIMIT $1::integer + 1)
+    (SELECT FROM {schema}.events WHERE state IN ('pending', 'retrying') AND crashes < 2 LIMIT {most})
     UNION ALL
-    (SELECT FROM {schema}.events WHERE state IN ('pending', 'retrying') AND crashes >= 2 LIMIT $1::integer + 1)
+    (SELECT FROM {schema}.events WHERE state IN ('pending', 'retrying') AND crashes >= 2 LIMIT {most})
 ) AS q
 
 -- name: failures

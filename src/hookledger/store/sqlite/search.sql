@@ -1,78 +1,92 @@
--- SQLite's dialect of searching. A stream gives events in the order of an index, so that streams can be merged and left
--- early: ?1 and ?2 are the ids that they stay below and do not pass.
+-- SQLite's dialect of searching. A stream is a range of one index, the newest first: numbers of it, ids, and no more
+-- than {most}. ?1 and ?2 are the ids that it stays below and does not pass.
 -- Differs from PostgreSQL's because SQLite is told which index to use: it keeps no statistics of its own accord.
 
 -- name: stream_all
-SELECT e.* FROM events e WHERE e.id < ?1 AND e.id >= ?2
+SELECT {n} AS stream, e.id FROM events e
+WHERE e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_kind
-SELECT e.* FROM events e INDEXED BY events_of_kind
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_of_kind
 WHERE e.source = {0} AND e.type = {1} AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_object
-SELECT e.* FROM events e INDEXED BY events_of_object WHERE e.object_id = {0} AND e.id < ?1 AND e.id >= ?2
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_of_object
+WHERE e.object_id = {0} AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_cause
-SELECT e.* FROM events e INDEXED BY events_by_cause WHERE e.cause = {0} AND e.id < ?1 AND e.id >= ?2
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_by_cause
+WHERE e.cause = {0} AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_marked
-SELECT e.* FROM events e INDEXED BY events_marked
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_marked
 WHERE (e.attention = 1 OR e.alert IS NOT NULL) AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_id
--- One that its identity led to; those of other origins are in stream_key.
-SELECT e.* FROM events e
-WHERE e.id = {0} AND e.key_origin IN ('signed_id', 'unsigned_id') AND e.id < ?1 AND e.id >= ?2
-
--- name: stream_effect
--- One that an effect's identity led to.
-SELECT e.* FROM events e WHERE e.id = {0} AND e.id < ?1 AND e.id >= ?2
+-- One that an identity led to.
+SELECT {n} AS stream, e.id FROM events e
+WHERE e.id = {0} AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_key
-SELECT e.* FROM events e INDEXED BY events_of_key
+-- Of the origins whose identities are not made of the key as it is shown.
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_of_key
 WHERE e.key = {0} AND e.key_origin NOT IN ('signed_id', 'unsigned_id') AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_state
-SELECT e.* FROM events e INDEXED BY events_in_state
-WHERE e.state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded') AND e.state = {state}
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_in_state
+WHERE e.state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded') AND e.state = {0}
   AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_waiting
 -- Sorted, as the index is not by id: asked for only while the queue is short.
-SELECT e.* FROM events e INDEXED BY events_waiting
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_waiting
 WHERE e.state IN ('pending', 'retrying') AND e.crashes < 2 AND e.state = 'pending' AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_waiting_alone
-SELECT e.* FROM events e INDEXED BY events_waiting_alone
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_waiting_alone
 WHERE e.state IN ('pending', 'retrying') AND e.crashes >= 2 AND e.state = 'pending' AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_leased
-SELECT e.* FROM events e INDEXED BY events_leased
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_leased
 WHERE e.leased_until IS NOT NULL AND e.state = 'processing' AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_admitted
 -- Admitted events from the id {0} on, which a search by time would pass over.
-SELECT e.* FROM events e INDEXED BY events_admitted_ids
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_admitted_ids
 WHERE e.key_origin = 'admitted' AND e.id >= {0} AND e.id < {1}
+ORDER BY e.id DESC LIMIT {most}
 
--- name: stretch
--- The newest {wanted} of what is found among the newest {most} of the streams; if there are fewer, `edge` is the last
--- that was looked at, or null when that was all. One row at least. One statement, so that nothing moves between its
--- halves. The numbers are written out: a plan for any number would be one for many, which sorts.
-WITH found AS MATERIALIZED (
-    SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
-                     WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
-    FROM ({streams} ORDER BY id DESC LIMIT {most}) AS e
-    WHERE {where}
-    ORDER BY e.id DESC LIMIT {wanted}
-)
-SELECT f.*, CASE WHEN (SELECT count(*) FROM found) < {wanted}
-                 THEN (SELECT id FROM ({streams} ORDER BY id DESC LIMIT 1 OFFSET {most} - 1)) END AS edge
-FROM (SELECT 1) AS one LEFT JOIN found AS f ON 1 ORDER BY f.id DESC
+-- name: one_stream
+-- As a table, so that each has its own order and limit.
+SELECT * FROM ({0})
+
+-- name: no_limit
+-1
+
+-- name: row
+-- One event, if it holds for it.
+SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
+                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
+FROM events e WHERE e.id = ?1 AND {where} LIMIT ?2
 
 -- name: count
--- How many there are.
-SELECT count(*) AS n FROM ({streams}) AS e WHERE {where}
+-- How many of the streams there are for which it holds.
+SELECT count(*) AS n FROM ({streams}) AS i CROSS JOIN events AS e ON e.id = i.id WHERE {where}
+
+-- name: count_all
+-- The same of all events.
+SELECT count(*) AS n FROM events AS e WHERE {where}
 
 -- name: kinds
 -- Each source and type from one pair to another: a walk from kind to kind along the index.
@@ -95,11 +109,11 @@ SELECT event_id FROM identities WHERE identity = ?1 AND fingerprint <> x''
 SELECT event_id FROM effects WHERE identity = ?1
 
 -- name: queue_length
--- How many wait, counted no further than one beyond ?1.
+-- How many wait, counted no further than {most}.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY events_waiting
-                              WHERE state IN ('pending', 'retrying') AND crashes < 2 LIMIT ?1 + 1))
+                              WHERE state IN ('pending', 'retrying') AND crashes < 2 LIMIT {most}))
      + (SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY events_waiting_alone
-                              WHERE state IN ('pending', 'retrying') AND crashes >= 2 LIMIT ?1 + 1)) AS n
+                              WHERE state IN ('pending', 'retrying') AND crashes >= 2 LIMIT {most})) AS n
 
 -- name: failures
 -- What is in trouble, by cause: of the newest ?1 that are in each such state, and of those that are marked.
@@ -107,11 +121,11 @@ SELECT source, type, cause, count(*) AS n, min(seen) AS first_at, max(seen) AS l
        sum(state = 'failed') AS failed, sum(state = 'needs_review') AS needs_review,
        sum(state = 'retrying') AS retrying, sum(attention = 1 OR alert IS NOT NULL) AS marked
 FROM (
-    SELECT e.id, e.source, e.type, e.state, e.attention, e.alert,
-           coalesce(e.cause, substr(e.reason, 1, 200),
-                    iif(e.attention = 1, 'an effect failed, or may have happened', NULL), substr(e.alert, 1, 200), '')
+    SELECT x.id, x.source, x.type, x.state, x.attention, x.alert,
+           coalesce(x.cause, substr(x.reason, 1, 200),
+                    iif(x.attention = 1, 'an effect failed, or may have happened', NULL), substr(x.alert, 1, 200), '')
                AS cause,
-           coalesce(e.finished_at, e.claimed_at, e.received_at) AS seen
+           coalesce(x.finished_at, x.claimed_at, x.received_at) AS seen
     FROM (
         SELECT * FROM (SELECT * FROM events INDEXED BY events_in_state
             WHERE state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded') AND state = 'failed'
@@ -128,8 +142,8 @@ FROM (
         SELECT * FROM (SELECT * FROM events INDEXED BY events_marked
             WHERE (attention = 1 OR alert IS NOT NULL) AND state NOT IN ('failed', 'needs_review', 'retrying')
             ORDER BY id DESC LIMIT ?1)
-    ) AS e
-    WHERE e.source = coalesce(?2, e.source)
+    ) AS x
+    WHERE x.source = coalesce(?2, x.source)
 ) AS e
 GROUP BY source, type, cause ORDER BY n DESC, last_at DESC
 
