@@ -36,7 +36,7 @@ from hookledger.store.postgres.store import PostgresStore
 
 SPAN = 30 * 86400
 """Seconds over which the events came in."""
-ROUNDS = 200
+ROUNDS = 100
 Reading = Callable[[], Awaitable[object]]
 
 # ── the inbox ────────────────────────────────────────────────────────────────
