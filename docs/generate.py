@@ -26,7 +26,6 @@ OPEN = {
     43: "reconcile",
     46: "many events at once",
     49: "retention itself",
-    51: "failures grouped by cause",
     53: "metrics",
 }
 """What the tests named do not show yet, where a requirement is only partly built."""

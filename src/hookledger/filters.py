@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from msgspec import Struct
 
 from .errors import ConfigError
 from .states import State
+
+LONGEST = 1000
+"""Characters of anything that is looked for."""
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class Filter(Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,6 +30,10 @@ class Filter(Struct, frozen=True, forbid_unknown_fields=True):
     """Somewhere in the body, exactly so."""
     error: str | None = None
     """Somewhere in the reason or the error."""
+    cause: str | None = None
+    """Why it is in trouble, as `hookledger failures` groups it."""
+    effect: str | None = None
+    """With an effect of this NAME, or this NAME:KEY."""
     since: datetime | None = None
     """Received then or later."""
     until: datetime | None = None
@@ -34,15 +42,33 @@ class Filter(Struct, frozen=True, forbid_unknown_fields=True):
     """Only those that a person should look at."""
 
     def __post_init__(self) -> None:
-        for name in ("source", "type", "key", "object_id", "text", "error"):
-            value = getattr(self, name)
-            if value == "":
-                raise ConfigError(f"the filter's {name} is empty")
-            if value is not None and "\0" in value:
-                raise ConfigError(f"the filter's {name} has a NUL in it")
-        for moment in (self.since, self.until):
-            if moment is not None and moment.tzinfo is None:
-                raise ConfigError("the filter's since and until need a time zone")
+        for name in ("source", "type", "key", "object_id", "text", "error", "cause", "effect"):
+            _check_words(name, getattr(self, name))
+        for name in ("since", "until"):
+            _check_moment(name, getattr(self, name))
+
+
+def _check_words(name: str, value: str | None) -> None:
+    """What no database can look for is refused here, in words."""
+    if value is None:
+        return
+    if value == "":
+        raise ConfigError(f"the filter's {name} is empty")
+    if len(value) > LONGEST:
+        raise ConfigError(f"the filter's {name} is longer than {LONGEST:,} characters")
+    if "\0" in value:
+        raise ConfigError(f"the filter's {name} has a NUL in it")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ConfigError(f"the filter's {name} has half a character in it (a lone surrogate)")
+
+
+def _check_moment(name: str, value: datetime | None) -> None:
+    if value is None:
+        return
+    if value.tzinfo is None:
+        raise ConfigError("the filter's since and until need a time zone")
+    if not EARLIEST <= value < LATEST:
+        raise ConfigError(f"the filter's {name} is not between {EARLIEST.year} and {LATEST.year}")
 
 
 EVERYTHING = Filter()

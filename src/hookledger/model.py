@@ -287,6 +287,7 @@ class EventRow(Struct, frozen=True):
     crashes: int
     due_at: datetime | None
     leased_until: datetime | None
+    claimed_at: datetime | None
     worker: str | None
     occurred_at: datetime | None
     received_at: datetime
@@ -299,6 +300,8 @@ class EventRow(Struct, frozen=True):
     deliveries: int
     alert: str | None
     """Why a person should look, apart from its effects."""
+    cause: str | None
+    """Why it is in trouble, without what differs from one event to the next; kept until it is settled otherwise."""
 
 
 class DeliveryRow(Struct, frozen=True):

@@ -124,6 +124,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
         [0.0] * 50,
         [None] * 50,
         [None] * 50,
+        [None] * 50,
         None,
     ),
     "beat": (IDS, CLAIMS, 60.0),
@@ -137,7 +138,6 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "find_id": (IDENT, IDENT),
     "find_key": ([b"\0" * 32] * 5,),
     "find_admitted": ("evt_1~2",),
-    "events": (None, 50),
     "event": (IDENT,),
     "request": (IDENT,),
     "deliveries": (IDENT, IDENT, 0),
@@ -201,7 +201,7 @@ POSTGRES_DECISIONS: dict[str, tuple[Any, ...]] = {
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
     *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue"),
-    *("known", "adopt", "skip_unhandled", "retry", "find_id", "find_key", "find_admitted", "events", "event"),
+    *("known", "adopt", "skip_unhandled", "retry", "find_id", "find_key", "find_admitted", "event"),
     *("request", "deliveries"),
 ]
 SQLITE_LEDGER = [
@@ -215,7 +215,7 @@ SQLITE_CASES = [
 ]
 SQLITE_DECISIONS = ["replay", "discard", "repeat", "make_way", "found", "last_action"]
 
-WALKS = {"waiting", "events", "held", "refusals", "refusal_counts", "odd_sources"}
+WALKS = {"waiting", "held", "refusals", "refusal_counts", "odd_sources"}
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`
 walks the index of leases, which has only what is being processed at the moment, the ledger's `waiting` that of what
 waits for a person, `refusals` a sample that has a budget, `refusal_counts` a row for each source and reason. The

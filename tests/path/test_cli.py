@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from hookledger.cli import cli, exits
+from hookledger.store import SCHEMA_RANGE
 
 SOURCE = Path(__file__).parents[2] / "src"
 SECRET = "whsec_of_the_cli_tests"
@@ -178,7 +179,7 @@ def test_show_sql_needs_no_database(run: Run, url: str, tmp_path: Path) -> None:
     assert "CREATE TABLE" in shown.stdout
     assert not (tmp_path / "x.db").exists()
     steps = json.loads(run("migrate", "--show-sql", "--json", "--database", url).stdout)
-    assert [step["name"] for step in steps][-1].startswith("0003")
+    assert [step["name"] for step in steps][-1].startswith(f"{SCHEMA_RANGE[1]:04}")
 
 
 # ── the whole path ──

@@ -117,6 +117,20 @@ def test_the_billing_incident(billing: Run, tmp_path: Path, environment: dict[st
     assert told["replay"]["verdict"] == "needs a decision", "another replay safe?"
     assert "send_receipt:evt_1 may have happened" in told["replay"]["words"]
 
+    asked = told["answers"]
+    assert (asked["first_received"], asked["deliveries"]) == (told["event"]["received_at"], 2)
+    assert (asked["attempts"]["ended"], asked["attempts"]["last"]) == (2, "processed")
+    assert {one["label"] for one in asked["completed"]} == {"provision_workspace:evt_1", "credit:evt_1"}
+    assert [(one["label"], one["state"]) for one in asked["open"]] == [("send_receipt:evt_1", "unknown")]
+    assert (asked["replays"], asked["verdict"]) == ([], "needs a decision")
+    assert any("send_receipt:evt_1 may have happened" in deed for deed in asked["deeds"])
+    seen = billing("show", "evt_1").stdout
+    for question in (
+        *("first received?", "attempts?", "effects completed?", "pending or uncertain?"),
+        *("replayed by whom?", "a replay now?"),
+    ):
+        assert question in seen
+
     # Whoever clicks all the same is stopped, and told why.
     stopped = billing("replay", "evt_1", "--reason", "finance asked", "--actor", "bob")
     assert stopped.returncode == exits.REFUSED
@@ -165,6 +179,15 @@ def test_the_billing_incident(billing: Run, tmp_path: Path, environment: dict[st
     for words in ("run 2 by ada", "run 3 by ada", "action: repeat", "(generation 2)", "a replay now"):
         assert words in seen
     timeline = seen[seen.index("Timeline") :]
+    assert [(a["subject"], a["actor"]) for a in told["answers"]["replays"]] == [("run 2", "ada"), ("run 3", "ada")]
+    assert told["timeline"] == json.loads(billing("show", "evt_1", "--timeline", "--json").stdout)
+    assert [entry["at"] for entry in told["timeline"]] == sorted(entry["at"] for entry in told["timeline"])
+    happened = [(entry["kind"], entry["what"]) for entry in told["timeline"]]
+    assert happened[:3] == [("delivery", "accepted"), ("authentication", "verified"), ("attempt", "claimed")]
+    assert happened.count(("delivery", "duplicate")) == 1
+    keys = {entry["idempotency_key"] for entry in told["timeline"] if entry["effect"] == "send_receipt:evt_1"}
+    assert len(keys - {None}) == 2, "two generations, two idempotency keys"
+    assert lines(tmp_path, "mails")[0] in billing("show", "evt_1", "--timeline").stdout
     places = [timeline.index(words) for words in ("run 1, claim", "run 2: processed → pending", "run 3, claim")]
     assert places == sorted(places)
 

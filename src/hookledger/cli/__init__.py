@@ -27,6 +27,7 @@ from .refused import recheck, rejections
 from .replay import discard, replay
 from .schema import migrate
 from .send import send
+from .trouble import failures, lag
 
 EPILOG = "Every option can be given by an environment variable; --help of each command names them."
 
@@ -37,7 +38,7 @@ def cli() -> None:
     """A webhook inbox: each authentic event accepted once, its handler's writes committed with its outcome."""
 
 
-LOOK = (events, show, deliveries, rejections, keys, doctor, circuits, providers)
+LOOK = (events, show, failures, lag, deliveries, rejections, keys, doctor, circuits, providers)
 DECIDE = (retry, replay, resolve, discard, admit, recheck, import_keys, trip, reset)
 
 for command in (serve, receive, work, migrate, *LOOK, *DECIDE, send, demo):

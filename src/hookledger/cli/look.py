@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -12,13 +13,18 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from ..filters import Filter
+from ..filters import EVERYTHING, Filter
 from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow, History, operation_key, unpack_headers
+from ..operate.answers import Answers, answer
+from ..operate.insight import Summary
 from ..operate.preview import Preview
-from ..states import BY_NAME, EffectState, KeyOrigin, State
+from ..operate.timeline import Entry, timeline
+from ..states import EffectState, KeyOrigin, State
+from ..store.search import Page
 from .common import brief, looks_at_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
+from .filters import filters_events
 
 COLOURS = {
     State.PROCESSED: "green",
@@ -43,42 +49,43 @@ def moment(value: datetime | None) -> str:
 
 
 @click.command()
-@click.option("--source", help="Only of this source.")
-@click.option("--state", type=click.Choice([state.value for state in State]), help="Only in this state.")
-@click.option("--type", "kind", envvar="HOOKLEDGER_EVENTS_TYPE", help="Only of this type.")
+@filters_events
 @click.option("--before", type=click.UUID, help="Only older than this event: for the next page.")
 @click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
-@click.option("--counts", is_flag=True, help="Only how many there are in each state.")
+@click.option("--counts", is_flag=True, help="Only how many there are: in each state, or for the options given.")
 @looks_at_inbox
 @prints_json
 def events(
-    inbox: Inbox,
-    source: str | None,
-    state: str | None,
-    kind: str | None,
-    before: UUID | None,
-    limit: int,
-    counts: bool,
-    as_json: bool,
+    inbox: Inbox, where: Filter, before: UUID | None, limit: int, counts: bool, as_json: bool
 ) -> None:
-    """List events, the newest first."""
+    """List events, the newest first. A search that has to read much stops now and then, and says how to go on."""
 
     async def read() -> Any:
         async with inbox.opened() as store:
             insight = inbox.insight(store)
             if counts:
-                return await insight.summary()
-            where = Filter(source=source, type=kind, states=(State(state),) if state else ())
-            return await insight.events(where, before=before, limit=limit)
+                return await (insight.summary() if where == EVERYTHING else insight.count(where))
+            return await insight.page(where, before=before, limit=limit)
 
     found = run(read())
-    if as_json:
+    if counts:
+        _print_summary(found, as_json)
+    elif as_json:
+        print_json(found.events)
+        _print_end(found)
+    else:
+        _print_events(found.events)
+        _print_end(found)
+
+
+def _print_summary(found: Summary | int, as_json: bool) -> None:
+    if isinstance(found, int):
+        print_json({"count": found}) if as_json else click.echo(found)
+    elif as_json:
         print_json(found)
-    elif counts:
+    else:
         _print_counts("events", found.events)
         _print_counts("deliveries", found.deliveries)
-    else:
-        _print_events(found, limit)
 
 
 def _print_counts(title: str, counts: dict[str, int]) -> None:
@@ -88,7 +95,7 @@ def _print_counts(title: str, counts: dict[str, int]) -> None:
     table_console().print(table)
 
 
-def _print_events(found: list[EventRow], limit: int) -> None:
+def _print_events(found: Sequence[EventRow]) -> None:
     columns = ("event", "received (UTC)", "source", "type", "key", "state", "tries", "came", "why")
     table = narrow_table(*columns, folds="why")
     for row in found:
@@ -104,22 +111,31 @@ def _print_events(found: list[EventRow], limit: int) -> None:
             escape((row.alert or row.reason or ("an effect needs a look: show" if row.attention else ""))[:60]),
         )
     table_console().print(table)
-    if not found:
+
+
+def _print_end(page: Page) -> None:
+    """How far the search has come. The id of the last event is where to go on in any case."""
+    if page.looked_at is not None:
+        status.print(f"Looked at {page.looked_at:,} events and stopped; older ones: --before {page.next}")
+    elif page.next is not None:
+        status.print(f"There may be more: --before {page.next}")
+    elif not page.events:
         status.print("No events.")
-    elif len(found) == limit:
-        status.print(f"There may be more: --before {found[-1].id}")
 
 
 @click.command()
 @click.argument("event")
 @click.option("--body", is_flag=True, help="Print only the request's body, byte for byte.")
+@click.option("--timeline", "only_timeline", is_flag=True, help="Print only what happened, in order, with every key.")
 @looks_at_inbox
 @prints_json
-def show(inbox: Inbox, event: str, body: bool, as_json: bool) -> None:
+def show(inbox: Inbox, event: str, body: bool, only_timeline: bool, as_json: bool) -> None:
     """Everything known of one EVENT: by id, the beginning of one, key, or the provider's id."""
     history, preview = run(_history(inbox, event))
     if body:
         sys.stdout.buffer.write(history.request.body if history.request else b"")
+    elif only_timeline:
+        print_json(timeline(history)) if as_json else table_console().print(_keyed(timeline(history)))
     elif as_json:
         print_json(_readable(history, preview))
     else:
@@ -142,6 +158,8 @@ def _readable(history: History, preview: Preview) -> Any:
             shown["effect"]["idempotency_key"] = operation_key(known.effect.identity, known.effect.generation)
         shown["effect"]["superseded"] = known.effect.superseded
     values["replay"] = previewed(preview)
+    values["answers"] = msgspec.to_builtins(answer(history, preview))
+    values["timeline"] = msgspec.to_builtins(timeline(history))
     return values
 
 
@@ -152,10 +170,25 @@ async def _history(inbox: Inbox, reference: str) -> tuple[History, Preview]:
         return history, insight.preview(history)
 
 
-def _replays(history: History) -> str:
-    """Who replayed it."""
-    replays = (action for action in history.actions if action.name == "replay")
-    return "\n".join(f"{a.subject} by {a.actor}, {moment(a.at)}: {a.reason}" for a in replays)
+def _answers(answers: Answers, preview: Preview) -> Table:
+    """The six questions, each in a line."""
+    tried = answers.attempts
+    now = " and one just now" if tried.running else ""
+    times = f"{tried.ended}{now}, in {tried.runs} run{'s' * (tried.runs > 1)}"
+    ended = f"; the last: {tried.last}" if tried.last else ""
+    came = f"{moment(answers.first_received)}, delivered {answers.deliveries} time{'s' * (answers.deliveries > 1)}"
+    replays = "\n".join(f"{a.subject} by {a.actor}, {moment(a.at)}: {a.reason}" for a in answers.replays)
+    table = Table(show_header=False, box=None)
+    for question, said in (
+        ("first received?", came),
+        ("attempts?", times + ended),
+        ("effects completed?", ", ".join(one.label for one in answers.completed) or "none"),
+        ("pending or uncertain?", ", ".join(f"{one.label} ({one.state})" for one in answers.open) or "none"),
+        ("replayed by whom?", replays or "nobody"),
+        ("a replay now?", preview.words),
+    ):
+        table.add_row(f"[bold]{question}[/]", escape(said))
+    return table
 
 
 def _print_history(history: History, preview: Preview) -> None:
@@ -174,11 +207,9 @@ def _print_history(history: History, preview: Preview) -> None:
         ("admitted", f"by an operator, from delivery {event.request_id}:{event.item}" * admitted),
         ("attention", "[bold magenta]an effect failed, or nobody knows whether it happened[/]" * event.attention),
         ("result", escape(event.result or "")),
+        ("cause", escape(event.cause or "")),
         ("run, attempts", f"{event.run}, {event.attempts}"),
-        ("replayed", escape(_replays(history))),
-        ("a replay now", escape(preview.words) * (event.state in BY_NAME["replay"].sources)),
         ("occurred", moment(event.occurred_at)),
-        ("first received", moment(event.received_at)),
         ("first processed", moment(event.first_processed_at)),
         ("due", moment(event.due_at)),
     ):
@@ -189,6 +220,8 @@ def _print_history(history: History, preview: Preview) -> None:
         signed = f", signed {moment(proof.signed_at)}" if proof.signed_at else ""
         facts.add_row("[bold]verified by[/]", f"{proof.scheme}, secret {proof.secret}{signed}")
         facts.add_row("[bold]body[/]", f"{len(proof.body):,} bytes (--body prints them)")
+    console.print(_answers(answer(history, preview), preview))
+    console.print()
     console.print(facts)
     if history.effects:
         effects = [known.effect for known in history.effects]
@@ -199,9 +232,21 @@ def _print_history(history: History, preview: Preview) -> None:
                 words = f"hookledger resolve {event.id} {label} --happened or --did-not-happen --reason …"
                 status.print(f"To decide: {escape(words)}", soft_wrap=True)
     table = Table("when (UTC)", "what", "by", "details", title="Timeline")
-    for when, *cells in sorted(_timeline(history), key=lambda row: row[0]):
-        table.add_row(moment(when), *map(escape, cells))
+    for entry in timeline(history):
+        table.add_row(moment(entry.at), f"{entry.kind}: {entry.what}", escape(entry.by), escape(entry.words))
     console.print(table)
+
+
+def _keyed(entries: Sequence[Entry]) -> Table:
+    """The timeline with its keys."""
+    table = Table("when (UTC)", "what", "by", "details", "keys")
+    for entry in entries:
+        named = {"delivery": entry.delivery, "event": entry.event_key, "claim": entry.claim}
+        named |= {"effect": entry.effect, "idempotency key": entry.idempotency_key}
+        keys = "\n".join(f"{name} {value}" for name, value in named.items() if value is not None)
+        what = f"{entry.kind}: {entry.what}"
+        table.add_row(moment(entry.at), what, escape(entry.by), escape(entry.words), escape(keys))
+    return table
 
 
 def _effects(effects: list[Effect]) -> Table:
@@ -221,34 +266,3 @@ def _effects(effects: list[Effect]) -> Table:
             escape(why + again),
         )
     return table
-
-
-def _timeline(history: History) -> list[tuple[datetime, str, str, str]]:
-    lines: list[tuple[datetime, str, str, str]] = []
-    for delivery in history.deliveries:
-        seen = f"the event was {delivery.event_state}" if delivery.event_state else ""
-        kept = "" if delivery.kept else "bytes not kept"
-        details = ", ".join(filter(None, (delivery.delivery_id, seen, kept)))
-        lines.append((delivery.received_at, f"delivery: {delivery.outcome}", history.event.source, details))
-    for attempt in history.attempts:
-        took = (attempt.ended_at - attempt.started_at).total_seconds()
-        last = (attempt.error or "").strip().splitlines()[-1:] or [""]
-        details = f"run {attempt.run}, claim {attempt.claim}, {took:.3f} s {last[0]}".strip()
-        lines.append((attempt.ended_at, f"attempt: {attempt.outcome}", attempt.worker or "", details))
-    for known in history.effects:
-        label = f"{known.effect.name} {known.effect.key}"
-        if not known.calls:
-            verb = "planned" if known.effect.finished_at is None else str(known.effect.state)
-            later = f": {known.effect.error}" if known.effect.superseded else ""
-            lines.append((known.effect.created_at, f"effect: {verb}", "", label + later))
-        for call in known.calls:
-            ended = f", {(call.ended_at - call.started_at).total_seconds():.3f} s" if call.ended_at else ""
-            repeated = f" (generation {call.generation})" if call.generation > 1 else ""
-            details = f"{label}: call {call.number}{repeated}{ended} {call.error or ''}".strip()
-            outcome = call.outcome or "no answer recorded"
-            lines.append((call.started_at, f"effect: {outcome}", call.worker, details))
-    for action in history.actions:
-        about = f"{action.subject}: " if action.subject else ""
-        details = f"{about}{action.from_state} → {action.to_state}: {action.reason}"
-        lines.append((action.at, f"action: {action.name}", action.actor, details))
-    return lines

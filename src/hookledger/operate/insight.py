@@ -16,11 +16,14 @@ from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, 
 from ..rehearsals import Rehearsal
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
+from ..store.search import FailureGroup, Lag, Page
+from .answers import Answers, answer
 from .audit import KeyReport, audit_keys
 from .cutover import Comparison, KeyRule, compare
 from .preview import Declared, HandlerFacts, NothingDeclared, Preview, foresee
 from .receiving import Receiving
 from .recheck import Rechecked, recheck
+from .timeline import Entry, timeline
 
 
 class NotFound(HookledgerError):
@@ -59,12 +62,24 @@ class Insight:
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
-        """The newest first."""
-        return await self._store.events(where, before=before, limit=limit)
+        """The newest first, however long it takes to find them."""
+        return await self._store.search.events(where, before=before, limit=limit)
 
-    async def count(self, where: Filter) -> int:
-        """How many there are."""
-        return await self._store.count(where)
+    async def page(self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50) -> Page:
+        """The newest first, as far as one stretch of the search goes; the page says where to go on."""
+        return await self._store.search.page(where, before=before, limit=limit)
+
+    async def count(self, where: Filter, *, seconds: float = 10.0) -> int:
+        """How many there are, exactly; Unavailable when that takes longer."""
+        return await self._store.search.count(where, seconds=seconds)
+
+    async def failures(self, source: str | None = None) -> list[FailureGroup]:
+        """What is in trouble, by cause, the most frequent first."""
+        return await self._store.search.failures(source)
+
+    async def lag(self) -> list[Lag]:
+        """Every kind with events that are not settled yet, that with the oldest first."""
+        return await self._store.search.lag()
 
     async def event(self, reference: str) -> History:
         """One event in full, by id, the beginning of an id, or key."""
@@ -81,6 +96,17 @@ class Insight:
         history = await self.event(reference)
         known = [entry.effect for entry in history.effects if entry.effect.kind is not EffectKind.ONCE]
         return _the_one(known, effect)
+
+    async def answers(self, reference: str) -> Answers:
+        """The six questions about one event, by id, the beginning of an id, or key: what came, what was done, what is
+        open, who replayed it, and whether another replay is safe.
+        """
+        history = await self.event(reference)
+        return answer(history, self.preview(history))
+
+    def timeline(self, history: History) -> tuple[Entry, ...]:
+        """All that happened to an event, the first first, with every key."""
+        return timeline(history)
 
     def preview(self, history: History, repeat: Sequence[Effect] = ()) -> Preview:
         """What a replay would do, and whether it is safe; with effects that are to be done once more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -24,35 +24,35 @@ class Condition:
     def of(self, where: Filter, *given: Any) -> tuple[str, list[Any]]:
         """The condition, and all the values: those `given` come first, as the caller's own parameters."""
         texts, values = [], list(given)
-
-        def need(name: str, *needed: Any) -> None:
+        for name, needed in self._needed(where):
             text = self._pieces[name]
             for place, value in enumerate(needed):
                 values.append(value)
                 text = text.replace(f"{{{place}}}", f"{self._parameter}{len(values)}")
             texts.append(text)
-
-        if where.source is not None:
-            need("source", where.source)
-        if where.type is not None and where.type.endswith("*"):
-            need("type_begins", where.type[:-1], where.type[:-1] + LAST)
-        elif where.type is not None:
-            need("type", where.type)
         if where.states:  # names of ours, written out: the planner must see which partial index they are in
             names = ", ".join(f"'{state.value}'" for state in where.states)
             texts.append(self._pieces["states"].replace("{0}", names))
-        if where.key is not None:
-            need("key", where.key)
-        if where.object_id is not None:
-            need("object_id", where.object_id)
-        if where.since is not None:
-            need("since", self._moment(where.since))
-        if where.until is not None:
-            need("until", self._moment(where.until))
-        if where.attention:
-            need("attention")
-        if where.error is not None:
-            need("error", where.error)
-        if where.text is not None:
-            need("text", where.text.encode("utf-8", "surrogatepass"))
         return "\n  AND ".join(texts) or self._pieces["everything"], values
+
+    def _needed(self, where: Filter) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Pieces and their values, the dear ones last."""
+        if where.type is not None and where.type.endswith("*"):
+            yield "type_begins", (where.type[:-1], where.type[:-1] + LAST)
+        elif where.type is not None:
+            yield "type", (where.type,)
+        for name in ("source", "key", "object_id", "cause"):
+            if (value := getattr(where, name)) is not None:
+                yield name, (value,)
+        for name in ("since", "until"):
+            if (moment := getattr(where, name)) is not None:
+                yield name, (self._moment(moment),)
+        if where.attention:
+            yield "attention", ()
+        if where.effect is not None:
+            name, separator, key = where.effect.partition(":")
+            yield ("effect_key", (name, key)) if separator else ("effect", (name,))
+        if where.error is not None:
+            yield "error", (where.error,)
+        if where.text is not None:
+            yield "text", (where.text.encode(),)

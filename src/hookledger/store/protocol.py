@@ -29,6 +29,7 @@ from ..states import State
 from .accounting import Books
 from .cases import Cases
 from .ledger import Ledger
+from .search import Search
 
 if TYPE_CHECKING:
     from .rehearsals import Rehearsals  # which speaks of `Transaction`
@@ -235,6 +236,11 @@ class Store(Protocol):
         """Handlers that are run in transactions which are rolled back."""
         ...
 
+    @property
+    def search(self) -> Search:
+        """Finding events among many."""
+        ...
+
     def transaction(self, adapter: Adapter | None = None) -> Transaction:
         """A transaction for one handler, not begun yet; in the user's own library if there is an adapter to it."""
         ...
@@ -334,11 +340,11 @@ class Store(Protocol):
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
-        """Events, the newest first, from before `before`."""
+        """`search.events`: the newest first, from before `before`; fewer than `limit` means that that is all."""
         ...
 
     async def count(self, where: Filter) -> int:
-        """How many events there are for which it holds."""
+        """`search.count`, within its usual time."""
         ...
 
     async def counts(self) -> dict[State, int]:

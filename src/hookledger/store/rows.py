@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from ..cases import OddDelivery, RefusalCount, RefusalRow
+from ..causes import cause_of
 from ..ledger import Call, Circuit, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow
 from ..rehearsals import Rehearsal, Result
@@ -46,14 +47,14 @@ class Rows:
 
     def __init__(self, time: Convert = same, ident: Convert = same) -> None:
         self.time = time
-        self._ident = ident
+        self.ident = ident
 
     def _when(self, value: Any) -> Any:
         return None if value is None else self.time(value)
 
     def claimed(self, row: Row) -> Claimed:
         values = {name: row[name] for name in Claimed.__struct_fields__}
-        values["id"] = self._ident(row["id"])
+        values["id"] = self.ident(row["id"])
         values["key_origin"] = KeyOrigin(row["key_origin"])
         values["occurred_at"] = self._when(row["occurred_at"])
         values["received_at"] = self.time(row["received_at"])
@@ -61,12 +62,13 @@ class Rows:
 
     def event(self, row: Row) -> EventRow:
         values = {name: row[name] for name in EventRow.__struct_fields__}
-        values["id"], values["request_id"] = self._ident(row["id"]), self._ident(row["request_id"])
+        values["id"], values["request_id"] = self.ident(row["id"]), self.ident(row["request_id"])
         values["state"], values["key_origin"] = State(row["state"]), KeyOrigin(row["key_origin"])
         values["attention"] = bool(row["attention"])
         for name in (
             "due_at",
             "leased_until",
+            "claimed_at",
             "occurred_at",
             "received_at",
             "first_processed_at",
@@ -78,7 +80,7 @@ class Rows:
     def delivery(self, row: Row) -> DeliveryRow:
         state = row["event_state"]
         return DeliveryRow(
-            self._ident(row["request_id"]),
+            self.ident(row["request_id"]),
             row["item"],
             DeliveryOutcome(row["outcome"]),
             State(state) if state else None,
@@ -111,14 +113,14 @@ class Rows:
 
     def request(self, row: Row) -> RequestRow:
         values = {name: row[name] for name in RequestRow.__struct_fields__}
-        values["id"] = self._ident(row["id"])
+        values["id"] = self.ident(row["id"])
         values["received_at"] = self.time(row["received_at"])
         values["signed_at"] = self._when(row["signed_at"])
         return RequestRow(**values)
 
     def refusal(self, row: Row) -> RefusalRow:
         values = {name: row[name] for name in RefusalRow.__struct_fields__}
-        values["id"], values["received_at"] = self._ident(row["id"]), self.time(row["received_at"])
+        values["id"], values["received_at"] = self.ident(row["id"]), self.time(row["received_at"])
         return RefusalRow(**values)
 
     def refusal_count(self, row: Row) -> RefusalCount:
@@ -129,21 +131,21 @@ class Rows:
     def odd(self, row: Row) -> OddDelivery:
         state, admitted = row["event_state"], row["admitted_as"]
         return OddDelivery(
-            self._ident(row["request_id"]),
+            self.ident(row["request_id"]),
             row["item"],
             row["source"],
             DeliveryOutcome(row["outcome"]),
-            self._ident(row["event_id"]),
+            self.ident(row["event_id"]),
             row["event_key"],
             State(state) if state else None,
             row["delivery_id"],
             self.time(row["received_at"]),
-            self._ident(admitted) if admitted else None,
+            self.ident(admitted) if admitted else None,
         )
 
     def effect(self, row: Row) -> Effect:
         values = {name: row[name] for name in Effect.__struct_fields__}
-        values["event_id"] = self._ident(row["event_id"])
+        values["event_id"] = self.ident(row["event_id"])
         values["kind"], values["state"] = EffectKind(row["kind"]), EffectState(row["state"])
         values["repeat"] = Repeat(row["repeat"]) if row["repeat"] else None
         values["expired"], values["called_done"] = bool(row["expired"]), bool(row["called_done"])
@@ -171,7 +173,7 @@ class Rows:
 
     def rehearsal(self, row: Row) -> Rehearsal:
         values = {name: row[name] for name in Rehearsal.__struct_fields__}
-        values["id"], values["event_id"] = self._ident(row["id"]), self._ident(row["event_id"])
+        values["id"], values["event_id"] = self.ident(row["id"]), self._ident(row["event_id"])
         values["state"] = RehearsalState(row["state"])
         values["repeat"] = tuple(msgspec.json.decode(row["repeat"]))
         values["result"] = msgspec.json.decode(row["result"], type=Result) if row["result"] else None
@@ -224,6 +226,10 @@ def told(calls: Iterable[Row], generation: int) -> list[Told]:
     ]
 
 
+TROUBLE = frozenset({"reschedule", "wait", "fail", "review"})
+"""The ways out of `processing` that have a cause."""
+
+
 def outcome_values(outcome: Outcome) -> tuple[Any, ...]:
     """The columns of an outcome, in the order of the `settle` query."""
     return (
@@ -235,4 +241,5 @@ def outcome_values(outcome: Outcome) -> tuple[Any, ...]:
         outcome.due_in,
         outcome.result,
         outcome.error,
+        cause_of(outcome.reason, outcome.error) if outcome.transition in TROUBLE else None,
     )

@@ -11,7 +11,7 @@ BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
 WITH sent AS (
     UPDATE {schema}.events AS e
     SET state = 'pending', run = e.run + 1, claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0,
-        snoozes = 0, crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, alert = NULL
+        snoozes = 0, crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, cause = NULL, alert = NULL
     WHERE e.id = $1 AND e.state = $2 AND e.claim = coalesce($3::bigint, e.claim)
       AND e.state IN ('processed', 'skipped', 'failed', 'discarded', 'needs_review')
     RETURNING e.id, e.run
@@ -26,7 +26,7 @@ SELECT run FROM sent
 WITH closed AS (
     UPDATE {schema}.events AS e
     SET state = 'discarded', claim = e.claim + 1, due_at = NULL, finished_at = {clock}, reason = left($6::text, 500),
-        alert = NULL
+        cause = NULL, alert = NULL
     WHERE e.id = $1 AND e.state = $2 AND e.claim = coalesce($3::bigint, e.claim)
       AND e.state IN ('pending', 'retrying', 'failed', 'needs_review')
     RETURNING e.id, e.run

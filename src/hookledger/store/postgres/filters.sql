@@ -31,9 +31,19 @@ e.received_at < {0}::timestamptz
 -- name: attention
 (e.attention OR e.alert IS NOT NULL)
 
+-- name: cause
+e.cause = {0}::text
+
 -- name: error
 (strpos(e.reason, {0}::text) > 0 OR strpos(e.error, {0}::text) > 0)
 
+-- name: effect
+-- Counted, as below: neither EXISTS nor IN, which the planner may make a join with the whole table of.
+(SELECT count(*) FROM {schema}.effects AS f WHERE f.event_id = e.id AND f.name = {0}::text) > 0
+
+-- name: effect_key
+(SELECT count(*) FROM {schema}.effects AS f WHERE f.event_id = e.id AND f.name = {0}::text AND f.key = {1}::text) > 0
+
 -- name: text
 -- Bytes, not words: the body may be anything.
-EXISTS (SELECT FROM {schema}.requests AS r WHERE r.id = e.request_id AND position({0}::bytea IN r.body) > 0)
+(SELECT position({0}::bytea IN r.body) > 0 FROM {schema}.requests AS r WHERE r.id = e.request_id)

@@ -64,10 +64,11 @@ WITH durably AS MATERIALIZED (
 ), new AS (
     INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
                                  fingerprint, request_id, item, received_at, run_started_at, state, reason,
-                                 due_at, finished_at)
+                                 due_at, finished_at, cause)
     SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
            fingerprint, request_id, item, now, now, state, reason,
-           CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END
+           CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
+           CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END
     FROM won JOIN a USING (event_id)
 ), first AS (
     INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
@@ -113,10 +114,11 @@ WITH a AS MATERIALIZED (
 ), new AS (
     INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
                                  fingerprint, request_id, item, received_at, run_started_at, state, reason,
-                                 due_at, finished_at)
+                                 due_at, finished_at, cause)
     SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
            fingerprint, request_id, item, now, now, state, reason,
-           CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END
+           CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
+           CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END
     FROM a WHERE outcome IN ('accepted', 'invalid', 'reconciled')
 )
 INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
@@ -276,11 +278,11 @@ RETURNING 1
 
 -- name: settle
 -- Every way out of processing that the claim's owner has. A new claim number on each, so that nobody
--- who still holds the old one can match. $9 is the mark of the handler's transaction, or null outside one.
+-- who still holds the old one can match. $10 is the mark of the handler's transaction, or null outside one.
 WITH left_processing AS (
     UPDATE {schema}.events AS e
     SET state = o.state, claim = e.claim + 1, reason = o.reason, result = o.result, error = o.error,
-        leased_until = NULL,
+        cause = o.cause, leased_until = NULL,
         due_at = CASE WHEN o.state IN ('pending', 'retrying') THEN {clock} + make_interval(secs => o.due_in) END,
         finished_at = CASE WHEN o.state IN ('processed', 'skipped', 'failed') THEN {clock} END,
         first_processed_at = CASE WHEN o.state = 'processed' THEN coalesce(e.first_processed_at, {clock})
@@ -288,10 +290,11 @@ WITH left_processing AS (
         attempts = e.attempts - CASE WHEN o.transition IN ('wait', 'release') THEN 1 ELSE 0 END,
         snoozes = e.snoozes + CASE WHEN o.transition = 'wait' THEN 1 ELSE 0 END,
         alert = CASE WHEN o.state IN ('processed', 'skipped') THEN NULL ELSE e.alert END
-    FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[], $8::text[])
-      AS o (id, claim, transition, state, reason, due_in, result, error)
+    FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[], $8::text[],
+                $9::text[])
+      AS o (id, claim, transition, state, reason, due_in, result, error, cause)
     WHERE e.id = o.id AND e.claim = o.claim AND e.state = 'processing'
-      AND ($9::text IS NULL OR current_setting('hookledger.mark', true) = $9)
+      AND ($10::text IS NULL OR current_setting('hookledger.mark', true) = $10)
     RETURNING e.id, e.claim - 1 AS claim, e.run, e.worker, e.claimed_at, e.error, o.transition
 ), tried AS (
     INSERT INTO {schema}.attempts (event_id, claim, run, worker, started_at, ended_at, outcome, error)
@@ -328,7 +331,7 @@ WITH rescued AS (
     UPDATE {schema}.events AS e
     SET state = CASE WHEN o.due_in IS NULL THEN 'failed' ELSE 'retrying' END,
         claim = e.claim + 1, crashes = e.crashes + 1, leased_until = NULL, reason = o.reason,
-        error = 'the worker crashed, froze or lost its connection',
+        error = 'the worker crashed, froze or lost its connection', cause = 'the worker died',
         due_at = {clock} + make_interval(secs => o.due_in),
         finished_at = CASE WHEN o.due_in IS NULL THEN {clock} END
     FROM unnest($1::uuid[], $2::bigint[], $3::float8[], $4::text[]) AS o (id, claim, due_in, reason)
@@ -376,7 +379,7 @@ DELETE FROM {schema}.workers WHERE seen_at < {clock} - make_interval(secs => $1)
 WITH sent AS (
     UPDATE {schema}.events AS e
     SET state = 'pending', claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0, snoozes = 0,
-        crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, alert = NULL
+        crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, cause = NULL, alert = NULL
     WHERE e.id = $1 AND e.state = $2 AND e.state IN ('failed', 'retrying', 'needs_review')
     RETURNING e.id
 )
@@ -395,19 +398,6 @@ SELECT event_id FROM {schema}.identities WHERE identity = ANY($1::bytea[]) AND f
 -- name: find_admitted
 -- By the key that an event was given when it was admitted.
 SELECT id FROM {schema}.events WHERE key = $1 AND key_origin = 'admitted' ORDER BY id LIMIT 10
-
--- name: events
--- The newest first; the id is time-ordered. {where} is a condition made of filters.sql.
-SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
-                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
-FROM {schema}.events e
-WHERE {where}
-  AND ($1::uuid IS NULL OR id < $1)
-ORDER BY id DESC LIMIT $2
-
--- name: count
--- How many there are.
-SELECT count(*) AS n FROM {schema}.events e WHERE {where}
 
 -- name: event
 -- One event.

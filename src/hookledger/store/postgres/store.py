@@ -36,11 +36,11 @@ from ...model import (
 )
 from ...states import State
 from .. import SCHEMA_RANGE
-from ..filtering import Condition
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
-from ..rows import Rows, outcome_values
-from . import accounting, cases, circuits, decisions, intake, ledger, rehearsals
+from ..rows import Rows, outcome_values, same
+from ..search import Searching
+from . import accounting, cases, circuits, decisions, intake, ledger, rehearsals, search
 from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
@@ -52,6 +52,7 @@ from .pooled import PooledConnection
 from .prove import prove
 from .pulse import PostgresPulse
 from .rehearsals import PostgresRehearsals
+from .search import PostgresAsks
 from .transaction import LazyTransaction, PostgresTransaction
 
 _QUERIES = load(__package__)
@@ -80,9 +81,16 @@ class PostgresStore:
         self._timeout = timeout
         self.sql = Dialect(_QUERIES, schema, self._clock)
         """A named query for this schema and clock offset."""
-        pieces = {name: self.sql.render(text) for name, text in load(__package__, "filters.sql").items()}
-        self._condition = Condition(pieces, "$", lambda moment: moment)
         self._rows = Rows()
+        self._search = Searching(
+            PostgresAsks(Dialect(search.QUERIES, schema, self._clock), self._opened),
+            {name: self.sql.render(text) for name, text in load(__package__, "filters.sql").items()},
+            "$",
+            moment=same,
+            ident=same,
+            rows=self._rows,
+            offset=lambda: self._clock.offset,
+        )
         self._ledger = PostgresLedger(
             Dialect(ledger.QUERIES, schema, self._clock),
             Dialect(circuits.QUERIES, schema, self._clock),
@@ -234,6 +242,10 @@ class PostgresStore:
     def rehearsals(self) -> PostgresRehearsals:
         return self._rehearsals
 
+    @property
+    def search(self) -> Searching:
+        return self._search
+
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:
             return PostgresTransaction(adapter, self.sql, self._idle_limit)
@@ -340,16 +352,10 @@ class PostgresStore:
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
-        condition, values = self._condition.of(where, before, limit)
-        async with self._use() as connection:
-            found = await connection.fetch(self.sql("events").replace("{where}", condition), *values)
-        return [self._rows.event(row) for row in found]
+        return await self._search.events(where, before=before, limit=limit)
 
     async def count(self, where: Filter) -> int:
-        condition, values = self._condition.of(where)
-        async with self._use() as connection:
-            n: int = await connection.fetchval(self.sql("count").replace("{where}", condition), *values)
-        return n
+        return await self._search.count(where)
 
     async def counts(self) -> dict[State, int]:
         return {State(row["state"]): row["n"] for row in await self._fetch("counts")}

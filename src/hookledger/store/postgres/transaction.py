@@ -144,7 +144,7 @@ class PostgresTransaction:
         await (await self.ready()).flush()
         # Sorted as everywhere: whoever writes several events takes their locks in one order.
         rows = sorted(map(outcome_values, outcomes), key=itemgetter(0))
-        settled = await self._run("settle", *(columns(rows) or [[]] * 8), self._mark)
+        settled = await self._run("settle", *(columns(rows) or [[]] * 9), self._mark)
         if not outcomes or len(settled) != len(outcomes):
             await self._check_mark()
             if outcomes:

@@ -30,9 +30,18 @@ e.received_at < {0}
 -- name: attention
 (e.attention = 1 OR e.alert IS NOT NULL)
 
+-- name: cause
+e.cause = {0}
+
 -- name: error
 (instr(e.reason, {0}) > 0 OR instr(e.error, {0}) > 0)
 
+-- name: effect
+(SELECT count(*) FROM effects AS f WHERE f.event_id = e.id AND f.name = {0}) > 0
+
+-- name: effect_key
+(SELECT count(*) FROM effects AS f WHERE f.event_id = e.id AND f.name = {0} AND f.key = {1}) > 0
+
 -- name: text
 -- Bytes, not words: the body may be anything.
-EXISTS (SELECT 1 FROM requests AS r WHERE r.id = e.request_id AND instr(r.body, {0}) > 0)
+(SELECT instr(r.body, {0}) > 0 FROM requests AS r WHERE r.id = e.request_id)

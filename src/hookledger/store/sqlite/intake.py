@@ -11,6 +11,7 @@ from uuid import UUID
 
 import apsw
 
+from ...causes import MAX_CAUSE
 from ...model import Arrival, Recorded
 from ...states import FINAL, State
 from ..judge import Judgement, Owner, Verdict, conflicts, first_state, judge, proposals
@@ -147,4 +148,5 @@ def _event(now: int, verdict: Verdict) -> tuple[Any, ...]:
         place,
         state.value,
         reason,
+        (reason or "")[:MAX_CAUSE] or None if state in (State.FAILED, State.NEEDS_REVIEW) else None,
     )

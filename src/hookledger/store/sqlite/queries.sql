@@ -58,8 +58,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: add_events
 -- A new event.
 INSERT INTO events (received_at, run_started_at, due_at, finished_at, id, source, type, key, key_origin,
-                    provider_id, object_id, occurred_at, fingerprint, request_id, item, state, reason)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                    provider_id, object_id, occurred_at, fingerprint, request_id, item, state, reason, cause)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_deliveries
 -- One arrival.
@@ -150,7 +150,7 @@ WHERE identity = ?2 AND kind = 'call' AND state IN ('planned', 'failed')
 -- name: settle
 -- Every way out of processing that the claim's owner has, each under a new claim number.
 UPDATE events
-SET state = ?5, claim = claim + 1, reason = ?6, result = ?8, error = ?9, leased_until = NULL,
+SET state = ?5, claim = claim + 1, reason = ?6, result = ?8, error = ?9, cause = ?10, leased_until = NULL,
     due_at = iif(?5 IN ('pending', 'retrying'), ?1 + ?7, NULL),
     finished_at = iif(?5 IN ('processed', 'skipped', 'failed'), ?1, NULL),
     first_processed_at = iif(?5 = 'processed', coalesce(first_processed_at, ?1), first_processed_at),
@@ -183,7 +183,7 @@ ORDER BY leased_until LIMIT ?2
 -- processing -> retrying or failed, if the lease is still expired and the claim still that one.
 UPDATE events
 SET state = iif(?4 IS NULL, 'failed', 'retrying'), claim = claim + 1, crashes = crashes + 1, leased_until = NULL,
-    reason = ?5, error = 'the worker crashed, froze or lost its connection', due_at = ?1 + ?4,
+    reason = ?5, error = 'the worker crashed, froze or lost its connection', cause = 'the worker died', due_at = ?1 + ?4,
     finished_at = iif(?4 IS NULL, ?1, NULL)
 WHERE id = ?2 AND claim = ?3 AND state = 'processing' AND leased_until < ?1
 RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
@@ -221,7 +221,7 @@ DELETE FROM workers WHERE seen_at < ?1 - ?2
 -- being processed alone.
 UPDATE events
 SET state = 'pending', claim = claim + 1, due_at = ?1, finished_at = NULL, attempts = 0, snoozes = 0,
-    crashes = min(crashes, 2), run_started_at = ?1, reason = NULL, alert = NULL
+    crashes = min(crashes, 2), run_started_at = ?1, reason = NULL, cause = NULL, alert = NULL
 WHERE id = ?2 AND state = ?3 AND state IN ('failed', 'retrying', 'needs_review')
 RETURNING id
 
@@ -240,19 +240,6 @@ SELECT event_id FROM identities WHERE identity = ?1 AND fingerprint <> x''
 -- name: find_admitted
 -- By the key that an event was given when it was admitted.
 SELECT id FROM events WHERE key = ?1 AND key_origin = 'admitted' ORDER BY id LIMIT 10
-
--- name: events
--- The newest first; the id is time-ordered. {where} is a condition made of filters.sql.
-SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
-                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
-FROM events e
-WHERE {where}
-  AND (?1 IS NULL OR id < ?1)
-ORDER BY id DESC LIMIT ?2
-
--- name: count
--- How many there are.
-SELECT count(*) AS n FROM events e WHERE {where}
 
 -- name: event
 -- One event.

@@ -35,10 +35,10 @@ from ...model import (
 )
 from ...states import BY_NAME, State
 from .. import SCHEMA_RANGE
-from ..filtering import Condition
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
+from ..search import Searching
 from . import intake
 from .accounting import SqliteBooks
 from .cases import SqliteCases
@@ -48,6 +48,7 @@ from .intake import micros
 from .ledger import SqliteLedger
 from .pulse import SqlitePulse
 from .rehearsals import SqliteRehearsals
+from .search import SqliteAsks
 from .transaction import SqliteTransaction
 from .watch import LockWatch
 
@@ -58,9 +59,7 @@ NO_ADAPTERS = (
     "write lock would stall every ack. Write with event.tx, which is SQLite's transaction here, or use PostgreSQL"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CONDITION = Condition(
-    load(__package__, "filters.sql"), "?", lambda moment: (moment - _EPOCH) // timedelta(microseconds=1)
-)
+_FILTERS = load(__package__, "filters.sql")
 _TRIED = {
     "complete": "processed",
     "skip": "skipped",
@@ -96,6 +95,15 @@ class SqliteStore:
         self._ledger = SqliteLedger(self.sql, self._do, self._write, self._now, self._rows)
         self._cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
         self._books = SqliteBooks(path, self._now)
+        self._search = Searching(
+            SqliteAsks(path, self._now),
+            _FILTERS,
+            "?",
+            moment=lambda moment: (moment - _EPOCH) // timedelta(microseconds=1),
+            ident=lambda ident: ident.bytes,
+            rows=self._rows,
+            offset=lambda: self._clock.offset,
+        )
         self._decisions = SqliteDecisions(self._do, self._write, self._now, self._rows)
         self._rehearsals = SqliteRehearsals(self._write, self._now, self._rows, self._decisions)
         self._writer: Writer | None = None
@@ -241,6 +249,10 @@ class SqliteStore:
     def rehearsals(self) -> SqliteRehearsals:
         return self._rehearsals
 
+    @property
+    def search(self) -> Searching:
+        return self._search
+
     def transaction(self, adapter: Adapter | None = None) -> SqliteTransaction:
         if adapter is not None:
             raise ConfigError(NO_ADAPTERS)
@@ -258,8 +270,8 @@ class SqliteStore:
     def _settle(self, connection: apsw.Connection, outcomes: Sequence[Outcome]) -> set[UUID]:
         now, settled = self._now(), set()
         for outcome in outcomes:
-            ident, claim, transition, state, reason, due_in, result, error = outcome_values(outcome)
-            values = (now, ident.bytes, claim, transition, state, reason, micros(due_in), result, error)
+            ident, claim, transition, state, reason, due_in, *rest = outcome_values(outcome)
+            values = (now, ident.bytes, claim, transition, state, reason, micros(due_in), *rest)
             for row in connection.execute(self.sql("settle"), values).fetchall():
                 settled.add(outcome.id)
                 if transition in _TRIED:
@@ -377,15 +389,10 @@ class SqliteStore:
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
-        condition, values = _CONDITION.of(where, before.bytes if before else None, limit)
-        sql = self.sql("events").replace("{where}", condition)
-        return [self._rows.event(row) for row in await self._do(lambda c: rows(c, sql, values))]
+        return await self._search.events(where, before=before, limit=limit)
 
     async def count(self, where: Filter) -> int:
-        condition, values = _CONDITION.of(where)
-        sql = self.sql("count").replace("{where}", condition)
-        n: int = (await self._do(lambda c: rows(c, sql, values)))[0]["n"]
-        return n
+        return await self._search.count(where)
 
     async def counts(self) -> dict[State, int]:
         return {State(row["state"]): row["n"] for row in await self._read("counts")}

@@ -1,0 +1,145 @@
+"""One event's history as one chronological list, with every key that leads further. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from msgspec import Struct
+
+from ..ledger import EffectHistory
+from ..model import ActionRow, AttemptRow, DeliveryRow, History, operation_key
+from ..states import EffectKind, EffectState
+
+
+class Entry(Struct, frozen=True):
+    """What happened at one moment."""
+
+    at: datetime
+    kind: str
+    """delivery, authentication, attempt, effect, action."""
+    what: str
+    """What became of it, in a word or two: accepted, claimed, processed, call started, done …"""
+    words: str
+    by: str = ""
+    """The source, worker or operator."""
+    delivery: str | None = None
+    """REQUEST:ITEM."""
+    delivery_id: str | None = None
+    """As the provider calls the delivery."""
+    event_key: str | None = None
+    claim: int | None = None
+    run: int | None = None
+    effect: str | None = None
+    """NAME:KEY."""
+    idempotency_key: str | None = None
+
+
+_ORDER = ("delivery", "authentication", "action", "attempt", "effect")
+"""Which stands first, of those of the same moment."""
+
+
+def timeline(history: History) -> tuple[Entry, ...]:
+    """Every entry, the first first."""
+    entries = [
+        *(_delivery(history, delivery) for delivery in history.deliveries),
+        *_authentication(history),
+        *(entry for attempt in history.attempts for entry in _attempt(attempt)),
+        *_working(history),
+        *(entry for known in history.effects for entry in _effect(known)),
+        *(_action(action) for action in history.actions),
+    ]
+    return tuple(sorted(entries, key=lambda entry: (entry.at, _ORDER.index(entry.kind), entry.claim or 0)))
+
+
+def _delivery(history: History, delivery: DeliveryRow) -> Entry:
+    seen = f"the event was {delivery.event_state}" if delivery.event_state else ""
+    kept = "" if delivery.kept else "bytes not kept"
+    return Entry(
+        delivery.received_at,
+        "delivery",
+        str(delivery.outcome),
+        ", ".join(filter(None, (delivery.delivery_id, seen, kept))),
+        history.event.source,
+        delivery=f"{delivery.request_id}:{delivery.item}",
+        delivery_id=delivery.delivery_id,
+        event_key=history.event.key,
+    )
+
+
+def _authentication(history: History) -> Iterator[Entry]:
+    """How the delivery that made the event was found authentic; of the others that is not kept with the event."""
+    proof = history.request
+    if proof is not None:
+        signed = f", signed {proof.signed_at:%Y-%m-%d %H:%M:%S}" if proof.signed_at else ""
+        words = f"{proof.scheme}, secret {proof.secret}{signed}"
+        place = f"{proof.id}:{history.event.item}"
+        yield Entry(proof.received_at, "authentication", "verified", words, history.event.source, delivery=place)
+
+
+def _attempt(attempt: AttemptRow) -> Iterator[Entry]:
+    at, worker, words = attempt.started_at, attempt.worker or "", f"run {attempt.run}, claim {attempt.claim}"
+    yield Entry(at, "attempt", "claimed", words, worker, claim=attempt.claim, run=attempt.run)
+    took = (attempt.ended_at - attempt.started_at).total_seconds()
+    last = (attempt.error or "").strip().splitlines()[-1:]
+    yield Entry(
+        attempt.ended_at,
+        "attempt",
+        str(attempt.outcome),
+        " ".join([f"{words}, {took:.3f} s", *last]),
+        worker,
+        claim=attempt.claim,
+        run=attempt.run,
+    )
+
+
+def _working(history: History) -> Iterator[Entry]:
+    """An attempt has a row when it has ended; before that, the lease tells of it."""
+    event = history.event
+    if event.claimed_at is not None and event.leased_until is not None:
+        words = f"run {event.run}, claim {event.claim}, until {event.leased_until:%H:%M:%S} at least"
+        yield Entry(
+            event.claimed_at, "attempt", "claimed", words, event.worker or "", claim=event.claim, run=event.run
+        )
+
+
+def _effect(known: EffectHistory) -> Iterator[Entry]:
+    effect = known.effect
+    label = f"{effect.name}:{effect.key}"
+    is_call = effect.kind is not EffectKind.ONCE
+
+    def entry(at: datetime, what: str, words: str, by: str = "", generation: int = effect.generation) -> Entry:
+        key = operation_key(effect.identity, generation) if is_call else None
+        return Entry(at, "effect", what, words, by, claim=effect.claim, effect=label, idempotency_key=key)
+
+    if not is_call:
+        made_way = f": {effect.error}" if effect.superseded else ""
+        yield entry(effect.created_at, "done", f"{label}, in the handler's transaction{made_way}")
+        return
+    if effect.kind is EffectKind.LATER or not known.calls:
+        outbox = ", for the outbox" if effect.kind is EffectKind.LATER else ""
+        yield entry(effect.created_at, "planned", label + outbox)
+    for call in known.calls:
+        repeated = f" (generation {call.generation})" if call.generation > 1 else ""
+        words = f"{label}: call {call.number}{repeated}"
+        if call.ended_at is None:
+            yield entry(call.started_at, "called", f"{words}, no answer recorded", call.worker, call.generation)
+            continue
+        yield entry(call.started_at, "called", words, call.worker, call.generation)
+        took = f"{(call.ended_at - call.started_at).total_seconds():.3f} s"
+        ended = " ".join(filter(None, (f"{words}, {took}", call.error)))
+        yield entry(call.ended_at, str(call.outcome), ended, call.worker, call.generation)
+    over = effect.finished_at
+    if over is not None and all(call.ended_at != over for call in known.calls) and effect.state in _DECIDED:
+        yield entry(over, str(effect.state), f"{label}: {effect.decided or effect.state}".replace("_", " "))
+
+
+_DECIDED = (EffectState.DONE, EffectState.CANCELLED)
+"""By a check or a person, where no call ended at that moment."""
+
+
+def _action(action: ActionRow) -> Entry:
+    about = f"{action.subject}: " if action.subject else ""
+    words = f"{about}{action.from_state} → {action.to_state}: {action.reason}"
+    effect = action.subject if action.subject and ":" in action.subject else None
+    return Entry(action.at, "action", action.name, words, action.actor, effect=effect)

@@ -1,0 +1,52 @@
+"""Searching on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from ..accounting import too_long
+from ..queries import load
+from .connection import Connections, transaction
+from .dialect import Dialect
+
+QUERIES = load(__package__, "search.sql")
+
+
+class PostgresAsks:
+    """Statements for `Searching`, on a connection of the pool."""
+
+    def __init__(self, sql: Dialect, connections: Callable[[], Connections]) -> None:
+        self.sql = sql
+        self._connections = connections
+
+    async def fetch(self, sql: str, values: Sequence[Any], seconds: float | None = None) -> list[Any]:
+        if seconds is not None:
+            return await self._limited(sql, values, seconds)
+        async with self._connections().use() as connection:
+            return list(await connection.fetch(sql, *values))
+
+    async def _limited(self, sql: str, values: Sequence[Any], seconds: float) -> list[Any]:
+        async def work(connection: Any) -> list[Any]:
+            async with transaction(connection, self.sql("begin")):
+                await connection.execute(self.sql("limit"), str(max(1, int(seconds * 1000))))
+                try:
+                    # The server stops it; the driver's own limit is only for a server that does not answer.
+                    return list(await connection.fetch(sql, *values, timeout=seconds + 10))
+                except asyncpg.QueryCanceledError as error:
+                    raise too_long(seconds) from error
+
+        return await self._connections().insist(work)
+
+    async def rows(self, condition: str, values: Sequence[Any], ids: Sequence[UUID], limit: int) -> list[Any]:
+        sql = self.sql("rows").replace("{where}", condition)
+        return await self.fetch(sql, (ids, limit, *values[2:])) if ids else []
+
+    async def owners(self, name: str, identities: Sequence[bytes]) -> list[UUID]:
+        return [row[0] for row in await self.fetch(self.sql(name), (identities,))]
+
+    def now(self) -> tuple[Any, ...]:
+        return ()

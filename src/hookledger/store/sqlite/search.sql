@@ -1,0 +1,169 @@
+-- SQLite's dialect of searching. A stream is a range of one index, the newest first: numbers of it, ids, and no more
+-- than {most}. ?1 and ?2 are the ids that it stays below and does not pass.
+-- Differs from PostgreSQL's because SQLite is told which index to use: it keeps no statistics of its own accord.
+
+-- name: stream_all
+SELECT {n} AS stream, e.id FROM events e
+WHERE e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: stream_kind
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_of_kind
+WHERE e.source = {0} AND e.type = {1} AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: stream_object
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_of_object
+WHERE e.object_id = {0} AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: stream_cause
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_by_cause
+WHERE e.cause = {0} AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: stream_marked
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_marked
+WHERE (e.attention = 1 OR e.alert IS NOT NULL) AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: stream_id
+-- One that an identity led to.
+SELECT {n} AS stream, e.id FROM events e
+WHERE e.id = {0} AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: stream_key
+-- Of the origins whose identities are not made of the key as it is shown.
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_of_key
+WHERE e.key = {0} AND e.key_origin NOT IN ('signed_id', 'unsigned_id') AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: stream_state
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_in_state
+WHERE e.state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded') AND e.state = {0}
+  AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: stream_waiting
+-- Sorted, as the index is not by id: asked for only while the queue is short.
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_waiting
+WHERE e.state IN ('pending', 'retrying') AND e.crashes < 2 AND e.state = 'pending' AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: stream_waiting_alone
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_waiting_alone
+WHERE e.state IN ('pending', 'retrying') AND e.crashes >= 2 AND e.state = 'pending' AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: stream_leased
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_leased
+WHERE e.leased_until IS NOT NULL AND e.state = 'processing' AND e.id < ?1 AND e.id >= ?2
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: stream_admitted
+-- Admitted events from the id {0} on, which a search by time would pass over.
+SELECT {n} AS stream, e.id FROM events e INDEXED BY events_admitted_ids
+WHERE e.key_origin = 'admitted' AND e.id >= {0} AND e.id < {1}
+ORDER BY e.id DESC LIMIT {most}
+
+-- name: one_stream
+-- As a table, so that each has its own order and limit.
+SELECT * FROM ({0})
+
+-- name: no_limit
+-1
+
+-- name: row
+-- One event, if it holds for it.
+SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
+                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
+FROM events e WHERE e.id = ?1 AND {where} LIMIT ?2
+
+-- name: count
+-- How many of the streams there are for which it holds.
+SELECT count(*) AS n FROM ({streams}) AS i CROSS JOIN events AS e ON e.id = i.id WHERE {where}
+
+-- name: count_all
+-- The same of all events.
+SELECT count(*) AS n FROM events AS e WHERE {where}
+
+-- name: kinds
+-- Each source and type from one pair to another: a walk from kind to kind along the index.
+WITH RECURSIVE kinds (source, type) AS (
+    SELECT * FROM (SELECT source, type FROM events INDEXED BY events_of_kind
+                   WHERE (source, type) >= (?1, ?2) AND (source, type) < (?3, ?4) ORDER BY source, type LIMIT 1)
+    UNION ALL
+    SELECT n.source, n.type FROM kinds k JOIN events n ON n.rowid = (
+        SELECT rowid FROM events INDEXED BY events_of_kind
+        WHERE (source, type) > (k.source, k.type) AND (source, type) < (?3, ?4) ORDER BY source, type LIMIT 1)
+)
+SELECT source, type FROM kinds LIMIT ?5
+
+-- name: owners
+-- The event of an identity.
+SELECT event_id FROM identities WHERE identity = ?1 AND fingerprint <> x''
+
+-- name: effect_owners
+-- The event of an effect.
+SELECT event_id FROM effects WHERE identity = ?1
+
+-- name: queue_length
+-- How many wait, counted no further than {most}.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY events_waiting
+                              WHERE state IN ('pending', 'retrying') AND crashes < 2 LIMIT {most}))
+     + (SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY events_waiting_alone
+                              WHERE state IN ('pending', 'retrying') AND crashes >= 2 LIMIT {most})) AS n
+
+-- name: failures
+-- What is in trouble, by cause: of the newest ?1 that are in each such state, and of those that are marked.
+SELECT source, type, cause, count(*) AS n, min(seen) AS first_at, max(seen) AS last_at, max(id) AS sample,
+       sum(state = 'failed') AS failed, sum(state = 'needs_review') AS needs_review,
+       sum(state = 'retrying') AS retrying, sum(attention = 1 OR alert IS NOT NULL) AS marked
+FROM (
+    SELECT x.id, x.source, x.type, x.state, x.attention, x.alert,
+           coalesce(x.cause, substr(x.reason, 1, 200),
+                    iif(x.attention = 1, 'an effect failed, or may have happened', NULL), substr(x.alert, 1, 200), '')
+               AS cause,
+           coalesce(x.finished_at, x.claimed_at, x.received_at) AS seen
+    FROM (
+        SELECT * FROM (SELECT * FROM events INDEXED BY events_in_state
+            WHERE state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded') AND state = 'failed'
+            ORDER BY id DESC LIMIT ?1)
+        UNION ALL
+        SELECT * FROM (SELECT * FROM events INDEXED BY events_in_state
+            WHERE state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded') AND state = 'needs_review'
+            ORDER BY id DESC LIMIT ?1)
+        UNION ALL
+        SELECT * FROM (SELECT * FROM events INDEXED BY events_in_state
+            WHERE state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded') AND state = 'retrying'
+            ORDER BY id DESC LIMIT ?1)
+        UNION ALL
+        SELECT * FROM (SELECT * FROM events INDEXED BY events_marked
+            WHERE (attention = 1 OR alert IS NOT NULL) AND state NOT IN ('failed', 'needs_review', 'retrying')
+            ORDER BY id DESC LIMIT ?1)
+    ) AS x
+    WHERE x.source = coalesce(?2, x.source)
+) AS e
+GROUP BY source, type, cause ORDER BY n DESC, last_at DESC
+
+-- name: lag
+-- What is not settled yet, by kind, from the indexes of the queue; ?1 is the present.
+SELECT source, type, sum(state = 'pending') AS pending, sum(state = 'retrying') AS retrying,
+       sum(state = 'processing') AS processing,
+       (?1 - min(due_at)) / 1e6 AS overdue, (?1 - min(received_at)) / 1e6 AS age
+FROM (
+    SELECT source, type, state, due_at, received_at FROM events INDEXED BY events_waiting
+    WHERE state IN ('pending', 'retrying') AND crashes < 2
+    UNION ALL
+    SELECT source, type, state, due_at, received_at FROM events INDEXED BY events_waiting_alone
+    WHERE state IN ('pending', 'retrying') AND crashes >= 2
+    UNION ALL
+    SELECT source, type, state, due_at, received_at FROM events INDEXED BY events_leased
+    WHERE leased_until IS NOT NULL AND state = 'processing'
+) AS q
+GROUP BY source, type ORDER BY age DESC
+
+-- name: by_source
+-- Events by source and state: reads all of them.
+SELECT source, state, count(*) AS n FROM events GROUP BY source, state ORDER BY source, state
