@@ -28,7 +28,9 @@ from ..model import (
 from ..states import State
 from .accounting import Books
 from .cases import Cases
+from .jobs import Jobs
 from .ledger import Ledger
+from .pauses import Pauses
 
 
 class Statements(Protocol):
@@ -198,13 +200,13 @@ class Store(Protocol):
 
     # ── work ──
     async def waiting(self) -> list[Waiting]:
-        """Which kinds have events in the queue, the longest due first."""
+        """Which kinds have events in the queue, the longest due first; nothing of what is paused."""
         ...
 
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
         """pending, retrying → processing, for up to `limit` due events, the longest due first.
 
-        Leaves out events that crashed twice: those are for `claim_alone`.
+        Leaves out what is paused, and events that crashed twice: those are for `claim_alone`.
         """
         ...
 
@@ -225,6 +227,16 @@ class Store(Protocol):
     @property
     def books(self) -> Books:
         """Whether everything is accounted for."""
+        ...
+
+    @property
+    def jobs(self) -> Jobs:
+        """Bulk work."""
+        ...
+
+    @property
+    def pauses(self) -> Pauses:
+        """What workers leave alone for now."""
         ...
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:
@@ -276,10 +288,12 @@ class Store(Protocol):
         ...
 
     # ── operate ──
-    async def retry(self, event_id: UUID, expected: State, actor: str, reason: str) -> None:
+    async def retry(
+        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
+    ) -> None:
         """failed, retrying, needs_review → pending, audited, with a fresh budget in the same run.
 
-        Raises WrongState when the event is not in the expected state any more.
+        Raises WrongState as `replay` does.
         """
         ...
 

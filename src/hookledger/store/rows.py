@@ -42,22 +42,22 @@ class Rows:
 
     def __init__(self, time: Convert = same, ident: Convert = same) -> None:
         self.time = time
-        self._ident = ident
+        self.ident = ident
 
-    def _when(self, value: Any) -> Any:
+    def when(self, value: Any) -> Any:
         return None if value is None else self.time(value)
 
     def claimed(self, row: Row) -> Claimed:
         values = {name: row[name] for name in Claimed.__struct_fields__}
-        values["id"] = self._ident(row["id"])
+        values["id"] = self.ident(row["id"])
         values["key_origin"] = KeyOrigin(row["key_origin"])
-        values["occurred_at"] = self._when(row["occurred_at"])
+        values["occurred_at"] = self.when(row["occurred_at"])
         values["received_at"] = self.time(row["received_at"])
         return Claimed(**values)
 
     def event(self, row: Row) -> EventRow:
         values = {name: row[name] for name in EventRow.__struct_fields__}
-        values["id"], values["request_id"] = self._ident(row["id"]), self._ident(row["request_id"])
+        values["id"], values["request_id"] = self.ident(row["id"]), self.ident(row["request_id"])
         values["state"], values["key_origin"] = State(row["state"]), KeyOrigin(row["key_origin"])
         values["attention"] = bool(row["attention"])
         for name in (
@@ -68,13 +68,13 @@ class Rows:
             "first_processed_at",
             "finished_at",
         ):
-            values[name] = self._when(row[name])
+            values[name] = self.when(row[name])
         return EventRow(**values)
 
     def delivery(self, row: Row) -> DeliveryRow:
         state = row["event_state"]
         return DeliveryRow(
-            self._ident(row["request_id"]),
+            self.ident(row["request_id"]),
             row["item"],
             DeliveryOutcome(row["outcome"]),
             State(state) if state else None,
@@ -107,14 +107,14 @@ class Rows:
 
     def request(self, row: Row) -> RequestRow:
         values = {name: row[name] for name in RequestRow.__struct_fields__}
-        values["id"] = self._ident(row["id"])
+        values["id"] = self.ident(row["id"])
         values["received_at"] = self.time(row["received_at"])
-        values["signed_at"] = self._when(row["signed_at"])
+        values["signed_at"] = self.when(row["signed_at"])
         return RequestRow(**values)
 
     def refusal(self, row: Row) -> RefusalRow:
         values = {name: row[name] for name in RefusalRow.__struct_fields__}
-        values["id"], values["received_at"] = self._ident(row["id"]), self.time(row["received_at"])
+        values["id"], values["received_at"] = self.ident(row["id"]), self.time(row["received_at"])
         return RefusalRow(**values)
 
     def refusal_count(self, row: Row) -> RefusalCount:
@@ -125,26 +125,26 @@ class Rows:
     def odd(self, row: Row) -> OddDelivery:
         state, admitted = row["event_state"], row["admitted_as"]
         return OddDelivery(
-            self._ident(row["request_id"]),
+            self.ident(row["request_id"]),
             row["item"],
             row["source"],
             DeliveryOutcome(row["outcome"]),
-            self._ident(row["event_id"]),
+            self.ident(row["event_id"]),
             row["event_key"],
             State(state) if state else None,
             row["delivery_id"],
             self.time(row["received_at"]),
-            self._ident(admitted) if admitted else None,
+            self.ident(admitted) if admitted else None,
         )
 
     def effect(self, row: Row) -> Effect:
         values = {name: row[name] for name in Effect.__struct_fields__}
-        values["event_id"] = self._ident(row["event_id"])
+        values["event_id"] = self.ident(row["event_id"])
         values["kind"], values["state"] = EffectKind(row["kind"]), EffectState(row["state"])
         values["repeat"] = Repeat(row["repeat"]) if row["repeat"] else None
         values["expired"], values["called_done"] = bool(row["expired"]), bool(row["called_done"])
         for name in ("due_at", "leased_until", "created_at", "finished_at"):
-            values[name] = self._when(row[name])
+            values[name] = self.when(row[name])
         return Effect(**values)
 
     def call(self, row: Row) -> Call:
@@ -153,7 +153,7 @@ class Rows:
             row["generation"],
             row["worker"],
             self.time(row["started_at"]),
-            self._when(row["ended_at"]),
+            self.when(row["ended_at"]),
             CallOutcome(row["outcome"]) if row["outcome"] else None,
             row["error"],
         )

@@ -7,7 +7,8 @@ BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
 
 -- name: replay
 -- processed, skipped, failed, discarded, needs_review -> pending, as a new run with a fresh budget, with its audit row;
--- an event that crashed twice goes on being processed alone. $3: the claim number that was seen, or null.
+-- an event that crashed twice goes on being processed alone. $3: the claim number that was seen, or null; $7: the job
+-- that it belongs to, or null.
 WITH sent AS (
     UPDATE {schema}.events AS e
     SET state = 'pending', run = e.run + 1, claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0,
@@ -17,7 +18,23 @@ WITH sent AS (
     RETURNING e.id, e.run
 ), noted AS (
     INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
-    SELECT $4, {clock}, 'replay', $5, $6, id, 'run ' || run, $2, 'pending' FROM sent
+    SELECT $4, {clock}, 'replay', $5, $6, id, 'run ' || run || coalesce(', ' || $7::text, ''), $2, 'pending' FROM sent
+)
+SELECT run FROM sent
+
+-- name: retry
+-- failed, retrying, needs_review -> pending, with its audit row. The budget starts anew; an event that
+-- crashed twice goes on being processed alone. Parameters as for `replay`.
+WITH sent AS (
+    UPDATE {schema}.events AS e
+    SET state = 'pending', claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0, snoozes = 0,
+        crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, alert = NULL
+    WHERE e.id = $1 AND e.state = $2 AND e.claim = coalesce($3::bigint, e.claim)
+      AND e.state IN ('failed', 'retrying', 'needs_review')
+    RETURNING e.id, e.run
+), noted AS (
+    INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
+    SELECT $4, {clock}, 'retry', $5, $6, id, $7::text, $2, 'pending' FROM sent
 )
 SELECT run FROM sent
 
@@ -31,8 +48,8 @@ WITH closed AS (
       AND e.state IN ('pending', 'retrying', 'failed', 'needs_review')
     RETURNING e.id, e.run
 ), noted AS (
-    INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, from_state, to_state)
-    SELECT $4, {clock}, 'discard', $5, $6::text, id, $2, 'discarded' FROM closed
+    INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
+    SELECT $4, {clock}, 'discard', $5, $6::text, id, $7::text, $2, 'discarded' FROM closed
 )
 SELECT run FROM closed
 
