@@ -190,7 +190,7 @@ def command_line() -> str:
         lines.append("| option | environment | |\n|---|---|---|\n")
         for option in command.params:
             if isinstance(option, click.Option):
-                variable = option.envvar or f"HOOKLEDGER_{name}_{option.name}".upper().replace("-", "_").replace(" ", "_")
+                variable = option.envvar or re.sub("[- ]", "_", f"HOOKLEDGER_{name}_{option.name}".upper())
                 lines.append(f"| `{option.opts[0]}` | `{variable}` | {option.help or ''} |\n")
         lines.append("\n")
     lines.append("## Exit codes\n\n| code | name | |\n|---|---|---|\n")

@@ -14,8 +14,7 @@ from ..filters import Filter
 from ..inbox import Inbox
 from ..jobs import Deed, Job
 from ..operate.bulk import PER_SECOND, Prospect
-from .common import looks_at_inbox, narrow_table, print_json, prints_json, run, status, table_console
-from .decide import names_actor
+from .common import default_actor, looks_at_inbox, narrow_table, print_json, prints_json, run, status, table_console
 from .filters import filters_events
 from .follow import follow
 from .look import coloured
@@ -35,7 +34,8 @@ def _bulk(command: F) -> F:
         ),
         prints_json,
         looks_at_inbox,
-        names_actor,
+        click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; needed unless --dry-run."),
+        click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks."),
         filters_events,
     ):
         command = option(command)
@@ -47,8 +47,8 @@ def bulk() -> None:
     """One action on all events that match, at a pace: retry, replay or discard.
 
     First it is said how many events match, by source, type and state; you agree by typing the number, or give it by
-    --count. The set is frozen then: what matches later does not belong to it, and what changes before its turn comes is
-    refused, with words that say what changed. A worker runs it, also when this command is gone.
+    --count. The set is frozen then: what matches later does not belong to it, and what changes before its turn comes
+    is refused, with words that say what changed. A worker runs it, also when this command is gone.
     """
 
 
@@ -81,7 +81,7 @@ def _begin(
     *,
     inbox: Inbox,
     where: Filter,
-    reason: str,
+    reason: str | None,
     actor: str,
     per_second: float,
     count: int | None,
@@ -90,6 +90,8 @@ def _begin(
     detach: bool,
     as_json: bool,
 ) -> None:
+    if reason is None and not dry_run:
+        raise click.UsageError("say why: --reason; or only look: --dry-run")
     prospect = run(_look(inbox, name, where))
     if not as_json or not dry_run:
         _print_prospect(prospect, to_status=as_json)
@@ -102,7 +104,7 @@ def _begin(
     async def plan() -> Job:
         async with inbox.opened() as store:
             actions = inbox.actions(store, actor)
-            return await actions.plan_job(name, where, reason, count=agreed, per_second=per_second)
+            return await actions.plan_job(name, where, reason or "", count=agreed, per_second=per_second)
 
     job = run(plan())
     status.print(f"Job {job.id} is planned: {name} of {job.total:,} events.")
@@ -142,7 +144,7 @@ def _print_prospect(prospect: Prospect, *, to_status: bool) -> None:
     shown = sum(portion.count for portion in prospect.portions)
     if shown > prospect.fitting:
         unfit = shown - prospect.fitting
-        console.print(f"{unfit:,} of them are in a state that {prospect.name} does not begin in: they will be refused.")
+        console.print(f"{unfit:,} of them are in a state that {prospect.name} cannot begin in: they will be refused.")
     if prospect.sampled:
         verdicts = ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(prospect.verdicts.items()))
         console.print(f"What a replay means, for the newest {prospect.sampled:,} of them only: {verdicts}.")

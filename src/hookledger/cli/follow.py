@@ -66,6 +66,7 @@ async def _take_up(inbox: Inbox, store: Store, insight: Insight, job: Job) -> No
 
 
 def say_end(job: Job) -> None:
-    status.print(f"Job {job.id} is {job.state}: {job.done:,} done, {job.refused:,} refused, {job.open:,} not touched.")
+    figures = f"{job.done:,} done, {job.refused:,} refused, {job.open:,} not touched"
+    status.print(f"Job {job.id} is {job.state}: {figures}.")
     if job.refused:
         status.print(f"Why they were refused: hookledger jobs show {job.id}")

@@ -16,12 +16,18 @@ from .follow import follow
 from .look import moment
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def jobs(context: click.Context) -> None:
-    """List bulk work; with a command, look at one job or stop it."""
-    if context.invoked_subcommand is None:
-        context.invoke(list_jobs)
+class ListsByDefault(click.Group):
+    """`jobs` alone, or with options only, is `jobs list`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] != "--help"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=ListsByDefault)
+def jobs() -> None:
+    """List bulk work; with a command, look at one job, wait for it or stop it."""
 
 
 @jobs.command("list")

@@ -21,8 +21,8 @@ from .look import moment
 def pause(inbox: Inbox, source: str, type: str, reason: str, actor: str, as_json: bool) -> None:  # noqa: A002
     """Stop handling events of a SOURCE, or of one TYPE (it may end in *), until `resume`.
 
-    No worker claims any of them from now on; what is being handled finishes. Deliveries are accepted as ever, and wait.
-    What is in the outbox already is performed: `hookledger trip` stops the calls to a downstream.
+    No worker claims any of them from now on; what is being handled finishes. Deliveries are accepted as ever, and
+    wait. What is in the outbox already is performed: `hookledger trip` stops the calls to a downstream.
     """
 
     async def act() -> Pause:
