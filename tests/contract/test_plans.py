@@ -190,9 +190,9 @@ POSTGRES_CASES: dict[str, tuple[Any, ...]] = {
     "known_keys": (IDENTITIES,),
 }
 POSTGRES_DECISIONS: dict[str, tuple[Any, ...]] = {
-    "retry": (IDENT, "failed", None, new_id(), "ada", "why", None),
-    "replay": (IDENT, "processed", 1, new_id(), "ada", "why", None),
-    "discard": (IDENT, "failed", None, new_id(), "ada", "why", "job 1"),
+    "retry": ([IDENT], ["failed"], [None], [new_id()], "ada", "why", None),
+    "replay": (IDS, ["processed"] * 50, CLAIMS, IDS, "ada", "why", "job 1"),
+    "discard": ([IDENT], ["failed"], [None], [new_id()], "ada", "why", "job 1"),
     "repeat": (IDENTITIES[0], 1, IDENT),
     "make_way": (IDENTITIES[0], 0, IDENT, IDENTITIES[1], "why"),
     "found": (IDENT,),

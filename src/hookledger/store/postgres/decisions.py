@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
+from ...errors import WrongState
 from ...jobs import Deed
 from ...ledger import Effect
 from ...model import new_id, superseded_identity
@@ -72,11 +73,31 @@ class PostgresDecisions:
 
         Returns the run that the event is in after it; raises WrongState, after which the transaction can go on.
         """
-        args = (event_id, expected.value, seen, new_id(), actor, reason, part_of)
-        run: int | None = await connection.fetchval(self._sql(name), *args)
-        if run is None:
-            raise refusal(event_id, name, expected, seen, await self._found(connection, event_id))
-        return run
+        runs = await self.move_all(connection, name, [(event_id, expected, seen)], actor, reason, part_of)
+        if event_id not in runs:
+            raise await self.refusal(connection, name, event_id, expected, seen)
+        return runs[event_id]
+
+    async def move_all(
+        self,
+        connection: Any,
+        name: Deed,
+        events: Sequence[tuple[UUID, State, int | None]],
+        actor: str,
+        reason: str,
+        part_of: str | None = None,
+    ) -> dict[UUID, int]:
+        """The same for several events in one statement, in the order of their ids; what comes back was moved."""
+        ids, states, seen = zip(*((ident, state.value, claim) for ident, state, claim in events), strict=True)
+        notes = [new_id() for _ in events]
+        rows = await connection.fetch(self._sql(name), ids, states, seen, notes, actor, reason, part_of)
+        return {row["id"]: row["run"] for row in rows}
+
+    async def refusal(
+        self, connection: Any, name: Deed, event_id: UUID, expected: State, seen: int | None
+    ) -> WrongState:
+        """Why an event was not moved."""
+        return refusal(event_id, name, expected, seen, await self._found(connection, event_id))
 
     async def _repeat(self, connection: Any, effect: Effect, decision: UUID) -> bool:
         where = (effect.identity, effect.fence, effect.event_id)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from ...errors import WrongState
 from ...filters import Filter
 from ...jobs import Cause, ItemOutcome, Job, JobItem, NewJob, Objection, Portion, Refusals, Taken
 from ...ledger import EffectHistory
@@ -122,25 +121,36 @@ class PostgresJobs:
         ours = await connection.fetch(self._sql("hold"), taken.job.id, taken.fence)
         if not ours or (ours[0]["upto"] is not None and items[0].event_id <= ours[0]["upto"]):
             return None
+        objections = {**objections, **await self._act(connection, taken.job, items, objections)}
         ended = []
         for item in items:
-            objection = objections.get(item.event_id) or await self._act(connection, taken.job, item)
+            objection = objections.get(item.event_id)
             cause, words = (objection.cause.value, objection.words) if objection else (None, None)
             outcome = ItemOutcome.REFUSED if objection else ItemOutcome.DONE
             ended.append((item.event_id, outcome.value, cause, words))
-        told = await connection.fetch(self._sql("end_items"), taken.job.id, *columns(ended))
+        bounds = (items[0].event_id, items[-1].event_id)
+        told = await connection.fetch(self._sql("end_items"), taken.job.id, *columns(ended), *bounds)
         assert len(told) == len(items), "an event of the job has an outcome already"
         refused = sum(outcome == ItemOutcome.REFUSED for _, outcome, *_ in ended)
         counts = (items[-1].event_id, len(ended) - refused, refused)
         return job_of(await connection.fetchrow(self._sql("advance"), taken.job.id, *counts, lease), self._rows)
 
-    async def _act(self, connection: Any, job: Job, item: JobItem) -> Objection | None:
+    async def _act(
+        self, connection: Any, job: Job, items: Sequence[JobItem], objections: Mapping[UUID, Objection]
+    ) -> dict[UUID, Objection]:
+        """Move those that nothing was objected to; why the others of them could not be moved."""
+        meant = [item for item in items if item.event_id not in objections]
+        if not meant:
+            return {}
+        events = [(item.event_id, item.state, item.claim) for item in meant]
         by = (job.actor, job.reason, part_of(job))
-        try:
-            await self._decisions.move(connection, job.name, item.event_id, item.state, item.claim, *by)
-        except WrongState as error:
-            return Objection(Cause.CHANGED, str(error))
-        return None
+        moved = await self._decisions.move_all(connection, job.name, events, *by)
+        found = {}
+        for event in events:
+            if event[0] not in moved:
+                words = str(await self._decisions.refusal(connection, job.name, *event))
+                found[event[0]] = Objection(Cause.CHANGED, words)
+        return found
 
     # ── operating ──
 

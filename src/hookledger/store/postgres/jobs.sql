@@ -64,10 +64,11 @@ ORDER BY i.event_id LIMIT $3
 SELECT upto FROM {schema}.jobs WHERE id = $1 AND fence = $2 AND state = 'running' FOR NO KEY UPDATE
 
 -- name: end_items
--- What became of some events.
+-- What became of some events, which stand together. Between the first and the last, because a table without
+-- statistics makes the planner walk the whole set for each of them.
 UPDATE {schema}.job_items AS i SET outcome = o.outcome, cause = o.cause, words = o.words, ended_at = {clock}
 FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) AS o (event_id, outcome, cause, words)
-WHERE i.job_id = $1 AND i.event_id = o.event_id AND i.outcome IS NULL
+WHERE i.job_id = $1 AND i.event_id BETWEEN $6 AND $7 AND i.event_id = o.event_id AND i.outcome IS NULL
 RETURNING i.event_id
 
 -- name: advance

@@ -83,7 +83,7 @@ class PostgresLedger(PostgresCircuits):
         await connection.execute(self._sql("attend"), sorted(attention))
         for event_id, by in sent.items():
             # For an event that does not wait, or not any more, nothing matches.
-            args = (event_id, State.NEEDS_REVIEW.value, None, new_id(), *by, None)
+            args = ([event_id], [State.NEEDS_REVIEW.value], [None], [new_id()], *by, None)
             await connection.fetch(self._events("retry"), *args)
 
     # ── calls ──
