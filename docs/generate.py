@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ OPEN = {
     26: "traces and outgoing calls",
     38: "waking an event when what it waits for arrives",
     43: "reconcile",
-    46: "many events at once",
+    46: "resolving many effects at once",
     49: "retention itself",
     53: "metrics",
 }
@@ -185,14 +186,14 @@ def command_line() -> str:
     from hookledger.cli import cli, exits
 
     lines = ["# The command line\n\n", MADE]
-    for name, command in sorted(cli.commands.items()):
+    for name, command in _commands(cli):
         context = click.Context(command)
         words = [name, *(p.make_metavar(context) for p in command.params if p.param_type_name == "argument")]
         lines.append(f"## hookledger {' '.join(words)}\n\n{inspect.cleandoc(command.help or '')}\n\n")
         lines.append("| option | environment | |\n|---|---|---|\n")
         for option in command.params:
             if isinstance(option, click.Option):
-                variable = option.envvar or f"HOOKLEDGER_{name}_{option.name}".upper().replace("-", "_")
+                variable = option.envvar or re.sub("[- ]", "_", f"HOOKLEDGER_{name}_{option.name}".upper())
                 lines.append(f"| `{option.opts[0]}` | `{variable}` | {option.help or ''} |\n")
         lines.append("\n")
     lines.append("## Exit codes\n\n| code | name | |\n|---|---|---|\n")
@@ -201,6 +202,14 @@ def command_line() -> str:
         if name.isupper():
             lines.append(f"| {value} | {name} | {told.get(name, 'Everything went well.')} |\n")
     return "".join(lines)
+
+
+def _commands(group: click.Group, *above: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command with its whole name, those of groups after the group."""
+    for name, command in sorted(group.commands.items()):
+        yield " ".join((*above, name)), command
+        if isinstance(command, click.Group):
+            yield from _commands(command, *above, name)
 
 
 def _module_docs(module: Any) -> dict[str, str]:

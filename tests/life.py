@@ -12,9 +12,11 @@ from uuid import UUID
 
 from hookledger.clock import Clock
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
+from hookledger.filters import Filter
+from hookledger.jobs import Cause, Deed, NewJob, Objection
 from hookledger.ledger import Completion, Effect, Intent, Started
-from hookledger.model import Claimed, EventRow, Item, Kind, Rescue, key_identity
-from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat
+from hookledger.model import Claimed, EventRow, Item, Kind, Rescue, key_identity, new_id
+from hookledger.states import BY_NAME, CallOutcome, EffectKind, EffectState, Repeat, State
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out
 from tests.ledger import LATER, intent
@@ -48,6 +50,8 @@ class Life:
             *[self.outbox] * 3,
             *[self.handle_effect] * 6,
             *[self.operate] * 4,
+            *[self.bulk] * 2,
+            self.pause,
             *[self.resolve] * 5,
             *[self.admit] * 2,
             *[self.time_passes] * 2,
@@ -227,6 +231,30 @@ class Life:
             else:
                 await self.store.discard(row.id, row.state, "ada", "enough")
             self.did[name] += 1
+
+    async def bulk(self) -> None:
+        """A job on one type, and some steps of whichever is open: perhaps by two runners, perhaps never all of it."""
+        name: Deed = self.random.choice(["retry", "replay", "discard"])
+        where = Filter(type=self.random.choice(TYPES), states=(self.random.choice(list(State)),))
+        with suppress(WrongState):
+            about = NewJob(id=new_id(), name=name, where=where, actor="ada", reason="all", per_second=0)
+            await self.store.jobs.plan(about, None)
+        for _ in range(self.random.randint(0, 2)):
+            taken = await self.store.jobs.take(WORKER, LEASE)
+            if taken is not None and (items := await self.store.jobs.open_items(taken, 3)):
+                allowed = BY_NAME[name].sources
+                against = {i.event_id: Objection(Cause.STATE, "no") for i in items if i.state not in allowed}
+                after = await self.store.jobs.step(taken, items, against, LEASE)
+                self.did["bulk"] += after is not None and after.done > taken.job.done
+                await self.store.jobs.release(taken)
+
+    async def pause(self) -> None:
+        found = await self.store.pauses.pauses()
+        if found:
+            await self.store.pauses.resume(found[0].source, found[0].pattern, "ada", "over")
+        else:
+            await self.store.pauses.pause(SOURCE, self.random.choice([*TYPES, "t*"]), "ada", "a moment")
+            self.did["pause"] += 1
 
     async def _event(self) -> EventRow | None:
         """Any that was heard of, or the one that an effect belongs to."""

@@ -15,8 +15,9 @@ from .declared import Declarations
 from .errors import ConfigError, SchemaMismatch, Unavailable
 from .examine import Examiner
 from .ledger import Effect
-from .model import Claimed, Expired, Kind
+from .model import Claimed, Evidence, Expired, Kind
 from .operate.actions import Actions
+from .operate.bulk import objection
 from .operate.insight import Insight
 from .providers.catalogue import find, with_options
 from .providers.contract import Contract
@@ -27,11 +28,12 @@ from .receive.keyring import Fetched
 from .states import CallOutcome
 from .store.connect import connect
 from .store.protocol import Store, Transactions
+from .upkeep.jobs import JobRunner
 from .upkeep.rescue import Rescuer
 from .work.declare import Effects
 from .work.event import Event, SyncEvent
 from .work.ledger import may_go_on
-from .work.loop import Worker
+from .work.loop import Worker, worker_name
 from .work.perform import Ending
 from .work.retry import RetryPolicy
 from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes, covers
@@ -320,6 +322,15 @@ class Inbox:
 
         return Rescuer(store, policy, covers, again, lease=work.lease, unhandled_after=work.unhandled_after)
 
+    def job_runner(self, store: Store, work: WorkSettings | None = None) -> JobRunner:
+        """Goes on with bulk work."""
+        declared = Declarations(self.routes, self.effects)
+
+        def against(evidence: Evidence) -> str | None:
+            return objection(evidence, declared)
+
+        return JobRunner(store, against, worker=worker_name(), lease=(work or self.settings.work).lease)
+
     def read(self, claimed: Claimed) -> Any:
         """The content of one event: its own part where its request held several."""
         source = self.sources.get(claimed.source)
@@ -347,12 +358,14 @@ class Inbox:
             worker = self.worker(store, settings, stuck=stuck)
             if started is not None:
                 started(worker)
-            upkeep = asyncio.create_task(self.rescuer(store, settings).run())
+            runners = (self.rescuer(store, settings), self.job_runner(store, settings))
+            upkeep = [asyncio.create_task(runner.run()) for runner in runners]
             try:
                 await worker.run(drain=drain)
             finally:
-                upkeep.cancel()
-                await asyncio.gather(upkeep, return_exceptions=True)
+                for task in upkeep:
+                    task.cancel()
+                await asyncio.gather(*upkeep, return_exceptions=True)
 
     @property
     def asgi(self) -> Asgi:

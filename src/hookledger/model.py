@@ -359,6 +359,20 @@ class History(Struct, frozen=True):
     effects: tuple[EffectHistory, ...]
     actions: tuple[ActionRow, ...]
 
+    @property
+    def kept(self) -> bool:
+        """Whether its bytes are."""
+        return self.request is not None
+
+
+class Evidence(Struct, frozen=True):
+    """As much of a history as a preview needs; the effects without their calls."""
+
+    event: EventRow
+    kept: bool
+    attempts: tuple[AttemptRow, ...]
+    effects: tuple[EffectHistory, ...]
+
 
 class Health(Struct, frozen=True):
     """What `/readyz` reports."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hookledger.errors import BadData
+from hookledger.jobs import Cause
 from hookledger.model import new_id
 from hookledger.states import (
     AttemptOutcome,
@@ -382,6 +383,57 @@ async def test_impossible_effects_are_refused(raw: Raw) -> None:  # proves R28
         *((table, good | wrong) for table, good, wrong in OTHER_LEDGER),
     ]
     accepted = [(table, row) for table, row in tried if await accepted_in(raw, table, row)]
+    assert accepted == []
+
+
+# ── bulk work and pauses ─────────────────────────────────────────────────────
+
+JOB = {
+    **{"id": ID, "name": "'replay'", "filter": "'{}'", "actor": "'ada'", "reason": "'why'", "per_second": "100"},
+    **{"state": "'planned'", "total": "10", "created_at": NOW},
+}
+FROZEN = JOB | {"frozen_at": NOW}
+RUNNING = FROZEN | {"state": "'running'", "started_at": NOW, "fence": "1", "worker": "'w'"}
+OVER = RUNNING | {"state": "'done'", "done": "9", "refused": "1", "upto": ID, "finished_at": NOW}
+CANCELLED = FROZEN | {"state": "'cancelled'", "finished_at": NOW, "ended_by": "'bob'", "ended_why": "'no'"}
+JOB_ITEM = {"job_id": ID, "event_id": ID, "seen_state": "'failed'", "seen_claim": "2"}
+REFUSED = JOB_ITEM | {"outcome": "'refused'", "cause": "'changed'", "words": "'w'", "ended_at": NOW}
+PAUSE = {"source": "'s'", "pattern": "'*'", "since": NOW, "actor": "'ada'", "reason": "'why'"}
+
+GOOD_WORK = [
+    *(("jobs", row) for row in (JOB, FROZEN, RUNNING, RUNNING | {"leased_until": NOW}, OVER, CANCELLED)),
+    *(("jobs", JOB | {"name": f"'{name}'"}) for name in ("retry", "replay", "discard")),
+    ("jobs", RUNNING | {"state": "'cancelled'", "finished_at": NOW, "ended_by": "'bob'", "ended_why": "'no'"}),
+    *(("job_items", row) for row in (JOB_ITEM, JOB_ITEM | {"outcome": "'done'", "ended_at": NOW}, REFUSED)),
+    *(("job_items", REFUSED | {"cause": f"'{cause}'"}) for cause in Cause),
+    ("pauses", PAUSE),
+]
+IMPOSSIBLE_WORK = [
+    *(("jobs", JOB | {name: NULL}) for name in JOB),
+    *(("jobs", JOB | wrong) for wrong in ({"name": "'erase'"}, {"state": "'lost'"}, {"total": "0"}, {"actor": "''"})),
+    *(("jobs", JOB | wrong) for wrong in ({"reason": "''"}, {"per_second": "-1"}, {"started_at": NOW})),
+    *(("jobs", JOB | wrong) for wrong in ({"done": "1"}, {"upto": ID}, {"leased_until": NOW}, {"finished_at": NOW})),
+    *(("jobs", FROZEN | wrong) for wrong in ({"started_at": NOW}, {"ended_by": "'bob'", "ended_why": "'no'"})),
+    *(("jobs", RUNNING | {name: NULL}) for name in ("frozen_at", "started_at", "worker")),
+    *(("jobs", RUNNING | wrong) for wrong in ({"fence": "0"}, {"done": "11", "upto": ID}, {"finished_at": NOW})),
+    *(("jobs", OVER | wrong) for wrong in ({"done": "8"}, {"finished_at": NULL}, {"upto": NULL})),
+    *(("jobs", row) for row in (JOB | {"fence": "-1"}, OVER | {"leased_until": NOW})),
+    *(("jobs", CANCELLED | wrong) for wrong in ({"ended_by": NULL}, {"ended_why": NULL}, {"ended_by": "''"})),
+    *(("job_items", JOB_ITEM | {name: NULL}) for name in JOB_ITEM),
+    *(("job_items", JOB_ITEM | wrong) for wrong in ({"outcome": "'done'"}, {"ended_at": NOW}, {"words": "'w'"})),
+    *(("job_items", REFUSED | {name: NULL}) for name in ("cause", "words", "ended_at")),
+    *(("job_items", REFUSED | wrong) for wrong in ({"outcome": "'done'"}, {"outcome": "'lost'"})),
+    ("job_items", REFUSED | {"cause": "'mood'"}),
+    *(("pauses", PAUSE | {name: NULL}) for name in PAUSE),
+    *(("pauses", PAUSE | {name: "''"}) for name in ("source", "pattern", "actor", "reason")),
+]
+
+
+async def test_impossible_jobs_and_pauses_are_refused(raw: Raw) -> None:  # proves R46
+    refused = [(table, row) for table, row in GOOD_WORK if not await accepted_in(raw, table, row)]
+    assert refused == []
+    await raw.run("DELETE FROM pauses")
+    accepted = [(table, row) for table, row in IMPOSSIBLE_WORK if await accepted_in(raw, table, row)]
     assert accepted == []
 
 

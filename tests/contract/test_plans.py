@@ -134,7 +134,6 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "expired": (100,),
     "rescue": (IDS, CLAIMS, [0.0] * 50, ["r"] * 50),
     "skip_unhandled": ("s1", "t1", 3600.0, 1000),
-    "retry": (IDENT, "failed", new_id(), "ada", "why"),
     "find_id": (IDENT, IDENT),
     "find_key": ([b"\0" * 32] * 5,),
     "find_admitted": ("evt_1~2",),
@@ -191,8 +190,9 @@ POSTGRES_CASES: dict[str, tuple[Any, ...]] = {
     "known_keys": (IDENTITIES,),
 }
 POSTGRES_DECISIONS: dict[str, tuple[Any, ...]] = {
-    "replay": (IDENT, "processed", 1, new_id(), "ada", "why"),
-    "discard": (IDENT, "failed", None, new_id(), "ada", "why"),
+    "retry": ([IDENT], ["failed"], [None], [new_id()], "ada", "why", None),
+    "replay": (IDS, ["processed"] * 50, CLAIMS, IDS, "ada", "why", "job 1"),
+    "discard": ([IDENT], ["failed"], [None], [new_id()], "ada", "why", "job 1"),
     "repeat": (IDENTITIES[0], 1, IDENT),
     "make_way": (IDENTITIES[0], 0, IDENT, IDENTITIES[1], "why"),
     "found": (IDENT,),
@@ -201,7 +201,7 @@ POSTGRES_DECISIONS: dict[str, tuple[Any, ...]] = {
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
     *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue"),
-    *("known", "adopt", "skip_unhandled", "retry", "find_id", "find_key", "find_admitted", "event"),
+    *("known", "adopt", "skip_unhandled", "find_id", "find_key", "find_admitted", "event"),
     *("request", "deliveries"),
 ]
 SQLITE_LEDGER = [
@@ -213,7 +213,7 @@ SQLITE_CASES = [
     *("odd_sources", "odd_deliveries", "find_delivery", "odd", "take_key", "admit", "again", "alert"),
     *("import_keys", "known_keys"),
 ]
-SQLITE_DECISIONS = ["replay", "discard", "repeat", "make_way", "found", "last_action"]
+SQLITE_DECISIONS = ["retry", "replay", "discard", "repeat", "make_way", "found", "last_action"]
 
 WALKS = {"waiting", "held", "refusals", "refusal_counts", "odd_sources"}
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`

@@ -13,14 +13,17 @@ from rich.markup import escape
 
 from .. import __version__
 from ..errors import HookledgerError
+from .bulk import bulk
 from .common import exit_code, status
 from .decide import circuits, reset, resolve, retry, trip
 from .demo import demo
 from .doctor import doctor
 from .import_keys import import_keys
+from .jobs import jobs
 from .keys import keys
 from .look import events, show
 from .odd import admit, deliveries
+from .pauses import pause, pauses, resume
 from .processes import receive, serve, work
 from .providers import providers
 from .refused import recheck, rejections
@@ -38,14 +41,23 @@ def cli() -> None:
     """A webhook inbox: each authentic event accepted once, its handler's writes committed with its outcome."""
 
 
-LOOK = (events, show, failures, lag, deliveries, rejections, keys, doctor, circuits, providers)
-DECIDE = (retry, replay, resolve, discard, admit, recheck, import_keys, trip, reset)
+LOOK = (events, show, failures, lag, jobs, pauses, deliveries, rejections, keys, doctor, circuits, providers)
+DECIDE = (retry, replay, resolve, discard, bulk, pause, resume, admit, recheck, import_keys, trip, reset)
 
-for command in (serve, receive, work, migrate, *LOOK, *DECIDE, send, demo):
-    cli.add_command(command)
+
+
+def _show_variables(command: click.Command) -> None:
     for option in command.params:
         if isinstance(option, click.Option):
             option.show_envvar = True
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            _show_variables(part)
+
+
+for command in (serve, receive, work, migrate, *LOOK, *DECIDE, send, demo):
+    cli.add_command(command)
+    _show_variables(command)
 
 
 def main() -> None:

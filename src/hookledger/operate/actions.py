@@ -10,11 +10,14 @@ import msgspec
 
 from ..cases import Imported
 from ..errors import ConfigError, WrongState
+from ..filters import Filter
+from ..jobs import Deed, Job, Pause
 from ..ledger import Effect
 from ..model import EventRow, History
 from ..rehearsals import Rehearsal
 from ..states import BY_NAME
 from ..store.protocol import Store
+from . import bulk
 from .insight import Insight
 from .preview import Preview, Verdict
 from .recheck import Rechecked, recheck, take_in
@@ -40,7 +43,7 @@ class Actions:
         if event.state not in allowed:
             names = ", ".join(sorted(state.value for state in allowed))
             raise WrongState(f"event {event.id} is {event.state}: only {names} can be retried")
-        await self._store.retry(event.id, event.state, self._actor, reason)
+        await self._store.retry(event.id, event.state, self._actor, reason, seen=event.claim)
         return await self._insight.event(str(event.id))
 
     async def replay(
@@ -128,6 +131,46 @@ class Actions:
         _why(reason)
         await self._store.ledger.reset_circuit(downstream, self._actor, reason)
 
+    # ── many at once ──
+
+    async def plan_job(
+        self,
+        name: Deed,
+        where: Filter,
+        reason: str,
+        *,
+        count: int | None = None,
+        per_second: float = bulk.PER_SECOND,
+    ) -> Job:
+        """Freeze the events that are meant, and leave it to a worker to act on each, at this pace, as the single
+        action would. `count`: how many they must be; as many as there are if it is None.
+        """
+        _why(reason)
+        return await bulk.plan(
+            self._store, name, where, self._actor, reason, count=count, per_second=per_second
+        )
+
+    async def cancel_job(self, job: Job, reason: str) -> Job:
+        """Stop it after the step that is being taken; what was done stays, the rest is not touched."""
+        _why(reason)
+        return await self._store.jobs.cancel(job.id, self._actor, reason)
+
+    # ── pauses ──
+
+    async def pause(self, source: str, reason: str, pattern: str = "*") -> Pause:
+        """Workers claim nothing of a source, or of some of its types, until it is resumed. What is being processed
+        finishes, deliveries are accepted, and what is in the outbox is performed."""
+        _why(reason)
+        self._insight.check_source(source)
+        return await self._store.pauses.pause(source, _pattern(pattern), self._actor, reason)
+
+    async def resume(self, source: str, reason: str, pattern: str = "*") -> None:
+        """Take back a pause of exactly these types."""
+        _why(reason)
+        await self._store.pauses.resume(source, _pattern(pattern), self._actor, reason)
+
+    # ── what did not plainly become an event ──
+
     async def admit(self, reference: str, reason: str) -> History:
         """An odd delivery becomes an event of its own, pending, as its source would identify it now."""
         _why(reason)
@@ -160,3 +203,9 @@ class Actions:
 def _why(reason: str) -> None:
     if not reason.strip():
         raise ConfigError("an action says why")
+
+
+def _pattern(pattern: str) -> str:
+    if not pattern or "*" in pattern[:-1] or "\0" in pattern:
+        raise ConfigError(f"{pattern!r} is not an event type: a * may only stand at the end")
+    return pattern

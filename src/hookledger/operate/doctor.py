@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from ..cases import RefusalCount
 from ..errors import HookledgerError
 from ..filters import Filter
+from ..jobs import Job, Pause
 from ..model import Health
 from ..states import State
 from ..store import SCHEMA_RANGE
@@ -24,6 +25,8 @@ SOON = 14 * 86400.0
 MOST = 1000
 """Events of a state that are searched for alerts."""
 DAY = timedelta(days=1)
+FORGOTTEN = timedelta(minutes=5)
+"""After so long a job that nobody is at is worth a warning."""
 
 
 Check = Callable[[Insight], Awaitable[list[Finding]]]
@@ -197,8 +200,45 @@ async def odd_deliveries(insight: Insight) -> list[Finding]:
     return [Finding("warn", "deliveries", says, "`hookledger deliveries`; `hookledger keys SOURCE` finds the cause")]
 
 
+async def pauses(insight: Insight) -> list[Finding]:
+    """What workers leave alone, because somebody said so."""
+    return judge_pauses(await insight.pauses())
+
+
+def judge_pauses(found: Sequence[Pause]) -> list[Finding]:
+    def one(pause: Pause) -> Finding:
+        what = "all of it" if pause.pattern == "*" else f"type {pause.pattern}"
+        says = f"{what} is paused since {pause.since:%Y-%m-%d %H:%M} UTC by {pause.actor}: {pause.reason}"
+        kind = "" if pause.pattern == "*" else f" '{pause.pattern}'"
+        do = f"`hookledger resume {pause.source}{kind}` when it is over"
+        return Finding("warn", f"source {pause.source}", says, do)
+
+    return [one(pause) for pause in found] or [Finding("ok", "pauses", "nothing is paused")]
+
+
+async def jobs(insight: Insight) -> list[Finding]:
+    """Bulk work that nobody goes on with."""
+    return judge_jobs(await insight.jobs(), datetime.now(UTC))
+
+
+def judge_jobs(found: Sequence[Job], now: datetime) -> list[Finding]:
+    unfinished = [job for job in found if job.unfinished and job.lease_left == 0 and now - job.created_at > FORGOTTEN]
+    odd = []
+    for job in unfinished:
+        says, do = f"{job.open:,} of {job.total:,} events are open, and nobody is at it", "run a worker"
+        if job.frozen_at is None:
+            says, do = "its set was never completed: it is not run", "make it again"
+        odd.append(Finding("warn", f"job {job.id}", says, f"{do}, or `hookledger jobs cancel {job.id}`"))
+    if odd:
+        return odd
+    running = sum(job.unfinished for job in found)
+    return [Finding("ok", "jobs", f"{running} under way" if running else "none is under way")]
+
+
 CHECKS: dict[str, Check] = {
     "sources": sources,
+    "pauses": pauses,
+    "jobs": jobs,
     "rejections": rejections,
     "deliveries": odd_deliveries,
     "alerts": alerts,

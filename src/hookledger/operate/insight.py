@@ -11,12 +11,14 @@ from ..accounting import Accounting, Oddity
 from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..errors import ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
+from ..jobs import Deed, ItemOutcome, Job, JobItem, Pause, Refusals
 from ..ledger import Circuit, Effect
 from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, id_bounds, operation_key
 from ..rehearsals import Rehearsal
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
 from ..store.search import FailureGroup, Lag, Page
+from . import bulk
 from .answers import Answers, answer
 from .audit import KeyReport, audit_keys
 from .cutover import Comparison, KeyRule, compare
@@ -131,6 +133,46 @@ class Insight:
     async def circuits(self) -> list[Circuit]:
         """Every downstream that ever failed or was tripped."""
         return await self._store.ledger.circuits()
+
+    # ── bulk work and pauses ──
+
+    async def prospect(self, name: Deed, where: Filter) -> bulk.Prospect:
+        """What a job would be about, if it were made now."""
+        return await bulk.look(self._store, self._declared, name, where)
+
+    async def jobs(self, *, before: UUID | None = None, limit: int = 50) -> list[Job]:
+        """The newest first."""
+        return await self._store.jobs.jobs(before=before, limit=limit)
+
+    async def job(self, reference: str) -> Job:
+        """One job by id, or the beginning of one."""
+        found = await self._store.jobs.find(reference)
+        if len(found) > 1:
+            raise Ambiguous(f"{reference!r} fits several jobs: {', '.join(map(str, found))}")
+        job = await self._store.jobs.job(found[0]) if found else None
+        if job is None:
+            raise NotFound(f"no job has the id {reference!r}: `hookledger jobs` lists them")
+        return job
+
+    async def job_refusals(self, job: Job) -> list[Refusals]:
+        """Its refused events, by cause."""
+        return await self._store.jobs.refusals(job.id)
+
+    async def job_items(
+        self, job: Job, *, outcome: ItemOutcome | None = None, after: UUID | None = None, limit: int = 50
+    ) -> list[JobItem]:
+        """Its events in the order of their ids."""
+        return await self._store.jobs.items(job.id, outcome=outcome, after=after, limit=limit)
+
+    async def pauses(self) -> list[Pause]:
+        """What workers leave alone for now."""
+        return await self._store.pauses.pauses()
+
+    def check_source(self, name: str) -> None:
+        """ConfigError for a source that is not configured here, where any is."""
+        known = self._receiving.sources() if self._receiving else []
+        if known and name not in known:
+            raise ConfigError(f"there is no source {name!r}; there are: {', '.join(sorted(known))}")
 
     async def summary(self) -> Summary:
         events, deliveries = await self._store.counts(), await self._store.delivery_counts()

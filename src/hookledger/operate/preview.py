@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ..ledger import Effect
-from ..model import History, operation_key
+from ..model import Evidence, History, operation_key
 from ..states import BY_NAME, EffectKind, EffectState, State
 
 CANNOT_FORESEE = (
@@ -170,7 +170,7 @@ class Preview(Struct, frozen=True):
         return (self.verdict, self.deeds, fates) == (other.verdict, other.deeds, others)
 
 
-def foresee(history: History, declared: Declared, repeat: Collection[bytes] = ()) -> Preview:
+def foresee(history: History | Evidence, declared: Declared, repeat: Collection[bytes] = ()) -> Preview:
     """What a replay would do now. `repeat`: the identities of effects that are to be done once more."""
     event = history.event
     runs = {attempt.claim: attempt.run for attempt in history.attempts}
@@ -215,15 +215,17 @@ def _present(effects: list[Effect]) -> list[Effect]:
     return [*present, *(effect for label, effect in made_way.items() if label not in again)]
 
 
-def _refusals(history: History) -> list[str]:
+def _refusals(history: History | Evidence) -> list[str]:
     """Why the event cannot be replayed at all."""
     event, allowed = history.event, BY_NAME["replay"].sources
     if event.state not in allowed:
         return [f"the event is {event.state}: only {', '.join(sorted(allowed))} can be replayed"]
-    return [] if history.request else ["the bytes of the event are not kept any more: there is nothing to process"]
+    return [] if history.kept else ["the bytes of the event are not kept any more: there is nothing to process"]
 
 
-def _writes(history: History, declared: Declared, handler: HandlerFacts | None) -> tuple[list[str], list[str]]:
+def _writes(
+    history: History | Evidence, declared: Declared, handler: HandlerFacts | None
+) -> tuple[list[str], list[str]]:
     """What is done outside the ledger, and the reasons to think so."""
     event = history.event
     again = "again" if event.first_processed_at else "for the first time: no run was processed yet"

@@ -1,4 +1,4 @@
-"""What both stores need to replay and to discard: what may be repeated, and what to say when somebody was faster."""
+"""What both stores need to act on events: what may be repeated, and what to say when somebody was faster."""
 
 from __future__ import annotations
 

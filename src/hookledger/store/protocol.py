@@ -28,7 +28,9 @@ from ..model import (
 from ..states import State
 from .accounting import Books
 from .cases import Cases
+from .jobs import Jobs
 from .ledger import Ledger
+from .pauses import Pauses
 from .search import Search
 
 if TYPE_CHECKING:
@@ -202,13 +204,13 @@ class Store(Protocol):
 
     # ── work ──
     async def waiting(self) -> list[Waiting]:
-        """Which kinds have events in the queue, the longest due first."""
+        """Which kinds have events in the queue, the longest due first; nothing of what is paused."""
         ...
 
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
         """pending, retrying → processing, for up to `limit` due events, the longest due first.
 
-        Leaves out events that crashed twice: those are for `claim_alone`.
+        Leaves out what is paused, and events that crashed twice: those are for `claim_alone`.
         """
         ...
 
@@ -239,6 +241,16 @@ class Store(Protocol):
     @property
     def search(self) -> Search:
         """Finding events among many."""
+        ...
+
+    @property
+    def jobs(self) -> Jobs:
+        """Bulk work."""
+        ...
+
+    @property
+    def pauses(self) -> Pauses:
+        """What workers leave alone for now."""
         ...
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:
@@ -290,10 +302,12 @@ class Store(Protocol):
         ...
 
     # ── operate ──
-    async def retry(self, event_id: UUID, expected: State, actor: str, reason: str) -> None:
+    async def retry(
+        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
+    ) -> None:
         """failed, retrying, needs_review → pending, audited, with a fresh budget in the same run.
 
-        Raises WrongState when the event is not in the expected state any more.
+        Raises WrongState as `replay` does.
         """
         ...
 

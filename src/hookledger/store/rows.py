@@ -49,14 +49,14 @@ class Rows:
         self.time = time
         self.ident = ident
 
-    def _when(self, value: Any) -> Any:
+    def when(self, value: Any) -> Any:
         return None if value is None else self.time(value)
 
     def claimed(self, row: Row) -> Claimed:
         values = {name: row[name] for name in Claimed.__struct_fields__}
         values["id"] = self.ident(row["id"])
         values["key_origin"] = KeyOrigin(row["key_origin"])
-        values["occurred_at"] = self._when(row["occurred_at"])
+        values["occurred_at"] = self.when(row["occurred_at"])
         values["received_at"] = self.time(row["received_at"])
         return Claimed(**values)
 
@@ -74,7 +74,7 @@ class Rows:
             "first_processed_at",
             "finished_at",
         ):
-            values[name] = self._when(row[name])
+            values[name] = self.when(row[name])
         return EventRow(**values)
 
     def delivery(self, row: Row) -> DeliveryRow:
@@ -115,7 +115,7 @@ class Rows:
         values = {name: row[name] for name in RequestRow.__struct_fields__}
         values["id"] = self.ident(row["id"])
         values["received_at"] = self.time(row["received_at"])
-        values["signed_at"] = self._when(row["signed_at"])
+        values["signed_at"] = self.when(row["signed_at"])
         return RequestRow(**values)
 
     def refusal(self, row: Row) -> RefusalRow:
@@ -150,7 +150,7 @@ class Rows:
         values["repeat"] = Repeat(row["repeat"]) if row["repeat"] else None
         values["expired"], values["called_done"] = bool(row["expired"]), bool(row["called_done"])
         for name in ("due_at", "leased_until", "created_at", "finished_at"):
-            values[name] = self._when(row[name])
+            values[name] = self.when(row[name])
         return Effect(**values)
 
     def call(self, row: Row) -> Call:
@@ -159,7 +159,7 @@ class Rows:
             row["generation"],
             row["worker"],
             self.time(row["started_at"]),
-            self._when(row["ended_at"]),
+            self.when(row["ended_at"]),
             CallOutcome(row["outcome"]) if row["outcome"] else None,
             row["error"],
         )
@@ -173,12 +173,12 @@ class Rows:
 
     def rehearsal(self, row: Row) -> Rehearsal:
         values = {name: row[name] for name in Rehearsal.__struct_fields__}
-        values["id"], values["event_id"] = self.ident(row["id"]), self._ident(row["event_id"])
+        values["id"], values["event_id"] = self.ident(row["id"]), self.ident(row["event_id"])
         values["state"] = RehearsalState(row["state"])
         values["repeat"] = tuple(msgspec.json.decode(row["repeat"]))
         values["result"] = msgspec.json.decode(row["result"], type=Result) if row["result"] else None
         for name in ("asked_at", "started_at", "finished_at"):
-            values[name] = self._when(row[name])
+            values[name] = self.when(row[name])
         return Rehearsal(**values)
 
     def circuit(self, row: Row) -> Circuit:

@@ -158,7 +158,8 @@ class Searching:
         offset: Callable[[], float],
     ) -> None:
         self._dialect = dialect
-        self._condition = Condition(pieces, parameter, moment)
+        self.condition = Condition(pieces, parameter, moment)
+        """What a filter is in SQL, for those who act on what it means."""
         self._parameter = parameter
         self._ident = ident
         self._rows = rows
@@ -189,7 +190,7 @@ class Searching:
         # A stream that gave all it might has more behind its last: nothing below that is known of all streams.
         edge = max((min(some) for some in ids.values() if len(some) >= each), default=None)
         known = sorted((i for some in ids.values() for i in some if edge is None or i >= edge), reverse=True)
-        condition, needed = self._condition.of(where, None, None)
+        condition, needed = self.condition.of(where, None, None)
         found = await self._dialect.rows(condition, needed, list(dict.fromkeys(known)), limit)
         return [self._rows.event(row) for row in found], edge, len(known)
 
@@ -210,11 +211,11 @@ class Searching:
         if not streams:
             return 0
         if streams == [ALL]:
-            condition, values = self._condition.of(where)
+            condition, values = self.condition.of(where)
             sql = self._dialect.sql("count_all").replace("{where}", condition)
         else:
             merged, before = self._merged(where, streams, None, self._dialect.sql("no_limit"))
-            condition, values = self._condition.of(where, *before)
+            condition, values = self.condition.of(where, *before)
             sql = self._dialect.sql("count").replace("{streams}", merged).replace("{where}", condition)
         n: int = (await self._dialect.fetch(sql, values, seconds))[0]["n"]
         return n

@@ -1,4 +1,4 @@
-"""Replay and discard on PostgreSQL: each one transaction, audited in it."""
+"""Retry, replay and discard on PostgreSQL: each one transaction, audited in it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import WrongState
+from ...jobs import Deed
 from ...ledger import Effect
 from ...model import new_id, superseded_identity
 from ...states import EffectKind, State
@@ -42,31 +43,61 @@ class PostgresDecisions:
                     states = (effect.state.value, after_repeat(effect))
                     note = (decision, actor, reason, event_id, about(effect), *states)
                     await connection.execute(self._sql("note_repeat"), *note)
-                return await self._move(connection, "replay", event_id, expected, seen, actor, reason)
+                return await self.move(connection, "replay", event_id, expected, seen, actor, reason)
 
         return await self._connections().insist(work)
 
-    async def discard(self, event_id: UUID, expected: State, seen: int | None, actor: str, reason: str) -> None:
+    async def decide(
+        self, name: Deed, event_id: UUID, expected: State, seen: int | None, actor: str, reason: str
+    ) -> None:
+        """What needs no more than the transition itself."""
+
         async def work(connection: Any) -> None:
             async with transaction(connection, self._sql("begin")):
-                await self._move(connection, "discard", event_id, expected, seen, actor, reason)
+                await self.move(connection, name, event_id, expected, seen, actor, reason)
 
         await self._connections().insist(work)
 
-    async def refusal(self, event_id: UUID, name: str, expected: State) -> WrongState:
-        """Why a transition was not made a moment ago."""
-        async with self._connections().use() as connection:
-            return refusal(event_id, name, expected, None, await self.found(connection, event_id))
-
-    async def _move(
-        self, connection: Any, name: str, event_id: UUID, expected: State, seen: int | None, actor: str, reason: str
+    async def move(
+        self,
+        connection: Any,
+        name: Deed,
+        event_id: UUID,
+        expected: State,
+        seen: int | None,
+        actor: str,
+        reason: str,
+        part_of: str | None = None,
     ) -> int:
-        """The run that the event is in after it."""
-        args = (event_id, expected.value, seen, new_id(), actor, reason)
-        run: int | None = await connection.fetchval(self._sql(name), *args)
-        if run is None:
-            raise refusal(event_id, name, expected, seen, await self.found(connection, event_id))
-        return run
+        """In the caller's transaction: the transition and its audit row, which names what it is `part_of`.
+
+        Returns the run that the event is in after it; raises WrongState, after which the transaction can go on.
+        """
+        runs = await self.move_all(connection, name, [(event_id, expected, seen)], actor, reason, part_of)
+        if event_id not in runs:
+            raise await self.refusal(connection, name, event_id, expected, seen)
+        return runs[event_id]
+
+    async def move_all(
+        self,
+        connection: Any,
+        name: Deed,
+        events: Sequence[tuple[UUID, State, int | None]],
+        actor: str,
+        reason: str,
+        part_of: str | None = None,
+    ) -> dict[UUID, int]:
+        """The same for several events in one statement, in the order of their ids; what comes back was moved."""
+        ids, states, seen = zip(*((ident, state.value, claim) for ident, state, claim in events), strict=True)
+        notes = [new_id() for _ in events]
+        rows = await connection.fetch(self._sql(name), ids, states, seen, notes, actor, reason, part_of)
+        return {row["id"]: row["run"] for row in rows}
+
+    async def refusal(
+        self, connection: Any, name: Deed, event_id: UUID, expected: State, seen: int | None
+    ) -> WrongState:
+        """Why an event was not moved."""
+        return refusal(event_id, name, expected, seen, await self.found(connection, event_id))
 
     async def _repeat(self, connection: Any, effect: Effect, decision: UUID) -> bool:
         where = (effect.identity, effect.fence, effect.event_id)

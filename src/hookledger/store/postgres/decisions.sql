@@ -5,21 +5,45 @@
 -- What was decided must be on disk. Nobody waits long for a handler that holds the row.
 BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
 
+-- name: asked
+-- The events that are meant: the state and the claim number that each was seen with, the number being null where any
+-- will do, and the id of its audit row. Sorted by the caller, so that those who mean several do not deadlock.
+unnest($1::uuid[], $2::text[], $3::bigint[], $4::uuid[]) AS a (id, state, claim, action)
+
 -- name: replay
 -- processed, skipped, failed, discarded, needs_review -> pending, as a new run with a fresh budget, with its audit row;
--- an event that crashed twice goes on being processed alone. $3: the claim number that was seen, or null.
+-- an event that crashed twice goes on being processed alone. $7: the job that it belongs to, or null.
 WITH sent AS (
     UPDATE {schema}.events AS e
     SET state = 'pending', run = e.run + 1, claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0,
         snoozes = 0, crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, cause = NULL, alert = NULL
-    WHERE e.id = $1 AND e.state = $2 AND e.claim = coalesce($3::bigint, e.claim)
+    FROM {asked}
+    WHERE e.id = a.id AND e.state = a.state AND e.claim = coalesce(a.claim, e.claim)
       AND e.state IN ('processed', 'skipped', 'failed', 'discarded', 'needs_review')
-    RETURNING e.id, e.run
+    RETURNING e.id, e.run, a.state AS was, a.action
 ), noted AS (
     INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
-    SELECT $4, {clock}, 'replay', $5, $6, id, 'run ' || run, $2, 'pending' FROM sent
+    SELECT action, {clock}, 'replay', $5, $6, id, 'run ' || run || coalesce(', ' || $7::text, ''), was, 'pending'
+    FROM sent
 )
-SELECT run FROM sent
+SELECT id, run FROM sent
+
+-- name: retry
+-- failed, retrying, needs_review -> pending, with its audit row. The budget starts anew; an event that
+-- crashed twice goes on being processed alone. Parameters as for `replay`.
+WITH sent AS (
+    UPDATE {schema}.events AS e
+    SET state = 'pending', claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0, snoozes = 0,
+        crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, cause = NULL, alert = NULL
+    FROM {asked}
+    WHERE e.id = a.id AND e.state = a.state AND e.claim = coalesce(a.claim, e.claim)
+      AND e.state IN ('failed', 'retrying', 'needs_review')
+    RETURNING e.id, e.run, a.state AS was, a.action
+), noted AS (
+    INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
+    SELECT action, {clock}, 'retry', $5, $6, id, $7::text, was, 'pending' FROM sent
+)
+SELECT id, run FROM sent
 
 -- name: discard
 -- pending, retrying, failed, needs_review -> discarded, with its audit row.
@@ -27,14 +51,15 @@ WITH closed AS (
     UPDATE {schema}.events AS e
     SET state = 'discarded', claim = e.claim + 1, due_at = NULL, finished_at = {clock}, reason = left($6::text, 500),
         cause = NULL, alert = NULL
-    WHERE e.id = $1 AND e.state = $2 AND e.claim = coalesce($3::bigint, e.claim)
+    FROM {asked}
+    WHERE e.id = a.id AND e.state = a.state AND e.claim = coalesce(a.claim, e.claim)
       AND e.state IN ('pending', 'retrying', 'failed', 'needs_review')
-    RETURNING e.id, e.run
+    RETURNING e.id, e.run, a.state AS was, a.action
 ), noted AS (
-    INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, from_state, to_state)
-    SELECT $4, {clock}, 'discard', $5, $6::text, id, $2, 'discarded' FROM closed
+    INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
+    SELECT action, {clock}, 'discard', $5, $6::text, id, $7::text, was, 'discarded' FROM closed
 )
-SELECT run FROM closed
+SELECT id, run FROM closed
 
 -- name: repeat
 -- done, cancelled -> planned, to be done when a handler asks for it: as a call that did not happen, which `event.call`

@@ -26,7 +26,7 @@ LOCK_NOT_AVAILABLE = "55P03"
 
 
 class PostgresLedger(PostgresCircuits):
-    """`connections`: none that a handler holds, or two would wait for each other. `events`: the store's queries."""
+    """`connections`: none that a handler holds, or two would wait for each other. `events`: what moves them."""
 
     def __init__(
         self, sql: Dialect, circuits: Dialect, events: Callable[[str], str], connections: Callable[[], Connections]
@@ -83,7 +83,8 @@ class PostgresLedger(PostgresCircuits):
         await connection.execute(self._sql("attend"), sorted(attention))
         for event_id, by in sent.items():
             # For an event that does not wait, or not any more, nothing matches.
-            await connection.fetch(self._events("retry"), event_id, State.NEEDS_REVIEW.value, new_id(), *by)
+            args = ([event_id], [State.NEEDS_REVIEW.value], [None], [new_id()], *by, None)
+            await connection.fetch(self._events("retry"), *args)
 
     # ── calls ──
 
@@ -260,6 +261,10 @@ class PostgresLedger(PostgresCircuits):
         effects = await self._fetch("of_event", event_id)
         calls = await self._fetch("calls", [row["identity"] for row in effects]) if effects else []
         return self._rows.effects(effects, calls)
+
+    async def of_events(self, event_ids: Sequence[UUID]) -> list[Effect]:
+        """What some events brought about, without the calls."""
+        return [self._rows.effect(row) for row in await self._fetch("of_events", event_ids)]
 
 
 def _settled(effect: Effect, state: EffectState) -> list[Settled]:

@@ -283,3 +283,9 @@ SELECT {columns} FROM {schema}.effects AS e WHERE e.leased_until < {clock} ORDER
 -- name: of_event
 -- What an event brought about.
 SELECT {columns} FROM {schema}.effects AS e WHERE e.event_id = $1 ORDER BY e.created_at, e.identity LIMIT 500
+
+-- name: of_events
+-- The same for several events.
+SELECT {columns} FROM unnest($1::uuid[]) AS i (id) CROSS JOIN LATERAL (
+    SELECT * FROM {schema}.effects WHERE event_id = i.id ORDER BY created_at, identity LIMIT 500
+) AS e

@@ -125,6 +125,17 @@ INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at
                                  delivery_id, fingerprint)
 SELECT request_id, item, event_id, source, now, outcome, event_state, delivery_id, fingerprint FROM a
 
+-- name: not_paused
+-- Nobody paused this kind `k`. The table has a row for each pause: few or none.
+NOT EXISTS (SELECT FROM {schema}.pauses AS p WHERE p.source = k.source AND (
+    p.pattern = k.type OR (right(p.pattern, 1) = '*' AND starts_with(k.type, left(p.pattern, -1)))))
+
+-- name: kinds
+-- The kinds that a claim may take of. Materialized, so that nothing of what is paused is locked.
+kinds AS MATERIALIZED (
+    SELECT k.source, k.type FROM unnest($1::text[], $2::text[]) AS k (source, type) WHERE {not_paused}
+)
+
 -- name: waiting
 -- Each kind in the queue and when its first event is due: a walk from kind to kind along the index,
 -- so that a long queue costs no more than a short one.
@@ -151,13 +162,14 @@ WITH RECURSIVE kinds AS (
 )
 SELECT source, type, alone, extract(epoch FROM min(due_at) - {clock})::float8 AS due_in
 FROM (SELECT *, false AS alone FROM kinds UNION ALL SELECT *, true FROM alone) AS k
+WHERE {not_paused}
 GROUP BY source, type, alone ORDER BY due_in
 
 -- name: claim
 -- pending, retrying -> processing. The lock step is materialized, so that LIMIT is the limit; SKIP LOCKED,
 -- so that workers do not wait for one another.
-WITH due AS MATERIALIZED (
-    SELECT e.id, e.due_at FROM unnest($1::text[], $2::text[]) AS k (source, type) CROSS JOIN LATERAL (
+WITH {kinds}, due AS MATERIALIZED (
+    SELECT e.id, e.due_at FROM kinds AS k CROSS JOIN LATERAL (
         SELECT id, due_at FROM {schema}.events
         WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes < 2
           AND due_at <= {clock}
@@ -177,8 +189,8 @@ RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e
 
 -- name: claim_alone
 -- The same for one event that has crashed its worker twice; the worker runs nothing beside it.
-WITH due AS MATERIALIZED (
-    SELECT e.id FROM unnest($1::text[], $2::text[]) AS k (source, type) CROSS JOIN LATERAL (
+WITH {kinds}, due AS MATERIALIZED (
+    SELECT e.id FROM kinds AS k CROSS JOIN LATERAL (
         SELECT id, due_at FROM {schema}.events
         WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes >= 2
           AND due_at <= {clock}
@@ -357,7 +369,8 @@ WITH old AS MATERIALIZED (
 )
 UPDATE {schema}.events AS e
 SET state = 'skipped', reason = 'no handler', alert = NULL, due_at = NULL, finished_at = {clock}
-FROM (SELECT id FROM old UNION ALL SELECT id FROM alone) AS o WHERE e.id = o.id
+FROM (SELECT id FROM old UNION ALL SELECT id FROM alone) AS o, (SELECT $1::text AS source, $2::text AS type) AS k
+WHERE e.id = o.id AND {not_paused}
 RETURNING e.id
 
 -- name: register
@@ -372,20 +385,6 @@ SELECT id, handles, extract(epoch FROM {clock} - seen_at)::float8 AS seen_ago FR
 -- name: forget_workers
 -- Those who were not seen for long.
 DELETE FROM {schema}.workers WHERE seen_at < {clock} - make_interval(secs => $1)
-
--- name: retry
--- failed, retrying, needs_review -> pending, with its audit row. The budget starts anew; an event that
--- crashed twice goes on being processed alone.
-WITH sent AS (
-    UPDATE {schema}.events AS e
-    SET state = 'pending', claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0, snoozes = 0,
-        crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, cause = NULL, alert = NULL
-    WHERE e.id = $1 AND e.state = $2 AND e.state IN ('failed', 'retrying', 'needs_review')
-    RETURNING e.id
-)
-INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, from_state, to_state)
-SELECT $3, {clock}, 'retry', $4, $5, id, $2, 'pending' FROM sent
-RETURNING event_id
 
 -- name: find_id
 -- By id or the beginning of one.

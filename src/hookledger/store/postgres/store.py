@@ -32,7 +32,6 @@ from ...model import (
     WorkerInfo,
     id_bounds,
     key_identity,
-    new_id,
 )
 from ...states import State
 from .. import SCHEMA_RANGE
@@ -40,14 +39,16 @@ from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
 from ..search import Searching
-from . import accounting, cases, circuits, decisions, intake, ledger, rehearsals, search
+from . import accounting, cases, circuits, decisions, intake, jobs, ledger, pauses, rehearsals, search
 from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
 from .decisions import PostgresDecisions
 from .dialect import Dialect
 from .intake import columns
+from .jobs import PostgresJobs
 from .ledger import PostgresLedger
+from .pauses import PostgresPauses
 from .pooled import PooledConnection
 from .prove import prove
 from .pulse import PostgresPulse
@@ -91,18 +92,27 @@ class PostgresStore:
             rows=self._rows,
             offset=lambda: self._clock.offset,
         )
+        deciding = Dialect(decisions.QUERIES, schema, self._clock)
         self._ledger = PostgresLedger(
             Dialect(ledger.QUERIES, schema, self._clock),
             Dialect(circuits.QUERIES, schema, self._clock),
-            self.sql,
+            deciding,
             lambda: self._for_calls or self._opened(),
         )
         self._cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
         self._books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
-        self._decisions = PostgresDecisions(Dialect(decisions.QUERIES, schema, self._clock), self._opened)
+        self._decisions = PostgresDecisions(deciding, self._opened)
         self._rehearsals = PostgresRehearsals(
             Dialect(rehearsals.QUERIES, schema, self._clock), self.sql, self._opened, self._decisions, self._lone
         )
+        self._jobs = PostgresJobs(
+            Dialect(jobs.QUERIES, schema, self._clock),
+            self._search.condition,
+            self._decisions,
+            self._ledger,
+            self._opened,
+        )
+        self._pauses = PostgresPauses(Dialect(pauses.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None
@@ -246,6 +256,14 @@ class PostgresStore:
     def search(self) -> Searching:
         return self._search
 
+    @property
+    def jobs(self) -> PostgresJobs:
+        return self._jobs
+
+    @property
+    def pauses(self) -> PostgresPauses:
+        return self._pauses
+
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:
             return PostgresTransaction(adapter, self.sql, self._idle_limit)
@@ -302,9 +320,10 @@ class PostgresStore:
 
     # ── operate ──
 
-    async def retry(self, event_id: UUID, expected: State, actor: str, reason: str) -> None:
-        if not await self._fetch("retry", event_id, expected.value, new_id(), actor, reason):
-            raise await self._decisions.refusal(event_id, "retry", expected)
+    async def retry(
+        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
+    ) -> None:
+        await self._decisions.decide("retry", event_id, expected, seen, actor, reason)
 
     async def replay(
         self,
@@ -321,7 +340,7 @@ class PostgresStore:
     async def discard(
         self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
     ) -> None:
-        await self._decisions.discard(event_id, expected, seen, actor, reason)
+        await self._decisions.decide("discard", event_id, expected, seen, actor, reason)
 
     async def find(self, reference: str) -> list[UUID]:
         bounds = id_bounds(reference)

@@ -1,14 +1,13 @@
-"""Replay and discard on SQLite: each one transaction, audited in it."""
+"""Retry, replay and discard on SQLite: each one transaction, audited in it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 from uuid import UUID
 
 import apsw
 
-from ...errors import WrongState
+from ...jobs import Deed
 from ...ledger import Effect
 from ...model import new_id, superseded_identity
 from ...states import BY_NAME, EffectKind, State
@@ -22,8 +21,7 @@ SQL = load(__package__, "decisions.sql")
 
 
 class SqliteDecisions:
-    def __init__(self, read: Run, write: Run, now: Callable[[], int], values: Rows) -> None:
-        self._read = read
+    def __init__(self, write: Run, now: Callable[[], int], values: Rows) -> None:
         self._write = write
         self._now = now
         self._rows = values
@@ -45,58 +43,44 @@ class SqliteDecisions:
                 states = (effect.state.value, after_repeat(effect))
                 note = (now, "repeat", decision.bytes, event_id.bytes, about(effect), *states, actor, reason)
                 connection.execute(SQL["note"], note)
-            run = self._move(connection, now, "replay", event_id, expected, seen)
-            self._note(connection, now, "replay", event_id, f"run {run}", expected, actor, reason)
-            return run
+            return self.move(connection, now, "replay", event_id, expected, seen, actor, reason)
 
         run: int = await self._write(job)
         return run
 
-    async def discard(self, event_id: UUID, expected: State, seen: int | None, actor: str, reason: str) -> None:
-        def job(connection: apsw.Connection) -> None:
-            now = self._now()
-            self._move(connection, now, "discard", event_id, expected, seen, reason)
-            self._note(connection, now, "discard", event_id, None, expected, actor, reason)
+    async def decide(
+        self, name: Deed, event_id: UUID, expected: State, seen: int | None, actor: str, reason: str
+    ) -> None:
+        """What needs no more than the transition itself."""
+        await self._write(lambda c: self.move(c, self._now(), name, event_id, expected, seen, actor, reason))
 
-        await self._write(job)
-
-    async def refusal(self, event_id: UUID, name: str, expected: State) -> WrongState:
-        """Why a transition was not made a moment ago."""
-        found = await self._read(lambda connection: self.found(connection, event_id))
-        return refusal(event_id, name, expected, None, found)
-
-    def _move(
+    def move(
         self,
         connection: apsw.Connection,
         now: int,
-        name: str,
+        name: Deed,
         event_id: UUID,
         expected: State,
         seen: int | None,
-        *more: Any,
+        actor: str,
+        reason: str,
+        part_of: str | None = None,
     ) -> int:
-        """The run that the event is in after it."""
-        moved = rows(connection, SQL[name], (now, event_id.bytes, expected.value, seen, *more))
+        """In the caller's transaction: the transition and its audit row, which names what it is `part_of`.
+
+        Returns the run that the event is in after it; raises WrongState, after which the transaction can go on.
+        """
+        where = (now, event_id.bytes, expected.value, seen)
+        moved = rows(connection, SQL[name], (*where, reason) if name == "discard" else where)
         if not moved:
             raise refusal(event_id, name, expected, seen, self.found(connection, event_id))
         run: int = moved[0]["run"]
-        return run
-
-    def _note(
-        self,
-        connection: apsw.Connection,
-        now: int,
-        name: str,
-        event_id: UUID,
-        subject: str | None,
-        expected: State,
-        actor: str,
-        reason: str,
-    ) -> None:
+        about_it = [f"run {run}"] if name == "replay" else []
+        subject = ", ".join([*about_it, *([part_of] if part_of else [])]) or None
         states = (expected.value, BY_NAME[name].target.value)
-        connection.execute(
-            SQL["note"], (now, name, new_id().bytes, event_id.bytes, subject, *states, actor, reason)
-        )
+        note = (now, name, new_id().bytes, event_id.bytes, subject, *states, actor, reason)
+        connection.execute(SQL["note"], note)
+        return run
 
     def _repeat(self, connection: apsw.Connection, now: int, effect: Effect, decision: UUID) -> bool:
         where = (now, effect.identity, effect.fence, effect.event_id.bytes)

@@ -10,11 +10,20 @@ WHERE id = ?2 AND state = ?3 AND claim = coalesce(?4, claim)
   AND state IN ('processed', 'skipped', 'failed', 'discarded', 'needs_review')
 RETURNING run
 
+-- name: retry
+-- failed, retrying, needs_review -> pending. The budget starts anew; an event that crashed twice goes on being processed
+-- alone. ?4 as for `replay`.
+UPDATE events
+SET state = 'pending', claim = claim + 1, due_at = ?1, finished_at = NULL, attempts = 0, snoozes = 0,
+    crashes = min(crashes, 2), run_started_at = ?1, reason = NULL, cause = NULL, alert = NULL
+WHERE id = ?2 AND state = ?3 AND claim = coalesce(?4, claim) AND state IN ('failed', 'retrying', 'needs_review')
+RETURNING run
+
 -- name: discard
 -- pending, retrying, failed, needs_review -> discarded.
 UPDATE events
 SET state = 'discarded', claim = claim + 1, due_at = NULL, finished_at = ?1, reason = substr(?5, 1, 500), cause = NULL,
-    alert = NULL
+    cause = NULL, alert = NULL
 WHERE id = ?2 AND state = ?3 AND claim = coalesce(?4, claim) AND state IN ('pending', 'retrying', 'failed', 'needs_review')
 RETURNING run
 

@@ -25,7 +25,7 @@ SQL = load(__package__, "ledger.sql")
 
 
 class SqliteLedger(SqliteCircuits):
-    """`events`: the store's own queries."""
+    """`events`: the queries that move events."""
 
     def __init__(
         self, events: Callable[[str], str], read: Run, write: Run, now: Callable[[], int], values: Rows
@@ -81,7 +81,7 @@ class SqliteLedger(SqliteCircuits):
         found = rows(connection, SQL["waiting"], (known.source, known.words))
         review, pending = State.NEEDS_REVIEW.value, BY_NAME["retry"].target.value
         for event in dict.fromkeys((*others, *(row["id"] for row in found))):
-            if rows(connection, self._events("retry"), (now, event, review)):
+            if rows(connection, self._events("retry"), (now, event, review, None)):
                 note = (now, "retry", new_id().bytes, event, None, review, pending, known.actor, known.reason)
                 connection.execute(SQL["note_action"], note)
 
@@ -222,13 +222,13 @@ class SqliteLedger(SqliteCircuits):
 
     async def of_event(self, event_id: UUID) -> tuple[EffectHistory, ...]:
         """What an event brought about, and the calls made for it."""
+        return await self._read(lambda connection: self.effects_of(connection, event_id))
 
-        def job(connection: apsw.Connection) -> tuple[EffectHistory, ...]:
-            effects = rows(connection, SQL["of_event"], (self._now(), event_id.bytes))
-            calls = [row for effect in effects for row in rows(connection, SQL["calls"], (effect["identity"],))]
-            return self._rows.effects(effects, calls)
-
-        return await self._read(job)
+    def effects_of(self, connection: apsw.Connection, event_id: UUID) -> tuple[EffectHistory, ...]:
+        """The same, on the caller's connection."""
+        effects = rows(connection, SQL["of_event"], (self._now(), event_id.bytes))
+        calls = [row for effect in effects for row in rows(connection, SQL["calls"], (effect["identity"],))]
+        return self._rows.effects(effects, calls)
 
 
 def _micros(seconds: float | None) -> int | None:

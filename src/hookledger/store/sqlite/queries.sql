@@ -66,6 +66,15 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 INSERT INTO deliveries (received_at, request_id, item, event_id, source, outcome, event_state, delivery_id, fingerprint)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: not_paused
+-- Nobody paused this kind `k`. The table has a row for each pause: few or none.
+NOT EXISTS (SELECT 1 FROM pauses p WHERE p.source = k.source AND (
+    p.pattern = k.type OR (substr(p.pattern, -1) = '*' AND substr(k.type, 1, length(p.pattern) - 1) || '*' = p.pattern)))
+
+-- name: open
+-- Whether a kind may be claimed.
+SELECT 1 FROM (SELECT ?1 AS source, ?2 AS type) AS k WHERE {not_paused}
+
 -- name: waiting
 -- Each kind in the queue and when its first event is due: a walk from kind to kind along the index.
 WITH RECURSIVE kinds (source, type, due_at) AS (
@@ -88,7 +97,9 @@ WITH RECURSIVE kinds (source, type, due_at) AS (
         ORDER BY source, type, due_at LIMIT 1)
 )
 SELECT source, type, alone, min(due_at) - ?1 AS due_in
-FROM (SELECT *, 0 AS alone FROM kinds UNION ALL SELECT *, 1 FROM alone) GROUP BY source, type, alone ORDER BY due_in
+FROM (SELECT *, 0 AS alone FROM kinds UNION ALL SELECT *, 1 FROM alone) AS k
+WHERE {not_paused}
+GROUP BY source, type, alone ORDER BY due_in
 
 -- name: due
 -- The first due events of one kind.
@@ -191,7 +202,7 @@ RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
 -- name: skip_unhandled
 -- pending -> skipped, a bounded batch at a time.
 UPDATE events SET state = 'skipped', reason = 'no handler', alert = NULL, due_at = NULL, finished_at = ?1
-WHERE id IN (
+WHERE EXISTS (SELECT 1 FROM (SELECT ?2 AS source, ?3 AS type) AS k WHERE {not_paused}) AND (id IN (
     SELECT id FROM events INDEXED BY events_waiting
     WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes < 2 AND due_at <= ?1 - ?4
       AND state = 'pending'
@@ -200,7 +211,7 @@ OR id IN (
     SELECT id FROM events INDEXED BY events_waiting_alone
     WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes >= 2 AND due_at <= ?1 - ?4
       AND state = 'pending'
-    ORDER BY due_at LIMIT ?5)
+    ORDER BY due_at LIMIT ?5))
 RETURNING id
 
 -- name: register
@@ -215,19 +226,6 @@ SELECT id, handles, (?1 - seen_at) / 1e6 AS seen_ago FROM workers
 -- name: forget_workers
 -- Those who were not seen for long.
 DELETE FROM workers WHERE seen_at < ?1 - ?2
-
--- name: retry
--- failed, retrying, needs_review -> pending. The budget starts anew; an event that crashed twice goes on
--- being processed alone.
-UPDATE events
-SET state = 'pending', claim = claim + 1, due_at = ?1, finished_at = NULL, attempts = 0, snoozes = 0,
-    crashes = min(crashes, 2), run_started_at = ?1, reason = NULL, cause = NULL, alert = NULL
-WHERE id = ?2 AND state = ?3 AND state IN ('failed', 'retrying', 'needs_review')
-RETURNING id
-
--- name: note_action
--- What an operator did.
-INSERT INTO actions (at, event_id, from_state, id, actor, reason, name, to_state) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: find_id
 -- By id or the beginning of one.

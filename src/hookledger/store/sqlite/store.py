@@ -31,21 +31,22 @@ from ...model import (
     WorkerInfo,
     id_bounds,
     key_identity,
-    new_id,
 )
-from ...states import BY_NAME, State
+from ...states import State
 from .. import SCHEMA_RANGE
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
 from ..search import Searching
-from . import intake
+from . import decisions, intake
 from .accounting import SqliteBooks
 from .cases import SqliteCases
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, translate
 from .decisions import SqliteDecisions
 from .intake import micros
+from .jobs import SqliteJobs
 from .ledger import SqliteLedger
+from .pauses import SqlitePauses
 from .pulse import SqlitePulse
 from .rehearsals import SqliteRehearsals
 from .search import SqliteAsks
@@ -92,7 +93,7 @@ class SqliteStore:
         self._rows = Rows(_time, _ident)
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
-        self._ledger = SqliteLedger(self.sql, self._do, self._write, self._now, self._rows)
+        self._ledger = SqliteLedger(decisions.SQL.__getitem__, self._do, self._write, self._now, self._rows)
         self._cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
         self._books = SqliteBooks(path, self._now)
         self._search = Searching(
@@ -104,8 +105,11 @@ class SqliteStore:
             rows=self._rows,
             offset=lambda: self._clock.offset,
         )
-        self._decisions = SqliteDecisions(self._do, self._write, self._now, self._rows)
+        self._decisions = SqliteDecisions(self._write, self._now, self._rows)
         self._rehearsals = SqliteRehearsals(self._write, self._now, self._rows, self._decisions)
+        how = (self._do, self._write, self._now, self._rows)
+        self._jobs = SqliteJobs(path, self.sql, self._search.condition, self._decisions, self._ledger, *how)
+        self._pauses = SqlitePauses(*how)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
 
@@ -223,6 +227,7 @@ class SqliteStore:
             found_due = [
                 (row[1], row[0])
                 for kind in kinds
+                if rows(connection, self.sql("open"), (kind.source, kind.type))
                 for row in connection.execute(self.sql(due), (now, kind.source, kind.type, limit))
             ]
             idents = [ident for _, ident in sorted(found_due)[:limit]]
@@ -252,6 +257,14 @@ class SqliteStore:
     @property
     def search(self) -> Searching:
         return self._search
+
+    @property
+    def jobs(self) -> SqliteJobs:
+        return self._jobs
+
+    @property
+    def pauses(self) -> SqlitePauses:
+        return self._pauses
 
     def transaction(self, adapter: Adapter | None = None) -> SqliteTransaction:
         if adapter is not None:
@@ -330,18 +343,10 @@ class SqliteStore:
 
     # ── operate ──
 
-    async def retry(self, event_id: UUID, expected: State, actor: str, reason: str) -> None:
-        def job(connection: apsw.Connection) -> bool:
-            now = self._now()
-            if not rows(connection, self.sql("retry"), (now, event_id.bytes, expected.value)):
-                return False
-            target = BY_NAME["retry"].target.value
-            values = (now, event_id.bytes, expected.value, new_id().bytes, actor, reason, "retry", target)
-            connection.execute(self.sql("note_action"), values)
-            return True
-
-        if not await self._write(job):
-            raise await self._decisions.refusal(event_id, "retry", expected)
+    async def retry(
+        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
+    ) -> None:
+        await self._decisions.decide("retry", event_id, expected, seen, actor, reason)
 
     async def replay(
         self,
@@ -358,7 +363,7 @@ class SqliteStore:
     async def discard(
         self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
     ) -> None:
-        await self._decisions.discard(event_id, expected, seen, actor, reason)
+        await self._decisions.decide("discard", event_id, expected, seen, actor, reason)
 
     async def find(self, reference: str) -> list[UUID]:
         bounds = id_bounds(reference)

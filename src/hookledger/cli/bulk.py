@@ -1,0 +1,150 @@
+"""`hookledger bulk retry`, `replay` and `discard`: one action on many events, after its count was agreed to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from rich.markup import escape
+
+from ..errors import WrongState
+from ..filters import Filter
+from ..inbox import Inbox
+from ..jobs import Deed, Job
+from ..operate.bulk import PER_SECOND, Prospect
+from .common import default_actor, looks_at_inbox, narrow_table, print_json, prints_json, run, status, table_console
+from .filters import filters_events
+from .follow import follow
+from .look import coloured
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _bulk(command: F) -> F:
+    """The options that every kind of bulk work has."""
+    for option in (
+        click.option("--detach", is_flag=True, help="Leave it to the workers, and return at once."),
+        click.option("--dry-run", is_flag=True, help="Only say what it would be about; change nothing."),
+        click.option("--yes", is_flag=True, help="Agree to whatever the count is."),
+        click.option("--count", type=click.IntRange(0), help="Agree to this count, and to no other."),
+        click.option(
+            "--per-second", type=click.FloatRange(0), default=PER_SECOND, help="The pace; 0: as fast as it goes."
+        ),
+        prints_json,
+        looks_at_inbox,
+        click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; needed unless --dry-run."),
+        click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks."),
+        filters_events,
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def bulk() -> None:
+    """One action on all events that match, at a pace: retry, replay or discard.
+
+    First it is said how many events match, by source, type and state; you agree by typing the number, or give it by
+    --count. The set is frozen then: what matches later does not belong to it, and what changes before its turn comes
+    is refused, with words that say what changed. A worker runs it, also when this command is gone.
+    """
+
+
+@bulk.command("retry")
+@_bulk
+def bulk_retry(**options: Any) -> None:
+    """Send all matching events round again that are failed, retrying or in review."""
+    _begin("retry", **options)
+
+
+@bulk.command("replay")
+@_bulk
+def bulk_replay(**options: Any) -> None:
+    """Process all matching events again, each as a new run; what is done is skipped.
+
+    Those whose replay needs a decision first are refused: `hookledger jobs show` says why.
+    """
+    _begin("replay", **options)
+
+
+@bulk.command("discard")
+@_bulk
+def bulk_discard(**options: Any) -> None:
+    """Close all matching events that are pending, retrying, failed or in review."""
+    _begin("discard", **options)
+
+
+def _begin(
+    name: Deed,
+    *,
+    inbox: Inbox,
+    where: Filter,
+    reason: str | None,
+    actor: str,
+    per_second: float,
+    count: int | None,
+    yes: bool,
+    dry_run: bool,
+    detach: bool,
+    as_json: bool,
+) -> None:
+    if reason is None and not dry_run:
+        raise click.UsageError("say why: --reason; or only look: --dry-run")
+    prospect = run(_look(inbox, name, where))
+    if not as_json or not dry_run:
+        _print_prospect(prospect, to_status=as_json)
+    if dry_run:
+        if as_json:
+            print_json(prospect)
+        return
+    agreed = _agreed(prospect, count, yes)
+
+    async def plan() -> Job:
+        async with inbox.opened() as store:
+            actions = inbox.actions(store, actor)
+            return await actions.plan_job(name, where, reason or "", count=agreed, per_second=per_second)
+
+    job = run(plan())
+    status.print(f"Job {job.id} is planned: {name} of {job.total:,} events.")
+    if not detach:
+        job = follow(inbox, job)
+    else:
+        status.print(f"A worker runs it. To watch: hookledger jobs show {job.id}")
+    if as_json:
+        print_json(job)
+
+
+async def _look(inbox: Inbox, name: Deed, where: Filter) -> Prospect:
+    async with inbox.opened() as store:
+        return await inbox.insight(store).prospect(name, where)
+
+
+def _agreed(prospect: Prospect, count: int | None, yes: bool) -> int | None:
+    """The count that must hold; None: any."""
+    if count is not None or yes:
+        return count
+    if not sys.stdin.isatty():
+        raise WrongState(f"{prospect.count:,} events match: agree by --count {prospect.count}, or by --yes")
+    typed: int = click.prompt(f"To {prospect.name} them, type how many they are", type=int, err=True)
+    if typed != prospect.count:
+        raise WrongState(f"{typed:,} is not {prospect.count:,}: nothing was planned")
+    return typed
+
+
+def _print_prospect(prospect: Prospect, *, to_status: bool) -> None:
+    console = status if to_status else table_console()
+    table = narrow_table("source", "type", "state", "events")
+    for portion in prospect.portions:
+        table.add_row(escape(portion.source), escape(portion.type), coloured(portion.state), f"{portion.count:,}")
+    if prospect.portions:
+        console.print(table)
+    console.print(f"{prospect.count:,} events match.")
+    shown = sum(portion.count for portion in prospect.portions)
+    if shown > prospect.fitting:
+        unfit = shown - prospect.fitting
+        console.print(f"{unfit:,} of them are in a state that {prospect.name} cannot begin in: they will be refused.")
+    if prospect.sampled:
+        verdicts = ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(prospect.verdicts.items()))
+        console.print(f"What a replay means, for the newest {prospect.sampled:,} of them only: {verdicts}.")

@@ -1,0 +1,161 @@
+"""Bulk work and pauses, as operators see them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+from uuid import UUID
+
+from msgspec import Struct
+
+from .filters import Filter
+from .states import State
+
+Deed = Literal["retry", "replay", "discard"]
+"""What a job does to each of its events: as the single action does it."""
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    PLANNED = "planned"
+    """Made, and not begun; it can begin once its whole set is frozen."""
+
+    RUNNING = "running"
+    """Begun. Whoever has the lease goes on with it; anybody may, when the lease has run out."""
+
+    DONE = "done"
+    """Each of its events was acted on or refused."""
+
+    CANCELLED = "cancelled"
+    """Stopped by an operator; what was done stays, the rest was not touched."""
+
+
+OPEN_JOBS = frozenset({JobState.PLANNED, JobState.RUNNING})
+
+
+class ItemOutcome(StrEnum):
+    """What became of one event of a job."""
+
+    DONE = "done"
+    REFUSED = "refused"
+
+
+class Cause(StrEnum):
+    """Why an event of a job was refused."""
+
+    STATE = "state"
+    """It was frozen in a state that the action does not begin in."""
+
+    CHANGED = "changed"
+    """Somebody or something changed it after the set was frozen."""
+
+    DECISION = "decision"
+    """A replay of it needs a person's decision first."""
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """Bulk work: one action on a frozen set of events."""
+
+    id: UUID
+    name: Deed
+    where: Filter
+    """What the set was made of."""
+    actor: str
+    reason: str
+    per_second: float
+    """0: as fast as it goes."""
+    state: JobState
+    total: int
+    done: int
+    refused: int
+    created_at: datetime
+    frozen_at: datetime | None
+    """When its whole set was there; None: whoever made it did not come so far, and it is never run."""
+    started_at: datetime | None
+    finished_at: datetime | None
+    ended_by: str | None
+    """Who cancelled it,"""
+    ended_why: str | None
+    """and why."""
+    worker: str | None
+    """Who runs it, or ran it last."""
+    lease_left: float
+    """Seconds; 0: nobody is at it."""
+
+    @property
+    def open(self) -> int:
+        return self.total - self.done - self.refused
+
+    @property
+    def unfinished(self) -> bool:
+        return self.state in OPEN_JOBS
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """What is to be done, before it is known to what."""
+
+    id: UUID
+    name: Deed
+    where: Filter
+    actor: str
+    reason: str
+    per_second: float
+
+
+class Taken(Struct, frozen=True):
+    """A runner's right to go on with a job."""
+
+    job: Job
+    fence: int
+    """Every step names it: a number that only grows."""
+
+
+class JobItem(Struct, frozen=True):
+    """One event of a job, as it was when the set was frozen, and what became of it."""
+
+    event_id: UUID
+    state: State
+    claim: int
+    outcome: ItemOutcome | None = None
+    cause: Cause | None = None
+    words: str | None = None
+    """Why it was refused."""
+    ended_at: datetime | None = None
+
+
+class Objection(Struct, frozen=True):
+    """Why an event of a job is not acted on."""
+
+    cause: Cause
+    words: str
+
+
+class Refusals(Struct, frozen=True):
+    """The refused events of a job that have a cause in common."""
+
+    cause: Cause
+    count: int
+    sample: str
+    """The words of one of them."""
+
+
+class Portion(Struct, frozen=True):
+    """How many events of a set have source, type and state in common."""
+
+    source: str
+    type: str
+    state: State
+    count: int
+
+
+class Pause(Struct, frozen=True):
+    """What workers leave alone for now."""
+
+    source: str
+    pattern: str
+    """A type, or the beginning of types and `*`; `*` is all of the source."""
+    since: datetime
+    actor: str
+    reason: str

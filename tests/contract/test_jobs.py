@@ -1,0 +1,512 @@
+"""Bulk work: a frozen set, acted on once, whoever runs it and however often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from hookledger.clock import Clock
+from hookledger.errors import ConfigError, HookledgerError, WrongState
+from hookledger.filters import EVERYTHING, Filter
+from hookledger.jobs import Cause, ItemOutcome, Job, JobState, Taken
+from hookledger.model import Evidence, new_id
+from hookledger.operate.actions import Actions
+from hookledger.operate.bulk import objection
+from hookledger.operate.insight import Ambiguous, Insight, NotFound
+from hookledger.operate.preview import NothingDeclared
+from hookledger.states import EffectKind, Repeat, State
+from hookledger.store.protocol import Store
+from hookledger.store.sqlite.jobs import SqliteJobs
+from hookledger.store.sqlite.store import SqliteStore
+from hookledger.upkeep.jobs import JobRunner
+from tests.builders import (
+    KIND,
+    LEASE,
+    WORKER,
+    Raw,
+    claim,
+    delivered,
+    event,
+    history,
+    record,
+    recorded,
+    settle,
+    way_out,
+)
+from tests.contract.conftest import OpenStore
+from tests.ledger import intent
+
+FAILED = Filter(states=(State.FAILED,))
+
+
+async def failed(store: Store, count: int, prefix: str = "evt") -> list[UUID]:
+    """So many events in the dead letter, in the order of their ids."""
+    await record(store, *(delivered(f"{prefix}_{n:05}") for n in range(count)))
+    while owners := await store.claim(WORKER, [KIND], 200, LEASE):
+        assert await store.settle([way_out(owner, "fail") for owner in owners]) == {owner.id for owner in owners}
+    rows = await store.events(FAILED, limit=count)
+    return [row.id for row in rows][::-1]
+
+
+async def plan(store: Store, name: Any = "replay", where: Filter = FAILED, **other: Any) -> Job:
+    return await Actions(store, "ada").plan_job(name, where, "the outage is over", **{"per_second": 0.0} | other)
+
+
+def nothing_against(_: Evidence) -> str | None:
+    return None
+
+
+def runner(store: Store, name: str = "runner", against: Any = nothing_against) -> JobRunner:
+    return JobRunner(store, against, worker=name, lease=LEASE)
+
+
+async def taken(store: Store, job: Job, name: str = "runner") -> Taken:
+    found = await store.jobs.take(name, LEASE, job.id)
+    assert found is not None
+    return found
+
+
+async def look(store: Store, job: Job) -> Job:
+    found = await store.jobs.job(job.id)
+    assert found is not None
+    return found
+
+
+async def replays(store: Store, ident: UUID) -> list[tuple[str, str, str | None]]:
+    return [(a.actor, a.reason, a.subject) for a in (await history(store, ident)).actions if a.name == "replay"]
+
+
+# ── freezing ─────────────────────────────────────────────────────────────────
+
+
+async def test_the_set_is_what_matched_at_that_moment(store: Store, raw: Raw) -> None:  # proves R46
+    idents = await failed(store, 25)
+    waiting = await recorded(store, "other")
+    job = await plan(store, count=25)
+    late = await failed(store, 3, "late")  # they match, and came too late, as `other` does
+    assert late
+    assert (job.state, job.total, job.done, job.refused, job.name) == (JobState.PLANNED, 25, 0, 0, "replay")
+    assert job.frozen_at is not None
+    assert job.where == FAILED
+    items = await store.jobs.items(job.id, limit=100)
+    assert [item.event_id for item in items] == idents
+    assert {(item.state, item.claim, item.outcome) for item in items} == {(State.FAILED, 2, None)}
+    assert waiting not in idents
+    [action] = await raw.run("SELECT name, actor, reason, from_state, to_state FROM actions WHERE event_id IS NULL")
+    assert action == ("bulk replay", "ada", "the outage is over", "absent", "planned")
+
+
+async def test_more_than_one_batch_is_frozen_whole(store: Store) -> None:  # proves R46
+    await record(store, *(delivered(f"evt_{n}") for n in range(1203)))
+    job = await plan(store, "discard", EVERYTHING)
+    seen: list[UUID] = []
+    while page := await store.jobs.items(job.id, after=seen[-1] if seen else None, limit=500):
+        seen += [item.event_id for item in page]
+    assert len(set(seen)) == len(seen) == job.total == 1203
+
+
+@pytest.mark.parametrize("agreed", [4, 6, 0])
+async def test_a_count_that_changed_is_refused(store: Store, raw: Raw, agreed: int) -> None:  # proves R46
+    await failed(store, 5)
+    with pytest.raises(WrongState, match=f"5 events match now, and not the {agreed}"):
+        await plan(store, count=agreed)
+    assert [await raw.count(table) for table in ("jobs", "job_items")] == [0, 0]
+    assert await raw.run("SELECT 1 FROM actions WHERE event_id IS NULL") == []
+
+
+async def test_nothing_to_do_is_refused(store: Store, raw: Raw) -> None:
+    with pytest.raises(WrongState, match="no event matches"):
+        await plan(store)
+    assert await raw.count("jobs") == 0
+
+
+@pytest.mark.parametrize("pace", [-1.0, float("nan"), float("inf")])
+async def test_a_pace_that_is_none(store: Store, pace: float) -> None:
+    with pytest.raises(ConfigError, match="pace"):
+        await plan(store, per_second=pace)
+
+
+async def test_no_reason_no_job(store: Store) -> None:
+    with pytest.raises(ConfigError, match="why"):
+        await Actions(store, "ada").plan_job("retry", FAILED, " ")
+
+
+async def test_one_snapshot_while_events_come_and_go(store: Store, open_store: OpenStore) -> None:  # proves R46
+    """Others accept and process all the while: what is frozen was so at one moment."""
+    await failed(store, 1500)
+    other = await open_store()
+    stop = asyncio.Event()
+
+    async def meddle() -> int:
+        """One event leaves the set for each that enters it, in this order: at no moment are there more than 1500."""
+        changed = 0
+        while not stop.is_set():
+            [row] = await other.events(FAILED, limit=1)
+            await other.retry(row.id, State.FAILED, "bob", "one leaves")
+            assert await settle(other, await claim(other), "complete")
+            await recorded(other, f"new_{changed}")
+            assert await settle(other, await claim(other), "fail")
+            changed += 1
+        return changed
+
+    meddling = asyncio.create_task(meddle())
+    while not await other.count(Filter(states=(State.PROCESSED,))):
+        await asyncio.sleep(0.001)
+    jobs = [await plan(store) for _ in range(3)]
+    stop.set()
+    assert await meddling > 0
+    for job in jobs:
+        assert job.total in (1499, 1500), "a smeared set counts those that left and those that came"
+        items = await store.jobs.items(job.id, limit=2000)
+        assert len({item.event_id for item in items}) == job.total
+        assert {item.state for item in items} == {State.FAILED}
+
+
+async def test_a_crash_while_freezing(store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R46
+    """On SQLite the set is written in batches: what has no whole set is never run, shows it, and can be cancelled."""
+    idents = await failed(store, 1100)
+    if not isinstance(store, SqliteStore):  # one transaction there: nothing is left behind
+        with pytest.raises(WrongState):
+            await plan(store, count=1)
+        assert [await raw.count(table) for table in ("jobs", "job_items")] == [0, 0]
+        return
+
+    freeze = SqliteJobs._freeze
+    batches: list[Any] = []
+
+    async def dies(self: SqliteJobs, job_id: UUID, batch: Any) -> None:
+        if batches:
+            raise HookledgerError("killed here")
+        batches.append(batch)
+        await freeze(self, job_id, batch)
+
+    monkeypatch.setattr(SqliteJobs, "_freeze", dies)
+    with pytest.raises(HookledgerError, match="killed here"):
+        await plan(store)
+    [job] = await store.jobs.jobs()
+    assert (job.state, job.frozen_at, job.total) == (JobState.PLANNED, None, 1100)
+    assert await raw.count("job_items") == 500
+    assert await store.jobs.take("runner", LEASE) is None
+    assert not await runner(store).run_one(job.id)
+    cancelled = await store.jobs.cancel(job.id, "ada", "it was never whole")
+    assert cancelled.state is JobState.CANCELLED
+    assert await replays(store, idents[0]) == []
+
+
+# ── running ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "run"),
+    [("retry", State.PENDING, 1), ("replay", State.PENDING, 2), ("discard", State.DISCARDED, 1)],
+)
+async def test_each_event_once(store: Store, name: Any, after: State, run: int) -> None:  # proves R43, R46
+    idents = await failed(store, 230)
+    job = await plan(store, name)
+    assert await runner(store).run_one(job.id)
+    job = await look(store, job)
+    assert (job.state, job.done, job.refused, job.lease_left) == (JobState.DONE, 230, 0, 0)
+    assert job.started_at is not None
+    assert job.finished_at is not None
+    for ident in idents[::40]:
+        found = await history(store, ident)
+        assert (found.event.state, found.event.run, found.event.claim) == (after, run, 3)
+        [action] = found.actions
+        assert (action.name, action.actor, action.reason) == (name, "ada", "the outage is over")
+        assert action.subject is not None
+        assert action.subject.endswith(f"job {job.id}")
+        assert action.subject.startswith("run 2, ") == (name == "replay")
+    assert await store.counts() == {after: 230}
+    assert not (await store.books.accounting()).imbalances
+    assert not await runner(store).run_one(job.id), "what is done is not done again"
+
+
+async def test_what_changed_meanwhile_is_refused_in_words(store: Store) -> None:  # proves R46
+    first, second, third, fourth = await failed(store, 4)
+    job = await plan(store)
+    await Actions(store, "bob").discard(await event(store, first), "a test event")
+    await Actions(store, "bob").retry(await event(store, second), "I was faster")
+    await Actions(store, "bob").retry(await event(store, third), "round it goes")
+    for owner in await store.claim(WORKER, [KIND], 10, LEASE):
+        assert await settle(store, owner, "complete" if owner.id == second else "fail")
+    await runner(store).run_one(job.id)
+    items = {item.event_id: item for item in await store.jobs.items(job.id)}
+    words = {ident: item.words or "" for ident, item in items.items()}
+    assert [items[i].outcome for i in (first, second, third)] == [ItemOutcome.REFUSED] * 3
+    assert {items[i].cause for i in (first, second, third)} == {Cause.CHANGED}
+    assert "is discarded now" in words[first]
+    assert "discard by bob" in words[first]
+    assert "is processed now" in words[second]
+    assert "is failed again now" in words[third]
+    assert "retry by bob" in words[third]
+    assert (items[fourth].outcome, items[fourth].words) == (ItemOutcome.DONE, None)
+    job = await look(store, job)
+    assert (job.state, job.done, job.refused) == (JobState.DONE, 1, 3)
+    assert await replays(store, first) == await replays(store, third) == []
+    [refusals] = await store.jobs.refusals(job.id)
+    assert (refusals.cause, refusals.count) == (Cause.CHANGED, 3)
+    refused = await store.jobs.items(job.id, outcome=ItemOutcome.REFUSED)
+    assert [item.event_id for item in refused] == [first, second, third]
+    assert [i.event_id for i in await store.jobs.items(job.id, outcome=ItemOutcome.REFUSED, after=first)] == [
+        second,
+        third,
+    ]
+    assert [i.event_id for i in await store.jobs.items(job.id, outcome=ItemOutcome.DONE)] == [fourth]
+
+
+async def test_states_that_the_action_does_not_begin_in(store: Store) -> None:  # proves R46
+    await failed(store, 3)
+    await recorded(store, "waits")
+    job = await plan(store, "retry", EVERYTHING)
+    await runner(store).run_one(job.id)
+    [refusals] = await store.jobs.refusals(job.id)
+    assert (refusals.cause, refusals.count) == (Cause.STATE, 1)
+    assert refusals.sample == "it was pending, and retry begins only in: failed, needs_review, retrying"
+    assert await store.counts() == {State.PENDING: 4}
+
+
+async def test_a_replay_that_needs_a_decision_is_refused(store: Store) -> None:  # proves R45, R46, R47
+    """The same verdict as for the single replay, from the same code."""
+    await recorded(store, "evt_doubt")
+    owner = await claim(store)
+    await store.ledger.start([intent(owner, "k", kind=EffectKind.CALL, repeat=Repeat.NEVER)], WORKER)
+    assert await settle(store, owner, "fail")
+    fine = await failed(store, 2)
+    job = await plan(store)
+    await runner(store, against=lambda evidence: objection(evidence, NothingDeclared())).run_one(job.id)
+    items = {item.event_id: item for item in await store.jobs.items(job.id)}
+    doubtful = items.pop(owner.id)
+    assert (doubtful.outcome, doubtful.cause) == (ItemOutcome.REFUSED, Cause.DECISION)
+    insight = Insight(store)
+    assert doubtful.words == insight.preview(await history(store, owner.id)).words
+    assert doubtful.words.startswith("needs a decision: ")
+    assert {ident: item.outcome for ident, item in items.items()} == dict.fromkeys(fine, ItemOutcome.DONE)
+    assert await replays(store, owner.id) == []
+
+
+async def test_the_evidence_is_what_the_history_says(store: Store) -> None:
+    """Read for many at once, judged alike."""
+    await recorded(store, "evt_doubt")
+    owner = await claim(store)
+    await store.ledger.start([intent(owner, "k", kind=EffectKind.CALL, repeat=Repeat.NEVER)], WORKER)
+    assert await settle(store, owner, "fail")
+    idents = [owner.id, *await failed(store, 2)]
+    found = {one.event.id: one for one in await store.jobs.evidence([*idents, new_id()])}
+    assert found.keys() == set(idents)
+    for ident in idents:
+        full = await history(store, ident)
+        assert found[ident].event == full.event
+        assert found[ident].attempts == full.attempts
+        assert found[ident].kept
+        assert [e.effect.identity for e in found[ident].effects] == [e.effect.identity for e in full.effects]
+
+
+# ── runners that die, freeze and race ────────────────────────────────────────
+
+
+async def test_one_runner_at_a_time(store: Store, open_store: OpenStore) -> None:  # proves R46
+    await failed(store, 5)
+    job = await plan(store)
+    others = [await open_store() for _ in range(4)]
+    found = await asyncio.gather(*(other.jobs.take(f"runner-{n}", LEASE) for n, other in enumerate(others)))
+    assert len([one for one in found if one is not None]) == 1
+    assert (await look(store, job)).state is JobState.RUNNING
+
+
+async def test_two_runners_at_once_act_on_each_event_once(store: Store, open_store: OpenStore, clock: Clock) -> None:
+    # proves R46
+    idents = await failed(store, 300)
+    job = await plan(store)
+    stores = [await open_store(), await open_store()]
+    first = await taken(stores[0], job, "first")
+    clock.offset += LEASE + 1  # the first is late, and does not know
+    second = await taken(stores[1], job, "second")
+    runners = [runner(stores[0], "first"), runner(stores[1], "second")]
+
+    async def all_steps(who: JobRunner, owner: Taken) -> int:
+        steps = 0
+        while await who.step(owner, 7):
+            steps += 1
+        return steps
+
+    ends = await asyncio.gather(all_steps(runners[0], first), all_steps(runners[1], second))
+    assert tuple(ends) == (0, 42)
+    found = Counter([len(await replays(store, ident)) for ident in idents])
+    assert found == {1: 300}
+    assert (await look(store, job)).done == 300
+
+
+async def test_a_zombie_cannot_take_a_step(store: Store, raw: Raw, clock: Clock) -> None:  # proves R46
+    await failed(store, 30)
+    job = await plan(store)
+    old = await taken(store, job, "old")
+    assert await runner(store).step(old, 10)
+    items = await store.jobs.open_items(old, 10)
+    clock.offset += LEASE + 1
+    new = await taken(store, job, "new")
+    assert new.fence > old.fence
+    before = [await raw.all(table) for table in ("jobs", "job_items", "events", "actions")]
+    assert await store.jobs.step(old, items, {}, LEASE) is None
+    assert await store.jobs.open_items(old, 10) == []
+    assert not await store.jobs.renew(old, LEASE)
+    await store.jobs.release(old)
+    assert [await raw.all(table) for table in ("jobs", "job_items", "events", "actions")] == before
+    assert (await store.jobs.open_items(new, 10)) == items, "the new one goes on where the old one was"
+
+
+async def test_a_step_that_was_made_is_not_made_again(store: Store, raw: Raw) -> None:  # proves R46
+    """Its answer was lost: whoever tries it again is told that these are not the next."""
+    await failed(store, 30)
+    owner = await taken(store, await plan(store))
+    items = await store.jobs.open_items(owner, 10)
+    assert await store.jobs.step(owner, items, {}, LEASE) is not None
+    before = [await raw.all(table) for table in ("jobs", "job_items", "events", "actions")]
+    assert await store.jobs.step(owner, items, {}, LEASE) is None
+    assert [await raw.all(table) for table in ("jobs", "job_items", "events", "actions")] == before
+
+
+async def test_a_step_is_all_or_nothing(store: Store, raw: Raw) -> None:  # proves R46
+    await failed(store, 10)
+    job = await plan(store)
+    owner = await taken(store, job)
+    items = await store.jobs.open_items(owner, 10)
+    last = raw.ident(items[-1].event_id)
+    await raw.run(f"UPDATE job_items SET outcome = 'done', ended_at = {raw.now} WHERE event_id = {last}")
+    before = [await raw.all(table) for table in ("jobs", "job_items", "events", "actions")]
+    with pytest.raises(AssertionError):
+        await store.jobs.step(owner, items, {}, LEASE)
+    assert [await raw.all(table) for table in ("jobs", "job_items", "events", "actions")] == before
+
+
+async def test_a_runner_that_stops_gives_the_job_back(store: Store) -> None:  # proves R46
+    await failed(store, 100)
+    job = await plan(store, per_second=40.0)
+    running = asyncio.create_task(runner(store, "first").run_one(job.id))
+    while not (await look(store, job)).done:
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    found = await look(store, job)
+    assert (found.state, found.lease_left) == (JobState.RUNNING, 0)
+    assert 0 < found.done < 100
+    owner = await taken(store, job, "second")
+    assert owner.job.started_at == found.started_at, "it is the same job"
+
+
+async def test_the_upkeep_takes_up_whatever_there_is(store: Store) -> None:  # proves R46
+    await failed(store, 40)
+    first = await plan(store, where=Filter(states=(State.FAILED,), key="evt_00001"))
+    second = await plan(store)
+    upkeep = asyncio.create_task(JobRunner(store, nothing_against, worker="w", lease=LEASE, poll=0.01).run())
+    while (await look(store, first)).unfinished or (await look(store, second)).unfinished:
+        await asyncio.sleep(0.01)
+    upkeep.cancel()
+    await asyncio.gather(upkeep, return_exceptions=True)
+    done = [await look(store, first), await look(store, second)]
+    assert sum(job.done for job in done) == 40, "the event that both had was replayed by one of them"
+    assert sum(job.refused for job in done) == 1
+
+
+# ── cancelling ───────────────────────────────────────────────────────────────
+
+
+async def test_cancel_in_the_middle(store: Store, raw: Raw) -> None:  # proves R46
+    idents = await failed(store, 30)
+    job = await plan(store)
+    owner = await taken(store, job)
+    assert await runner(store).step(owner, 10)
+    items = await store.jobs.open_items(owner, 10)
+    found = await Actions(store, "bob").cancel_job(job, "enough")
+    assert (found.state, found.done, found.open) == (JobState.CANCELLED, 10, 20)
+    assert (found.ended_by, found.ended_why, found.lease_left) == ("bob", "enough", 0)
+    assert await store.jobs.step(owner, items, {}, LEASE) is None, "whoever runs it stops"
+    assert not await runner(store).run_one(job.id)
+    assert [len(await replays(store, ident)) for ident in idents] == [1] * 10 + [0] * 20
+    actions = await raw.run("SELECT name, actor, from_state, to_state FROM actions WHERE name = 'cancel-job'")
+    assert actions == [("cancel-job", "bob", "running", "cancelled")]
+    with pytest.raises(WrongState, match=r"is cancelled since .* UTC, by bob \(enough\)"):
+        await Actions(store, "ada").cancel_job(job, "me too")
+
+
+async def test_cancel_before_it_begins_and_after_it_is_done(store: Store) -> None:
+    await failed(store, 3)
+    job, other = await plan(store), await plan(store)
+    await Actions(store, "ada").cancel_job(job, "no")
+    assert await store.jobs.take("w", LEASE, job.id) is None
+    await runner(store).run_one(other.id)
+    with pytest.raises(WrongState, match="is done since"):
+        await Actions(store, "ada").cancel_job(other, "too late")
+    with pytest.raises(WrongState, match="there is no job"):
+        await store.jobs.cancel(new_id(), "ada", "nothing")
+
+
+async def test_racing_to_cancel(store: Store, open_store: OpenStore) -> None:
+    await failed(store, 3)
+    job = await plan(store)
+    other = await open_store()
+    ends = await asyncio.gather(
+        store.jobs.cancel(job.id, "ada", "a"), other.jobs.cancel(job.id, "bob", "b"), return_exceptions=True
+    )
+    assert sorted(type(end).__name__ for end in ends) == ["Job", "WrongState"]
+
+
+# ── two operators ────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "names", [("replay", "replay"), ("retry", "discard"), ("retry", "retry"), ("discard", "replay")]
+)
+async def test_two_operators_race_on_one_event(
+    store: Store, open_store: OpenStore, names: tuple[str, str]
+) -> None:  # proves R46
+    """One wins; the other is told who did what, when and why."""
+    other = await open_store()
+    for n in range(8):
+        [ident] = (await failed(store, 1, f"race{n}"))[-1:]
+        seen = await event(store, ident)
+        operators = {"ada": Actions(store, "ada"), "bob": Actions(other, "bob")}
+        asked = [
+            getattr(actions, name)(seen, f"{who} says so")
+            for (who, actions), name in zip(operators.items(), names, strict=True)
+        ]
+        ends = await asyncio.gather(*asked, return_exceptions=True)
+        [error] = [end for end in ends if isinstance(end, WrongState)]
+        [action] = (await history(store, ident)).actions
+        assert action.actor == list(operators)[0 if isinstance(ends[1], WrongState) else 1]
+        when = f"{action.at:%Y-%m-%d %H:%M:%S} UTC"
+        assert f"Last action: {action.name} by {action.actor} at {when} ({action.actor} says so)" in str(error)
+        for owner in await store.claim(WORKER, [KIND], 10, LEASE):
+            assert await settle(store, owner, "complete")
+
+
+# ── reading ──────────────────────────────────────────────────────────────────
+
+
+async def test_jobs_newest_first_and_by_the_beginning_of_an_id(store: Store) -> None:
+    await failed(store, 3)
+    jobs = [await plan(store) for _ in range(3)]
+    insight = Insight(store)
+    assert [job.id for job in await insight.jobs()] == [job.id for job in jobs][::-1]
+    assert [job.id for job in await insight.jobs(before=jobs[2].id, limit=1)] == [jobs[1].id]
+    assert (await insight.job(str(jobs[0].id))).id == jobs[0].id
+    with pytest.raises(Ambiguous):
+        await insight.job(jobs[0].id.hex[:8])
+    with pytest.raises(NotFound):
+        await insight.job("what?")
+
+
+async def test_what_a_job_would_be_about(store: Store) -> None:  # proves R45, R46
+    await failed(store, 5)
+    await recorded(store, "waits")
+    prospect = await Insight(store).prospect("replay", EVERYTHING)
+    assert (prospect.count, prospect.fitting, prospect.sampled) == (6, 5, 6)
+    assert [(p.source, p.type, p.state, p.count) for p in prospect.portions] == [
+        ("stripe", "invoice.paid", State.FAILED, 5),
+        ("stripe", "invoice.paid", State.PENDING, 1),
+    ]
+    assert prospect.verdicts == {"will do": 5, "needs a decision": 1}
+    assert (await Insight(store).prospect("discard", FAILED)).verdicts == {}
