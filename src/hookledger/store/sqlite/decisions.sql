@@ -23,7 +23,7 @@ RETURNING run
 -- pending, retrying, failed, needs_review -> discarded.
 UPDATE events
 SET state = 'discarded', claim = claim + 1, due_at = NULL, finished_at = ?1, reason = substr(?5, 1, 500), cause = NULL,
-    cause = NULL, alert = NULL
+    alert = NULL
 WHERE id = ?2 AND state = ?3 AND claim = coalesce(?4, claim) AND state IN ('pending', 'retrying', 'failed', 'needs_review')
 RETURNING run
 
