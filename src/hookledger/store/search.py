@@ -169,11 +169,14 @@ class Searching:
         streams = await self._streams(where)
         if not streams:
             return Page((), None, None)
-        found, edge, looked_at = await self._look(where, streams, before, limit, limit)
-        if edge is not None and len(found) < limit:
-            most = STRETCH if where.text is None else STRETCH_OF_BODIES
-            more, edge, n = await self._look(where, streams, edge, limit - len(found), most // len(streams))
+        most = (STRETCH if where.text is None else STRETCH_OF_BODIES) // len(streams)
+        found: list[EventRow] = []
+        edge, looked_at = before, 0
+        for each in (limit, min(10 * limit, most), most):  # most pages are full after the first
+            more, edge, n = await self._look(where, streams, edge, limit - len(found), each)
             found, looked_at = found + more, looked_at + n
+            if edge is None or len(found) >= limit:
+                break
         if len(found) >= limit:
             return Page(tuple(found), found[-1].id, None)
         return Page(tuple(found), edge, None if edge is None else looked_at)
