@@ -23,6 +23,7 @@ from .look import events, show
 from .odd import admit, deliveries
 from .processes import receive, serve, work
 from .providers import providers
+from .reconcile import reconcile
 from .refused import recheck, rejections
 from .replay import discard, replay
 from .schema import migrate
@@ -38,7 +39,7 @@ def cli() -> None:
 
 
 LOOK = (events, show, deliveries, rejections, keys, doctor, circuits, providers)
-DECIDE = (retry, replay, resolve, discard, admit, recheck, import_keys, trip, reset)
+DECIDE = (retry, replay, reconcile, resolve, discard, admit, recheck, import_keys, trip, reset)
 
 for command in (serve, receive, work, migrate, *LOOK, *DECIDE, send, demo):
     cli.add_command(command)

@@ -23,3 +23,7 @@ DEMO_FAILED = 9
 """`demo --exit`: something did not happen exactly once."""
 PROBLEM = 11
 """`doctor`: there is a problem."""
+DIFFERENCES = 20
+"""`reconcile`: something was missing, failed, unknown or refused; the report says what was done about it."""
+PROVIDER = 21
+"""`reconcile`: the provider's log could not be read to its end."""

@@ -13,6 +13,7 @@ from ..errors import ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
 from ..ledger import Circuit, Effect
 from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, id_bounds, operation_key
+from ..reconciling import Reconciliation
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
 from .audit import KeyReport, audit_keys
@@ -183,6 +184,12 @@ class Insight:
     async def recheck(self, source: str) -> list[Rechecked]:
         """What a source refused, judged anew; nothing is taken in."""
         return await recheck(self._store.cases, self.receiving, source)
+
+    # ── the provider's side ──
+
+    async def reconciliations(self) -> list[Reconciliation]:
+        """The last comparison of each source with its provider's log."""
+        return await self._store.reconciling.last()
 
     # ── keys ──
 

@@ -23,7 +23,7 @@ class Owner(NamedTuple):
 
     event_id: UUID
     fingerprint: bytes
-    """Empty where the key came from elsewhere: whatever content it brings was processed there."""
+    """Empty where the key came from elsewhere, or from a provider's log: whatever content it brings is known."""
     state: State | None = None
     """None: the event is being recorded in this batch, was pruned, or never was here."""
 
@@ -71,9 +71,9 @@ def proposals(arrivals: Sequence[Arrival]) -> list[Proposal]:
     for arrival in arrivals:
         for item, event_id in zip(arrival.items, arrival.event_ids, strict=True):
             if item.identity not in first:
-                first[item.identity] = Proposal(
-                    item.identity, "key", arrival.source, event_id, item.fingerprint
-                )
+                # What an API lists is written otherwise than what is delivered: its bytes tell no conflict.
+                content = b"" if arrival.unsigned else item.fingerprint
+                first[item.identity] = Proposal(item.identity, "key", arrival.source, event_id, content)
             body = item.body_identity
             if body is not None and body not in first:
                 first[body] = Proposal(body, "body", arrival.source, event_id, item.fingerprint)
@@ -86,7 +86,9 @@ def conflicts(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> set[by
     for arrival in arrivals:
         for item, event_id in zip(arrival.items, arrival.event_ids, strict=True):
             owner = owners.get(item.identity)
-            if owner is not None and owner.event_id != event_id and not owner.has(item):
+            if owner is None or owner.event_id == event_id or arrival.unsigned:
+                continue
+            if not owner.has(item):
                 found.add(admitted_identity(arrival.source, item.identity, item.fingerprint))
     return found
 
@@ -117,14 +119,14 @@ def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
             known = by_key
             if by_key.event_id != event_id:
                 outcome = DeliveryOutcome.DUPLICATE
-                if not by_key.has(item):
+                if not by_key.has(item) and not arrival.unsigned:
                     admitted = owners.get(admitted_identity(arrival.source, item.identity, item.fingerprint))
                     known = admitted or by_key
                     outcome = DeliveryOutcome.DUPLICATE if admitted else DeliveryOutcome.CONFLICT
             elif by_body is not None and by_body.event_id != event_id:
                 known, outcome = by_body, DeliveryOutcome.SAME_BODY
             else:
-                outcome = new_outcome(item)
+                outcome = new_outcome(item, reconciled=arrival.reconciled)
             for identity, owner in ((item.identity, by_key), (item.body_identity, by_body)):
                 if not identity or not owner or owner.event_id != event_id or known.event_id == event_id:
                     continue
@@ -139,9 +141,11 @@ def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
     return result
 
 
-def new_outcome(item: Item) -> DeliveryOutcome:
+def new_outcome(item: Item, *, reconciled: bool = False) -> DeliveryOutcome:
     """What the delivery of a new event is."""
-    return DeliveryOutcome.INVALID if item.invalid else DeliveryOutcome.ACCEPTED
+    if item.invalid:
+        return DeliveryOutcome.INVALID
+    return DeliveryOutcome.RECONCILED if reconciled else DeliveryOutcome.ACCEPTED
 
 
 def first_state(item: Item) -> tuple[State, str | None]:

@@ -29,6 +29,7 @@ from ..states import State
 from .accounting import Books
 from .cases import Cases
 from .ledger import Ledger
+from .reconciling import Reconciling
 
 
 class Statements(Protocol):
@@ -225,6 +226,11 @@ class Store(Protocol):
     @property
     def books(self) -> Books:
         """Whether everything is accounted for."""
+        ...
+
+    @property
+    def reconciling(self) -> Reconciling:
+        """Comparisons with a provider's log, and repairs."""
         ...
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:

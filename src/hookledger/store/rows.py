@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 from uuid import UUID
 
+import msgspec
+
 from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..ledger import Call, Circuit, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow
+from ..reconciling import Counts, Reconciliation
 from ..states import (
     BY_NAME,
     AttemptOutcome,
@@ -174,6 +177,14 @@ class Rows:
             row["reason"],
             self.time(row["changed_at"]),
         )
+
+    def reconciliation(self, row: Row) -> Reconciliation:
+        values = {name: row[name] for name in Reconciliation.__struct_fields__}
+        values["id"] = self._ident(row["id"])
+        for name in ("slot", "since", "until", "started_at", "finished_at"):
+            values[name] = self._when(row[name])
+        values["counts"] = row["counts"] and msgspec.json.decode(row["counts"], type=Counts)
+        return Reconciliation(**values)
 
 
 NEW = frozenset({DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID, DeliveryOutcome.RECONCILED})

@@ -16,7 +16,7 @@ from . import outcome as ways
 from .claim import Leases
 from .declare import Effects
 from .effects import AttemptEffects
-from .event import Event, Renew, SyncEvent, SyncStatements
+from .event import Current, Event, Renew, SyncEvent, SyncStatements
 from .ledger import Calls
 from .outcome import Settler
 from .retry import RetryPolicy
@@ -53,6 +53,7 @@ class Handling:
         settings: Defaults,
         transactions: Sequence[Transactions],
         planned: Callable[[], None],
+        current: Current,
     ) -> None:
         """`transactions`: the user's own libraries; `planned` is told when the outbox has something to do."""
         self._store = store
@@ -64,6 +65,7 @@ class Handling:
         self._settings = settings
         self._adapters = {transaction.plain: transaction for transaction in transactions}
         self._planned = planned
+        self._current = current
 
     async def handle(self, handler: Handler, group: Sequence[Claimed]) -> None:
         """One event, or several in one transaction. If one of several fails, each goes alone."""
@@ -150,11 +152,13 @@ class Handling:
                 loop = asyncio.get_running_loop()
                 if given is not None and True not in self._adapters:
                     given = SyncStatements(given, loop)
-                event: SyncEvent[Any] = SyncEvent(claimed, self._read, given, effects, renew, loop)
+                event: SyncEvent[Any] = SyncEvent(
+                    claimed, self._read, given, effects, renew, self._current, loop
+                )
                 plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
                 return await in_a_thread(lambda: plain(event), "hookledger-handler")
             function: AsyncFunction = handler.function  # type: ignore[assignment]  # `plain` says so
-            return await function(Event(claimed, self._read, given, effects, renew))
+            return await function(Event(claimed, self._read, given, effects, renew, self._current))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

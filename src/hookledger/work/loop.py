@@ -22,6 +22,7 @@ from . import outcome as ways
 from .circuit import Breakers, CircuitSettings
 from .claim import Leases
 from .declare import Effects
+from .event import Current
 from .handle import Handling, Read
 from .ledger import Calls
 from .outbox import Outbox, OutboxSettings
@@ -78,6 +79,7 @@ class Worker:
         settings: WorkSettings,
         *,
         transactions: Sequence[Transactions] = (),
+        current: Current,
         name: str | None = None,
         stuck: Callable[[], None] = lambda: None,
     ) -> None:
@@ -98,7 +100,16 @@ class Worker:
         self._outbox = Outbox(store.ledger, effects, self._calls, breakers, settings.outbox, self.name)
         self._transactions = transactions
         self._handling = Handling(
-            store, self._settler, self._calls, self._leases, effects, read, settings, transactions, self._outbox.wake
+            store,
+            self._settler,
+            self._calls,
+            self._leases,
+            effects,
+            read,
+            settings,
+            transactions,
+            self._outbox.wake,
+            current,
         )
         self._hand: deque[Claimed] = deque()
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}

@@ -40,7 +40,7 @@ from ..filtering import Condition
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
-from . import accounting, cases, circuits, decisions, intake, ledger
+from . import accounting, cases, circuits, decisions, intake, ledger, reconciling
 from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
@@ -51,6 +51,7 @@ from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
 from .pulse import PostgresPulse
+from .reconciling import PostgresReconciling
 from .transaction import LazyTransaction, PostgresTransaction
 
 _QUERIES = load(__package__)
@@ -90,6 +91,8 @@ class PostgresStore:
         )
         self._cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
         self._books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
+        sql = Dialect(reconciling.QUERIES, schema, self._clock)
+        self._reconciling = PostgresReconciling(sql, self.sql, self._opened)
         self._decisions = PostgresDecisions(Dialect(decisions.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
@@ -219,6 +222,10 @@ class PostgresStore:
     @property
     def books(self) -> PostgresBooks:
         return self._books
+
+    @property
+    def reconciling(self) -> PostgresReconciling:
+        return self._reconciling
 
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:

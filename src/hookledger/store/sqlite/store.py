@@ -47,6 +47,7 @@ from .decisions import SqliteDecisions
 from .intake import micros
 from .ledger import SqliteLedger
 from .pulse import SqlitePulse
+from .reconciling import SqliteReconciling
 from .transaction import SqliteTransaction
 from .watch import LockWatch
 
@@ -95,6 +96,7 @@ class SqliteStore:
         self._ledger = SqliteLedger(self.sql, self._do, self._write, self._now, self._rows)
         self._cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
         self._books = SqliteBooks(path, self._now)
+        self._reconciling = SqliteReconciling(self.sql, self._do, self._write, self._now, self._rows)
         self._decisions = SqliteDecisions(self._do, self._write, self._now, self._rows)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
@@ -234,6 +236,10 @@ class SqliteStore:
     @property
     def books(self) -> SqliteBooks:
         return self._books
+
+    @property
+    def reconciling(self) -> SqliteReconciling:
+        return self._reconciling
 
     def transaction(self, adapter: Adapter | None = None) -> SqliteTransaction:
         if adapter is not None:
