@@ -335,6 +335,7 @@ async def carry_out(
     """A comparison that was begun, to its end on record. A log that cannot be read is a report with a problem;
     `again_in`: after so many seconds another may try."""
     problem: str | None = None
+    await store.know_sources([begun.source])  # no delivery may ever have come
     try:
         report = await _renewed(store, begun, comparison.run(lister))
     except (ListingFailed, ConfigError) as error:

@@ -17,19 +17,22 @@ from ..errors import Unavailable
 from ..model import Arrival, Item, Recorded, admitted_identity
 from ..states import DeliveryOutcome, State
 
+AS_LISTED = b"api"
+"""The fingerprint of an identity that a provider's log gave: its delivery may be written in any way."""
+
 
 class Owner(NamedTuple):
     """The event that an identity belongs to."""
 
     event_id: UUID
     fingerprint: bytes
-    """Empty where the key came from elsewhere, or from a provider's log: whatever content it brings is known."""
+    """Empty where the key came from elsewhere: whatever content it brings was processed there."""
     state: State | None = None
     """None: the event is being recorded in this batch, was pruned, or never was here."""
 
     def has(self, item: Item) -> bool:
         """Whether the item brings nothing but what the owner of its key has."""
-        return self.fingerprint in (item.fingerprint, b"")
+        return self.fingerprint in (item.fingerprint, b"", AS_LISTED)
 
 
 class Proposal(NamedTuple):
@@ -72,7 +75,7 @@ def proposals(arrivals: Sequence[Arrival]) -> list[Proposal]:
         for item, event_id in zip(arrival.items, arrival.event_ids, strict=True):
             if item.identity not in first:
                 # What an API lists is written otherwise than what is delivered: its bytes tell no conflict.
-                content = b"" if arrival.unsigned else item.fingerprint
+                content = AS_LISTED if arrival.unsigned else item.fingerprint
                 first[item.identity] = Proposal(item.identity, "key", arrival.source, event_id, content)
             body = item.body_identity
             if body is not None and body not in first:

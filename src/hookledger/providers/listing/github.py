@@ -20,7 +20,7 @@ from .http import Answer, Api, Cursors, moment
 
 PAGE = 100
 _NEXT = re.compile(r'<([^<>]*)>\s*;[^,<]*\brel="?next"?')
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]+")
 
 
 class _Delivery(Struct):

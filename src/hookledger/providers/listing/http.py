@@ -8,13 +8,16 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from ...errors import ConfigError, ListingFailed
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -67,6 +70,7 @@ class Api:
         self._timeout = timeout
         self._max_bytes = max_bytes
         self._first = first
+        self._context: ssl.SSLContext | Literal[False] | None = None
 
     async def get(self, path: str, parameters: Parameters = ()) -> Answer:
         return await self._ask("GET", path, parameters, None)
@@ -103,6 +107,8 @@ class Api:
     async def _once(self, method: str, path: str, parameters: Parameters, content: bytes | None) -> Answer:
         import httpx2
 
+        if self._context is None:  # made once: that takes longer than most answers
+            self._context = httpx2.create_ssl_context(trust_env=False) if self._base.startswith("https:") else False
         token = self._token()
         headers = {name: value.replace("{token}", token) for name, value in self._headers.items()}
         headers |= {"accept-encoding": "identity", "user-agent": "hookledger"}
@@ -111,7 +117,9 @@ class Api:
         try:
             async with (
                 asyncio.timeout(self._timeout),
-                httpx2.AsyncClient(follow_redirects=False, timeout=self._timeout, trust_env=False) as client,
+                httpx2.AsyncClient(
+                    verify=self._context, follow_redirects=False, timeout=self._timeout, trust_env=False
+                ) as client,
                 client.stream(
                     method, self._base + path, params=list(parameters) or None, content=content, headers=headers
                 ) as response,

@@ -16,11 +16,12 @@ CREATE TABLE {schema}.reconciliations (
     finished_at  timestamptz,
     problem      text CHECK (problem <> ''),
     counts       text,
-    CONSTRAINT one_for_each_slot UNIQUE (source, slot),
     CONSTRAINT window_has_length CHECK (since < until),
     CONSTRAINT leased_until_finished CHECK ((finished_at IS NULL) = (leased_until IS NOT NULL)),
     CONSTRAINT finished_with_result CHECK (finished_at IS NULL OR problem IS NOT NULL OR counts IS NOT NULL)
 );
+-- One for each slot. Those that a person asked for have none.
+CREATE UNIQUE INDEX reconciliations_planned ON {schema}.reconciliations (source, slot);
 CREATE INDEX reconciliations_of_source ON {schema}.reconciliations (source, started_at);
 
 -- One row for each object that was ever to be repaired: who asks locks it, so that one repair is open at a time.

@@ -14,11 +14,12 @@ CREATE TABLE reconciliations (
     finished_at  INTEGER,
     problem      TEXT CHECK (problem <> ''),
     counts       TEXT,
-    CONSTRAINT one_for_each_slot UNIQUE (source, slot),
     CONSTRAINT window_has_length CHECK (since < until),
     CONSTRAINT leased_until_finished CHECK ((finished_at IS NULL) = (leased_until IS NOT NULL)),
     CONSTRAINT finished_with_result CHECK (finished_at IS NULL OR problem IS NOT NULL OR counts IS NOT NULL)
 ) STRICT;
+-- One for each slot. Those that a person asked for have none.
+CREATE UNIQUE INDEX reconciliations_planned ON reconciliations (source, slot);
 CREATE INDEX reconciliations_of_source ON reconciliations (source, started_at);
 
 CREATE TABLE repairs (
