@@ -12,9 +12,9 @@ import pytest
 
 from hookledger import Changed, Inbox, Listed, ReconcileSettings, Seconds
 from hookledger.clock import Clock
-from hookledger.errors import ConfigError, ListingFailed, WrongState
+from hookledger.errors import BadData, ConfigError, ListingFailed, WrongState
 from hookledger.model import REPAIR, Arrival, Kind, Proof, Recorded, Request
-from hookledger.operate.reconcile import LEASE, MOST, Window
+from hookledger.operate.reconcile import LEASE, MOST, Window, carry_out
 from hookledger.receive.app import arrival as as_delivered
 from hookledger.receive.identify import identify
 from hookledger.reconciling import Counts
@@ -493,3 +493,49 @@ def test_the_horizon_is_no_shorter_than_the_look_back(apis: Apis) -> None:  # pr
             horizon="31d",
             reconcile=ReconcileSettings(token=TOKEN, look_back=Seconds("40d")),
         )
+
+
+async def test_a_lost_run_stops(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R48
+    """Whoever slept through its lease stops by itself, and what it found is not written over the other's."""
+    monkeypatch.setattr("hookledger.operate.reconcile.LEASE", 0.3)
+    slot, listing = NOW.replace(microsecond=0), asyncio.Event()
+    inbox = own("stripe")
+    source = inbox.sources["own"]
+
+    async def begin() -> Any:
+        since = slot - timedelta(hours=48)
+        return await store.reconciling.begin("own", since, slot, "hookledger", "daily", lease=0.3, slot=slot)
+
+    async def endless(since: datetime, until: datetime) -> AsyncIterator[Any]:
+        listing.set()
+        await asyncio.Event().wait()
+        yield
+
+    source.reconcile_with(endless)
+    sleeper = await begin()
+    comparison = inbox.actions(store, "hookledger").comparison("own", DAY, WHY)
+    task = asyncio.create_task(carry_out(store, sleeper, comparison, endless))
+    await listing.wait()
+    clock.offset += 60
+    other = None
+    while other is None:  # the sleeper may have renewed it just now
+        clock.offset += 60
+        other = await begin()
+    with pytest.raises(WrongState, match="taken up"):
+        await task
+    assert await store.reconciling.end(other, Counts())
+
+
+async def test_one_that_the_store_refuses_keeps_no_other_out(store: Store) -> None:  # proves R48
+    entries = [Listed(body=b'{"id": "evt_%d", "type": "t"}' % n, id=str(n)) for n in range(5)]
+
+    class Picky(Late):
+        async def record(self, arrivals: list[Arrival]) -> list[list[Recorded]]:
+            if any(b"evt_3" in arrival.request.body for arrival in arrivals):
+                raise BadData("no")
+            return await self._store.record(arrivals)
+
+    inbox = own("stripe", *entries)
+    picky = Picky(store, delivery(inbox, b"{}"))
+    report = await reconcile(inbox, picky)  # type: ignore[arg-type]
+    assert report.counts == Counts(listed=5, missing=4, taken_in=4, refused=1)

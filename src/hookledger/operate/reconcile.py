@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ..errors import BadData, ConfigError, HookledgerError, ListingFailed, WrongState
 from ..filters import Filter
-from ..model import Arrival, EventRow
+from ..model import Arrival, EventRow, Recorded
 from ..providers.listing.base import Changed, Content, Entry, Listed, Lister
 from ..reconciling import Begun, Counts, Known
 from ..states import DeliveryOutcome, KeyOrigin, State
@@ -178,6 +178,7 @@ class Comparison:
         word: one that came at this very moment makes ours a duplicate."""
         identities = [item.identity for _, arrival in arrivals for item in arrival.items]
         known = await self._store.reconciling.known(identities)
+        missing: list[tuple[Listed, Arrival]] = []
         for entry, arrival in arrivals:
             first = arrival.items[0]
             if all(item.identity in known for item in arrival.items):
@@ -185,15 +186,25 @@ class Comparison:
             elif self._dry_run:
                 self._differ("missing", key=first.key, type=first.type, at=entry.at, words="would be taken in")
             else:
-                await self._record(entry, arrival)
+                missing.append((entry, arrival))
+        await self._record(missing)
 
-    async def _record(self, entry: Listed, arrival: Arrival) -> None:
-        first = arrival.items[0]
+    async def _record(self, missing: list[tuple[Listed, Arrival]]) -> None:
+        """In one commit; each alone when one of them is refused."""
         try:
-            [became] = await self._store.record([arrival])
+            results = await self._store.record([arrival for _, arrival in missing]) if missing else []
         except BadData as error:
-            self._refuse(entry, f"the store refuses it: {error}")
+            if len(missing) == 1:
+                self._refuse(missing[0][0], f"the store refuses it: {error}")
+                return
+            for one in missing:
+                await self._record([one])
             return
+        for (entry, arrival), became in zip(missing, results, strict=True):
+            self._recorded(entry, arrival, became)
+
+    def _recorded(self, entry: Listed, arrival: Arrival, became: list[Recorded]) -> None:
+        first = arrival.items[0]
         new = [recorded for recorded in became if recorded.outcome in NEW]
         if not new:
             self._count("matched")  # it came meanwhile, or its very body had come under another id
