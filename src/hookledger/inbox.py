@@ -266,6 +266,9 @@ class Inbox:
     def schedule(self, store: Store) -> Schedule:
         """The comparisons with providers' logs that are made every day, by whichever worker comes first."""
         plans = [(name, source.plan()) for name, source in self.sources.items()]
+        for name, plan in plans:
+            if plan.at and not plan.lister:
+                raise ConfigError(f"source {name!r} is to be compared every day, and nobody lists its events")
         daily = [self._daily(store, name, plan) for name, plan in plans if plan.at and plan.lister]
         return Schedule(daily, self.clock.now)
 

@@ -282,6 +282,37 @@ async def test_the_provider_can_be_asked_to_deliver_again(store: Store, apis: Ap
     assert await outcomes(store) == {}
 
 
+@pytest.mark.parametrize(("provider", "header"), [("svix", b"svix-id"), ("standard_webhooks", b"webhook-id")])
+async def test_messages_of_svix(store: Store, apis: Apis, provider: str, header: bytes) -> None:  # proves R48
+    """The message's id is the key, under Svix's header or the standard's."""
+    apis.sent_by_svix("msg_1", {"type": "invoice.paid", "data": {"id": "in_1"}})
+    apis.sent_by_svix("msg_2", {"type": "invoice.paid", "data": {"id": "in_1"}})
+    inbox = Inbox()
+    settings = ReconcileSettings(token=TOKEN, base_url=apis.url, app_id="app_1")
+    secret = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM="
+    inbox.source("own", provider=provider, secrets=[secret], reconcile=settings)
+    await store.record([delivery(inbox, b'{"type":"invoice.paid"}', ((header, b"msg_2"),))])
+    assert (await reconcile(inbox, store)).counts == Counts(listed=2, matched=1, missing=1, taken_in=1)
+    [[became]] = await store.record([delivery(inbox, b'{"type":"invoice.paid"}', ((header, b"msg_1"),))])
+    assert became.outcome is DeliveryOutcome.DUPLICATE
+    await balanced(store)
+
+
+async def test_shopify_tells_what_nobody_told(store: Store, apis: Apis) -> None:  # proves R48
+    """An order that changed, and no event came; without a repair handler it is only said."""
+    inbox = Inbox()
+    settings = ReconcileSettings(token=TOKEN, base_url=apis.url, shop="made-up.myshopify.com")
+    inbox.source("shopify", provider="shopify", secrets=[SECRET], reconcile=settings)
+    heard, unheard = apis.changed_at_shopify(1), apis.changed_at_shopify(2)
+    body = json.dumps({"admin_graphql_api_id": heard}).encode()
+    headers = ((b"x-shopify-topic", b"orders/updated"), (b"x-shopify-event-id", b"e-1"))
+    await store.record([delivery(inbox, body, headers)])
+    report = await reconcile(inbox, store)
+    assert report.counts == Counts(listed=2, matched=1, missing=1)
+    assert [one.key for one in report.differences] == [unheard]
+    assert await outcomes(store) == {"accepted": 1}
+
+
 # ── other listers ────────────────────────────────────────────────────────────
 
 
@@ -481,6 +512,13 @@ async def test_a_planned_run_that_fails_is_tried_again(store: Store, apis: Apis,
             break
     assert tried == 5
     assert last.problem is not None and "401" in last.problem
+
+
+async def test_a_plan_without_a_lister(store: Store) -> None:  # proves R48
+    inbox = Inbox()
+    inbox.source("github", provider="gitlab", secrets=[SECRET], reconcile=ReconcileSettings(at="03:00"))
+    with pytest.raises(ConfigError, match="nobody lists"):
+        inbox.schedule(store)
 
 
 def test_the_horizon_is_no_shorter_than_the_look_back(apis: Apis) -> None:  # proves R48, R49

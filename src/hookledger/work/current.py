@@ -10,7 +10,7 @@ from .effect import is_async
 from .event import Facts
 from .thread import in_a_thread
 
-Present = Callable[[Facts], Any]
+Present = Callable[[Any], Any]
 """An async or plain function of the event."""
 
 

@@ -66,7 +66,7 @@ class ReconcileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[sources.NAME.reconcile]`: the provider's own log, and when to compare with it."""
 
     token: str | None = None
-    """The API's credential: `env:NAME`, `file:/path` or the token itself; read anew for each run."""
+    """The API's credential: `env:NAME`, `file:/path` or the token itself; read anew for each request."""
     base_url: str | None = None
     """Where the API is; the provider's own address if none."""
     api_version: str | None = None
