@@ -22,6 +22,8 @@ from hookledger.states import DeliveryOutcome, KeyOrigin, State
 from hookledger.store.protocol import Store
 from tests.builders import Raw, claim, settle
 from tests.contract.conftest import OpenStore
+from tests.contract.test_impossible_rows import ID, insert
+from tests.contract.test_impossible_rows import NOW as NOW_SQL
 from tests.services import apis as service
 from tests.services.apis import TOKEN, Apis
 
@@ -577,3 +579,42 @@ async def test_one_that_the_store_refuses_keeps_no_other_out(store: Store) -> No
     picky = Picky(store, delivery(inbox, b"{}"))
     report = await reconcile(inbox, picky)  # type: ignore[arg-type]
     assert report.counts == Counts(listed=5, missing=4, taken_in=4, refused=1)
+
+
+# ── what cannot be ───────────────────────────────────────────────────────────
+
+RUN = {
+    "id": ID,
+    "source": "'stripe'",
+    "since": "BEFORE",
+    "until": NOW_SQL,
+    "actor": "'ada'",
+    "reason": "'r'",
+    "started_at": NOW_SQL,
+}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"leased_until": "NULL"},
+        {"finished_at": NOW_SQL},
+        {"leased_until": "NULL", "finished_at": NOW_SQL},
+        {"since": NOW_SQL},
+        {"fence": "0"},
+        {"actor": "''"},
+        {"reason": "''"},
+        {"source": "''"},
+        {"problem": "''"},
+    ],
+)
+async def test_impossible_runs(raw: Raw, wrong: dict[str, str]) -> None:  # proves R48
+    """Open and finished at once, or neither; finished with no result; a window without length; nobody's."""
+    before = str(int(raw.now) - 1_000_000) if raw.now.isdigit() else f"{raw.now} - interval '1 second'"
+    for values in (RUN | {"leased_until": NOW_SQL}, RUN | {"leased_until": NOW_SQL} | wrong):
+        statement = insert(raw, "reconciliations", values).replace("BEFORE", before)
+        if wrong.items() <= values.items():
+            with pytest.raises(BadData):
+                await raw.run(statement)
+        else:
+            await raw.run(statement)

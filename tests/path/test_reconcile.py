@@ -22,7 +22,10 @@ from hookledger.cli import exits
 from hookledger.config import load
 from hookledger.filters import EVERYTHING
 from hookledger.model import REPAIR
+from hookledger.providers.listing.base import ReconcileSettings
+from hookledger.providers.listing.stripe import StripeLister
 from hookledger.states import State
+from hookledger.work.loop import Worker
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 from tests.services import apis as service
@@ -204,9 +207,6 @@ async def test_nobody_outside_can_ask_for_a_repair(site: Site) -> None:  # prove
 
 async def test_what_was_reconciled_is_handled(shop: Site, apis: Apis) -> None:  # proves R48
     """Through to the handler's writes; the delivery that comes at last changes nothing."""
-    from hookledger.providers.listing.base import ReconcileSettings
-    from hookledger.providers.listing.stripe import StripeLister
-
     stripe = shop.inbox.sources["stripe"]
     settings = ReconcileSettings(token=TOKEN, base_url=apis.url)
     stripe.reconcile_with(StripeLister(settings, lambda: TOKEN))
@@ -226,6 +226,28 @@ async def test_what_was_reconciled_is_handled(shop: Site, apis: Apis) -> None:  
     await shop.work()
     assert await done(shop) == ["evt_0", "evt_1", "evt_2"]
     assert await shop.deliveries() == {"accepted": 1, "reconciled": 2, "duplicate": 3}
+
+
+async def test_a_worker_does_it_by_itself(shop: Site, apis: Apis) -> None:  # proves R48
+    """Beside its work, at the time it missed; two workers ask the provider once."""
+    stripe, workers = shop.inbox.sources["stripe"], list[Worker]()
+    settings = ReconcileSettings(token=TOKEN, base_url=apis.url)
+    stripe.reconcile_with(StripeLister(settings, lambda: TOKEN), at="00:00")
+    apis.sent_by_stripe("evt_1", at=time.time() - 30 * 3600)
+
+    @stripe.on("invoice.paid")
+    async def handle(event: Event) -> None:
+        await write(event, event.json["id"])
+
+    running = [asyncio.create_task(shop.inbox.work(started=workers.append)) for _ in range(2)]
+    async with asyncio.timeout(60):
+        while await done(shop) == []:
+            await asyncio.sleep(0.1)
+    for worker in workers:
+        worker.stop()
+    await asyncio.gather(*running)
+    assert apis.asked == ["GET /v1/events"]
+    assert await done(shop) == ["evt_1"]
 
 
 # ── the command line ─────────────────────────────────────────────────────────
