@@ -78,6 +78,8 @@ class Reconciliation(Struct, frozen=True):
     reason: str
     fence: int
     started_at: datetime
+    leased_until: datetime | None
+    """Until then whoever began it is believed to be at it, or it waits to be tried again."""
     finished_at: datetime | None
     """None while it runs, waits to be tried again, or nobody lived to end it."""
     problem: str | None

@@ -26,7 +26,14 @@ async def nothing(since: datetime, until: datetime) -> AsyncIterator[Any]:
 PLAN = Plan(lister=nothing, look_back=48 * 3600.0, at=AT, repairs=False, runs=True)
 
 
-def last(hours: float = 1, *, problem: str | None = None, counts: Counts | None = None, over: bool = True) -> Any:
+def last(
+    hours: float = 1,
+    *,
+    problem: str | None = None,
+    counts: Counts | None = None,
+    over: bool = True,
+    lease: float = 2,
+) -> Any:
     at = NOW - timedelta(hours=hours)
     return Reconciliation(
         new_id(),
@@ -38,6 +45,7 @@ def last(hours: float = 1, *, problem: str | None = None, counts: Counts | None 
         "daily",
         1,
         at,
+        None if over else at + timedelta(hours=lease),
         at if over else None,
         problem,
         counts if counts or problem or not over else Counts(),
@@ -76,6 +84,7 @@ async def test_one_that_fails_keeps_no_other_back() -> None:  # proves R48
         (None, "warn", "never compared"),
         (last(), "ok", "1 h ago"),
         (last(over=False), "ok", "not over"),
+        (last(over=False, lease=0.5), "warn", "nobody ended it"),
         (last(problem="api.stripe.com answered 401"), "problem", "answered 401"),
         (last(problem="no answer", over=False), "problem", "no answer"),
         (last(counts=Counts(listed=2, failed=1)), "warn", "1 failed"),

@@ -219,6 +219,8 @@ def judge_reconciliation(name: str, plan: Plan, last: Reconciliation | None, now
     if last.problem is not None:
         do = f"mend that, then {do}" + ("; a worker tries again" if last.finished_at is None else "")
         return Finding("problem", about, f"the comparison {ago} ago failed: {last.problem}", do)
+    if last.leased_until is not None and last.leased_until < now - timedelta(minutes=1):
+        return Finding("warn", about, f"a comparison with its provider's log began {ago} ago; nobody ended it", do)
     if last.finished_at is None or last.counts is None:
         return Finding("ok", about, f"a comparison with its provider's log began {ago} ago and is not over")
     says = f"compared with its provider's log {ago} ago: {last.counts.words()}"

@@ -181,7 +181,7 @@ class Rows:
     def reconciliation(self, row: Row) -> Reconciliation:
         values = {name: row[name] for name in Reconciliation.__struct_fields__}
         values["id"] = self._ident(row["id"])
-        for name in ("slot", "since", "until", "started_at", "finished_at"):
+        for name in ("slot", "since", "until", "started_at", "leased_until", "finished_at"):
             values[name] = self._when(row[name])
         values["counts"] = row["counts"] and msgspec.json.decode(row["counts"], type=Counts)
         return Reconciliation(**values)

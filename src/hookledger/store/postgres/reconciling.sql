@@ -39,8 +39,8 @@ RETURNING source, actor, reason
 
 -- name: last
 -- Of each source.
-SELECT DISTINCT ON (source) id, source, slot, since, until, actor, reason, fence, started_at, finished_at, problem,
-       counts
+SELECT DISTINCT ON (source) id, source, slot, since, until, actor, reason, fence, started_at, leased_until,
+       finished_at, problem, counts
 FROM {schema}.reconciliations ORDER BY source, started_at DESC
 
 -- name: note_action

@@ -27,7 +27,7 @@ RETURNING source, actor, reason
 
 -- name: last
 -- Of each source.
-SELECT id, source, slot, since, until, actor, reason, fence, started_at, finished_at, problem, counts
+SELECT id, source, slot, since, until, actor, reason, fence, started_at, leased_until, finished_at, problem, counts
 FROM (SELECT *, row_number() OVER (PARTITION BY source ORDER BY started_at DESC, rowid DESC) AS n FROM reconciliations)
 WHERE n = 1 ORDER BY source
 
