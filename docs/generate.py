@@ -24,7 +24,6 @@ OPEN = {
     17: "the local domain id is the handler's own",
     26: "traces and outgoing calls",
     38: "waking an event when what it waits for arrives",
-    43: "reconcile",
     46: "resolving many effects at once",
     49: "retention itself",
     53: "metrics",
@@ -38,6 +37,7 @@ def settings() -> str:
         IntakeSettings,
         Limits,
         OperatorSettings,
+        ReconcileSettings,
         RetryPolicy,
         SourceSettings,
         WorkSettings,
@@ -63,6 +63,7 @@ def settings() -> str:
         ("[work.outbox]", OutboxSettings),
         ("[work.circuit]", CircuitSettings),
         ("[sources.NAME]", SourceSettings),
+        ("[sources.NAME.reconcile]", ReconcileSettings),
     ]
     for title, kind in tables:
         told = _attribute_docs(kind)
@@ -91,7 +92,9 @@ def _hmac_options() -> str:
 
 
 def _is_table(kind: Any) -> bool:
-    return (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) or "SourceSettings" in str(kind)
+    return (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) or any(
+        name in str(kind) for name in ("SourceSettings", "ReconcileSettings")
+    )
 
 
 def _default(field: Any) -> str:

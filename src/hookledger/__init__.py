@@ -14,6 +14,7 @@ from .errors import (
     ForgottenAwait,
     HandlerCommitted,
     HookledgerError,
+    ListingFailed,
     NeedsDecision,
     NoTransaction,
     Permanent,
@@ -27,7 +28,9 @@ from .errors import (
     Wait,
 )
 from .files import write_file
-from .inbox import Inbox, Source
+from .inbox import Inbox
+from .providers.listing.base import Changed, Content, Listed, ReconcileSettings
+from .source import Source
 from .states import State
 from .work.effect import Effect, Happened, Op
 from .work.event import Event, SyncEvent
@@ -39,11 +42,13 @@ __all__ = [
     "BadArguments",
     "BadResult",
     "CallInTransaction",
+    "Changed",
     "ChangedArguments",
     "CircuitOpen",
     "ClaimLost",
     "Config",
     "ConfigError",
+    "Content",
     "Effect",
     "EffectBusy",
     "Event",
@@ -52,10 +57,13 @@ __all__ = [
     "Happened",
     "HookledgerError",
     "Inbox",
+    "Listed",
+    "ListingFailed",
     "NeedsDecision",
     "NoTransaction",
     "Op",
     "Permanent",
+    "ReconcileSettings",
     "Refused",
     "Retry",
     "RetryPolicy",

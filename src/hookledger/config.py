@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from .clock import Seconds
 from .errors import ConfigError
+from .providers.listing.base import ReconcileSettings
 from .receive.refusals import SampleSettings
 from .receive.request import Limits
 from .work.loop import WorkSettings
@@ -108,6 +109,8 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Who may ask to deliver here, where the provider asks so."""
     reconciled: bool = False
     """What the provider does not deliver again is fetched by other means: no warning then."""
+    reconcile: ReconcileSettings | None = None
+    """The provider's own log; no warning then either."""
     options: dict[str, Any] = {}
     """What the provider's scheme leaves open; for provider `hmac`: how its requests are signed and read."""
 
@@ -184,6 +187,7 @@ __all__ = [
     "IntakeSettings",
     "Limits",
     "OperatorSettings",
+    "ReconcileSettings",
     "RetryPolicy",
     "SourceSettings",
     "WorkSettings",

@@ -18,6 +18,7 @@ HookledgerError
 │   ├── BadData            the database refused a row because of its content
 │   ├── Blocked            another transaction holds the row, and may hold it for long
 │   └── WrongState         the row is not in the state the caller expected
+├── ListingFailed          the provider's log could not be read to its end
 ├── ClaimLost              the worker no longer owns the event it works on
 ├── HandlerCommitted       the handler ended the transaction that was not its own to end
 ├── HandlerEnded           the handler cancelled itself or called sys.exit
@@ -124,6 +125,10 @@ class Blocked(StoreError):
 
 class WrongState(StoreError):
     """The event is not in the state that the caller expected."""
+
+
+class ListingFailed(HookledgerError):
+    """The provider's log could not be read to its end."""
 
 
 class ClaimLost(HookledgerError):

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from .cases import RefusalRow
 from .errors import ConfigError, Rejected, WrongState
-from .model import Arrival, Item, Proof, Request, RequestRow, unpack_headers
-from .operate.receiving import SourceFacts
+from .model import LISTED, Arrival, Headers, Item, Proof, Request, RequestRow, key_identity, unpack_headers
+from .operate.receiving import Plan, SourceFacts
+from .providers.fields import Header, exact
+from .providers.listing.base import Content
 from .providers.reading import contents, decode
 from .providers.schemes.base import KeyNeeded
 from .receive.app import Fetches, arrival
 from .receive.endpoint import Endpoint
 from .receive.handshake import ask_signed, ask_unsigned
-from .receive.identify import identify, show
+from .receive.identify import NOT_ALLOWED, identify, show
 from .receive.reasons import NOT_A_DELIVERY, REASONS
 from .receive.verify import verify
+from .states import KeyOrigin
 
 if TYPE_CHECKING:
-    from .inbox import Source
+    from .source import Source
 
 class Examiner:
     """`fetches`: who gets the keys that providers publish."""
@@ -106,6 +111,65 @@ class Examiner:
 
     def shown(self, key: Sequence[bytes]) -> str:
         return show(b":".join(key))
+
+    # ── a provider's log ──
+
+    def plan(self, source: str) -> Plan:
+        return self._source(source).plan()
+
+    def listed_key(self, source: str, headers: Sequence[tuple[str, str]]) -> tuple[bytes, str] | None:
+        endpoint = self._source(source).endpoint
+        given = dict(_lower(headers)[::-1])
+        if endpoint.key_function is not None or not endpoint.key_fields:
+            return None
+        parts = [exact(given.get(field.name)) if isinstance(field, Header) else None for field in endpoint.key_fields]
+        known = [part for part in parts if part is not None]
+        return (key_identity(source, *known), self.shown(known)) if len(known) == len(parts) else None
+
+    def listed(self, source: str, content: Content, now: float) -> Arrival | str:
+        endpoint = self._source(source).endpoint
+        request = Request("POST", endpoint.path, b"", _lower(content.headers), content.body, None)
+        proof = _proved(endpoint, request, now)
+        try:
+            items = identify(endpoint, request, proof, now)
+        except Rejected as error:
+            return error.reason
+        if not items:
+            return NOT_A_DELIVERY
+        if all(item.skip == NOT_ALLOWED for item in items):
+            return "type_refused"
+        if proof.scheme == LISTED:
+            if any(_keyless(endpoint, item) for item in items):
+                return "key_missing"
+            # The bytes are the API's, so they say nothing about the bytes that were signed.
+            items = tuple(msgspec.structs.replace(item, body_identity=None) for item in items)
+        return msgspec.structs.replace(arrival(endpoint, request, proof, items), reconciled=True)
+
+
+def _lower(headers: Sequence[tuple[str, str]]) -> Headers:
+    """As a request has them; what no header can hold is left out."""
+    return tuple(
+        (name.lower().encode("latin-1", "replace"), value.encode("latin-1", "replace"))
+        for name, value in headers
+        if "\r" not in value and "\n" not in value
+    )
+
+
+def _proved(endpoint: Endpoint, request: Request, now: float) -> Proof:
+    """By the delivery's own signature, where the provider still has it and it fits the bytes; else by the API."""
+    if endpoint.tolerance is None:
+        try:
+            return verify(endpoint, request, now)
+        except (Rejected, KeyNeeded):
+            pass
+    return Proof(LISTED, "")
+
+
+def _keyless(endpoint: Endpoint, item: Item) -> bool:
+    """Whether its delivery would have another key: one made of the exact bytes, or of nothing."""
+    if item.key_origin is KeyOrigin.ARRIVAL:
+        return True
+    return item.key_origin is KeyOrigin.DIGEST and not endpoint.contract.immutable
 
 
 def _headers(packed: bytes) -> tuple[tuple[bytes, bytes], ...]:

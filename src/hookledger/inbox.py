@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
 
 from .asgi import HEALTH, Asgi
 from .clock import Clock, Seconds
@@ -19,99 +22,36 @@ from .model import Claimed, Evidence, Expired, Kind
 from .operate.actions import Actions
 from .operate.bulk import objection
 from .operate.insight import Insight
+from .operate.receiving import Plan
+from .operate.reconcile import LEASE, Window, carry_out
 from .providers.catalogue import find, with_options
 from .providers.contract import Contract
+from .providers.listing.base import ReconcileSettings
 from .providers.reading import contents, decode
-from .receive.advice import advice
-from .receive.endpoint import Endpoint, KeyFunction, Rules, Secret, configure, load_secret, load_token
+from .receive.endpoint import KeyFunction, Rules, Secret, configure, load_secret, load_token
 from .receive.keyring import Fetched
+from .source import Source, is_repair
 from .states import CallOutcome
 from .store.connect import connect
 from .store.protocol import Store, Transactions
 from .upkeep.jobs import JobRunner
 from .upkeep.rescue import Rescuer
+from .upkeep.schedule import Daily, Schedule
+from .work.current import Currents
 from .work.declare import Effects
-from .work.event import Event, SyncEvent
 from .work.ledger import may_go_on
 from .work.loop import Worker, worker_name
 from .work.perform import Ending
 from .work.retry import RetryPolicy
-from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes, covers
+from .work.route import Routes, covers
 
 log = logging.getLogger(__name__)
 
-A = TypeVar("A", bound=Callable[[Event[Any]], Awaitable[Result]])
-P = TypeVar("P", bound=Callable[[SyncEvent[Any]], Result])
 
-
-class Source:
-    """One configured endpoint, and where its handlers are declared."""
-
-    def __init__(self, inbox: Inbox, endpoint: Endpoint, *, reconciled: bool = False) -> None:
-        self._inbox = inbox
-        self.endpoint = endpoint
-        self._reconciled = reconciled
-
-    def advice(self) -> list[str]:
-        """What is allowed and yet may surprise."""
-        return advice(self.endpoint, reconciled=self._reconciled)
-
-    @property
-    def name(self) -> str:
-        return self.endpoint.name
-
-    def on(
-        self,
-        *types: str,
-        retry: RetryPolicy | None = None,
-        timeout: float | str | None = None,
-        batch: int = 1,
-        transaction: bool = True,
-        replay: Literal["converges"] | None = None,
-        rehearsable: bool = False,
-    ) -> Registration:
-        """Declare the handler of these event types; a type may end in `*`, and an exact one beats a pattern.
-
-        `batch`: run up to so many events in one transaction. If one of them fails, each is run alone.
-        `transaction=False`: for a handler that takes long. It has no `event.tx` and no `event.once`; each step it
-        takes is an effect, and `event.renew()` proves that the event is still its own.
-        `replay="converges"`: your word that whatever it does outside `event.once` and the effects may be repeated, as
-        setting a status may and adding to a balance may not. Only then a preview calls a replay safe.
-        `rehearsable`: your word that, outside `event.tx`, `event.once` and the effects, it does nothing that a run
-        which is rolled back must not do, so that an operator may rehearse a replay. On PostgreSQL.
-        """
-        if not types:
-            raise ConfigError(f"source {self.name!r}: a handler names the event types it takes, or '*'")
-        if batch < 1:
-            raise ConfigError(f"source {self.name!r}: batch is at least 1")
-        if replay not in (None, "converges"):
-            raise ConfigError(f'source {self.name!r}: replay is "converges" or nothing, not {replay!r}')
-        if rehearsable and (not transaction or batch > 1):
-            why = "batch=: it is run on one event" if transaction else "transaction=False: nothing could be undone"
-            raise ConfigError(f"source {self.name!r}: rehearsable=True does not go with {why}")
-        limit = None if timeout is None else Seconds(timeout)
-
-        def add(function: AsyncFunction | PlainFunction) -> None:
-            handler = Handler(function, retry, limit, batch, transaction, replay, rehearsable)
-            for pattern in types:
-                self._inbox.routes.add(self.name, pattern, handler)
-
-        return Registration(add)
-
-
-class Registration:
-    """The decorator that `Source.on` returns; its overloads tell async handlers from plain functions."""
-
-    def __init__(self, add: Callable[[AsyncFunction | PlainFunction], None]) -> None:
-        self._add = add
-
-    @overload
-    def __call__(self, function: A) -> A: ...
-    @overload
-    def __call__(self, function: P) -> P: ...
-    def __call__(self, function: AsyncFunction | PlainFunction) -> AsyncFunction | PlainFunction:
-        self._add(function)
-        return function
+RETRY_AFTER = 1800.0
+"""Seconds before a planned comparison that failed is tried again,"""
+TRIES = 5
+"""and how often it is begun in all."""
 
 
 class Inbox:
@@ -136,6 +76,7 @@ class Inbox:
         self.effects = Effects()
         self.effect = self.effects.effect
         self.ensure = self.effects.ensure
+        self.currents = Currents()
         self.sources: dict[str, Source] = {}
         self.keyring = Fetched()
         self._asgi: Asgi | None = None
@@ -170,6 +111,7 @@ class Inbox:
                 verify_token=given.verify_token,
                 origins=given.origins,
                 reconciled=given.reconciled,
+                reconcile=given.reconcile,
             )
 
     def source(
@@ -194,6 +136,7 @@ class Inbox:
         verify_token: str | None = None,
         origins: Iterable[str] = (),
         reconciled: bool = False,
+        reconcile: ReconcileSettings | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Source:
         """Add an endpoint. Its deliveries are POSTed to `/NAME`, or to `path`.
@@ -233,7 +176,9 @@ class Inbox:
             raise ConfigError(f"the sources {taken[endpoint.path]!r} and {name!r} have the same path {endpoint.path}")
         if endpoint.path in HEALTH:
             raise ConfigError(f"source {name!r} cannot be at {endpoint.path}: that answers health checks")
-        self.sources[name] = Source(self, endpoint, reconciled=reconciled)
+        self.sources[name] = Source(
+            endpoint, self.routes, self.currents, reconciled=reconciled, reconcile=reconcile
+        )
         return self.sources[name]
 
     def advice(self) -> list[str]:
@@ -304,6 +249,7 @@ class Inbox:
             self.read,
             work or self.settings.work,
             transactions=self.transactions,
+            current=self.currents.fetch,
             stuck=stuck,
         )
 
@@ -331,8 +277,37 @@ class Inbox:
 
         return JobRunner(store, against, worker=worker_name(), lease=(work or self.settings.work).lease)
 
+    def schedule(self, store: Store) -> Schedule:
+        """The comparisons with providers' logs that are made every day, by whichever worker comes first."""
+        plans = [(name, source.plan()) for name, source in self.sources.items()]
+        for name, plan in plans:
+            if plan.at and not plan.lister:
+                raise ConfigError(f"source {name!r} is to be compared every day, and nobody lists its events")
+        daily = [self._daily(store, name, plan) for name, plan in plans if plan.at and plan.lister]
+        return Schedule(daily, self.clock.now)
+
+    def _daily(self, store: Store, source: str, plan: Plan) -> Daily:
+        assert plan.at is not None and plan.lister is not None
+        lister, actor, reason = plan.lister, "hookledger", f"every day at {plan.at:%H:%M} UTC"
+
+        async def run(slot: datetime) -> None:
+            since = slot - timedelta(seconds=plan.look_back)
+            begun = await store.reconciling.begin(source, since, slot, actor, reason, lease=LEASE, slot=slot)
+            if begun is None:
+                return
+            window = Window(begun.since, begun.until)
+            comparison = self.actions(store, actor).comparison(source, window, reason)
+            again_in = RETRY_AFTER if begun.fence < TRIES else None
+            report = await carry_out(store, begun, comparison, lister, again_in=again_in)
+            level = logging.WARNING if report.problem else logging.INFO
+            log.log(level, "reconcile %s: %s", source, report.problem or report.counts.words())
+
+        return Daily(f"reconcile {source}", plan.at, run)
+
     def read(self, claimed: Claimed) -> Any:
         """The content of one event: its own part where its request held several."""
+        if is_repair(claimed):
+            return msgspec.json.decode(claimed.body)
         source = self.sources.get(claimed.source)
         if source is None:
             raise ConfigError(f"there is no source {claimed.source!r} any more")
@@ -358,8 +333,10 @@ class Inbox:
             worker = self.worker(store, settings, stuck=stuck)
             if started is not None:
                 started(worker)
-            runners = (self.rescuer(store, settings), self.job_runner(store, settings))
-            upkeep = [asyncio.create_task(runner.run()) for runner in runners]
+            chores = [self.rescuer(store, settings).run(), self.job_runner(store, settings).run()]
+            if not drain:
+                chores.append(self.schedule(store).run())
+            upkeep = [asyncio.create_task(chore) for chore in chores]
             try:
                 await worker.run(drain=drain)
             finally:

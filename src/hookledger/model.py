@@ -116,6 +116,12 @@ class Request(Struct, frozen=True):
         return None
 
 
+LISTED = "api"
+"""The scheme of what no signature proves: the provider listed it, asked with our credentials."""
+REPAIR = "hookledger.repair"
+"""The type of an event that an operator made, so that the source's repair handler runs."""
+
+
 class Proof(Struct, frozen=True):
     """How a request was found authentic."""
 
@@ -162,6 +168,13 @@ class Arrival(Struct, frozen=True):
     items: tuple[Item, ...]
     event_ids: tuple[UUID, ...]
     """The id each item's event gets if it turns out to be new."""
+    reconciled: bool = False
+    """No delivery brought it: it was found in the provider's log, or made by an operator."""
+
+    @property
+    def unsigned(self) -> bool:
+        """Whether its bytes are the provider's API's, which writes the same content in its own way."""
+        return self.proof.scheme == LISTED
 
 
 class Recorded(Struct, frozen=True):

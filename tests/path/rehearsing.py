@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from hookledger import Op
-from hookledger.inbox import Registration
 from hookledger.rehearsals import Rehearsal, Write
+from hookledger.source import Registration
 from tests.asgi_client import Site
 from tests.contract.conftest import postgres_url, shared_postgres_url  # noqa: F401 - a database, emptied for each test
 from tests.path.conftest import SECRET, MakeSite

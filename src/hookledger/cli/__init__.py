@@ -26,6 +26,7 @@ from .odd import admit, deliveries
 from .pauses import pause, pauses, resume
 from .processes import receive, serve, work
 from .providers import providers
+from .reconcile import reconcile
 from .refused import recheck, rejections
 from .replay import discard, replay
 from .schema import migrate
@@ -42,7 +43,10 @@ def cli() -> None:
 
 
 LOOK = (events, show, failures, lag, jobs, pauses, deliveries, rejections, keys, doctor, circuits, providers)
-DECIDE = (retry, replay, resolve, discard, bulk, pause, resume, admit, recheck, import_keys, trip, reset)
+DECIDE = (
+    *(retry, replay, reconcile, resolve, discard, bulk, pause, resume),
+    *(admit, recheck, import_keys, trip, reset),
+)
 
 
 

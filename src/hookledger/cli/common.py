@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import config as configuration
-from ..errors import ConfigError, HookledgerError, SchemaMismatch, Unavailable, WrongState
+from ..errors import ConfigError, HookledgerError, ListingFailed, SchemaMismatch, Unavailable, WrongState
 from ..inbox import Inbox
 from ..observe.logs import AddFacts
 from ..operate.insight import Ambiguous, NotFound
@@ -39,6 +39,7 @@ _CODES: tuple[tuple[type[HookledgerError], int], ...] = (
     (NotFound, exits.NOT_FOUND),
     (Ambiguous, exits.NOT_FOUND),
     (WrongState, exits.REFUSED),
+    (ListingFailed, exits.PROVIDER),
     (Unavailable, exits.UNAVAILABLE),
 )
 

@@ -25,3 +25,7 @@ REHEARSAL = 12
 """`replay --rehearse`: the handler was stopped, or would not be processed: see what it says."""
 PROBLEM = 11
 """`doctor`: there is a problem."""
+DIFFERENCES = 20
+"""`reconcile`: something was missing, failed, unknown or refused; the report says what was done about it."""
+PROVIDER = 21
+"""`reconcile`: the provider's log could not be read to its end."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Literal
+from uuid import UUID
 
 import msgspec
 
 from ..cases import Imported
-from ..errors import ConfigError, WrongState
+from ..errors import ConfigError, ListingFailed, WrongState
 from ..filters import Filter
 from ..jobs import Deed, Job, Pause
 from ..ledger import Effect
 from ..model import EventRow, History
+from ..reconciling import Counts
 from ..rehearsals import Rehearsal
 from ..states import BY_NAME
 from ..store.protocol import Store
@@ -21,6 +24,8 @@ from . import bulk
 from .insight import Insight
 from .preview import Preview, Verdict
 from .recheck import Rechecked, recheck, take_in
+from .reconcile import LEASE, Comparison, Report, Window, carry_out
+from .repair import made
 
 PATIENCE = 10.0
 """Seconds that a rehearsal waits for a worker."""
@@ -193,6 +198,89 @@ class Actions:
         _why(reason)
         found = await recheck(self._store.cases, self._insight.receiving, source)
         return await take_in(self._store, found, self._actor, reason)
+
+    async def reconcile(
+        self,
+        source: str,
+        window: Window | None,
+        reason: str,
+        *,
+        dry_run: bool = False,
+        resend: bool = False,
+        told: Callable[[Counts], None] = lambda _: None,
+    ) -> Report:
+        """Compare a provider's log with the inbox, and take in what is missing: one action when it begins and one
+        when it ends; the deliveries are the evidence for each event. A dry run changes nothing and is not audited.
+
+        `window` None: as far back as the source says.
+        """
+        plan = self._insight.receiving.plan(source)
+        if plan.lister is None:
+            raise ConfigError(
+                f"source {source!r} has no lister: set [sources.{source}.reconcile], or give it one with "
+                "@source.lister"
+            )
+        now = datetime.now(UTC)
+        window = window or Window(now - timedelta(seconds=plan.look_back), now)
+        comparison = self.comparison(source, window, reason, dry_run=dry_run, resend=resend, told=told)
+        if dry_run:
+            try:
+                return await comparison.run(plan.lister)
+            except ListingFailed as error:
+                return comparison.report(str(error))
+        _why(reason)
+        values = (source, window.since, window.until, self._actor, reason)
+        begun = await self._store.reconciling.begin(*values, lease=LEASE)
+        assert begun is not None, "only a planned one can be another's"
+        return await carry_out(self._store, begun, comparison, plan.lister)
+
+    def comparison(
+        self,
+        source: str,
+        window: Window,
+        reason: str,
+        *,
+        dry_run: bool = False,
+        resend: bool = False,
+        told: Callable[[Counts], None] = lambda _: None,
+    ) -> Comparison:
+        """One that is not begun yet; objects that changed unheard are repaired in this actor's name."""
+        plan = self._insight.receiving.plan(source)
+
+        async def repair(object_id: str) -> UUID:
+            return (await self.repair(source, object_id, reason)).event.id
+
+        return Comparison(
+            self._store,
+            self._insight.receiving,
+            source,
+            window,
+            dry_run=dry_run,
+            resend=resend,
+            repair=repair if plan.repairs and plan.runs else None,
+            told=told,
+        )
+
+    async def repair(self, source: str, object_id: str, reason: str, about: EventRow | None = None) -> History:
+        """Have a worker run the source's repair handler for one object: an event of its own, linked to the one that
+        it is `about`. Refused while an earlier repair of the object is still to come."""
+        _why(reason)
+        plan = self._insight.receiving.plan(source)
+        if not plan.repairs:
+            raise ConfigError(f"source {source!r} has no repair handler: declare one with @source.repair")
+        if not plan.runs:
+            raise WrongState(f"source {source!r} observes: it runs nothing yet")
+        arrival = made(source, object_id, self._actor, reason, about)
+        ident = await self._store.reconciling.repair(
+            arrival, None if about is None else about.id, self._actor, reason
+        )
+        return await self._insight.event(str(ident))
+
+    async def repair_event(self, event: EventRow, reason: str) -> History:
+        """The same for the object that an event is about."""
+        if event.object_id is None:
+            raise WrongState(f"event {event.id} names no object: ask for the repair by the object's id")
+        return await self.repair(event.source, event.object_id, reason, event)
 
     async def import_keys(self, source: str, identities: Sequence[bytes], reason: str) -> Imported:
         """Take identities whose events were processed elsewhere: a delivery of one is a duplicate from here on."""

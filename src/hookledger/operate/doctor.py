@@ -11,12 +11,13 @@ from ..errors import HookledgerError
 from ..filters import Filter
 from ..jobs import Job, Pause
 from ..model import Health
+from ..reconciling import Reconciliation
 from ..states import State
 from ..store import SCHEMA_RANGE
 from . import proof
 from .finding import Finding
 from .insight import Insight
-from .receiving import SourceFacts
+from .receiving import Plan, SourceFacts
 
 SKEW = 5.0
 """Seconds between the clocks that are worth a warning; the intake distrusts its own beyond 30."""
@@ -235,10 +236,47 @@ def judge_jobs(found: Sequence[Job], now: datetime) -> list[Finding]:
     return [Finding("ok", "jobs", f"{running} under way" if running else "none is under way")]
 
 
+async def reconciled(insight: Insight) -> list[Finding]:
+    """When each source was last compared with its provider's log, and what came of it."""
+    last = {one.source: one for one in await insight.reconciliations()}
+    found: list[Finding] = []
+    for name in insight.receiving.sources():
+        plan = insight.receiving.plan(name)
+        if plan.lister is not None:
+            found.append(judge_reconciliation(name, plan, last.get(name), datetime.now(UTC)))
+    return found
+
+
+def judge_reconciliation(name: str, plan: Plan, last: Reconciliation | None, now: datetime) -> Finding:
+    about, do = f"source {name}", f"`hookledger reconcile {name} --reason …`"
+    if last is None:
+        if plan.at is not None:
+            do = "is a worker running? It compares at start-up what it missed"
+        return Finding("warn", about, "was never compared with its provider's log", do)
+    ago = _span(max(0.0, (now - last.started_at).total_seconds() / 86400))
+    if last.problem is not None:
+        do = f"mend that, then {do}" + ("; a worker tries again" if last.finished_at is None else "")
+        return Finding("problem", about, f"the comparison {ago} ago failed: {last.problem}", do)
+    if last.leased_until is not None and last.leased_until < now - timedelta(minutes=1):
+        return Finding("warn", about, f"a comparison with its provider's log began {ago} ago; nobody ended it", do)
+    if last.finished_at is None or last.counts is None:
+        return Finding("ok", about, f"a comparison with its provider's log began {ago} ago and is not over")
+    says = f"compared with its provider's log {ago} ago: {last.counts.words()}"
+    gap = now - last.until
+    if gap > timedelta(seconds=plan.look_back):
+        hours = int(gap.total_seconds() // 3600) + 1
+        do = f"the next one does not go back so far: `hookledger reconcile {name} --since {hours}h --reason …`"
+        return Finding("warn", about, says, do)
+    if last.counts.failed or last.counts.refused:
+        return Finding("warn", about, says, f"`hookledger reconcile {name} --dry-run` names them")
+    return Finding("ok", about, says)
+
+
 CHECKS: dict[str, Check] = {
     "sources": sources,
     "pauses": pauses,
     "jobs": jobs,
+    "reconcile": reconciled,
     "rejections": rejections,
     "deliveries": odd_deliveries,
     "alerts": alerts,

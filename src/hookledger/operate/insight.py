@@ -14,6 +14,7 @@ from ..filters import EVERYTHING, Filter
 from ..jobs import Deed, ItemOutcome, Job, JobItem, Pause, Refusals
 from ..ledger import Circuit, Effect
 from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, id_bounds, operation_key
+from ..reconciling import Reconciliation
 from ..rehearsals import Rehearsal
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
@@ -263,6 +264,12 @@ class Insight:
     async def recheck(self, source: str) -> list[Rechecked]:
         """What a source refused, judged anew; nothing is taken in."""
         return await recheck(self._store.cases, self.receiving, source)
+
+    # ── the provider's side ──
+
+    async def reconciliations(self) -> list[Reconciliation]:
+        """The last comparison of each source with its provider's log."""
+        return await self._store.reconciling.last()
 
     # ── keys ──
 

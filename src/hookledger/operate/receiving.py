@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import time
 from typing import Protocol
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from ..cases import RefusalRow
 from ..model import Arrival, Item, RequestRow
 from ..providers.contract import Contract
 from ..providers.fields import Field
+from ..providers.listing.base import Content, Lister
 
 
 class SourceFacts(Struct, frozen=True, kw_only=True):
@@ -29,6 +31,21 @@ class SourceFacts(Struct, frozen=True, kw_only=True):
     """What is allowed and yet may surprise."""
     unprovable: str | None
     """Why what it refused cannot be judged anew; None where it can."""
+
+
+class Plan(Struct, frozen=True):
+    """How a source is reconciled with the truth."""
+
+    lister: Lister | None
+    """None: nobody lists the provider's events."""
+    look_back: float
+    """Seconds that a comparison goes back if nobody says how far."""
+    at: time | None
+    """Every day at this time, in UTC; None: only when a person asks."""
+    repairs: bool
+    """Whether the source has a repair handler."""
+    runs: bool
+    """Whether its handlers run; not while it only observes."""
 
 
 class Receiving(Protocol):
@@ -55,6 +72,19 @@ class Receiving(Protocol):
 
     def content(self, request: RequestRow, place: int) -> object:
         """One event's content; UnreadableError if there is none."""
+        ...
+
+    def plan(self, source: str) -> Plan:
+        """ConfigError if no source is called so."""
+        ...
+
+    def listed_key(self, source: str, headers: Sequence[tuple[str, str]]) -> tuple[bytes, str] | None:
+        """Identity and key of a listed event, where the headers have all of it; None where its body is needed."""
+        ...
+
+    def listed(self, source: str, content: Content, now: float) -> Arrival | str:
+        """A listed event, ready to be recorded under the key that its delivery would have; else the code of the
+        reason why not."""
         ...
 
     def shown(self, key: Sequence[bytes]) -> str:

@@ -26,7 +26,7 @@ def advice(endpoint: Endpoint, *, reconciled: bool) -> list[str]:
     if endpoint.rules.mode == "observe":
         said.append("it observes: events are recorded as skipped and no handler runs")
     if contract.retries.automatic is False and not reconciled:
-        missed = "fetch what was missed, and set" if contract.lister.list else "if you can live with that, set"
+        missed = "configure reconcile, or set" if contract.lister.list else "if you can live with that, set"
         said.append(
             f"{contract.title} does not deliver again what it could not deliver: {missed} reconciled = true"
         )

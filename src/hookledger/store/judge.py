@@ -17,6 +17,9 @@ from ..errors import Unavailable
 from ..model import Arrival, Item, Recorded, admitted_identity
 from ..states import DeliveryOutcome, State
 
+AS_LISTED = b"api"
+"""The fingerprint of an identity that a provider's log gave: its delivery may be written in any way."""
+
 
 class Owner(NamedTuple):
     """The event that an identity belongs to."""
@@ -29,7 +32,7 @@ class Owner(NamedTuple):
 
     def has(self, item: Item) -> bool:
         """Whether the item brings nothing but what the owner of its key has."""
-        return self.fingerprint in (item.fingerprint, b"")
+        return self.fingerprint in (item.fingerprint, b"", AS_LISTED)
 
 
 class Proposal(NamedTuple):
@@ -71,9 +74,9 @@ def proposals(arrivals: Sequence[Arrival]) -> list[Proposal]:
     for arrival in arrivals:
         for item, event_id in zip(arrival.items, arrival.event_ids, strict=True):
             if item.identity not in first:
-                first[item.identity] = Proposal(
-                    item.identity, "key", arrival.source, event_id, item.fingerprint
-                )
+                # What an API lists is written otherwise than what is delivered: its bytes tell no conflict.
+                content = AS_LISTED if arrival.unsigned else item.fingerprint
+                first[item.identity] = Proposal(item.identity, "key", arrival.source, event_id, content)
             body = item.body_identity
             if body is not None and body not in first:
                 first[body] = Proposal(body, "body", arrival.source, event_id, item.fingerprint)
@@ -86,7 +89,9 @@ def conflicts(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> set[by
     for arrival in arrivals:
         for item, event_id in zip(arrival.items, arrival.event_ids, strict=True):
             owner = owners.get(item.identity)
-            if owner is not None and owner.event_id != event_id and not owner.has(item):
+            if owner is None or owner.event_id == event_id or arrival.unsigned:
+                continue
+            if not owner.has(item):
                 found.add(admitted_identity(arrival.source, item.identity, item.fingerprint))
     return found
 
@@ -117,14 +122,14 @@ def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
             known = by_key
             if by_key.event_id != event_id:
                 outcome = DeliveryOutcome.DUPLICATE
-                if not by_key.has(item):
+                if not by_key.has(item) and not arrival.unsigned:
                     admitted = owners.get(admitted_identity(arrival.source, item.identity, item.fingerprint))
                     known = admitted or by_key
                     outcome = DeliveryOutcome.DUPLICATE if admitted else DeliveryOutcome.CONFLICT
             elif by_body is not None and by_body.event_id != event_id:
                 known, outcome = by_body, DeliveryOutcome.SAME_BODY
             else:
-                outcome = new_outcome(item)
+                outcome = new_outcome(item, reconciled=arrival.reconciled)
             for identity, owner in ((item.identity, by_key), (item.body_identity, by_body)):
                 if not identity or not owner or owner.event_id != event_id or known.event_id == event_id:
                     continue
@@ -139,9 +144,11 @@ def judge(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> Judgement:
     return result
 
 
-def new_outcome(item: Item) -> DeliveryOutcome:
+def new_outcome(item: Item, *, reconciled: bool = False) -> DeliveryOutcome:
     """What the delivery of a new event is."""
-    return DeliveryOutcome.INVALID if item.invalid else DeliveryOutcome.ACCEPTED
+    if item.invalid:
+        return DeliveryOutcome.INVALID
+    return DeliveryOutcome.RECONCILED if reconciled else DeliveryOutcome.ACCEPTED
 
 
 def first_state(item: Item) -> tuple[State, str | None]:

@@ -31,6 +31,7 @@ from .cases import Cases
 from .jobs import Jobs
 from .ledger import Ledger
 from .pauses import Pauses
+from .reconciling import Reconciling
 from .search import Search
 
 if TYPE_CHECKING:
@@ -251,6 +252,11 @@ class Store(Protocol):
     @property
     def pauses(self) -> Pauses:
         """What workers leave alone for now."""
+        ...
+
+    @property
+    def reconciling(self) -> Reconciling:
+        """Comparisons with a provider's log, and repairs."""
         ...
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:

@@ -12,6 +12,7 @@ from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..causes import cause_of
 from ..ledger import Call, Circuit, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow
+from ..reconciling import Counts, Reconciliation
 from ..rehearsals import Rehearsal, Result
 from ..states import (
     BY_NAME,
@@ -190,6 +191,14 @@ class Rows:
             row["reason"],
             self.time(row["changed_at"]),
         )
+
+    def reconciliation(self, row: Row) -> Reconciliation:
+        values = {name: row[name] for name in Reconciliation.__struct_fields__}
+        values["id"] = self.ident(row["id"])
+        for name in ("slot", "since", "until", "started_at", "leased_until", "finished_at"):
+            values[name] = self.when(row[name])
+        values["counts"] = row["counts"] and msgspec.json.decode(row["counts"], type=Counts)
+        return Reconciliation(**values)
 
 
 NEW = frozenset({DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID, DeliveryOutcome.RECONCILED})

@@ -149,6 +149,17 @@ class AttemptEffects:
         ident = identity(self._claimed.source, b"once", name.encode(), text.encode())
         return await self._tx.once(self._intent(EffectKind.ONCE, ident, shown(name), text))
 
+    async def outside(self, asking: Coroutine[Any, Any, T]) -> T:
+        """Ask somebody else, who may take their time."""
+        if self._over or self._tx.exclusive:
+            asking.close()
+        self._still()
+        if self._tx.exclusive:
+            raise CallInTransaction(
+                "event.current() while event.tx is open would hold SQLite's write lock: ask before the statements"
+            )
+        return await asking
+
     async def call(self, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> Any:
         """The result, of the call made now or of the one made before."""
         self._still()

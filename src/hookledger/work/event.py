@@ -31,6 +31,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 Renew = Callable[[], Coroutine[Any, Any, None]]
+Current = Callable[["Facts"], Coroutine[Any, Any, Any]]
 
 
 class Facts:
@@ -127,12 +128,14 @@ class Event(Facts, Generic[Tx]):
         tx: Tx | None,
         effects: AttemptEffects,
         renew: Renew,
+        current: Current,
         rehearsal: bool = False,
     ) -> None:
         super().__init__(claimed, read, rehearsal)
         self._tx = tx
         self._effects = effects
         self._renew = renew
+        self._current = current
 
     @property
     def tx(self) -> Tx:
@@ -164,6 +167,14 @@ class Event(Facts, Generic[Tx]):
     ) -> Coroutine[Any, Any, None]:
         """Perform the effect after the handler's commit: planned in its transaction, or not at all."""
         return self._effects.asked("event.later(…)", lambda: self._effects.later(effect, key, args, kwargs))
+
+    def current(self) -> Coroutine[Any, Any, Any]:
+        """What the object is now, by the word of the source's `current` function; asked anew each time.
+
+        It may be newer than the event, and may have changed again when you use it. On SQLite ask before the first
+        statement of `event.tx`, which stops every other write.
+        """
+        return self._effects.asked("event.current()", lambda: self._effects.outside(self._current(self)))
 
     async def renew(self) -> None:
         """Prove that the event is still ours, and renew the lease; raises ClaimLost when it is not.
@@ -210,6 +221,7 @@ class SyncEvent(Facts, Generic[SyncTx]):
         tx: SyncTx | None,
         effects: AttemptEffects,
         renew: Renew,
+        current: Current,
         loop: asyncio.AbstractEventLoop,
         rehearsal: bool = False,
     ) -> None:
@@ -217,6 +229,7 @@ class SyncEvent(Facts, Generic[SyncTx]):
         self._tx = tx
         self._effects = effects
         self._renew = renew
+        self._current = current
         self._loop = loop
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -241,6 +254,10 @@ class SyncEvent(Facts, Generic[SyncTx]):
     def later(self, effect: Effect[P, R], key: str | int | UUID, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Perform the effect after the commit; see `Event.later`."""
         self._wait(self._effects.later(effect, key, args, kwargs))
+
+    def current(self) -> Any:
+        """What the object is now; see `Event.current`."""
+        return self._wait(self._effects.outside(self._current(self)))
 
     def renew(self) -> None:
         """Prove that the event is still ours, and renew the lease; raises ClaimLost when it is not."""

@@ -22,6 +22,7 @@ from . import outcome as ways
 from .circuit import Breakers, CircuitSettings
 from .claim import Leases
 from .declare import Effects
+from .event import Current
 from .handle import Handling
 from .ledger import Calls
 from .outbox import Outbox, OutboxSettings
@@ -80,6 +81,7 @@ class Worker:
         settings: WorkSettings,
         *,
         transactions: Sequence[Transactions] = (),
+        current: Current,
         name: str | None = None,
         stuck: Callable[[], None] = lambda: None,
     ) -> None:
@@ -99,7 +101,7 @@ class Worker:
         self._calls = Calls(store.ledger, breakers, self.name)
         self._outbox = Outbox(store.ledger, effects, self._calls, breakers, settings.outbox, self.name)
         self._transactions = transactions
-        runner = Runner(read, transactions)
+        runner = Runner(read, transactions, current)
         self._handling = Handling(
             store, self._settler, self._calls, self._leases, effects, runner, settings, self._outbox.wake
         )

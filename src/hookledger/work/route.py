@@ -8,7 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..errors import ConfigError
-from ..model import Kind
+from ..model import REPAIR, Kind
 from .effect import is_async
 from .event import Event, SyncEvent
 from .retry import RetryPolicy
@@ -43,8 +43,10 @@ class Handler(Struct, frozen=True):
 
 
 def covers(pattern: str, kind: str) -> bool:
-    """Whether a type, or a pattern ending in `*`, takes this type."""
-    return kind == pattern or (pattern.endswith("*") and kind.startswith(pattern[:-1]))
+    """Whether a type, or a pattern ending in `*`, takes this type. No pattern takes what we call our own."""
+    if kind == pattern:
+        return True
+    return pattern.endswith("*") and kind.startswith(pattern[:-1]) and kind != REPAIR
 
 
 class Routes:

@@ -12,7 +12,7 @@ from ..observe.logs import about
 from ..store.protocol import Transactions
 from . import outcome as ways
 from .effects import AttemptEffects
-from .event import Event, Renew, SyncEvent, SyncStatements
+from .event import Current, Event, Renew, SyncEvent, SyncStatements
 from .route import AsyncFunction, Handler, PlainFunction, Result
 from .thread import in_a_thread
 
@@ -27,8 +27,9 @@ class GivesTx(Protocol):
 class Runner:
     """`transactions`: the user's own libraries."""
 
-    def __init__(self, read: Read, transactions: Sequence[Transactions]) -> None:
+    def __init__(self, read: Read, transactions: Sequence[Transactions], current: Current) -> None:
         self._read = read
+        self._current = current
         self._adapters = {transaction.plain: transaction for transaction in transactions}
 
     def library(self, handler: Handler) -> Transactions | None:
@@ -66,11 +67,15 @@ class Runner:
                 loop = asyncio.get_running_loop()
                 if given is not None and True not in self._adapters:
                     given = SyncStatements(given, loop)
-                event: SyncEvent[Any] = SyncEvent(claimed, self._read, given, effects, renew, loop, rehearsal)
+                event: SyncEvent[Any] = SyncEvent(
+                    claimed, self._read, given, effects, renew, self._current, loop, rehearsal
+                )
                 plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
                 return await in_a_thread(lambda: plain(event), "hookledger-handler")
             function: AsyncFunction = handler.function  # type: ignore[assignment]  # `plain` says so
-            return await function(Event(claimed, self._read, given, effects, renew, rehearsal))
+            return await function(
+                Event(claimed, self._read, given, effects, renew, self._current, rehearsal)
+            )
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

@@ -46,14 +46,20 @@ async def record(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arriv
         return [[] for _ in arrivals]
     await connection.execute(sql("begin_intake"))
     try:
-        judgement = judge(arrivals, await _owners(connection, sql, arrivals))
-        await _write(connection, sql, judgement)
+        judgement = await record_inside(connection, sql, arrivals)
     except BaseException:
         if not connection.is_closed():
             await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")
     return by_arrival(arrivals, judgement)
+
+
+async def record_inside(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> Judgement:
+    """The same inside the caller's transaction, which must be read committed."""
+    judgement = judge(arrivals, await _owners(connection, sql, arrivals))
+    await _write(connection, sql, judgement)
+    return judgement
 
 
 async def _owners(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> dict[bytes, Owner]:

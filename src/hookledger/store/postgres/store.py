@@ -39,7 +39,7 @@ from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
 from ..search import Searching
-from . import accounting, cases, circuits, decisions, intake, jobs, ledger, pauses, rehearsals, search
+from . import accounting, cases, circuits, decisions, intake, jobs, ledger, pauses, reconciling, rehearsals, search
 from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
@@ -52,6 +52,7 @@ from .pauses import PostgresPauses
 from .pooled import PooledConnection
 from .prove import prove
 from .pulse import PostgresPulse
+from .reconciling import PostgresReconciling
 from .rehearsals import PostgresRehearsals
 from .search import PostgresAsks
 from .transaction import LazyTransaction, PostgresTransaction
@@ -113,6 +114,9 @@ class PostgresStore:
             self._opened,
         )
         self._pauses = PostgresPauses(Dialect(pauses.QUERIES, schema, self._clock), self._opened)
+        self._reconciling = PostgresReconciling(
+            Dialect(reconciling.QUERIES, schema, self._clock), self.sql, self._opened
+        )
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None
@@ -263,6 +267,10 @@ class PostgresStore:
     @property
     def pauses(self) -> PostgresPauses:
         return self._pauses
+
+    @property
+    def reconciling(self) -> PostgresReconciling:
+        return self._reconciling
 
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:

@@ -48,6 +48,7 @@ from .jobs import SqliteJobs
 from .ledger import SqliteLedger
 from .pauses import SqlitePauses
 from .pulse import SqlitePulse
+from .reconciling import SqliteReconciling
 from .rehearsals import SqliteRehearsals
 from .search import SqliteAsks
 from .transaction import SqliteTransaction
@@ -110,6 +111,7 @@ class SqliteStore:
         how = (self._do, self._write, self._now, self._rows)
         self._jobs = SqliteJobs(path, self.sql, self._search.condition, self._decisions, self._ledger, *how)
         self._pauses = SqlitePauses(*how)
+        self._reconciling = SqliteReconciling(self.sql, *how)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
 
@@ -265,6 +267,10 @@ class SqliteStore:
     @property
     def pauses(self) -> SqlitePauses:
         return self._pauses
+
+    @property
+    def reconciling(self) -> SqliteReconciling:
+        return self._reconciling
 
     def transaction(self, adapter: Adapter | None = None) -> SqliteTransaction:
         if adapter is not None:

@@ -1,0 +1,178 @@
+"""`hookledger reconcile`: compare with the provider's log, or put one object right from what is true now."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from ..clock import Seconds
+from ..errors import ConfigError
+from ..inbox import Inbox
+from ..model import History
+from ..operate.reconcile import Report, Window
+from ..reconciling import Counts
+from . import exits
+from .common import (
+    brief,
+    default_actor,
+    finds_inbox,
+    narrow_table,
+    print_json,
+    prints_json,
+    run,
+    second,
+    status,
+    table_console,
+)
+
+COLOURS = {"missing": "yellow", "failed": "red", "unknown": "magenta", "refused": "red"}
+
+
+class When(click.ParamType[datetime]):
+    """A moment, or how long ago it was."""
+
+    name = "when"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return datetime.now(UTC) - timedelta(seconds=Seconds(value))
+        except (ConfigError, OverflowError):
+            pass
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a duration such as 24h nor a time such as 2027-01-31T09:00Z", param, ctx)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@click.command()
+@click.argument("source")
+@click.option("--since", type=When(), metavar="WHEN", help="From so long ago (24h), or this time, in UTC.")
+@click.option("--until", type=When(), metavar="WHEN", help="Until so long ago, or this time; now if not given.")
+@click.option("--dry-run", is_flag=True, help="Only compare: take in nothing, ask for nothing.")
+@click.option("--resend", is_flag=True, help="Have the provider deliver what is missing again, where it can.")
+@click.option("--event", metavar="EVENT", help="Repair the object of this event, instead of comparing a log.")
+@click.option("--object", "object_id", metavar="ID", help="Repair this object, instead of comparing a log.")
+@click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; needed unless --dry-run.")
+@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks.")
+@finds_inbox
+@prints_json
+def reconcile(
+    inbox: Inbox,
+    source: str,
+    since: datetime | None,
+    until: datetime | None,
+    dry_run: bool,
+    resend: bool,
+    event: str | None,
+    object_id: str | None,
+    reason: str | None,
+    actor: str,
+    as_json: bool,
+) -> None:
+    """Compare SOURCE with its provider's log, and take in what is missing here.
+
+    missing: the provider lists it and it is not here; it is recorded as its delivery would have been, and a delivery
+    that comes later is a duplicate. failed: here, in the dead letter or waiting for a person. unknown: here, and not
+    in the log. refused: listed, and cannot be taken in. Ends with an exit code of its own when there is any of them,
+    also if it was put right.
+
+    With --event or --object a worker runs the source's repair handler for one object; nothing is listed.
+    """
+    repairs = event is not None or object_id is not None
+    if event is not None and object_id is not None:
+        raise click.UsageError("--event or --object, not both")
+    if repairs and (since or until or dry_run or resend):
+        raise click.UsageError("--since, --until, --dry-run and --resend are about a provider's log")
+    if not dry_run and not (reason and reason.strip()):
+        raise click.UsageError("say why: --reason")
+    if repairs:
+        _repair(inbox, source, event, object_id, reason or "", actor, as_json)
+        return
+    report = run(_compare(inbox, source, since, until, dry_run, resend, reason or "", actor))
+    if as_json:
+        print_json(report)
+    else:
+        _print(report)
+    if report.problem:
+        status.print(f"[bold red]error:[/] {escape(report.problem)}", soft_wrap=True)
+        raise SystemExit(exits.PROVIDER)
+    if not report.counts.clean:
+        raise SystemExit(exits.DIFFERENCES)
+
+
+async def _compare(
+    inbox: Inbox,
+    source: str,
+    since: datetime | None,
+    until: datetime | None,
+    dry_run: bool,
+    resend: bool,
+    reason: str,
+    actor: str,
+) -> Report:
+    window = None
+    if since is not None or until is not None:
+        end = until or datetime.now(UTC)
+        back = inbox.receiving.plan(source).look_back
+        window = Window(since or end - timedelta(seconds=back), end)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=status, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(f"asking for what {escape(source)} was sent", total=None)
+
+        def told(counts: Counts) -> None:
+            progress.update(task, description=counts.words())
+
+        async with inbox.opened() as store:
+            actions = inbox.actions(store, actor)
+            return await actions.reconcile(source, window, reason, dry_run=dry_run, resend=resend, told=told)
+
+
+def _print(report: Report) -> None:
+    if report.differences:
+        table = narrow_table("when (UTC)", "what", "type", "key", "event", "", folds="")
+        for one in report.differences:
+            table.add_row(
+                "" if one.at is None else second(one.at),
+                f"[{COLOURS[one.kind]}]{one.kind}[/]",
+                escape(one.type),
+                escape(one.key),
+                "" if one.event_id is None else brief(one.event_id),
+                escape(one.words or (one.state.value if one.state else "")),
+            )
+        table_console().print(table)
+    untold = report.counts.missing + report.counts.failed + report.counts.unknown + report.counts.refused
+    untold -= len(report.differences)
+    if untold > 0:
+        status.print(f"{untold:,} more differences are counted and not shown.")
+    status.print(f"From {report.since:%Y-%m-%d %H:%M} to {report.until:%Y-%m-%d %H:%M} UTC: {report.counts.words()}.")
+    if report.dry_run and report.counts.missing:
+        status.print("Nothing was taken in: this was a dry run.")
+
+
+def _repair(
+    inbox: Inbox, source: str, event: str | None, object_id: str | None, reason: str, actor: str, as_json: bool
+) -> None:
+    async def act() -> History:
+        async with inbox.opened() as store:
+            actions = inbox.actions(store, actor)
+            if event is None:
+                return await actions.repair(source, object_id or "", reason)
+            known = (await inbox.insight(store).event(event)).event
+            if known.source != source:
+                raise click.UsageError(f"event {known.id} is of source {known.source}, not of {source}")
+            return await actions.repair_event(known, reason)
+
+    made = run(act()).event
+    if as_json:
+        print_json(msgspec.to_builtins(made))
+    else:
+        status.print(f"Repair of {escape(made.object_id or '')} is {made.state}: event {made.id}.", soft_wrap=True)

@@ -1,0 +1,93 @@
+"""Shopify has no log of events: the Admin API says which objects changed, and when.
+
+So no event can be taken in from here. What can be told is that an object changed and no event about it came; its
+repair handler then asks for what is true now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+from ...errors import ConfigError, ListingFailed
+from .base import Changed, ReconcileSettings
+from .http import TRIES, Api, Cursors, moment
+
+PAGE = 250
+_SHOP = re.compile(r"[a-z0-9][a-z0-9-]*\.myshopify\.com")
+_NAME = re.compile(r"[a-z][A-Za-z]{0,63}")
+_QUERY = (
+    "query($first: Int!, $after: String, $query: String) {{ {name}(first: $first, after: $after, query: $query) "
+    "{{ nodes {{ id updatedAt }} pageInfo {{ hasNextPage endCursor }} }} }}"
+)
+
+
+class _Node(Struct, rename="camel"):
+    id: str
+    updated_at: str
+
+
+class _PageInfo(Struct, rename="camel"):
+    has_next_page: bool
+    end_cursor: str | None = None
+
+
+class _Connection(Struct, rename="camel"):
+    nodes: list[_Node]
+    page_info: _PageInfo
+
+
+class _Answer(Struct):
+    data: dict[str, _Connection | None] | None = None
+    errors: Any = None
+
+
+class ShopifyLister:
+    def __init__(self, settings: ReconcileSettings, token: Callable[[], str]) -> None:
+        if not settings.shop or _SHOP.fullmatch(settings.shop) is None:
+            raise ConfigError("reconcile: shop is NAME.myshopify.com")
+        if not settings.resources or not all(map(_NAME.fullmatch, settings.resources)):
+            raise ConfigError("reconcile: resources are connections of the Admin API, such as orders")
+        headers = {"x-shopify-access-token": "{token}"}
+        self.api = Api(settings.base_url or f"https://{settings.shop}", headers, token)
+        self._path = f"/admin/api/{settings.api_version or '2025-01'}/graphql.json"
+        self._resources = settings.resources
+        self.pause = 1.0
+        """Seconds before it is asked again when we ask too much; twice as long each time."""
+
+    async def __call__(self, since: datetime, until: datetime) -> AsyncIterator[Changed]:
+        """Each object once, with the time of its last change."""
+        start, end = (value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for value in (since, until))
+        for name in self._resources:
+            cursors, after = Cursors(), None
+            while True:
+                values = {"first": PAGE, "after": after, "query": f"updated_at:>='{start}' updated_at:<'{end}'"}
+                found = await self._ask(name, values)
+                for node in found.nodes:
+                    at = moment(node.updated_at)
+                    if at is None:
+                        raise ListingFailed(f"{name}: {node.updated_at[:40]!r} is no time")
+                    yield Changed(object_id=node.id, at=at, type=name)
+                if not found.page_info.has_next_page:
+                    break
+                after = cursors.next(found.page_info.end_cursor or "")
+
+    async def _ask(self, name: str, values: dict[str, Any]) -> _Connection:
+        """200 is answered to whatever is asked, to those who ask too much as well."""
+        read = _Answer()
+        for number in range(TRIES):
+            if number:
+                await asyncio.sleep(self.pause * 2**number)
+            answer = await self.api.post(self._path, {"query": _QUERY.format(name=name), "variables": values})
+            read = answer.read(_Answer)
+            if "THROTTLED" not in str(read.errors):
+                break
+        found = (read.data or {}).get(name)
+        if read.errors or found is None:
+            raise ListingFailed(f"{name}: the API refuses the query: {str(read.errors)[:300]}")
+        return found

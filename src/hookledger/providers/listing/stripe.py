@@ -1,0 +1,58 @@
+"""Stripe's events: the last 30 days, with the objects as they were.
+
+The API renders an event in the account's version, an endpoint may have one of its own: the same event can differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import ListingFailed
+from .base import Listed, ReconcileSettings
+from .http import Api, Cursors, moment
+
+PAGE = 100
+
+
+class _Page(Struct):
+    data: list[msgspec.Raw]
+    has_more: bool
+
+
+class _Event(Struct):
+    id: str
+    created: int
+
+
+class StripeLister:
+    def __init__(self, settings: ReconcileSettings, token: Callable[[], str]) -> None:
+        headers = {"authorization": "Bearer {token}"}
+        if settings.api_version:
+            headers["stripe-version"] = settings.api_version
+        self.api = Api(settings.base_url or "https://api.stripe.com", headers, token)
+
+    async def __call__(self, since: datetime, until: datetime) -> AsyncIterator[Listed]:
+        """The newest first, page by page."""
+        window = [("created[gte]", math.floor(since.timestamp())), ("created[lt]", math.ceil(until.timestamp()))]
+        cursors, after = Cursors(), ""
+        while True:
+            more = [("starting_after", after)] if after else []
+            answer = await self.api.get("/v1/events", [("limit", PAGE), *window, *more])
+            page = answer.read(_Page)
+            for raw in page.data:
+                try:
+                    event = msgspec.json.decode(raw, type=_Event)
+                except msgspec.MsgspecError as error:
+                    raise ListingFailed(f"an event in the API's answer cannot be read: {error}") from None
+                after = event.id
+                yield Listed(body=bytes(raw), id=event.id, at=moment(event.created))
+            if not page.has_more:
+                return
+            if not page.data:
+                raise ListingFailed("the API says that there is more, and gives nothing")
+            after = cursors.next(after)

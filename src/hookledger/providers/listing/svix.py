@@ -1,0 +1,61 @@
+"""Svix's messages of one application, with their payloads; for whoever has the sender's credentials.
+
+Messages are listed whether an endpoint takes their type or not: set the source's `types` where it does not take all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import ConfigError
+from .base import Listed, ReconcileSettings
+from .http import Api, Cursors, moment
+
+PAGE = 100
+
+
+class _Message(Struct, rename="camel"):
+    id: str
+    timestamp: str
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Page(Struct, rename="camel"):
+    data: list[_Message]
+    done: bool
+    iterator: str | None = None
+
+
+class SvixLister:
+    """`header`: the one that has the message's id in a delivery."""
+
+    def __init__(self, settings: ReconcileSettings, token: Callable[[], str], header: str = "svix-id") -> None:
+        if not settings.app_id:
+            raise ConfigError("reconcile: app_id is the application whose messages come here")
+        headers = {"authorization": "Bearer {token}"}
+        self.api = Api(settings.base_url or "https://api.svix.com", headers, token)
+        self._path = f"/api/v1/app/{quote(settings.app_id, safe='')}/msg"
+        self._header = header
+
+    async def __call__(self, since: datetime, until: datetime) -> AsyncIterator[Listed]:
+        """The newest first. `before` and `after` exclude each other there, so the beginning is found here."""
+        cursors, iterator = Cursors(), ""
+        window: list[tuple[str, str | int]] = [("limit", PAGE), ("with_content", "true")]
+        window.append(("before", until.isoformat()))
+        while True:
+            more = [("iterator", iterator)] if iterator else []
+            page = (await self.api.get(self._path, [*window, *more])).read(_Page)
+            oldest = None
+            for message in page.data:
+                oldest = moment(message.timestamp)
+                if oldest is None or since <= oldest < until:
+                    headers = ((self._header, message.id),)
+                    yield Listed(body=bytes(message.payload), headers=headers, id=message.id, at=oldest)
+            if page.done or not page.iterator or (oldest is not None and oldest < since):
+                return
+            iterator = cursors.next(page.iterator)

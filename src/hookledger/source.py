@@ -1,0 +1,216 @@
+"""One source of an inbox: where its handlers, its lister and its view of the truth are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Literal, TypeVar, overload
+
+from .clock import Seconds
+from .errors import ConfigError, Skip
+from .model import REPAIR, Claimed
+from .operate.receiving import Plan
+from .operate.repair import PREFIX
+from .providers.listing.base import Lister, ReconcileSettings
+from .providers.listing.ready import lister as ready_made
+from .receive.advice import advice
+from .receive.endpoint import Endpoint, text_of
+from .states import KeyOrigin
+from .work.current import Currents, Present
+from .work.effect import is_async
+from .work.event import Event, Facts, SyncEvent
+from .work.retry import RetryPolicy
+from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes
+
+A = TypeVar("A", bound=Callable[[Event[Any]], Awaitable[Result]])
+P = TypeVar("P", bound=Callable[[SyncEvent[Any]], Result])
+C = TypeVar("C", bound=Present)
+L = TypeVar("L", bound=Lister)
+F = TypeVar("F", bound=Callable[[Any], Any])
+
+
+class Source:
+    """One configured endpoint, and where its handlers are declared."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        routes: Routes,
+        currents: Currents,
+        *,
+        reconciled: bool = False,
+        reconcile: ReconcileSettings | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self._routes = routes
+        self._currents = currents
+        self._reconciled = reconciled
+        self._lister: Lister | None = None
+        self._settings = ReconcileSettings()
+        self._repairs = False
+        if reconcile is not None:
+            self._configure(reconcile)
+
+    def advice(self) -> list[str]:
+        """What is allowed and yet may surprise."""
+        return advice(self.endpoint, reconciled=self._reconciled or self._lister is not None)
+
+    @property
+    def name(self) -> str:
+        return self.endpoint.name
+
+    def on(
+        self,
+        *types: str,
+        retry: RetryPolicy | None = None,
+        timeout: float | str | None = None,
+        batch: int = 1,
+        transaction: bool = True,
+        replay: Literal["converges"] | None = None,
+        rehearsable: bool = False,
+    ) -> Registration:
+        """Declare the handler of these event types; a type may end in `*`, and an exact one beats a pattern.
+
+        `batch`: run up to so many events in one transaction. If one of them fails, each is run alone.
+        `transaction=False`: for a handler that takes long. It has no `event.tx` and no `event.once`; each step it
+        takes is an effect, and `event.renew()` proves that the event is still its own.
+        `replay="converges"`: your word that whatever it does outside `event.once` and the effects may be repeated, as
+        setting a status may and adding to a balance may not. Only then a preview calls a replay safe.
+        `rehearsable`: your word that, outside `event.tx`, `event.once` and the effects, it does nothing that a run
+        which is rolled back must not do, so that an operator may rehearse a replay. On PostgreSQL.
+        """
+        if not types:
+            raise ConfigError(f"source {self.name!r}: a handler names the event types it takes, or '*'")
+        if batch < 1:
+            raise ConfigError(f"source {self.name!r}: batch is at least 1")
+        if replay not in (None, "converges"):
+            raise ConfigError(f'source {self.name!r}: replay is "converges" or nothing, not {replay!r}')
+        if rehearsable and (not transaction or batch > 1):
+            why = "batch=: it is run on one event" if transaction else "transaction=False: nothing could be undone"
+            raise ConfigError(f"source {self.name!r}: rehearsable=True does not go with {why}")
+        limit = None if timeout is None else Seconds(timeout)
+
+        def add(function: AsyncFunction | PlainFunction) -> None:
+            handler = Handler(function, retry, limit, batch, transaction, replay, rehearsable)
+            for pattern in types:
+                self._routes.add(self.name, pattern, handler)
+
+        return Registration(add)
+
+    # ── the truth ──
+
+    def current(self, function: C) -> C:
+        """Declare how an object's present state is fetched, for `await event.current()`: a function of the event,
+        async or plain, whose `event.object_id` says which. It should only read."""
+        self._currents.add(self.name, function)
+        return function
+
+    def repair(self, function: F) -> F:
+        """Declare the handler that puts one object right from what is true now, for `hookledger reconcile --event`.
+
+        Its event is no delivery: `event.object_id` is the object, `event.json` says who asked and which event it was
+        about. Retries, effects and the transaction are those of any handler.
+        """
+        self._routes.add(self.name, REPAIR, Handler(_only_repairs(function)))
+        self._repairs = True
+        return function
+
+    def lister(self, function: L) -> L:
+        """Declare who lists what the provider sent: an async generator function of two moments, `since` and `until`,
+        that yields `Listed` or `Changed`."""
+        self.reconcile_with(function)
+        return function
+
+    def reconcile_with(
+        self, lister: Lister, *, at: str | None = None, look_back: float | str | None = None
+    ) -> None:
+        """Compare with this log; `at`: every day at this time, in UTC. What is not said stays as it is configured."""
+        settings = self._settings
+        self._keep(
+            ReconcileSettings(
+                at=settings.at if at is None else at,
+                look_back=settings.look_back if look_back is None else Seconds(look_back),
+            )
+        )
+        self._lister = lister
+
+    def plan(self) -> Plan:
+        """How it is reconciled."""
+        return Plan(
+            lister=self._lister,
+            look_back=self._settings.look_back,
+            at=self._settings.time,
+            repairs=self._repairs,
+            runs=self.endpoint.rules.mode == "run",
+        )
+
+    def _configure(self, settings: ReconcileSettings) -> None:
+        def token() -> str:
+            if settings.token is None:
+                raise ConfigError(f"source {self.name!r}: [sources.{self.name}.reconcile] has no token")
+            return text_of(settings.token, "token")[0]
+
+        try:
+            self._lister = ready_made(self.endpoint.contract, settings, token)
+        except ConfigError as error:
+            raise ConfigError(f"source {self.name!r}: {error}") from None
+        if self._lister is not None and settings.token is None:
+            title = self.endpoint.contract.title
+            raise ConfigError(f"source {self.name!r}: reconcile needs the token of {title}'s API")
+        self._keep(settings)
+
+    def _keep(self, settings: ReconcileSettings) -> None:
+        """What an event's identity must outlive: one that was forgotten would be taken in again as new."""
+        horizon = self.endpoint.rules.horizon
+        if horizon is not None and settings.look_back > horizon:
+            raise ConfigError(
+                f"source {self.name!r}: a comparison looks back {settings.look_back / 86400:g} days: the horizon "
+                "must not be shorter"
+            )
+        self._settings = settings
+
+
+class Registration:
+    """The decorator that `Source.on` returns; its overloads tell async handlers from plain functions."""
+
+    def __init__(self, add: Callable[[AsyncFunction | PlainFunction], None]) -> None:
+        self._add = add
+
+    @overload
+    def __call__(self, function: A) -> A: ...
+    @overload
+    def __call__(self, function: P) -> P: ...
+    def __call__(self, function: AsyncFunction | PlainFunction) -> AsyncFunction | PlainFunction:
+        self._add(function)
+        return function
+
+
+def is_repair(event: Facts | Claimed) -> bool:
+    """Whether we made it: no key that comes from outside begins so with such an origin."""
+    return event.key_origin is KeyOrigin.ARRIVAL and event.key.startswith(PREFIX)
+
+
+def _only_repairs(function: F) -> F:
+    """A provider may call its events what it likes, and some do not even sign the type."""
+
+    def check(event: Facts) -> None:
+        if not is_repair(event):
+            raise Skip("the provider calls it a repair, and no operator asked for one")
+
+    if is_async(function):
+
+        @wraps(function)
+        async def run(event: Event[Any]) -> Result:
+            check(event)
+            result: Result = await function(event)
+            return result
+
+        return run  # type: ignore[return-value]
+
+    @wraps(function)
+    def run_plainly(event: SyncEvent[Any]) -> Result:
+        check(event)
+        result: Result = function(event)
+        return result
+
+    return run_plainly  # type: ignore[return-value]
