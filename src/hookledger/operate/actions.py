@@ -35,7 +35,7 @@ class Actions:
         if event.state not in allowed:
             names = ", ".join(sorted(state.value for state in allowed))
             raise WrongState(f"event {event.id} is {event.state}: only {names} can be retried")
-        await self._store.retry(event.id, event.state, self._actor, reason)
+        await self._store.retry(event.id, event.state, self._actor, reason, seen=event.claim)
         return await self._insight.event(str(event.id))
 
     async def replay(

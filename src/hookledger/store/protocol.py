@@ -276,10 +276,12 @@ class Store(Protocol):
         ...
 
     # ── operate ──
-    async def retry(self, event_id: UUID, expected: State, actor: str, reason: str) -> None:
+    async def retry(
+        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
+    ) -> None:
         """failed, retrying, needs_review → pending, audited, with a fresh budget in the same run.
 
-        Raises WrongState when the event is not in the expected state any more.
+        Raises WrongState as `replay` does.
         """
         ...
 

@@ -53,10 +53,10 @@ class PostgresDecisions:
 
         await self._connections().insist(work)
 
-    async def refusal(self, event_id: UUID, name: str, expected: State) -> WrongState:
+    async def refusal(self, event_id: UUID, name: str, expected: State, seen: int | None) -> WrongState:
         """Why a transition was not made a moment ago."""
         async with self._connections().use() as connection:
-            return refusal(event_id, name, expected, None, await self._found(connection, event_id))
+            return refusal(event_id, name, expected, seen, await self._found(connection, event_id))
 
     async def _move(
         self, connection: Any, name: str, event_id: UUID, expected: State, seen: int | None, actor: str, reason: str

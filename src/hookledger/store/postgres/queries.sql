@@ -378,6 +378,7 @@ WITH sent AS (
     SET state = 'pending', claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0, snoozes = 0,
         crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, alert = NULL
     WHERE e.id = $1 AND e.state = $2 AND e.state IN ('failed', 'retrying', 'needs_review')
+      AND ($6::bigint IS NULL OR e.claim = $6)
     RETURNING e.id
 )
 INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, from_state, to_state)

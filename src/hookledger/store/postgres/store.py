@@ -276,9 +276,11 @@ class PostgresStore:
 
     # ── operate ──
 
-    async def retry(self, event_id: UUID, expected: State, actor: str, reason: str) -> None:
-        if not await self._fetch("retry", event_id, expected.value, new_id(), actor, reason):
-            raise await self._decisions.refusal(event_id, "retry", expected)
+    async def retry(
+        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
+    ) -> None:
+        if not await self._fetch("retry", event_id, expected.value, new_id(), actor, reason, seen):
+            raise await self._decisions.refusal(event_id, "retry", expected, seen)
 
     async def replay(
         self,

@@ -60,10 +60,10 @@ class SqliteDecisions:
 
         await self._write(job)
 
-    async def refusal(self, event_id: UUID, name: str, expected: State) -> WrongState:
+    async def refusal(self, event_id: UUID, name: str, expected: State, seen: int | None) -> WrongState:
         """Why a transition was not made a moment ago."""
         found = await self._read(lambda connection: self._found(connection, event_id))
-        return refusal(event_id, name, expected, None, found)
+        return refusal(event_id, name, expected, seen, found)
 
     def _move(
         self,

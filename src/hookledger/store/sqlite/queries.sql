@@ -222,7 +222,7 @@ DELETE FROM workers WHERE seen_at < ?1 - ?2
 UPDATE events
 SET state = 'pending', claim = claim + 1, due_at = ?1, finished_at = NULL, attempts = 0, snoozes = 0,
     crashes = min(crashes, 2), run_started_at = ?1, reason = NULL, alert = NULL
-WHERE id = ?2 AND state = ?3 AND state IN ('failed', 'retrying', 'needs_review')
+WHERE id = ?2 AND state = ?3 AND state IN ('failed', 'retrying', 'needs_review') AND (?4 IS NULL OR claim = ?4)
 RETURNING id
 
 -- name: note_action

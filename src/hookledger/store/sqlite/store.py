@@ -312,10 +312,12 @@ class SqliteStore:
 
     # ── operate ──
 
-    async def retry(self, event_id: UUID, expected: State, actor: str, reason: str) -> None:
+    async def retry(
+        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
+    ) -> None:
         def job(connection: apsw.Connection) -> bool:
             now = self._now()
-            if not rows(connection, self.sql("retry"), (now, event_id.bytes, expected.value)):
+            if not rows(connection, self.sql("retry"), (now, event_id.bytes, expected.value, seen)):
                 return False
             target = BY_NAME["retry"].target.value
             values = (now, event_id.bytes, expected.value, new_id().bytes, actor, reason, "retry", target)
@@ -323,7 +325,7 @@ class SqliteStore:
             return True
 
         if not await self._write(job):
-            raise await self._decisions.refusal(event_id, "retry", expected)
+            raise await self._decisions.refusal(event_id, "retry", expected, seen)
 
     async def replay(
         self,
