@@ -18,6 +18,7 @@ from .ledger import Effect
 from .model import Claimed, Expired, Kind
 from .operate.actions import Actions
 from .operate.insight import Insight
+from .operator import Operator
 from .providers.catalogue import find, with_options
 from .providers.contract import Contract
 from .providers.reading import contents, decode
@@ -131,6 +132,7 @@ class Inbox:
         self.sources: dict[str, Source] = {}
         self.keyring = Fetched()
         self._asgi: Asgi | None = None
+        self._operator: Operator | None = None
         self._add_sources(self.settings)
 
     def bind(self, settings: Config) -> None:
@@ -351,6 +353,13 @@ class Inbox:
         if self._asgi is None:
             self._asgi = Asgi(self)
         return self._asgi
+
+    @property
+    def operator(self) -> Operator:
+        """The JSON API under `/api` and the health checks, for operators: to be served apart from the intake."""
+        if self._operator is None:
+            self._operator = Operator(self)
+        return self._operator
 
 
 def _secret(given: str | SecretSettings, contract: Contract) -> str | Secret:
