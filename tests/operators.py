@@ -86,7 +86,8 @@ async def desk_on(database: str, *, past: bool = True) -> AsyncIterator[Desk]:
     await inbox.migrate()
     if past:
         await give_past(inbox)
-    async with inbox.opened() as store:
+    async with inbox.opened(handlers=2) as store:
+        await store.know_sources(list(inbox.sources))
         try:
             yield Desk(inbox, store)
         finally:

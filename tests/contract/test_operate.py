@@ -90,7 +90,7 @@ async def test_retry_of_an_event_that_went_round_meanwhile(store: Store, raw: Ra
     await store.retry(row.id, State.FAILED, "ada", "first", seen=row.claim)
     assert await settle(store, await claim(store), "fail")
     before = await raw.all("events")
-    with pytest.raises(WrongState, match="is failed again now, in run 1: it went round meanwhile.*ada.*first"):
+    with pytest.raises(WrongState, match=r"is failed again now, in run 1: it went round meanwhile.*ada.*first"):
         await store.retry(row.id, State.FAILED, "bob", "second", seen=row.claim)
     assert await raw.all("events") == before
     assert [action.actor for action in (await history(store, row.id)).actions] == ["ada"]

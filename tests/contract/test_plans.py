@@ -133,7 +133,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "expired": (100,),
     "rescue": (IDS, CLAIMS, [0.0] * 50, ["r"] * 50),
     "skip_unhandled": ("s1", "t1", 3600.0, 1000),
-    "retry": (IDENT, "failed", new_id(), "ada", "why"),
+    "retry": (IDENT, "failed", new_id(), "ada", "why", None),
     "find_id": (IDENT, IDENT),
     "find_key": ([b"\0" * 32] * 5,),
     "find_admitted": ("evt_1~2",),

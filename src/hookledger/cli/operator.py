@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 from ..inbox import Inbox
@@ -24,7 +25,8 @@ class OperatorListener:
     def stop(self) -> None:
         self._stopped.set()
         if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
+            with contextlib.suppress(RuntimeError):  # it has ended already
+                self._loop.call_soon_threadsafe(self._stop.set)
 
     def _run(self) -> None:
         asyncio.run(self._serve())

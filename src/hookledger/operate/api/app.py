@@ -123,7 +123,11 @@ def _query(call: Call, given: QueryParams) -> Any:
         if len(several) > 1 and not many:
             raise Malformed(f"the parameter {name} is given more than once")
         values[name] = several if many else several[0]
-    return _converted(lambda: msgspec.convert(values, call.query, strict=False))
+    query = _converted(lambda: msgspec.convert(values, call.query, strict=False))
+    for name, value in values.items():
+        if getattr(query, name) is None:  # made of the word null
+            raise Malformed(f"the parameter {name} is not {value}: leave it out")
+    return query
 
 
 async def _read(request: Request) -> bytes:

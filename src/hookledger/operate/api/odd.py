@@ -9,11 +9,11 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...cases import RefusalRow
-from ...model import EventRow, unpack_headers
+from ...model import EventRow
 from ...states import DeliveryOutcome, State
 from .call import Asked, Limit, Look, Nothing, Text
 from .circuits import Why
-from .views import RequestContent, request_content
+from .views import Header, RequestContent, headers, request_content
 
 
 class DeliveriesQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class RejectionContent(Struct, frozen=True):
     method: str
     path: str
     query: str
-    headers: list[tuple[str, str]]
+    headers: list[Header]
     remote: str | None
     body: bytes
     """Exactly as received, in base64."""
@@ -170,7 +170,7 @@ async def show_rejection(asked: Look) -> RejectionContent:
         method=row.method,
         path=row.path,
         query=row.query.decode("latin-1"),
-        headers=unpack_headers(row.headers),
+        headers=headers(row.headers),
         remote=row.remote,
         body=row.body,
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ...model import Health
+from ...model import Health, Kind, WorkerInfo
 from ...providers import words
 from ...providers.catalogue import contracts
 from ...providers.contract import Contract
@@ -20,7 +20,8 @@ from .call import Asked, Look, Nothing
 
 class HealthView(Struct, frozen=True):
     health: Health
-    schema_range: tuple[int, int]
+    schema_range: list[int]
+    """The oldest and the newest that this release works with."""
     caller: Caller
     """Who asks."""
     refused: int
@@ -29,8 +30,8 @@ class HealthView(Struct, frozen=True):
 
 class WorkerView(Struct, frozen=True):
     id: str
-    handles: tuple[tuple[str, str], ...]
-    """(source, type pattern) of every handler it has."""
+    handles: list[Kind]
+    """Source and type, or pattern of types, of every handler it has."""
     seen_ago: float
     alive: bool
 
@@ -73,14 +74,19 @@ async def summary(asked: Look) -> Summary:
 
 async def health(asked: Look) -> HealthView:
     """Whether the database can be written, and who asks."""
-    return HealthView(await asked.insight.health(), SCHEMA_RANGE, asked.caller, asked.refused)
+    return HealthView(await asked.insight.health(), list(SCHEMA_RANGE), asked.caller, asked.refused)
 
 
 async def list_workers(asked: Look) -> Workers:
     """Every worker seen, living or not."""
     lease = asked.services.lease
     seen = await asked.insight.workers()
-    return Workers([WorkerView(one.id, one.handles, one.seen_ago, one.seen_ago <= lease) for one in seen])
+    return Workers([_worker(one, lease) for one in seen])
+
+
+def _worker(seen: WorkerInfo, lease: float) -> WorkerView:
+    handles = [Kind(source, pattern) for source, pattern in seen.handles]
+    return WorkerView(seen.id, handles, seen.seen_ago, seen.seen_ago <= lease)
 
 
 async def doctor(asked: Asked[DoctorQuery, Nothing]) -> Report:

@@ -25,6 +25,11 @@ from ...states import EffectKind, EffectState, Repeat, State
 from ..preview import Forecast, Preview, Verdict
 
 
+class Header(Struct, frozen=True):
+    name: str
+    value: str
+
+
 class RequestFacts(Struct, frozen=True):
     """The request that brought an event, without its content."""
 
@@ -49,7 +54,7 @@ class RequestContent(Struct, frozen=True):
     """A short fingerprint of the secret that matched; never the secret."""
     signed_at: datetime | None
     query: str
-    headers: list[tuple[str, str]]
+    headers: list[Header]
     body: bytes
     """Exactly as received, in base64."""
 
@@ -149,6 +154,10 @@ def _facts(request: RequestRow) -> RequestFacts:
     )
 
 
+def headers(packed: bytes) -> list[Header]:
+    return [Header(name, value) for name, value in unpack_headers(packed)]
+
+
 def request_content(request: RequestRow) -> RequestContent:
     return RequestContent(
         id=request.id,
@@ -159,7 +168,7 @@ def request_content(request: RequestRow) -> RequestContent:
         secret=request.secret,
         signed_at=request.signed_at,
         query=request.query.decode("latin-1"),
-        headers=unpack_headers(request.headers),
+        headers=headers(request.headers),
         body=request.body,
     )
 

@@ -83,7 +83,7 @@ class PostgresLedger(PostgresCircuits):
         await connection.execute(self._sql("attend"), sorted(attention))
         for event_id, by in sent.items():
             # For an event that does not wait, or not any more, nothing matches.
-            await connection.fetch(self._events("retry"), event_id, State.NEEDS_REVIEW.value, new_id(), *by)
+            await connection.fetch(self._events("retry"), event_id, State.NEEDS_REVIEW.value, new_id(), *by, None)
 
     # ── calls ──
 

@@ -81,7 +81,7 @@ class SqliteLedger(SqliteCircuits):
         found = rows(connection, SQL["waiting"], (known.source, known.words))
         review, pending = State.NEEDS_REVIEW.value, BY_NAME["retry"].target.value
         for event in dict.fromkeys((*others, *(row["id"] for row in found))):
-            if rows(connection, self._events("retry"), (now, event, review)):
+            if rows(connection, self._events("retry"), (now, event, review, None)):
                 note = (now, "retry", new_id().bytes, event, None, review, pending, known.actor, known.reason)
                 connection.execute(SQL["note_action"], note)
 
