@@ -19,7 +19,7 @@ from tests.life import Life
 
 SECRET = "whsec_made_up_for_the_operators"
 TOKENS = {role: f"a-made-up-token-of-the-{role}" for role in ("viewer", "operator", "admin")}
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "operator": {"tokens": [{"name": f"{role}-ada", "role": role, "token": text} for role, text in TOKENS.items()]},
     "work": {"poll": "10ms"},
 }
