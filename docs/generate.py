@@ -284,7 +284,48 @@ def requirements() -> str:
     return "".join(lines)
 
 
+def api() -> str:
+    """Every call of the JSON API, from its table."""
+    from hookledger.operate.api.auth import Role
+    from hookledger.operate.api.errors import TABLE, WORDS
+    from hookledger.operate.api.schema import BASE, INTRODUCTION
+    from hookledger.operate.api.table import CALLS
+
+    told = _enum_docs(Role)
+    lines = ["# The API\n\n", MADE, f"{INTRODUCTION} [Use the API](../how-to/api.md) shows how.\n\n"]
+    lines += [f"The description for programs (OpenAPI 3.1) is at `{BASE}/openapi.json`.\n\n| role | |\n|---|---|\n"]
+    lines += [f"| `{role}` | {told[role.name]} |\n" for role in Role]
+    for call in CALLS:
+        lines.append(f"\n## {call.method} {BASE}{call.path}\n\n{call.words}\n\nRole: {call.role}.\n")
+        lines.append(_fields("Query", call.query))
+        lines.append(_fields("Body", call.body) if call.takes_body else "")
+        lines.append(f"\nAnswer: {_kind(call.answer)}{', one on each line' * call.lines}.\n")
+    lines.append("\n## Errors\n\n| status | codes | |\n|---|---|---|\n")
+    for status, words in WORDS.items():
+        codes = dict.fromkeys(f"`{code}`" for _, given, code in TABLE if given == status)
+        lines.append(f"| {status} | {', '.join(codes)} | {words} |\n")
+    return "".join(lines)
+
+
+def _fields(title: str, kind: Any) -> str:
+    fields = msgspec.structs.fields(kind)
+    told = {name: words for base in reversed(kind.__mro__[:-2]) for name, words in _told(base).items()}
+    rows = [f"| `{field.encode_name}` | {_default(field)} | {told.get(field.name, '')} |\n" for field in fields]
+    return f"\n| {title} | default | |\n|---|---|---|\n{''.join(rows)}" if rows else ""
+
+
+def _told(kind: type[Any]) -> dict[str, str]:
+    return _attribute_docs(kind) if kind.__module__.startswith("hookledger") else {}
+
+
+def _kind(answer: Any) -> str:
+    if not (isinstance(answer, type) and issubclass(answer, msgspec.Struct)):
+        return "a JSON object"
+    return ", ".join(f"`{field.encode_name}`" for field in msgspec.structs.fields(answer))
+
+
 PAGES = {
+    "api.md": api,
     "settings.md": settings,
     "states.md": states,
     "command-line.md": command_line,

@@ -30,7 +30,14 @@ class Answer(Struct, frozen=True):
 
 
 async def ask(
-    app: Any, method: str, path: str, body: bytes | Sequence[bytes] = b"", headers: Pairs = (), *, root: str = ""
+    app: Any,
+    method: str,
+    path: str,
+    body: bytes | Sequence[bytes] = b"",
+    headers: Pairs = (),
+    *,
+    root: str = "",
+    query: bytes = b"",
 ) -> Answer:
     """`body` in parts is a chunked request without a content length; `root` is where the app is mounted."""
     whole = isinstance(body, bytes)
@@ -47,7 +54,7 @@ async def ask(
     raw = [(name.lower().encode(), value.encode()) for name, value in headers]
     if whole:
         raw.append((b"content-length", b"%d" % len(body)))
-    scope: Scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": raw}
+    scope: Scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": raw}
     scope.update(path=root + path, root_path=root, client=("192.0.2.1", 4711))
     await app(scope, receive, send)
     start, *rest = sent

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from .config import IntakeSettings
@@ -39,6 +39,9 @@ class Asgi:
         self._not_before = float("-inf")
         self._intake: Intake | None = None
         self._readiness: Readiness | None = None
+        self._refusals: Refusals | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where it runs, while it does."""
         self._recorder: Recorder | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -63,6 +66,8 @@ class Asgi:
             self._stack.push_async_callback(self._recorder.drain)
             refusals = Refusals(store.cases, settings.rejections, self._inbox.clock.time)
             self._stack.push_async_callback(refusals.flush)
+            self._refusals = refusals
+            self.loop = asyncio.get_running_loop()
             self._readiness = Readiness(store.health, rejected=lambda: refusals.reasons)
             told = await self._tell_sources(store)
             self._stack.push_async_callback(self._inbox.keyring.close)
@@ -80,10 +85,15 @@ class Asgi:
                 skew=lambda readiness=self._readiness: readiness.skew,  # type: ignore[misc]
             )
 
+    @property
+    def rejected(self) -> Mapping[str, int]:
+        """How many requests were refused since the start, by reason."""
+        return {} if self._refusals is None else self._refusals.reasons
+
     async def stop(self) -> None:
         """Answer everything that was taken in, then let go of the database."""
         await self._stack.aclose()
-        self._intake = None
+        self._intake = self.loop = None
 
     async def _tell_sources(self, store: Store) -> bool:
         """Whether the database knows which sources are served; it may be down, or not migrated yet."""
@@ -117,7 +127,7 @@ class Asgi:
                 return
         assert self._intake is not None
         if path in HEALTH:
-            await self.health(scope, receive, send)
+            await respond.send(await self._health(path), send)
         else:
             await self._intake(scope, receive, send)
 
@@ -146,12 +156,6 @@ class Asgi:
     def refuse(self, error: Exception) -> respond.Response:
         assert self._intake is not None
         return self._intake.refuse(error)
-
-    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Only the health checks: what the operator's listener serves for now."""
-        if scope["type"] != "http":
-            return
-        await respond.send(await self._health(_local(scope)), send)
 
     async def _health(self, path: str) -> respond.Response:
         assert self._readiness is not None

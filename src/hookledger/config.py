@@ -46,13 +46,31 @@ class IntakeSettings(Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("intake needs batch, queue and parallel of at least 1")
 
 
+class TokenSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of `tokens`: who may use the API."""
+
+    name: str
+    """The actor in the audit."""
+    role: Literal["viewer", "operator", "admin"]
+    """Each may do what those before it may."""
+    token: str
+    """`env:NAME`, `file:/path` or the token itself; at least 20 characters."""
+
+    def __repr__(self) -> str:
+        return f"TokenSettings({self.name!r}, {self.role!r})"
+
+
 class OperatorSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[operator]`: the listener for health checks, and later dashboard and API. Keep it private."""
+    """`[operator]`: the listener for health checks and the JSON API. Keep it private."""
 
     host: str = "127.0.0.1"
-    """Where health checks reach us."""
+    """Where operators and health checks reach us."""
     port: int = 8701
     """Must differ from the intake's."""
+    tokens: list[TokenSettings] = []
+    """Who may use the API, each `{ name = "ada", role = "operator", token = "env:HOOKLEDGER_TOKEN_ADA" }`. The name
+    is the actor in the audit; the role is `viewer`, `operator` or `admin`; the token is `env:NAME`, `file:/path` or
+    the token itself, of at least 20 characters. Without any the API is off."""
 
 
 class SecretSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -190,6 +208,7 @@ __all__ = [
     "ReconcileSettings",
     "RetryPolicy",
     "SourceSettings",
+    "TokenSettings",
     "WorkSettings",
     "decode",
     "load",

@@ -24,6 +24,7 @@ from .operate.bulk import objection
 from .operate.insight import Insight
 from .operate.receiving import Plan
 from .operate.reconcile import LEASE, Window, carry_out
+from .operator import Operator
 from .providers.catalogue import find, with_options
 from .providers.contract import Contract
 from .providers.listing.base import ReconcileSettings
@@ -80,6 +81,7 @@ class Inbox:
         self.sources: dict[str, Source] = {}
         self.keyring = Fetched()
         self._asgi: Asgi | None = None
+        self._operator: Operator | None = None
         self._add_sources(self.settings)
 
     def bind(self, settings: Config) -> None:
@@ -350,6 +352,13 @@ class Inbox:
         if self._asgi is None:
             self._asgi = Asgi(self)
         return self._asgi
+
+    @property
+    def operator(self) -> Operator:
+        """The JSON API under `/api` and the health checks, for operators: to be served apart from the intake."""
+        if self._operator is None:
+            self._operator = Operator(self)
+        return self._operator
 
 
 def _secret(given: str | SecretSettings, contract: Contract) -> str | Secret:

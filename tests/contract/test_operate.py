@@ -85,6 +85,17 @@ async def test_racing_retries_one_wins(store: Store, open_store: OpenStore) -> N
     assert results[int(action.actor[2:])] is None
 
 
+async def test_retry_of_an_event_that_went_round_meanwhile(store: Store, raw: Raw) -> None:  # proves R46
+    row = await reach(store, State.FAILED, KIND)
+    await store.retry(row.id, State.FAILED, "ada", "first", seen=row.claim)
+    assert await settle(store, await claim(store), "fail")
+    before = await raw.all("events")
+    with pytest.raises(WrongState, match=r"is failed again now, in run 1: it went round meanwhile.*ada.*first"):
+        await store.retry(row.id, State.FAILED, "bob", "second", seen=row.claim)
+    assert await raw.all("events") == before
+    assert [action.actor for action in (await history(store, row.id)).actions] == ["ada"]
+
+
 async def test_retry_needs_an_actor_and_a_reason(store: Store, raw: Raw) -> None:  # proves R44
     row = await reach(store, State.FAILED, KIND)
     before = await raw.all("events")

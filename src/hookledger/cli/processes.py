@@ -14,6 +14,7 @@ import msgspec
 
 from ..errors import ConfigError
 from ..inbox import Inbox
+from ..operator import load_tokens
 from . import exits
 from .common import finds_inbox, run, set_up_logging, status
 from .supervise import PARENT_PIPE, Supervisor, when_parent_ends
@@ -23,7 +24,7 @@ logs = click.option("--log-level", type=LEVELS, default="info", help="How much t
 log_json = click.option("--log-json", is_flag=True, help="Log lines as JSON.")
 host = click.option("--host", help="Where providers reach us; settings file, else 127.0.0.1.")
 port = click.option("--port", type=click.IntRange(0, 65535), help="Settings file, else 8700.")
-operator_host = click.option("--operator-host", help="Where health checks reach us; else 127.0.0.1.")
+operator_host = click.option("--operator-host", help="Where API and health checks reach us; else 127.0.0.1.")
 operator_port = click.option("--operator-port", type=click.IntRange(0, 65535), help="Settings file, else 8701.")
 concurrency = click.option("--concurrency", type=click.IntRange(1), help="Handlers at once; settings file, else 16.")
 
@@ -51,6 +52,7 @@ def receive(
     set_up_logging(log_level, as_json=log_json)
     _override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
+    load_tokens(inbox)
     _advise(inbox)
     run(_receive(inbox))
 
@@ -103,10 +105,8 @@ def _address(host: str) -> str:
 
 
 async def _receive(inbox: Inbox) -> None:
-    from granian.constants import HTTPModes, Interfaces
-    from granian.server.embed import Server
-
     from ..receive.http import Listener
+    from .operator import OperatorListener
 
     intake, operator = inbox.settings.intake, inbox.settings.operator
     for one in (intake, operator):
@@ -115,29 +115,33 @@ async def _receive(inbox: Inbox) -> None:
         pass  # say at once what is wrong with the database, rather than with every delivery
     await inbox.asgi.start()
     listener = Listener(inbox.asgi, intake.limits)
-    health = Server(
-        inbox.asgi.health,
-        address=operator.host,
-        port=operator.port,
-        interface=Interfaces.ASGINL,
-        http=HTTPModes.http1,
-        websockets=False,
-        log_enabled=False,
-    )
+    operating = OperatorListener(inbox)
 
     def stop() -> None:
         listener.stop()
-        health.stop()  # type: ignore[no-untyped-call]
+        operating.stop()
 
     _on_signals(stop)
     for source in inbox.sources.values():
         where = f"http://{intake.host}:{intake.port}{source.endpoint.path}"
         status.print(f"Receiving {source.name} ({source.endpoint.contract.title}) at {where}")
     status.print(f"Health at http://{operator.host}:{operator.port}/readyz")
+    status.print(_api(inbox), markup=False, soft_wrap=True)
     try:
-        await asyncio.gather(listener.serve(intake.host, intake.port), health.serve())
+        await asyncio.gather(listener.serve(intake.host, intake.port), operating.serve())
     finally:
+        operating.stop()
         await inbox.asgi.stop()
+
+
+def _api(inbox: Inbox) -> str:
+    """Where it is and who may use it, or how to turn it on."""
+    operator, callers = inbox.settings.operator, inbox.operator.tokens.callers
+    if not callers:
+        example = '{ name = "ada", role = "operator", token = "env:HOOKLEDGER_TOKEN_ADA" }'
+        return f"API off: no token is configured. To turn it on: [operator] tokens = [{example}]"
+    names = ", ".join(f"{caller.name} ({caller.role})" for caller in callers)
+    return f"API at http://{operator.host}:{operator.port}/api, tokens: {names}"
 
 
 @click.command()
@@ -217,6 +221,7 @@ def serve(
     _override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
     inbox.store()  # says what is wrong with the database's name before anything is started
+    load_tokens(inbox)
     intake, operator = inbox.settings.intake, inbox.settings.operator
     common = ["--log-level", log_level, *(["--log-json"] if log_json else [])]
     listen = ["--host", intake.host, "--port", str(intake.port)]

@@ -7,6 +7,7 @@ remembered, newer keys are asked for once a minute, and what was never seen befo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
@@ -91,7 +92,8 @@ class Fetched:
         entry = self._entries.get(where)
         if entry is None or not self._usable(where, entry):
             raise KeyNeeded(where)
-        self._entries.move_to_end(where)
+        with contextlib.suppress(KeyError):  # the operator's thread reads here, too
+            self._entries.move_to_end(where)
         return entry.content
 
     async def fetch(self, where: Where, *, again: bool = False, who: str = "") -> None:

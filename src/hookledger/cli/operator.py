@@ -1,0 +1,61 @@
+"""The operator's listener, in a thread with a loop and a store of its own: no reading holds up the acks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+from ..inbox import Inbox
+
+
+class OperatorListener:
+    """Health checks and the API of one inbox."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._stopped = threading.Event()
+
+    async def serve(self) -> None:
+        """Until stopped; whatever goes wrong in the thread is raised here."""
+        await asyncio.to_thread(self._run)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._loop is not None and self._stop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended already
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        from granian.constants import HTTPModes, Interfaces
+        from granian.server.embed import Server
+
+        operator = self._inbox.settings.operator
+        server = Server(
+            self._inbox.operator,
+            address=operator.host,
+            port=operator.port,
+            interface=Interfaces.ASGINL,
+            http=HTTPModes.http1,
+            websockets=False,
+            log_enabled=False,
+        )
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        serving = asyncio.create_task(server.serve())
+        stopping = asyncio.create_task(self._wait(self._stop))
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        server.stop()  # type: ignore[no-untyped-call]
+        try:
+            await serving
+        finally:
+            await self._inbox.operator.stop()
+
+    async def _wait(self, stop: asyncio.Event) -> None:
+        if not self._stopped.is_set():  # else it was said before there was a loop to hear it
+            await stop.wait()

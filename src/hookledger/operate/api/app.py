@@ -1,0 +1,170 @@
+"""The API: who asks, which call, is it allowed, what is asked, then the call itself. One answer for every error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+from starlette.datastructures import Headers, QueryParams
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
+
+from ...errors import ConfigError
+from .auth import Caller, Tokens
+from .call import Asked, Call, Services
+from .errors import ApiOff, Busy, Malformed, NoSuchCall, NotJson, TooLarge, TooSlow, WrongMethod, answer
+from .schema import BASE
+from .table import CALLS
+
+log = logging.getLogger(__name__)
+
+MOST_BODY = 2**20
+"""Bytes of a request."""
+AT_ONCE = 32
+"""Requests that are worked on; beyond it the answer is 503."""
+HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+
+class Api:
+    """`services`: opened when they are first needed; it raises Unavailable while the database is."""
+
+    def __init__(
+        self, tokens: Tokens, services: Callable[[], Awaitable[Services]], calls: Sequence[Call] = CALLS
+    ) -> None:
+        self._tokens = tokens
+        self._services = services
+        self._running = 0
+        paths: dict[str, dict[str, Call]] = {}
+        for call in calls:
+            paths.setdefault(call.path, {})[call.method] = call
+        self._paths = [(compile_path(path)[0], methods) for path, methods in paths.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._answer(Request(scope, receive))
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            response = _refusal(error)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if not self._tokens:
+            raise ApiOff
+        caller = self._tokens.who(request.headers.getlist("authorization"))
+        call, path = self._find(request)
+        caller.require(call.role)
+        if self._running >= AT_ONCE:
+            raise Busy
+        self._running += 1
+        try:
+            return await self._perform(call, caller, path, request)
+        finally:
+            self._running -= 1
+
+    def _find(self, request: Request) -> tuple[Call, dict[str, str]]:
+        """Exactly the path of a call: no slash more, no letter in another case."""
+        local = request.scope["path"].removeprefix(request.scope.get("root_path", "")).removeprefix(BASE)
+        for pattern, methods in self._paths:
+            if match := pattern.fullmatch(local):
+                call = methods.get(request.method)
+                if call is None:
+                    raise WrongMethod(", ".join(sorted(methods)))
+                return call, _storable(match.groupdict())
+        raise NoSuchCall
+
+    async def _perform(self, call: Call, caller: Caller, path: dict[str, str], request: Request) -> Response:
+        query = _query(call, request.query_params)
+        body = _body(call, request.headers, await _read(request)) if call.takes_body else None
+        asked = Asked(await self._services(), caller, path, query, body, self._tokens.refused)
+        if call.lines:
+            found: AsyncIterator[Any] = call.does(asked)  # type: ignore[assignment]
+            return StreamingResponse(_lines(found), media_type="application/jsonl", headers=HEADERS)
+        try:
+            async with asyncio.timeout(call.seconds):
+                result = await call.does(asked)  # type: ignore[misc]
+        except TimeoutError as error:
+            known = "nothing was changed" if call.method == "GET" else "whether it was done, the event tells"
+            raise TooSlow(f"it took more than {call.seconds:g} s: {known}") from error
+        if call.takes_body:
+            log.info("%s %s by %s", call.method, call.path, caller.name)
+        return _json(200, result)
+
+
+def _storable(path: dict[str, str]) -> dict[str, str]:
+    """What is no text has no name here."""
+    if any("\0" in value or not _encodes(value) for value in path.values()):
+        raise NoSuchCall
+    return path
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _query(call: Call, given: QueryParams) -> Any:
+    """The parameters as the call's type has them; unknown ones are refused, and single ones given twice."""
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(call.query)}
+    values: dict[str, Any] = {}
+    for name in given:
+        several = given.getlist(name)
+        if any("\0" in value for value in several):
+            raise Malformed(f"the parameter {name} has a NUL in it")
+        many = "tuple" in str(fields.get(name)) or "list" in str(fields.get(name))
+        if len(several) > 1 and not many:
+            raise Malformed(f"the parameter {name} is given more than once")
+        values[name] = several if many else several[0]
+    query = _converted(lambda: msgspec.convert(values, call.query, strict=False))
+    for name, value in values.items():
+        if getattr(query, name) is None:  # made of the word null
+            raise Malformed(f"the parameter {name} is not {value}: leave it out")
+    return query
+
+
+async def _read(request: Request) -> bytes:
+    """The body, and no more of it than is allowed."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MOST_BODY:
+            raise TooLarge(f"the body is over {MOST_BODY:,} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _body(call: Call, headers: Headers, body: bytes) -> Any:
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" or headers.get("content-encoding", "identity").lower() != "identity":
+        raise NotJson
+    return _converted(lambda: msgspec.json.decode(body, type=call.body))
+
+
+def _converted(convert: Callable[[], Any]) -> Any:
+    try:
+        return convert()
+    except (msgspec.MsgspecError, ConfigError, UnicodeError, RecursionError) as error:
+        raise Malformed(str(error).replace("`$.", "`")) from error
+
+
+async def _lines(found: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    async for one in found:
+        yield msgspec.json.encode(one) + b"\n"
+
+
+def _refusal(error: Exception) -> Response:
+    status, body, headers = answer(error)
+    return _json(status, body, headers)
+
+
+def _json(status: int, body: Any, headers: dict[str, str] | None = None) -> Response:
+    encoded = msgspec.json.encode(body)
+    return Response(encoded, status, {**HEADERS, **(headers or {})}, media_type="application/json")

@@ -1,0 +1,87 @@
+"""Reading events: the list, one in full, its bytes, what a replay would do."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+
+from ...filters import Filter
+from ...model import EventRow
+from ..insight import NotFound
+from .auth import Role
+from .call import Asked, Count, Limit, Look, Nothing, Text
+from .views import EventView, PreviewView, RequestContent, event_view, preview_view, request_content, row_view
+
+IN_PAYLOADS = ("text", "error")
+"""Filters that look into what a viewer may not see, and would tell it by and by."""
+
+
+class Page(Filter, frozen=True, forbid_unknown_fields=True):
+    """A filter, and where the page begins."""
+
+    before: UUID | None = None
+    """Older than this event: `next` of the page before."""
+    limit: Limit = 50
+
+
+class Events(Struct, frozen=True):
+    events: list[EventRow]
+    next: UUID | None
+    """`before` of the next page; null at the end."""
+
+
+class Counted(Struct, frozen=True):
+    count: Count
+
+
+class Repeats(Struct, frozen=True, forbid_unknown_fields=True):
+    repeat_effects: list[Text] = []
+    """Effects that are to be done once more: NAME, NAME:KEY, or an idempotency key."""
+
+
+def _filter(asked: Asked[Any, Nothing]) -> Filter:
+    for name in IN_PAYLOADS:
+        if getattr(asked.query, name, None) is not None:
+            asked.caller.require(Role.OPERATOR, f"the filter {name}")
+    return Filter(**{name: getattr(asked.query, name) for name in Filter.__struct_fields__})
+
+
+async def list_events(asked: Asked[Page, Nothing]) -> Events:
+    """Events, the newest first. The filters `text` and `error` need the role operator."""
+    limit = asked.query.limit
+    found = await asked.insight.events(_filter(asked), before=asked.query.before, limit=limit)
+    rows = [row_view(row, complete=asked.sees_all) for row in found]
+    return Events(rows, found[-1].id if len(found) == limit else None)
+
+
+async def count_events(asked: Asked[Filter, Nothing]) -> Counted:
+    """How many events there are for which the filter holds."""
+    return Counted(await asked.insight.count(_filter(asked)))
+
+
+async def show_event(asked: Look) -> EventView:
+    """Everything known of one event: by id, the beginning of one, or key.
+
+    A viewer sees neither arguments nor results nor errors. A key that has a slash in it cannot be named here.
+    """
+    history = await asked.insight.event(asked.path["reference"])
+    return event_view(history, asked.insight.preview(history), complete=asked.sees_all)
+
+
+async def show_request(asked: Look) -> RequestContent:
+    """The request that brought an event: its exact body in base64, headers and query less presented secrets."""
+    history = await asked.insight.event(asked.path["reference"])
+    if history.request is None:
+        raise NotFound(f"the bytes of event {history.event.id} are not kept")
+    return request_content(history.request)
+
+
+async def preview_replay(asked: Asked[Repeats, Nothing]) -> PreviewView:
+    """What a replay would do now, and whether it is safe; nothing is changed."""
+    history = await asked.insight.event(asked.path["reference"])
+    repeated = asked.insight.repeated(history, asked.query.repeat_effects)
+    return preview_view(history.event, asked.insight.preview(history, repeated))
+
+

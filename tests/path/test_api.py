@@ -1,0 +1,495 @@
+"""The API as operators use it: the calls, what changed meanwhile, and input that nobody should send."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from itertools import product
+from typing import Any
+
+import msgspec
+import pytest
+
+from hookledger.ledger import Completion
+from hookledger.operate.api import app
+from hookledger.operate.api.app import Api
+from hookledger.operate.api.auth import Role
+from hookledger.operate.api.call import Call, Look, Services
+from hookledger.operate.api.table import CALLS
+from hookledger.states import CallOutcome, EffectKind, Repeat, State
+from tests.asgi_client import Site, ask, stripe_event
+from tests.builders import KIND, LEASE, WORKER, claimed, delivered, reach, record, recorded, settle, way_out
+from tests.ledger import intent, start
+from tests.operators import TOKENS, Desk, desk_on, make_inbox
+from tests.services.postgres import Postgres
+
+
+@pytest.fixture
+async def desk(database_url: str) -> AsyncIterator[Desk]:
+    async with desk_on(database_url, past=False) as made:
+        yield made
+
+
+async def failed(desk: Desk) -> dict[str, Any]:
+    row = await reach(desk.store, State.FAILED, KIND)
+    shown: dict[str, Any] = (await desk.ask("GET", f"/events/{row.id}")).json
+    return shown
+
+
+def decided(shown: dict[str, Any], **other: Any) -> dict[str, Any]:
+    event = shown["event"]
+    return {"reason": "mended", "expected": {"state": event["state"], "claim": event["claim"]}, **other}
+
+
+# ── reading ──
+
+
+async def test_pages_of_events(desk: Desk) -> None:
+    await record(desk.store, *(delivered(f"evt_{n}", b"%d" % n) for n in range(7)))
+    seen, query = [], {"limit": 3}
+    for _ in range(3):
+        page = (await desk.ask("GET", "/events", role="viewer", query=query)).json
+        seen += [row["key"] for row in page["events"]]
+        query = {"limit": 3, "before": page["next"]}
+    assert seen == [f"evt_{n}" for n in reversed(range(7))]
+    assert page["next"] is None
+
+
+async def test_filters_are_those_of_the_filter(desk: Desk) -> None:
+    await reach(desk.store, State.FAILED, KIND)
+    await recorded(desk.store, "evt_new", b"other", source="github", type="push")
+    for query, keys in (
+        ({"states": ["failed", "retrying"]}, 1),
+        ({"states": "processed"}, 0),
+        ({"source": "github"}, 1),
+        ({"type": "pu*"}, 1),
+        ({"key": "evt_new"}, 1),
+        ({"text": "oth"}, 1),
+        ({"since": "2000-01-01T00:00:00Z", "until": "2100-01-01T00:00:00+02:00"}, 2),
+        ({"attention": "true"}, 0),
+    ):
+        answer = await desk.ask("GET", "/events", query=query)
+        assert len(answer.json["events"]) == keys, (query, answer.body)
+        assert (await desk.ask("GET", "/events-count", query=query)).json == {"count": keys}
+
+
+async def test_an_event_in_full(desk: Desk) -> None:  # proves R50
+    owner = await claimed(desk.store, "evt_1", body=b'{"secret": "of the customer"}')
+    transaction = desk.store.transaction()
+    await transaction.once(intent(owner, "credit-1", name="credit", kind=EffectKind.ONCE, repeat=None))
+    await transaction.rollback()
+    [_] = await desk.store.ledger.start([intent(owner, "mail-1", name="mail", kind=EffectKind.CALL)], "w")
+    await settle(desk.store, owner, "fail", error="Traceback: of the customer")
+    shown = (await desk.ask("GET", "/events/evt_1")).json
+    assert (shown["event"]["state"], shown["complete"]) == ("failed", True)
+    assert shown["event"]["error"] == "Traceback: of the customer"
+    [effect] = shown["effects"]
+    assert (effect["name"], effect["state"], len(effect["calls"])) == ("mail", "started", 1)
+    assert isinstance(effect["arguments"], dict), "JSON, not base64 of it"
+    assert effect["idempotency_key"].startswith("hl_")
+    assert shown["replay"]["verdict"] in ("will do", "needs a decision")
+    assert "body" not in shown["request"]
+    assert (await desk.ask("GET", f"/events/{shown['event']['id'][:13]}")).json["event"] == shown["event"]
+
+    viewed = await desk.ask("GET", "/events/evt_1", role="viewer")
+    assert b"of the customer" not in viewed.body
+    [effect] = viewed.json["effects"]
+    assert (viewed.json["complete"], effect["arguments"], effect["error"]) == (False, None, None)
+    assert b"of the customer" not in (await desk.ask("GET", "/events", role="viewer")).body
+
+    request = (await desk.ask("GET", "/events/evt_1/request")).json
+    assert base64.b64decode(request["body"]) == b'{"secret": "of the customer"}'
+
+
+@pytest.mark.parametrize("name", ["text", "error"])
+async def test_a_viewer_cannot_search_for_what_it_may_not_see(desk: Desk, name: str) -> None:  # proves R56
+    await recorded(desk.store, "evt_1", b"of the customer")
+    for path in ("/events", "/events-count"):
+        answer = await desk.ask("GET", path, role="viewer", query={name: "of the"})
+        assert (answer.status, f"the filter {name} needs the role operator" in answer.json["message"]) == (403, True)
+        assert (await desk.ask("GET", path, query={name: "of the"})).status == 200
+
+
+async def test_references(desk: Desk) -> None:
+    answer = await desk.ask("GET", "/events/evt_none")
+    assert (answer.status, answer.json["error"]) == (404, "not_found")
+    await recorded(desk.store, "evt_1", b"1")
+    await recorded(desk.store, "evt_1", b"2", source="github")
+    await desk.store.know_sources(["stripe", "github"])
+    answer = await desk.ask("GET", "/events/evt_1")
+    assert (answer.status, answer.json["error"]) == (400, "ambiguous")
+
+
+async def test_the_overview(desk: Desk) -> None:
+    await reach(desk.store, State.FAILED, KIND)
+    assert (await desk.ask("GET", "/summary")).json["events"]["failed"] == 1
+    health = (await desk.ask("GET", "/health", role="viewer")).json
+    assert (health["health"]["writable"], health["caller"]) == (True, {"name": "viewer-ada", "role": "viewer"})
+    report = (await desk.ask("GET", "/doctor", query={"limit": 10})).json
+    assert any("all accounted for" in finding["says"] for finding in report["findings"])
+    assert [one["name"] for one in (await desk.ask("GET", "/sources")).json["sources"]] == ["stripe", "github"]
+    assert "stripe" in (await desk.ask("GET", "/providers")).json["providers"]
+    assert "Stripe" in (await desk.ask("GET", "/providers/stripe")).json["title"]
+    assert (await desk.ask("GET", "/sources/stripe/keys")).json["audit"]["events"] == 1
+    await desk.store.register("worker-1", [("stripe", "*")])
+    [worker] = (await desk.ask("GET", "/workers")).json["workers"]
+    assert (worker["id"], worker["alive"]) == ("worker-1", True)
+
+
+# ── deciding ──
+
+
+async def test_retry_and_the_answer_that_was_lost(desk: Desk) -> None:  # proves R46
+    shown = await failed(desk)
+    path = f"/events/{shown['event']['id']}/retry"
+    assert (await desk.ask("POST", path, decided(shown))).json["state"] == "pending"
+    before = await desk.snapshot()
+    answer = await desk.ask("POST", path, decided(shown), role="admin")
+    assert (answer.status, answer.json["error"]) == (409, "refused")
+    assert "is pending now" in answer.json["message"]
+    assert "retry by operator-ada" in answer.json["message"], "whoever asks again is told that it was done"
+    assert await desk.snapshot() == before
+
+
+@pytest.mark.parametrize("name", ["retry", "replay", "discard"])
+async def test_two_operators_race(desk: Desk, name: str) -> None:  # proves R46
+    shown = await failed(desk)
+    path = f"/events/{shown['event']['id']}/{name}"
+    roles = ["operator", "admin"] * 4
+    answers = await asyncio.gather(*(desk.ask("POST", path, decided(shown), role=role) for role in roles))
+    assert sorted(answer.status for answer in answers) == [200, *[409] * 7]
+    [action] = (await desk.ask("GET", f"/events/{shown['event']['id']}")).json["actions"]
+    winner = roles[[answer.status for answer in answers].index(200)]
+    assert action["actor"] == f"{winner}-ada"
+    lost = next(answer for answer in answers if answer.status == 409)
+    assert f"{name} by {winner}-ada" in lost.json["message"]
+
+
+async def test_what_was_not_seen_is_not_decided(desk: Desk) -> None:  # proves R46
+    shown = await failed(desk)
+    before = await desk.snapshot()
+    changes = ({"claim": 99}, {"state": "needs_review"}, {"state": "processed", "claim": 0})
+    for name, change in product(("retry", "replay", "discard"), changes):
+        body = decided(shown)
+        body["expected"] |= change
+        assert (await desk.ask("POST", f"/events/{shown['event']['id']}/{name}", body)).status == 409, (name, change)
+    assert await desk.snapshot() == before
+
+
+async def test_a_replay_on_its_preview(desk: Desk) -> None:  # proves R45
+    owner = await claimed(desk.store, "evt_1")
+    asked = intent(owner, "mail-1", name="mail", kind=EffectKind.LATER, repeat=Repeat.SAFE)
+    transaction = desk.store.transaction()
+    await transaction.plan(asked)
+    await transaction.commit([way_out(owner, "complete")])
+    preview = (await desk.ask("GET", "/events/evt_1/preview", role="viewer")).json
+    expected = {"state": preview["state"], "claim": preview["claim"], "preview": preview["fingerprint"]}
+    [started] = await desk.store.ledger.claim(WORKER, [("mail", 1, LEASE)])  # the outbox goes on meanwhile
+    done = Completion(asked.identity, started.number, CallOutcome.DONE, b"1")
+    await desk.store.ledger.finish([done])
+    before = await desk.snapshot()
+    answer = await desk.ask("POST", "/events/evt_1/replay", {"reason": "again", "expected": expected})
+    assert (answer.status, "not what the preview showed" in answer.json["message"]) == (409, True)
+    assert await desk.snapshot() == before
+    preview = (await desk.ask("GET", "/events/evt_1/preview")).json
+    expected["preview"] = preview["fingerprint"]
+    answer = await desk.ask("POST", "/events/evt_1/replay", {"reason": "again", "expected": expected})
+    assert (answer.status, answer.json["run"]) == (200, 2)
+
+
+async def test_an_effect_is_repeated_by_name_only(desk: Desk) -> None:  # proves R47
+    owner = await claimed(desk.store, "evt_1")
+    await start(desk.store, owner, "mail-1", name="mail")
+    identity = intent(owner, "mail-1", name="mail").identity
+    await desk.store.ledger.finish([Completion(identity, 1, CallOutcome.DONE, b"1")])
+    await settle(desk.store, owner, "complete")
+    query = {"repeat_effects": ["mail:mail-1"]}
+    [effect] = (await desk.ask("GET", "/events/evt_1/preview", query=query)).json["effects"]
+    assert effect["fate"] == "repeated"
+    shown = (await desk.ask("GET", "/events/evt_1")).json
+    body = decided(shown, repeat_effects=["mail"])
+    assert (await desk.ask("POST", "/events/evt_1/replay", body)).status == 200
+    shown = (await desk.ask("GET", "/events/evt_1")).json
+    [effect] = shown["effects"]
+    assert effect["state"] == "planned"
+    assert {action["subject"] for action in shown["actions"]} == {"mail:mail-1", "run 2"}
+    answer = await desk.ask("POST", "/events/evt_1/replay", decided(shown, repeat_effects=["letter"]))
+    assert (answer.status, "has no effect 'letter'" in answer.json["message"]) == (404, True)
+
+
+async def test_resolve(desk: Desk) -> None:  # proves R46
+    owner = await claimed(desk.store, "evt_1")
+    await start(desk.store, owner, "mail-1", name="mail")
+    identity = intent(owner, "mail-1", name="mail").identity
+    await desk.store.ledger.finish([Completion(identity, 1, CallOutcome.UNKNOWN, None, "time-out")])
+    await settle(desk.store, owner, "review")
+    [effect] = (await desk.ask("GET", "/events/evt_1")).json["effects"]
+    assert effect["state"] == "unknown"
+    body = {
+        "decision": "happened",
+        "reason": "seen in the log of the remote",
+        "expected": {"state": "unknown", "fence": effect["fence"]},
+        "result": {"id": 7},
+    }
+    wrong = {**body, "expected": {"state": "unknown", "fence": effect["fence"] + 1}}
+    path = f"/events/evt_1/effects/{effect['idempotency_key']}/resolve"
+    before = await desk.snapshot()
+    assert (await desk.ask("POST", path, wrong)).status == 409
+    assert (await desk.ask("POST", path, {**body, "decision": "cancel"})).status == 422, "it has no result"
+    assert await desk.snapshot() == before
+    answer = await desk.ask("POST", path, body)
+    assert answer.status == 200, answer.body
+    assert answer.json["effect"]["state"] == "done"
+    assert answer.json["effect"]["result"] == {"id": 7}
+    answer = await desk.ask("POST", path, body)
+    assert (answer.status, "changed meanwhile" in answer.json["message"]) == (409, True)
+
+
+async def test_circuits(desk: Desk) -> None:
+    [circuit] = (await desk.ask("POST", "/circuits/mail/trip", {"reason": "down"})).json["circuits"]
+    assert (circuit["downstream"], circuit["state"], circuit["retry_in"]) == ("mail", "open", None)
+    assert (await desk.ask("GET", "/circuits", role="viewer")).json["circuits"][0]["state"] == "open"
+    [circuit] = (await desk.ask("POST", "/circuits/mail/reset", {"reason": "up"})).json["circuits"]
+    assert circuit["state"] == "closed"
+
+
+async def test_odd_deliveries(desk: Desk) -> None:
+    inbox = desk.inbox
+    site = Site(inbox)
+    try:
+        assert (await site.deliver(stripe_event("evt_1"))).status == 202
+        assert (await site.deliver(stripe_event("evt_1", livemode=True))).json["status"] == "conflict"
+    finally:
+        await inbox.asgi.stop()
+    [odd] = (await desk.ask("GET", "/deliveries", role="viewer", query={"outcome": "conflict"})).json["deliveries"]
+    shown = (await desk.ask("GET", f"/deliveries/{odd['delivery']}")).json
+    assert json.loads(base64.b64decode(shown["body"]))["livemode"] is True
+    assert not [one for one in shown["headers"] if "authorization" in one["name"].lower()]
+    path = f"/deliveries/{odd['delivery']}/admit"
+    admitted = await desk.ask("POST", path, {"reason": "both are meant"})
+    assert (admitted.status, admitted.json["state"]) == (200, "pending")
+    assert (await desk.ask("POST", path, {"reason": "both are meant"})).status == 409
+
+
+async def test_refused_requests_judged_anew(desk: Desk) -> None:
+    site = Site(desk.inbox)
+    try:
+        wrong = await site.deliver(stripe_event("evt_1"), secret="whsec_of_somebody_else")
+        assert wrong.status == 401
+    finally:
+        await desk.inbox.asgi.stop()  # writes down what it refused
+    [row] = (await desk.ask("GET", "/rejections", role="viewer")).json["rejections"]
+    assert row["reason"] == "signature_mismatch"
+    assert [count["count"] for count in (await desk.ask("GET", "/rejections-count")).json["counts"]] == [1]
+    shown = (await desk.ask("GET", f"/rejections/{row['id']}")).json
+    assert json.loads(base64.b64decode(shown["body"]))["id"] == "evt_1"
+    [judged] = (await desk.ask("GET", "/sources/stripe/recheck")).json["requests"]
+    assert (judged["authentic"], judged["still"]) == (False, "signature_mismatch")
+    answer = await desk.ask("POST", "/sources/stripe/recheck", {"reason": "secret mended"})
+    assert (answer.status, answer.json["requests"][0]["became"]) == (200, [])
+    assert (await desk.ask("GET", "/sources/none/recheck")).status == 404
+
+
+async def test_keys_from_elsewhere(desk: Desk) -> None:
+    keys = {"keys": [["evt_1"], ["evt_2"]]}
+    found = (await desk.ask("POST", "/sources/stripe/keys/compare", keys, role="viewer")).json
+    assert (found["given"], found["missing"]) == (2, 2)
+    path, body = "/sources/stripe/keys/import", {**keys, "reason": "moved"}
+    assert (await desk.ask("POST", path, body, role="admin")).json == {"given": 2, "new": 2, "known": 0}
+    assert (await desk.ask("POST", path, body, role="admin")).json == {"given": 2, "new": 0, "known": 2}
+    answer = await desk.ask("POST", path, {**body, "keys": [["evt_3"], ["a", "b"]]}, role="admin")
+    assert (answer.status, "entry 2" in answer.json["message"]) == (422, True)
+
+
+# ── what nobody should send ──
+
+
+BODIES = (
+    b"", b"null", b"[]", b"{", b'{"reason": "x"}', b"\xff\xfe", b"[" * 100_000,
+    b'{"reason": "\\ud800", "expected": {"state": "failed", "claim": 1}}',
+    b'{"reason": 1, "expected": {"state": "failed", "claim": 1}}',
+    b'{"reason": "", "expected": {"state": "failed", "claim": 1}}',
+    b'{"reason": " \\t ", "expected": {"state": "failed", "claim": 1}}',
+    b'{"reason": "a\\u0000b", "expected": {"state": "failed", "claim": 1}}',
+    b'{"reason": "x", "expected": {"state": "failed", "claim": -1}}',
+    b'{"reason": "x", "expected": {"state": "failed", "claim": 1e300}}',
+    b'{"reason": "x", "expected": {"state": "failed", "claim": 99999999999999999999999999}}',
+    b'{"reason": "x", "expected": {"state": "broken", "claim": 1}}',
+    b'{"reason": "x", "expected": {"state": "failed", "claim": 1}, "more": 1}',
+)  # fmt: skip
+
+
+async def test_bodies_that_are_none(desk: Desk) -> None:
+    shown = await failed(desk)
+    before = await desk.snapshot()
+    for name, body in product(("retry", "replay", "discard"), BODIES):
+        answer = await desk.ask("POST", f"/events/{shown['event']['id']}/{name}", body)
+        assert (answer.status, answer.json["error"]) == (400, "malformed"), answer.body
+    assert await desk.snapshot() == before
+
+
+NOT_JSON = (
+    {"content-type": ""}, {"content-type": "text/plain"}, {"content-type": "application/x-www-form-urlencoded"},
+    {"content-type": "multipart/form-data; boundary=x"}, {"content-encoding": "gzip"},
+)  # fmt: skip
+
+
+async def test_only_json_is_taken(desk: Desk) -> None:
+    shown = await failed(desk)
+    for headers in NOT_JSON:
+        answer = await desk.ask("POST", f"/events/{shown['event']['id']}/retry", decided(shown), headers=headers)
+        assert (answer.status, answer.json["error"]) == (415, "not_json"), headers
+
+
+async def test_large_bodies(desk: Desk) -> None:
+    body = b'{"reason": "' + b"x" * 2**20
+    assert (await desk.ask("POST", "/circuits/mail/trip", body)).status == 413
+    pairs = [("authorization", f"Bearer {TOKENS['admin']}"), ("content-type", "application/json")]
+    chunks = [b"x" * 2**16] * 64
+    answer = await ask(desk.inbox.operator, "POST", "/api/circuits/mail/trip", chunks, pairs)
+    assert answer.status == 413
+
+
+WRONG_QUERIES = (
+    "limit=0", "limit=501", "limit=-1", "limit=x", "limit=1e9", "limit=99999999999999999999", "limit=1&limit=2",
+    "before=x", "before=null", "before=NULL", "since=null", "before=", "unknown=1", "states=broken", "source=",
+    "source=a%00b", "text=%00", "since=2020-01-01", "since=x", "since=9999999999999999999", "attention=maybe",
+    "key=%00",
+)  # fmt: skip
+
+
+async def test_queries_that_are_none(desk: Desk) -> None:
+    for query in WRONG_QUERIES:
+        answer = await desk.ask("GET", "/events", query=query)
+        assert (answer.status, answer.json["error"]) == (400, "malformed"), query
+
+
+ODD_QUERIES = (
+    "source=%ff%fe", "key=%ed%a0%80", "text=%F0%9F%98%80", "since=0001-01-01T00:00:00%2B14:00", "type=*", "type=**",
+    "until=9999-12-31T23:59:59.999999-14:00", "source=%25%27%22%5C_", "object_id=" + "x" * 5000, "error=%5C%25",
+)  # fmt: skip
+
+
+async def test_odd_queries_have_an_answer(desk: Desk) -> None:
+    for path, query in product(("/events", "/events-count"), ODD_QUERIES):
+        assert (await desk.ask("GET", path, query=query)).status in (200, 400, 422), query
+
+
+REFERENCES = (
+    "a\0b", "\udc80", "\ud800x", "~", "x~2", "a\0~2", "\udcff~1", "\u2028", "x" * 10_000, "%", "'; --", "00000000",
+    "f" * 32, "\U0001f600",
+)  # fmt: skip
+NAMED = (
+    "/events/{}", "/events/{}/preview", "/deliveries/{}", "/rejections/{}", "/sources/{}/keys", "/providers/{}",
+)  # fmt: skip
+
+
+async def test_odd_references(desk: Desk) -> None:
+    for path, reference in product(NAMED, REFERENCES):
+        assert (await desk.ask("GET", path.format(reference))).status in (400, 404, 422), (path, reference)
+
+
+async def test_odd_names_of_a_downstream(desk: Desk) -> None:
+    for name in ("a\0b", "\udc80", " "):
+        answer = await desk.ask("POST", f"/circuits/{name}/trip", {"reason": "x"})
+        assert answer.status in (404, 422), answer.body
+
+
+# ── when things are not as they should be ──
+
+
+async def test_without_the_database(postgres_server: Postgres) -> None:  # proves R8
+    async with desk_on(postgres_server.create_database("away"), past=False) as desk:
+        shown = await failed(desk)
+        await asyncio.to_thread(postgres_server.stop, "immediate")
+        path = f"/events/{shown['event']['id']}/retry"
+        for answer in (await desk.ask("GET", "/events"), await desk.ask("POST", path, decided(shown))):
+            assert (answer.status, answer.json["error"]) == (503, "unavailable"), answer.body
+            assert int(answer.headers["retry-after"]) > 0
+        assert (await desk.ask("GET", "/events", role=None)).status == 401
+        assert (await ask(desk.inbox.operator, "GET", "/healthz")).status == 200
+
+
+async def test_before_migrate(sqlite_url: str) -> None:
+    inbox = make_inbox(sqlite_url)
+    pairs = [("authorization", f"Bearer {TOKENS['viewer']}")]
+    try:
+        assert (await ask(inbox.operator, "GET", "/api/events", b"", pairs)).status == 503
+        assert (await ask(inbox.operator, "GET", "/readyz")).status == 503
+    finally:
+        await inbox.operator.stop()
+
+
+class Line(msgspec.Struct):
+    number: int
+
+
+async def lines(asked: Look) -> AsyncIterator[Line]:
+    """Three lines."""
+    del asked
+    for number in range(3):
+        yield Line(number)
+
+
+async def slow(asked: Look) -> Line:
+    """Never ends."""
+    del asked
+    await asyncio.sleep(3600)
+    return Line(0)
+
+
+async def broken(asked: Look) -> Line:
+    """Fails."""
+    raise RuntimeError(f"with the payload of {asked.caller.name}")
+
+
+def made_up(desk: Desk, *calls: Call) -> Api:
+    async def services() -> Services:
+        return desk.inbox.operator._services  # type: ignore[return-value]
+
+    return Api(desk.inbox.operator.tokens, services, calls)
+
+
+async def test_a_call_may_answer_with_lines_fail_or_take_too_long(
+    desk: Desk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = made_up(
+        desk,
+        Call("GET", "/lines", Role.VIEWER, lines),
+        Call("GET", "/slow", Role.VIEWER, slow, seconds=0.01),
+        Call("GET", "/broken", Role.VIEWER, broken),
+    )
+    pairs = [("authorization", f"Bearer {TOKENS['viewer']}")]
+    answer = await ask(api, "GET", "/api/lines", b"", pairs)
+    assert (answer.status, answer.body) == (200, b'{"number":0}\n{"number":1}\n{"number":2}\n')
+    assert answer.headers["content-type"].startswith("application/jsonl")
+    assert (await ask(api, "GET", "/api/lines")).status == 401
+    answer = await ask(api, "GET", "/api/slow", b"", pairs)
+    assert (answer.status, answer.json["error"]) == (503, "too_slow")
+    answer = await ask(api, "GET", "/api/broken", b"", pairs)
+    assert (answer.status, answer.json["error"]) == (500, "failed")
+    assert "payload" not in answer.json["message"] + caplog.text
+    assert "RuntimeError" in caplog.text
+    monkeypatch.setattr(app, "AT_ONCE", 0)
+    answer = await ask(api, "GET", "/api/lines", b"", pairs)
+    assert (answer.status, answer.json["error"], "retry-after" in answer.headers) == (503, "busy", True)
+
+
+async def test_mounted_below_another_path(desk: Desk) -> None:
+    pairs = [("authorization", f"Bearer {TOKENS['viewer']}")]
+    answer = await ask(desk.inbox.operator, "GET", "/api/summary", b"", pairs, root="/inbox")
+    assert answer.status == 200
+    assert (await ask(desk.inbox.operator, "GET", "/readyz", root="/inbox")).status == 200
+
+
+async def test_it_is_described(desk: Desk) -> None:
+    described = (await desk.ask("GET", "/openapi.json", role="viewer")).json
+    assert described["openapi"].startswith("3.1")
+    told = {(method.upper(), path) for path, methods in described["paths"].items() for method in methods}
+    assert told == {(call.method, call.path) for call in CALLS}
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            assert {"401", "403", "503"} <= set(operation["responses"])
+            assert "Needs the role" in operation["description"]
+    names = [operation["operationId"] for methods in described["paths"].values() for operation in methods.values()]
+    assert len(set(names)) == len(names)
