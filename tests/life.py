@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from uuid import UUID
 
-from hookledger.clock import Clock
+from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
 from hookledger.ledger import Completion, Effect, Intent, Started
 from hookledger.model import Claimed, EventRow, Item, Kind, Rescue, key_identity
+from hookledger.retention import Limits, RetentionSettings
 from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat
 from hookledger.store.protocol import Store
+from hookledger.upkeep.prune import Pruner
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out
 from tests.ledger import LATER, intent
 
@@ -54,6 +56,7 @@ class Life:
             self.rescue,
             self.nobody_handles,
             self.import_keys,
+            self.prune,
         ]
         for _ in range(steps):
             await self.random.choice(ways)()
@@ -227,6 +230,17 @@ class Life:
             else:
                 await self.store.discard(row.id, row.state, "ada", "enough")
             self.did[name] += 1
+
+    async def prune(self) -> None:
+        """Retention with limits so short that nearly everything is due."""
+        limit = self.random.choice([0.0, 5.0, LEASE])
+        rule = self.random.choice(["events", "payloads", "history", "failed"])
+        limits = Limits(**{rule: limit})
+        settings = RetentionSettings(batch=7, pause=Seconds(0))
+        self.clock.offset += limit + 1
+        done = await Pruner(self.store, settings, {}, limits, self.clock, WORKER).round(anew=True)
+        for name in ("events", "payloads", "history", "deliveries"):
+            self.did[f"pruned {name}"] += getattr(done, name)
 
     async def _event(self) -> EventRow | None:
         """Any that was heard of, or the one that an effect belongs to."""

@@ -24,14 +24,16 @@ from .providers.reading import contents, decode
 from .receive.advice import advice
 from .receive.endpoint import Endpoint, KeyFunction, Rules, Secret, configure, load_secret, load_token
 from .receive.keyring import Fetched
+from .retention import Keep, SourceRetention, limits
 from .states import CallOutcome
 from .store.connect import connect
 from .store.protocol import Store, Transactions
+from .upkeep.prune import Pruner
 from .upkeep.rescue import Rescuer
 from .work.declare import Effects
 from .work.event import Event, SyncEvent
 from .work.ledger import may_go_on
-from .work.loop import Worker
+from .work.loop import Worker, worker_name
 from .work.perform import Ending
 from .work.retry import RetryPolicy
 from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes, covers
@@ -45,9 +47,17 @@ P = TypeVar("P", bound=Callable[[SyncEvent[Any]], Result])
 class Source:
     """One configured endpoint, and where its handlers are declared."""
 
-    def __init__(self, inbox: Inbox, endpoint: Endpoint, *, reconciled: bool = False) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        endpoint: Endpoint,
+        *,
+        reconciled: bool = False,
+        retention: SourceRetention | None = None,
+    ) -> None:
         self._inbox = inbox
         self.endpoint = endpoint
+        self.retention = retention or SourceRetention()
         self._reconciled = reconciled
 
     def advice(self) -> list[str]:
@@ -162,6 +172,7 @@ class Inbox:
                 verify_token=given.verify_token,
                 origins=given.origins,
                 reconciled=given.reconciled,
+                retention=given.retention,
             )
 
     def source(
@@ -186,12 +197,14 @@ class Inbox:
         verify_token: str | None = None,
         origins: Iterable[str] = (),
         reconciled: bool = False,
+        retention: SourceRetention | Mapping[str, float | str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Source:
         """Add an endpoint. Its deliveries are POSTed to `/NAME`, or to `path`.
 
         `provider`: a name of the catalogue, or a contract of your own. `key`: the fields that make two deliveries one
-        event, or a function of the event's content and the request's headers. The rest is as in `hookledger.toml`.
+        event, or a function of the event's content and the request's headers. `retention`: such as
+        `{"payloads": "30d", "events": "never"}`. The rest is as in `hookledger.toml`.
         """
         if name in self.sources:
             raise ConfigError(f"there are two sources called {name!r}")
@@ -225,7 +238,7 @@ class Inbox:
             raise ConfigError(f"the sources {taken[endpoint.path]!r} and {name!r} have the same path {endpoint.path}")
         if endpoint.path in HEALTH:
             raise ConfigError(f"source {name!r} cannot be at {endpoint.path}: that answers health checks")
-        self.sources[name] = Source(self, endpoint, reconciled=reconciled)
+        self.sources[name] = Source(self, endpoint, reconciled=reconciled, retention=_retention(name, retention))
         return self.sources[name]
 
     def advice(self) -> list[str]:
@@ -311,6 +324,11 @@ class Inbox:
 
         return Rescuer(store, policy, covers, again, lease=work.lease, unhandled_after=work.unhandled_after)
 
+    def pruner(self, store: Store) -> Pruner:
+        settings = self.settings.retention
+        by_source = {name: limits(settings, source.retention) for name, source in self.sources.items()}
+        return Pruner(store, settings, by_source, limits(settings), self.clock, worker_name())
+
     def read(self, claimed: Claimed) -> Any:
         """The content of one event: its own part where its request held several."""
         source = self.sources.get(claimed.source)
@@ -338,7 +356,7 @@ class Inbox:
             worker = self.worker(store, settings, stuck=stuck)
             if started is not None:
                 started(worker)
-            upkeep = asyncio.create_task(self.rescuer(store, settings).run())
+            upkeep = asyncio.gather(self.rescuer(store, settings).run(), self.pruner(store).run())
             try:
                 await worker.run(drain=drain)
             finally:
@@ -351,6 +369,15 @@ class Inbox:
         if self._asgi is None:
             self._asgi = Asgi(self)
         return self._asgi
+
+
+def _retention(name: str, given: SourceRetention | Mapping[str, float | str] | None) -> SourceRetention:
+    if not isinstance(given, Mapping):
+        return given or SourceRetention()
+    unknown = given.keys() - set(SourceRetention.__struct_fields__)
+    if unknown:
+        raise ConfigError(f"source {name!r}: retention knows payloads, history, events and failed, not {min(unknown)!r}")
+    return SourceRetention(**{key: Keep(value) for key, value in given.items()})
 
 
 def _secret(given: str | SecretSettings, contract: Contract) -> str | Secret:

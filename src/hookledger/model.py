@@ -299,6 +299,8 @@ class EventRow(Struct, frozen=True):
     deliveries: int
     alert: str | None
     """Why a person should look, apart from its effects."""
+    emptied_at: datetime | None = None
+    """When retention or an erasure took its bytes away; it cannot be replayed since."""
 
 
 class DeliveryRow(Struct, frozen=True):
@@ -333,6 +335,8 @@ class RequestRow(Struct, frozen=True):
     scheme: str
     secret: str
     signed_at: datetime | None
+    emptied_at: datetime | None = None
+    """When its bytes, headers and query were taken away."""
 
 
 class ActionRow(Struct, frozen=True):

@@ -71,7 +71,8 @@ async def test_the_lives_have_seen_everything(store: Store, clock: Clock) -> Non
     await life.live(5 * STEPS)
     books = await store.books.accounting()
     assert books.imbalances == ()
-    assert books.events.keys() >= set(State) - {State.PROCESSING}
+    assert books.events.keys() | books.pruned_by_state.keys() >= set(State) - {State.PROCESSING}
+    assert books.pruned > 10
     assert min(len(books.deliveries), len(books.identities)) >= 3
     assert books.admitted > 0
     assert len(books.effects) >= 5
@@ -193,6 +194,10 @@ DEEDS: dict[str, Deed] = {
         "DELETE FROM events WHERE id = {processed}",
         {TOTAL: 1, "deliveries_without_event": 1, "deliveries_astray": 2, "identities_astray": 1}
         | {"attempts_astray": 1, "effects_without_event": 2},
+    ),
+    "a pruned event came back": (
+        "INSERT INTO pruned SELECT id, source, state, received_at FROM events WHERE id = {failed}",
+        {"pruned_and_here": 1},
     ),
     "a delivery is lost": (
         "DELETE FROM deliveries WHERE event_id = {failed}",

@@ -72,8 +72,15 @@ class Insight:
             raise Ambiguous(f"{reference!r} fits several events: {', '.join(map(str, found))}")
         history = await self._store.history(found[0]) if found else None
         if history is None:
-            raise NotFound(f"no event has the id or key {reference!r}")
+            raise await self._nothing(reference, found)
         return history
+
+    async def _nothing(self, reference: str, found: Sequence[UUID]) -> NotFound:
+        """Why there is no such event: nobody knows of it, or it was pruned."""
+        bounds = (found[0], found[0]) if found else id_bounds(reference)
+        pruned = await self._store.pruning.pruned(*bounds) if bounds else []
+        words = "; ".join(tombstone.words for tombstone in pruned)
+        return NotFound(words or f"no event has the id or key {reference!r}")
 
     async def effect(self, reference: str, effect: str) -> Effect:
         """One call or outbox entry of an event: by its name, by NAME:KEY, or by its idempotency key."""

@@ -214,7 +214,10 @@ def _refusals(history: History) -> list[str]:
     event, allowed = history.event, BY_NAME["replay"].sources
     if event.state not in allowed:
         return [f"the event is {event.state}: only {', '.join(sorted(allowed))} can be replayed"]
-    return [] if history.request else ["the bytes of the event are not kept any more: there is nothing to process"]
+    if history.request is None or event.emptied_at is not None:
+        when = f" since {event.emptied_at:%Y-%m-%d}" if event.emptied_at else ""
+        return [f"the bytes of the event are not kept any more{when}: there is nothing to process"]
+    return []
 
 
 def _writes(history: History, declared: Declared, handler: HandlerFacts | None) -> tuple[list[str], list[str]]:

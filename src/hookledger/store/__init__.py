@@ -1,4 +1,4 @@
 """Durable state, behind one protocol with one method per transition."""
 
-SCHEMA_RANGE = (3, 3)
+SCHEMA_RANGE = (6, 6)
 """The oldest and newest schema version that this release works with."""

@@ -29,6 +29,7 @@ from ..states import State
 from .accounting import Books
 from .cases import Cases
 from .ledger import Ledger
+from .pruning import Pruning
 
 
 class Statements(Protocol):
@@ -225,6 +226,11 @@ class Store(Protocol):
     @property
     def books(self) -> Books:
         """Whether everything is accounted for."""
+        ...
+
+    @property
+    def pruning(self) -> Pruning:
+        """What retention takes away."""
         ...
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:

@@ -9,6 +9,7 @@ from uuid import UUID
 from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..ledger import Call, Circuit, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow
+from ..retention import Arrived, Candidate, Tombstone
 from ..states import (
     BY_NAME,
     AttemptOutcome,
@@ -67,6 +68,7 @@ class Rows:
             "received_at",
             "first_processed_at",
             "finished_at",
+            "emptied_at",
         ):
             values[name] = self._when(row[name])
         return EventRow(**values)
@@ -110,7 +112,29 @@ class Rows:
         values["id"] = self._ident(row["id"])
         values["received_at"] = self.time(row["received_at"])
         values["signed_at"] = self._when(row["signed_at"])
+        values["emptied_at"] = self._when(row["emptied_at"])
         return RequestRow(**values)
+
+    def candidate(self, row: Row) -> Candidate:
+        return Candidate(
+            self._ident(row["id"]),
+            row["claim"],
+            row["source"],
+            State(row["state"]),
+            row["finished_ago"],
+            bool(row["open"]),
+            bool(row["emptied"]),
+        )
+
+    def arrived(self, row: Row) -> Arrived:
+        outcome = DeliveryOutcome(row["outcome"])
+        duplicate = outcome is DeliveryOutcome.DUPLICATE
+        ident = self._ident(row["request_id"])
+        return Arrived(ident, row["item"], row["source"], outcome in NEW, duplicate, row["received_ago"])
+
+    def tombstone(self, row: Row) -> Tombstone:
+        ident, when = self._ident(row["event_id"]), self.time(row["pruned_at"])
+        return Tombstone(ident, row["source"], State(row["state"]), when)
 
     def refusal(self, row: Row) -> RefusalRow:
         values = {name: row[name] for name in RefusalRow.__struct_fields__}

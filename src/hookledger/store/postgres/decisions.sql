@@ -12,7 +12,7 @@ WITH sent AS (
     UPDATE {schema}.events AS e
     SET state = 'pending', run = e.run + 1, claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0,
         snoozes = 0, crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, alert = NULL
-    WHERE e.id = $1 AND e.state = $2 AND e.claim = coalesce($3::bigint, e.claim)
+    WHERE e.id = $1 AND e.state = $2 AND e.claim = coalesce($3::bigint, e.claim) AND e.emptied_at IS NULL
       AND e.state IN ('processed', 'skipped', 'failed', 'discarded', 'needs_review')
     RETURNING e.id, e.run
 ), noted AS (
@@ -67,7 +67,11 @@ VALUES ($1, {clock}, 'repeat', $2, $3, $4, $5, $6, $7)
 
 -- name: found
 -- An event as it is now.
-SELECT state, run, claim FROM {schema}.events WHERE id = $1
+SELECT state, run, claim, emptied_at FROM {schema}.events WHERE id = $1
+
+-- name: pruned
+-- That it was pruned.
+SELECT * FROM {schema}.pruned WHERE event_id = $1
 
 -- name: last_action
 -- What was done to it last.

@@ -378,6 +378,7 @@ WITH sent AS (
     SET state = 'pending', claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0, snoozes = 0,
         crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, alert = NULL
     WHERE e.id = $1 AND e.state = $2 AND e.state IN ('failed', 'retrying', 'needs_review')
+      AND e.emptied_at IS NULL
     RETURNING e.id
 )
 INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, from_state, to_state)
@@ -421,7 +422,7 @@ SELECT * FROM {schema}.requests WHERE id = $1
 
 -- name: deliveries
 -- Its arrivals: the first, which the event names itself, and the later ones.
-SELECT d.*, EXISTS (SELECT FROM {schema}.requests r WHERE r.id = d.request_id) AS kept FROM (
+SELECT d.*, EXISTS (SELECT FROM {schema}.requests r WHERE r.id = d.request_id AND r.emptied_at IS NULL) AS kept FROM (
     SELECT * FROM {schema}.deliveries WHERE request_id = $2 AND item = $3
     UNION ALL
     SELECT * FROM {schema}.deliveries WHERE event_id = $1 AND outcome NOT IN ('accepted', 'invalid', 'reconciled')

@@ -40,7 +40,7 @@ from ..filtering import Condition
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
-from . import accounting, cases, circuits, decisions, intake, ledger
+from . import accounting, cases, circuits, decisions, intake, ledger, pruning
 from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
@@ -50,6 +50,7 @@ from .intake import columns
 from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
+from .pruning import PostgresPruning
 from .pulse import PostgresPulse
 from .transaction import LazyTransaction, PostgresTransaction
 
@@ -91,6 +92,7 @@ class PostgresStore:
         self._cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
         self._books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         self._decisions = PostgresDecisions(Dialect(decisions.QUERIES, schema, self._clock), self._opened)
+        self._pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None
@@ -219,6 +221,10 @@ class PostgresStore:
     @property
     def books(self) -> PostgresBooks:
         return self._books
+
+    @property
+    def pruning(self) -> PostgresPruning:
+        return self._pruning
 
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:

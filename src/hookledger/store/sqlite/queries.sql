@@ -222,7 +222,7 @@ DELETE FROM workers WHERE seen_at < ?1 - ?2
 UPDATE events
 SET state = 'pending', claim = claim + 1, due_at = ?1, finished_at = NULL, attempts = 0, snoozes = 0,
     crashes = min(crashes, 2), run_started_at = ?1, reason = NULL, alert = NULL
-WHERE id = ?2 AND state = ?3 AND state IN ('failed', 'retrying', 'needs_review')
+WHERE id = ?2 AND state = ?3 AND state IN ('failed', 'retrying', 'needs_review') AND emptied_at IS NULL
 RETURNING id
 
 -- name: note_action
@@ -266,7 +266,7 @@ SELECT * FROM requests WHERE id = ?1
 
 -- name: deliveries
 -- Its arrivals: the first, which the event names itself, and the later ones.
-SELECT d.*, EXISTS (SELECT 1 FROM requests r WHERE r.id = d.request_id) AS kept FROM (
+SELECT d.*, EXISTS (SELECT 1 FROM requests r WHERE r.id = d.request_id AND r.emptied_at IS NULL) AS kept FROM (
     SELECT * FROM deliveries WHERE request_id = ?2 AND item = ?3
     UNION ALL
     SELECT * FROM deliveries WHERE event_id = ?1 AND outcome NOT IN ('accepted', 'invalid', 'reconciled')

@@ -46,6 +46,7 @@ from .connection import Checkpointer, Row, Writer, check_version, in_transaction
 from .decisions import SqliteDecisions
 from .intake import micros
 from .ledger import SqliteLedger
+from .pruning import SqlitePruning
 from .pulse import SqlitePulse
 from .transaction import SqliteTransaction
 from .watch import LockWatch
@@ -96,6 +97,7 @@ class SqliteStore:
         self._cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
         self._books = SqliteBooks(path, self._now)
         self._decisions = SqliteDecisions(self._do, self._write, self._now, self._rows)
+        self._pruning = SqlitePruning(self._do, self._write, self._now, self._rows)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
 
@@ -234,6 +236,10 @@ class SqliteStore:
     @property
     def books(self) -> SqliteBooks:
         return self._books
+
+    @property
+    def pruning(self) -> SqlitePruning:
+        return self._pruning
 
     def transaction(self, adapter: Adapter | None = None) -> SqliteTransaction:
         if adapter is not None:
