@@ -376,7 +376,8 @@ def _retention(name: str, given: SourceRetention | Mapping[str, float | str] | N
         return given or SourceRetention()
     unknown = given.keys() - set(SourceRetention.__struct_fields__)
     if unknown:
-        raise ConfigError(f"source {name!r}: retention knows payloads, history, events and failed, not {min(unknown)!r}")
+        known = ", ".join(SourceRetention.__struct_fields__)
+        raise ConfigError(f"source {name!r}: retention knows {known}, not {min(unknown)!r}")
     return SourceRetention(**{key: Keep(value) for key, value in given.items()})
 
 

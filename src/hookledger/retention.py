@@ -24,8 +24,8 @@ class Keep(Seconds):
 
 
 class SourceRetention(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[sources.NAME.retention]`: what a source keeps longer or shorter than the others. Counted from the moment that an
-    event was finished. Its key and the keys of its effects stay in any case."""
+    """`[sources.NAME.retention]`: what a source keeps longer or shorter than the others. Counted from the moment that
+    an event was finished. Its key and the keys of its effects stay in any case."""
 
     payloads: Keep | None = None
     """The bytes, headers and query of finished events; without them an event cannot be replayed. `[retention]` if
@@ -39,8 +39,8 @@ class SourceRetention(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RetentionSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[retention]`: how long finished events are kept, where their source does not say otherwise. Nothing is ever taken
-    away unless it is named here. Event keys and effect keys stay for ever."""
+    """`[retention]`: how long finished events are kept, where their source does not say otherwise. Nothing is ever
+    taken away unless it is named. Event keys and effect keys stay for ever."""
 
     payloads: Keep = Keep("never")
     """The bytes, headers and query of finished events; without them an event cannot be replayed. Those in the dead

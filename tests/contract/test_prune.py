@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -42,11 +43,11 @@ DAY = 86400.0
 FAST = RetentionSettings(batch=7, pause=Seconds(0))
 
 
-def pruner(store: Store, clock: Clock, holder: str = WORKER, **given: float) -> Pruner:
+def pruner(store: Store, clock: Clock, /, holder: str = WORKER, **given: Any) -> Pruner:
     return Pruner(store, FAST, {}, Limits(**given), clock, holder)
 
 
-async def prune(store: Store, clock: Clock, **given: float) -> Pruned:
+async def prune(store: Store, clock: Clock, **given: Any) -> Pruned:
     """A day later, everything that the limits say."""
     clock.offset += DAY + 1
     return await pruner(store, clock, **given).round(anew=True)
@@ -362,7 +363,9 @@ async def test_pruning_races_with_everyone(
             [verdict] = await record(third, delivered(f"evt_{n}"))
             assert verdict.outcome is DeliveryOutcome.DUPLICATE
 
-    done, *_ = await asyncio.gather(pruner(store, clock, **{rule: DAY}).round(), replays(), works(), duplicates())
+    limits_: dict[str, Any] = {rule: DAY}
+    pruning = pruner(store, clock, **limits_).round()
+    done, *_ = await asyncio.gather(pruning, replays(), works(), duplicates())
     rows = {row.id: row for row in await store.events(limit=100)}
     gone = set(idents) - set(rows) if rule == "events" else {i for i, row in rows.items() if row.emptied_at}
     assert replayed | gone >= set(idents)

@@ -11,7 +11,8 @@ from ..cases import Imported
 from ..errors import ConfigError, WrongState
 from ..ledger import Effect
 from ..model import EventRow, History
-from ..states import BY_NAME
+from ..retention import Erased, Tombstone
+from ..states import BY_NAME, EffectKind
 from ..store.protocol import Store
 from .insight import Insight
 from .preview import Preview, Verdict
@@ -75,6 +76,8 @@ class Actions:
     ) -> History:
         """Decide about an effect whose outcome nobody knows, or that failed; its event or the outbox goes on."""
         _why(reason)
+        if decision == "did_not_happen" and effect.kind is EffectKind.LATER and not effect.arguments:
+            raise WrongState(f"the arguments of effect {effect.name}:{effect.key} were erased: it cannot be done again")
         kept = None
         if result is not None:
             if decision != "happened":
@@ -82,6 +85,20 @@ class Actions:
             kept = msgspec.json.encode(result)
         await self._store.ledger.resolve(effect, decision, kept, self._actor, reason)
         return await self._insight.event(str(effect.event_id))
+
+    async def erase(
+        self, event: EventRow, reason: str, *, key_too: bool = False, whole_request: bool = False, dry: bool = False
+    ) -> Erased:
+        """Forget what a finished event said: bytes, arguments, results, tracebacks. Its key stays, and so do the keys of
+        its effects; `key_too` shows digests for them. `dry`: only say what it would be."""
+        _why(reason)
+        where = (event.id, event.state, event.claim, self._actor, reason)
+        return await self._store.erasure.erase(*where, key_too=key_too, whole_request=whole_request, dry=dry)
+
+    async def erase_pruned(self, tombstone: Tombstone, reason: str, *, key_too: bool = False) -> int:
+        """The same for what the ledger still has of a pruned event; returns how many effects."""
+        _why(reason)
+        return await self._store.erasure.erase_effects(tombstone.event_id, self._actor, reason, key_too=key_too)
 
     async def trip(self, downstream: str, reason: str) -> None:
         """Stop all calls to a downstream until it is reset."""

@@ -13,6 +13,7 @@ from ..errors import ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
 from ..ledger import Circuit, Effect
 from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, id_bounds, operation_key
+from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
 from .audit import KeyReport, audit_keys
@@ -72,15 +73,15 @@ class Insight:
             raise Ambiguous(f"{reference!r} fits several events: {', '.join(map(str, found))}")
         history = await self._store.history(found[0]) if found else None
         if history is None:
-            raise await self._nothing(reference, found)
+            words = "; ".join(tombstone.words for tombstone in await self.pruned(reference))
+            raise NotFound(words or f"no event has the id or key {reference!r}")
         return history
 
-    async def _nothing(self, reference: str, found: Sequence[UUID]) -> NotFound:
-        """Why there is no such event: nobody knows of it, or it was pruned."""
+    async def pruned(self, reference: str) -> list[Tombstone]:
+        """What is left of pruned events with this id, or beginning of one, or key."""
+        found = await self._store.find(reference)
         bounds = (found[0], found[0]) if found else id_bounds(reference)
-        pruned = await self._store.pruning.pruned(*bounds) if bounds else []
-        words = "; ".join(tombstone.words for tombstone in pruned)
-        return NotFound(words or f"no event has the id or key {reference!r}")
+        return await self._store.pruning.pruned(*bounds) if bounds else []
 
     async def effect(self, reference: str, effect: str) -> Effect:
         """One call or outbox entry of an event: by its name, by NAME:KEY, or by its idempotency key."""

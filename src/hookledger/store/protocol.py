@@ -28,6 +28,7 @@ from ..model import (
 from ..states import State
 from .accounting import Books
 from .cases import Cases
+from .erasure import Erasure
 from .ledger import Ledger
 from .pruning import Pruning
 
@@ -231,6 +232,11 @@ class Store(Protocol):
     @property
     def pruning(self) -> Pruning:
         """What retention takes away."""
+        ...
+
+    @property
+    def erasure(self) -> Erasure:
+        """What is forgotten on purpose."""
         ...
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:

@@ -1,4 +1,4 @@
-"""What a store does for retention: walk in the order of time, a bounded window at a time, and take away what is due."""
+"""What a store does for retention: a walk in the order of time, window by window, that takes away what is due."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..retention import Arrived, Candidate, Tombstone
 class Pruning(Protocol):
     """`store.pruning`. Every call is one short transaction that waits for no worker and makes none wait.
 
-    A crash at any moment leaves each event whole or wholly pruned. What is taken away may be there again after a crash
-    of the database, and is taken away again.
+    A crash at any moment leaves each event whole or wholly pruned. After a crash of the database, what was taken away
+    may be there again, and is taken away again.
     """
 
     # ── turns and walks ──
@@ -55,7 +55,7 @@ class Pruning(Protocol):
         ...
 
     async def forget(self, chosen: Sequence[Candidate]) -> int:
-        """Take away the tracebacks of attempts, and of calls for effects that are over; returns for how many events."""
+        """Take away tracebacks of attempts, and of calls for effects that are over; returns for how many events."""
         ...
 
     async def drop(self, duplicates: Sequence[Arrived], odd: Sequence[Arrived], *, dry: bool = False) -> int:

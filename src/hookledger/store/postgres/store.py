@@ -40,12 +40,13 @@ from ..filtering import Condition
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
-from . import accounting, cases, circuits, decisions, intake, ledger, pruning
+from . import accounting, cases, circuits, decisions, erasure, intake, ledger, pruning
 from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
 from .decisions import PostgresDecisions
 from .dialect import Dialect
+from .erasure import PostgresErasure
 from .intake import columns
 from .ledger import PostgresLedger
 from .pooled import PooledConnection
@@ -93,6 +94,7 @@ class PostgresStore:
         self._books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         self._decisions = PostgresDecisions(Dialect(decisions.QUERIES, schema, self._clock), self._opened)
         self._pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
+        self._erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None
@@ -225,6 +227,10 @@ class PostgresStore:
     @property
     def pruning(self) -> PostgresPruning:
         return self._pruning
+
+    @property
+    def erasure(self) -> PostgresErasure:
+        return self._erasure
 
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:

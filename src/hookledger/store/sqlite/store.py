@@ -44,6 +44,7 @@ from .accounting import SqliteBooks
 from .cases import SqliteCases
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, translate
 from .decisions import SqliteDecisions
+from .erasure import SqliteErasure
 from .intake import micros
 from .ledger import SqliteLedger
 from .pruning import SqlitePruning
@@ -98,6 +99,7 @@ class SqliteStore:
         self._books = SqliteBooks(path, self._now)
         self._decisions = SqliteDecisions(self._do, self._write, self._now, self._rows)
         self._pruning = SqlitePruning(self._do, self._write, self._now, self._rows)
+        self._erasure = SqliteErasure(self._write, self._now)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
 
@@ -240,6 +242,10 @@ class SqliteStore:
     @property
     def pruning(self) -> SqlitePruning:
         return self._pruning
+
+    @property
+    def erasure(self) -> SqliteErasure:
+        return self._erasure
 
     def transaction(self, adapter: Adapter | None = None) -> SqliteTransaction:
         if adapter is not None:
