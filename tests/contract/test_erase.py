@@ -155,7 +155,7 @@ async def test_each_final_state_can_be_erased_and_the_books_hold(store: Store) -
     actions = Actions(store, "ada")
     for way in ("skip", "fail"):
         owner = await claimed(store, way)
-        assert await settle(store, owner, way, reason=MARK, error=MARK)  # type: ignore[arg-type]
+        assert await settle(store, owner, way, reason=MARK, error=MARK)
         await actions.erase(await event(store, owner.id), "why")
         assert (await event(store, owner.id)).reason == "erased"
     with pytest.raises(WrongState, match="nothing to process"):

@@ -23,10 +23,12 @@ from .look import events, show
 from .odd import admit, deliveries
 from .processes import receive, serve, work
 from .providers import providers
+from .prune import erase, prune
 from .refused import recheck, rejections
 from .replay import discard, replay
 from .schema import migrate
 from .send import send
+from .transfer import export, import_
 
 EPILOG = "Every option can be given by an environment variable; --help of each command names them."
 
@@ -39,8 +41,9 @@ def cli() -> None:
 
 LOOK = (events, show, deliveries, rejections, keys, doctor, circuits, providers)
 DECIDE = (retry, replay, resolve, discard, admit, recheck, import_keys, trip, reset)
+KEEP = (prune, erase, export, import_)
 
-for command in (serve, receive, work, migrate, *LOOK, *DECIDE, send, demo):
+for command in (serve, receive, work, migrate, *LOOK, *DECIDE, *KEEP, send, demo):
     cli.add_command(command)
     for option in command.params:
         if isinstance(option, click.Option):

@@ -16,6 +16,7 @@ from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, 
 from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
+from . import transfer
 from .audit import KeyReport, audit_keys
 from .cutover import Comparison, KeyRule, compare
 from .preview import Declared, NothingDeclared, Preview, foresee
@@ -76,6 +77,10 @@ class Insight:
             words = "; ".join(tombstone.words for tombstone in await self.pruned(reference))
             raise NotFound(words or f"no event has the id or key {reference!r}")
         return history
+
+    def export(self, where: Filter = EVERYTHING) -> AsyncIterator[bytes]:
+        """Events with all that is known of them, as lines of JSON; memory for one at a time."""
+        return transfer.export(self._store, where)
 
     async def pruned(self, reference: str) -> list[Tombstone]:
         """What is left of pruned events with this id, or beginning of one, or key."""

@@ -31,6 +31,7 @@ from .cases import Cases
 from .erasure import Erasure
 from .ledger import Ledger
 from .pruning import Pruning
+from .transfer import Transfer
 
 
 class Statements(Protocol):
@@ -237,6 +238,11 @@ class Store(Protocol):
     @property
     def erasure(self) -> Erasure:
         """What is forgotten on purpose."""
+        ...
+
+    @property
+    def transfer(self) -> Transfer:
+        """What goes to another inbox, or comes from one."""
         ...
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:

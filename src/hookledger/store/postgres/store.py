@@ -40,7 +40,7 @@ from ..filtering import Condition
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
-from . import accounting, cases, circuits, decisions, erasure, intake, ledger, pruning
+from . import accounting, cases, circuits, decisions, erasure, intake, ledger, pruning, transfer
 from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
@@ -54,6 +54,7 @@ from .prove import prove
 from .pruning import PostgresPruning
 from .pulse import PostgresPulse
 from .transaction import LazyTransaction, PostgresTransaction
+from .transfer import PostgresTransfer
 
 _QUERIES = load(__package__)
 
@@ -95,6 +96,7 @@ class PostgresStore:
         self._decisions = PostgresDecisions(Dialect(decisions.QUERIES, schema, self._clock), self._opened)
         self._pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
         self._erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)
+        self._transfer = PostgresTransfer(Dialect(transfer.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None
@@ -231,6 +233,10 @@ class PostgresStore:
     @property
     def erasure(self) -> PostgresErasure:
         return self._erasure
+
+    @property
+    def transfer(self) -> PostgresTransfer:
+        return self._transfer
 
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:

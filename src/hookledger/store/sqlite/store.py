@@ -50,6 +50,7 @@ from .ledger import SqliteLedger
 from .pruning import SqlitePruning
 from .pulse import SqlitePulse
 from .transaction import SqliteTransaction
+from .transfer import SqliteTransfer
 from .watch import LockWatch
 
 T = TypeVar("T")
@@ -100,6 +101,7 @@ class SqliteStore:
         self._decisions = SqliteDecisions(self._do, self._write, self._now, self._rows)
         self._pruning = SqlitePruning(self._do, self._write, self._now, self._rows)
         self._erasure = SqliteErasure(self._write, self._now)
+        self._transfer = SqliteTransfer(path, self._write, self._now)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
 
@@ -246,6 +248,10 @@ class SqliteStore:
     @property
     def erasure(self) -> SqliteErasure:
         return self._erasure
+
+    @property
+    def transfer(self) -> SqliteTransfer:
+        return self._transfer
 
     def transaction(self, adapter: Adapter | None = None) -> SqliteTransaction:
         if adapter is not None:
