@@ -25,7 +25,6 @@ OPEN = {
     38: "waking an event when what it waits for arrives",
     43: "reconcile",
     46: "many events at once",
-    49: "retention itself",
     51: "failures grouped by cause",
     53: "metrics",
 }
@@ -38,7 +37,9 @@ def settings() -> str:
         IntakeSettings,
         Limits,
         OperatorSettings,
+        RetentionSettings,
         RetryPolicy,
+        SourceRetention,
         SourceSettings,
         WorkSettings,
     )
@@ -62,7 +63,9 @@ def settings() -> str:
         ("[work.retry]", RetryPolicy),
         ("[work.outbox]", OutboxSettings),
         ("[work.circuit]", CircuitSettings),
+        ("[retention]", RetentionSettings),
         ("[sources.NAME]", SourceSettings),
+        ("[sources.NAME.retention]", SourceRetention),
     ]
     for title, kind in tables:
         told = _attribute_docs(kind)
@@ -100,6 +103,8 @@ def _default(field: Any) -> str:
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     if value is None or value in ([], {}):
         return "none"
+    if value == float("inf"):
+        return "`never`"
     return f"`{_duration(value)}`" if type(value).__name__ == "Seconds" else f"`{value}`"
 
 

@@ -109,8 +109,8 @@ def erase(
 ) -> None:
     """Forget what a finished EVENT, or all that the options find, said.
 
-    That is bytes, headers, effect arguments, results and tracebacks. Keys and digests stay, so that nothing is accepted
-    or done again. It cannot be undone. The audit says who and why.
+    That is bytes, headers, effect arguments, results and tracebacks. Keys and digests stay, so that nothing is
+    accepted or done again. It cannot be undone. The audit says who and why.
     """
     if (event is None) == (where == EVERYTHING):
         raise click.UsageError("name one event, or say by options which ones")

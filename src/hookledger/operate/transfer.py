@@ -84,8 +84,8 @@ async def take_in(
     take_over: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Taken:
-    """Take in what `export` wrote; `lines` opens the file anew each time. What was taken before is passed over, so that
-    an import that broke off is simply begun again.
+    """Take in what `export` wrote; `lines` opens the file anew each time. What was taken before is passed over, so
+    that an import that broke off is simply begun again.
 
     Raises Unreadable, which names the line, when one is not what it should be: of its batch nothing is taken then.
     """
@@ -197,5 +197,5 @@ def _in(kind: str, value: Any) -> Any:
     if kind == FLAG:
         return bool(value)
     if not isinstance(value, str | int):
-        raise ValueError(f"{value!r} is no plain value")
+        raise TypeError(f"{value!r} is no plain value")
     return value

@@ -16,6 +16,11 @@ class Pruning(Protocol):
     may be there again, and is taken away again.
     """
 
+    @property
+    def stops_others(self) -> bool:
+        """Whether nobody else can write while one of its transactions is open, as on SQLite."""
+        ...
+
     # ── turns and walks ──
     async def turn(self, holder: str, lease: float) -> str | None:
         """Take or renew the turn for so many seconds; None when it is ours, else whose it is."""

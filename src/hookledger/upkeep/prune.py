@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 LEASE = 60.0
 """Seconds that a turn lasts; renewed at half of it."""
+PATIENCE = 10
+"""How much longer a transaction may take where nobody waits for it."""
 START = UUID(int=0)
 ACTOR = "hookledger"
 
@@ -60,6 +62,7 @@ class Pruner:
         self._clock = clock
         self._holder = holder
         self._size = min(50, settings.batch)
+        self._hold = settings.hold * (1 if self._pruning.stops_others else PATIENCE)
         self._renewed = float("-inf")
 
     # ── when ──
@@ -184,7 +187,7 @@ class Pruner:
 
     async def _rest(self, took: float) -> None:
         """As many rows next time as fit into `hold`; and a pause that is never shorter than the work was."""
-        fitting = int(self._size * self._settings.hold / max(took, 1e-4))
+        fitting = int(self._size * self._hold / max(took, 1e-4))
         self._size = max(1, min(self._settings.batch, fitting, self._size * 2))
         await self._renew()
         await asyncio.sleep(max(self._settings.pause, took))

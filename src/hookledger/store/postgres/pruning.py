@@ -28,6 +28,10 @@ class PostgresPruning:
         async with self._connections().use() as connection:
             return await connection.fetch(self._sql(name), *args)
 
+    @property
+    def stops_others(self) -> bool:
+        return False
+
     # ── turns and walks ──
 
     async def turn(self, holder: str, lease: float) -> str | None:

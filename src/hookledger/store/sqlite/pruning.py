@@ -33,6 +33,10 @@ class SqlitePruning:
     async def _change(self, name: str, *args: Any) -> list[Row]:
         return await self._write(lambda connection: rows(connection, SQL[name], args))
 
+    @property
+    def stops_others(self) -> bool:
+        return True
+
     # ── turns and walks ──
 
     async def turn(self, holder: str, lease: float) -> str | None:
