@@ -3,9 +3,9 @@
     python -m benchmarks.prune                     # 200,000 events
     python -m benchmarks.prune --events 1000000
 
-A steady load goes to a real receiver all the time. `hookledger prune` runs in a process of its own, which is stopped and
-let go by turns, so that a machine that slows down slows both figures. Afterwards deliveries of pruned events are sent
-again: each must be answered as a duplicate. Then the books are asked.
+A steady load goes to a real receiver all the time. `hookledger prune` runs in a process of its own, which is stopped
+and let go by turns, so that a machine that slows down slows both figures. Afterwards deliveries of pruned events are
+sent again: each must be answered as a duplicate. Then the books are asked.
 """
 
 from __future__ import annotations
@@ -54,16 +54,18 @@ FROM generate_series(1, {events}) AS n;
 INSERT INTO hookledger.identities (identity, kind, source, event_id, fingerprint)
 SELECT fp, 'key', 'stripe', id, fp FROM filling;
 INSERT INTO hookledger.requests (id, source, received_at, query, headers, body, scheme, secret)
-SELECT rid, 'stripe', t, '', 'content-type: application/json', repeat(md5(n::text), 36)::bytea, 'hmac', 'f' FROM filling;
+SELECT rid, 'stripe', t, '', 'content-type: application/json', repeat(md5(n::text), 36)::bytea, 'hmac', 'f'
+FROM filling;
 INSERT INTO hookledger.events (id, source, type, key, key_origin, fingerprint, request_id, item, received_at,
     run_started_at, state, claim, attempts, first_processed_at, finished_at)
-SELECT id, 'stripe', 'invoice.paid', 'evt_old_' || n, 'signed_id', fp, rid, 0, t, t, 'processed', 2, 1, t, t FROM filling;
+SELECT id, 'stripe', 'invoice.paid', 'evt_old_' || n, 'signed_id', fp, rid, 0, t, t, 'processed', 2, 1, t, t
+FROM filling;
 INSERT INTO hookledger.deliveries (request_id, item, event_id, source, received_at, outcome, fingerprint)
 SELECT rid, 0, id, 'stripe', t, 'accepted', fp FROM filling;
 INSERT INTO hookledger.attempts (event_id, claim, run, worker, started_at, ended_at, outcome)
 SELECT id, 1, 1, 'w', t, t, 'processed' FROM filling;
-INSERT INTO hookledger.effects (identity, kind, source, name, key, event_id, claim, arguments, arguments_digest, downstream,
-    state, planned_at, created_at, finished_at)
+INSERT INTO hookledger.effects (identity, kind, source, name, key, event_id, claim, arguments, arguments_digest,
+    downstream, state, planned_at, created_at, finished_at)
 SELECT sha256(fp), 'once', 'stripe', 'credit', 'evt_old_' || n, id, 1, '{{}}', '', '', 'done', t, t, t
 FROM filling WHERE n % 2 = 0;
 DROP TABLE filling

@@ -57,6 +57,7 @@ class Life:
             self.nobody_handles,
             self.import_keys,
             self.prune,
+            self.erase,
         ]
         for _ in range(steps):
             await self.random.choice(ways)()
@@ -241,6 +242,15 @@ class Life:
         done = await Pruner(self.store, settings, {}, limits, self.clock, WORKER).round(anew=True)
         for name in ("events", "payloads", "history", "deliveries"):
             self.did[f"pruned {name}"] += getattr(done, name)
+
+    async def erase(self) -> None:
+        row = await self._event()
+        if row is not None:
+            with suppress(WrongState):
+                whole, key_too = self.random.random() < 0.5, self.random.random() < 0.3
+                where = (row.id, row.state, row.claim, "ada", "asked")
+                erased = await self.store.erasure.erase(*where, key_too=key_too, whole_request=whole)
+                self.did["erased"] += len(erased.events)
 
     async def _event(self) -> EventRow | None:
         """Any that was heard of, or the one that an effect belongs to."""

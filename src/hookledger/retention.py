@@ -54,8 +54,8 @@ class RetentionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     batch: int = 500
     """Rows looked at in one transaction, at most; fewer where they take longer than `hold`."""
     hold: Seconds = Seconds("20ms")
-    """What one transaction should take. On SQLite every ack waits that long; on PostgreSQL nobody does, and it may take
-    ten times as long."""
+    """What one transaction should take. On SQLite every ack waits that long; on PostgreSQL nobody does, and it may
+    take ten times as long."""
     pause: Seconds = Seconds("50ms")
     """Between two transactions, at least; never shorter than what the last one took."""
     every: Seconds = Seconds("10m")

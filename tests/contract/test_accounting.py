@@ -73,6 +73,7 @@ async def test_the_lives_have_seen_everything(store: Store, clock: Clock) -> Non
     assert books.imbalances == ()
     assert books.events.keys() | books.pruned_by_state.keys() >= set(State) - {State.PROCESSING}
     assert books.pruned > 10
+    assert life.did["erased"] > 0
     assert min(len(books.deliveries), len(books.identities)) >= 3
     assert books.admitted > 0
     assert len(books.effects) >= 4

@@ -131,7 +131,7 @@ async def test_an_event_that_is_not_over_is_refused(store: Store, raw: Raw) -> N
     await transaction.plan(intent(owner, "k", "mail", LATER))
     await transaction.commit([way_out(owner, "complete")])
     before = [await raw.all(table) for table in TABLES]
-    with pytest.raises(WrongState, match="mail:k .* is planned: hookledger resolve first"):
+    with pytest.raises(WrongState, match=r"mail:k .* is planned: hookledger resolve first"):
         await actions.erase(await event(store, owner.id), "why")
     assert [await raw.all(table) for table in TABLES] == before
 

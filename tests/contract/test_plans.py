@@ -53,58 +53,7 @@ CALL_COLUMNS = "identity, number, generation, worker, started_at, ended_at, outc
 CALL_VALUES = """fp, 1, 1, 'w', {t}, CASE WHEN n % 10 > 0 THEN {t} END, CASE WHEN n % 10 > 0 THEN 'done' END
                  FROM filling"""
 
-FILL_NUMBERS = [0] * 50
-POSTGRES_PRUNING: dict[str, tuple[Any, ...]] = {
-    "window": (IDENT, LAST_ID, 500),
-    "deliveries_window": (IDENT, LAST_ID, 500),
-    "lock_events": (IDS, CLAIMS, 3600.0),
-    "lock_effects": (IDS,),
-    "count_effects": (IDS,),
-    "lock_odd": (IDS,),
-    "bury": (IDS,),
-    "drop_attempts": (IDS,),
-    "drop_events": (IDS,),
-    "drop_first": (IDS, NUMBERS),
-    "drop_again": (IDS,),
-    "drop_requests": (IDS,),
-    "trim_effects": (IDENTITIES,),
-    "trim_calls": (IDENTITIES,),
-    "lock_requests_events": (IDS, 3600.0),
-    "count_items": (IDS,),
-    "empty_requests": (IDS,),
-    "empty_events": (IDS,),
-    "forget_attempts": (IDS, CLAIMS),
-    "effects_over": (IDS,),
-    "drop_duplicates": (IDS, NUMBERS),
-    "lock_deliveries": (IDS, NUMBERS),
-    "orphans": (IDS, NUMBERS),
-    "drop_odd": (IDS, NUMBERS),
-    "pruned": (IDENT, IDENT),
-}
-POSTGRES_ERASURE: dict[str, tuple[Any, ...]] = {
-    "requests": (IDS,),
-    "brought": (IDS,),
-    "met": (IDS,),
-    "lock_odd": (IDS,),
-    "lock_effects": (IDS,),
-    "lock_events": (IDS,),
-    "forget_refused": (IDS,),
-    "empty_requests": (IDS,),
-    "empty_event": (IDENT, None, "k"),
-    "empty_attempts": (IDS,),
-    "empty_effect": (IDENTITIES[0], "k"),
-    "empty_calls": (IDENTITIES,),
-}
-SQLITE_PRUNING = [
-    *("window", "deliveries_window", "still", "bury", "drop_attempts", "drop_event", "drop_first", "drop_again"),
-    *("drop_request", "trim_effects", "trim_calls", "beside", "count_items", "empty_request", "empty_event"),
-    *("forget_attempts", "drop_duplicate", "orphan", "drop_odd", "pruned"),
-]
-SQLITE_ERASURE = [
-    *("requests", "brought", "met", "effects", "event", "empty_request", "empty_event", "empty_deliveries"),
-    *("empty_again", "empty_attempts", "empty_effect", "empty_calls"),
-]
-SQLITE = [
+FILL_SQLITE = [
     f"""CREATE TABLE filling AS WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {ROWS})
         SELECT n, randomblob(16) AS id, randomblob(16) AS rid, randomblob(32) AS fp FROM c""",
     f"INSERT INTO events ({COLUMNS}) SELECT {VALUES.format(t='1700000000000000 + n * 1000000')}",
@@ -251,6 +200,57 @@ POSTGRES_DECISIONS: dict[str, tuple[Any, ...]] = {
     "found": (IDENT,),
     "last_action": (IDENT,),
 }
+NUMBERS = [0] * 50
+POSTGRES_PRUNING: dict[str, tuple[Any, ...]] = {
+    "window": (IDENT, LAST_ID, 500),
+    "deliveries_window": (IDENT, LAST_ID, 500),
+    "lock_events": (IDS, CLAIMS, 3600.0),
+    "lock_effects": (IDS,),
+    "count_effects": (IDS,),
+    "lock_odd": (IDS,),
+    "bury": (IDS,),
+    "drop_attempts": (IDS,),
+    "drop_events": (IDS,),
+    "drop_first": (IDS, NUMBERS),
+    "drop_again": (IDS,),
+    "drop_requests": (IDS,),
+    "trim_effects": (IDENTITIES,),
+    "trim_calls": (IDENTITIES,),
+    "lock_requests_events": (IDS, 3600.0),
+    "count_items": (IDS,),
+    "empty_requests": (IDS,),
+    "empty_events": (IDS,),
+    "forget_attempts": (IDS, CLAIMS),
+    "effects_over": (IDS,),
+    "drop_duplicates": (IDS, NUMBERS),
+    "lock_deliveries": (IDS, NUMBERS),
+    "orphans": (IDS, NUMBERS),
+    "drop_odd": (IDS, NUMBERS),
+    "pruned": (IDENT, IDENT),
+}
+POSTGRES_ERASURE: dict[str, tuple[Any, ...]] = {
+    "requests": (IDS,),
+    "brought": (IDS,),
+    "met": (IDS,),
+    "lock_odd": (IDS,),
+    "lock_effects": (IDS,),
+    "lock_events": (IDS,),
+    "forget_refused": (IDS,),
+    "empty_requests": (IDS,),
+    "empty_event": (IDENT, None, "k"),
+    "empty_attempts": (IDS,),
+    "empty_effect": (IDENTITIES[0], "k"),
+    "empty_calls": (IDENTITIES,),
+}
+SQLITE_PRUNING = [
+    *("window", "deliveries_window", "still", "bury", "drop_attempts", "drop_event", "drop_first", "drop_again"),
+    *("drop_request", "trim_effects", "trim_calls", "beside", "count_items", "empty_request", "empty_event"),
+    *("forget_attempts", "drop_duplicate", "orphan", "drop_odd", "pruned"),
+]
+SQLITE_ERASURE = [
+    *("requests", "brought", "met", "effects", "event", "empty_request", "empty_event", "empty_deliveries"),
+    *("empty_again", "empty_attempts", "empty_effect", "empty_calls"),
+]
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
     *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue"),

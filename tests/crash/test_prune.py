@@ -41,7 +41,7 @@ def pruning(folder: Path, url: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
-async def test_pruning_survives_kill_9_between_and_in_batches(database_url: str, tmp_path: Path) -> None:  # proves R49
+async def test_pruning_survives_kill_9(database_url: str, tmp_path: Path) -> None:  # proves R49
     clock = Clock()
     store = connect(database_url, clock=clock)
     await store.open()

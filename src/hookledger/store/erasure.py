@@ -32,9 +32,11 @@ class Erasure(Protocol):
         whole_request: bool = False,
         dry: bool = False,
     ) -> Erased:
-        """Empty, in one audited transaction, whatever an event brought and left: bytes, headers, query and remote
-        address of its requests, odd ones too; the same body in the sample of refused requests; provider's and object's
-        id, reason, result and error; tracebacks of attempts and calls; arguments, results and errors of its effects.
+        """Empty, in one audited transaction, whatever an event brought and left.
+
+        That is: bytes, headers, query and remote address of its requests, odd ones too; the same body in the sample
+        of refused requests; the ids of provider and object, reason, result and error; tracebacks of attempts and
+        calls; arguments, results and errors of its effects.
 
         Identities, digests, effect keys and the event's key stay; with `key_too` digests stand for the keys that are
         shown. Audit entries stay as they are.

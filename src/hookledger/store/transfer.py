@@ -1,6 +1,6 @@
 """What a store gives to another inbox and takes from one: all rows of one event, as plain values.
 
-Pure but for the protocol: which columns there are, and what becomes of an event that was not finished where it comes from.
+Pure but for the protocol: which columns there are, and what becomes of what was not finished where it comes from.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ TABLES: dict[str, dict[str, str]] = {
     ),
     "attempts": _columns("event_id:u claim run worker started_at:t ended_at:t outcome error"),
     "effects": _columns(
-        "identity:b kind source name key event_id:u claim arguments:b arguments_digest:b repeat downstream lane place "
-        "state generation fence number tries planned_at:t due_at:t leased_until:t worker created_at:t finished_at:t "
-        "result:b error alert decided decided_number"
+        "identity:b kind source name key event_id:u claim arguments:b arguments_digest:b repeat downstream lane "
+        "place state generation fence number tries planned_at:t due_at:t leased_until:t worker created_at:t "
+        "finished_at:t result:b error alert decided decided_number"
     ),
     "effect_calls": _columns("identity:b number generation worker started_at:t ended_at:t outcome error"),
     "actions": _columns("id:u at:t name actor reason event_id:u from_state to_state subject"),
@@ -86,9 +86,9 @@ class Transfer(Protocol):
     async def take_in(self, lines: Sequence[Line], actor: str, reason: str, *, take_over: bool = False) -> Taken:
         """Take events of another inbox with all that is known of them, each audited, all in one transaction.
 
-        What is here already is passed over. What was not finished there waits for a person here, and its outbox rests,
-        so that nothing is done in two places; with `take_over` it goes on here. Raises BadData, and takes nothing,
-        when a row is impossible.
+        What is here already is passed over. What was not finished there waits for a person here, and its outbox
+        rests, so that nothing is done in two places; with `take_over` it goes on here. Raises BadData, and takes
+        nothing, when a row is impossible.
         """
         ...
 

@@ -82,7 +82,7 @@ class PostgresErasure:
         if key_too:
             await connection.execute(self._sql("empty_deliveries"), idents, requests)
         status: str = await connection.execute(self._sql("empty_attempts"), idents)
-        return int(status.split()[-1])
+        return int(status.rsplit(maxsplit=1)[-1])
 
     async def _empty_effects(self, connection: Any, effects: Sequence[Any], key_too: bool) -> None:
         for row in effects:

@@ -100,7 +100,7 @@ class PostgresPruning:
                 rows = await connection.fetch(self._sql("lock_requests_events"), [c.id for c in chosen], older)
                 over = Counter(row["request_id"] for row in rows if row["over"])
                 items = await connection.fetch(self._sql("count_items"), list(over))
-                good = {row["request_id"] for row in items if row["made"] == over[row["request_id"]] and not row["odd"]}
+                good = {request for request, made, odd in items if made == over[request] and not odd}
                 idents = [row["id"] for row in rows if row["request_id"] in good]
                 if good and not dry:
                     await connection.execute(self._sql("empty_requests"), sorted(good))

@@ -127,10 +127,7 @@ def _known(connection: apsw.Connection, ident: UUID) -> bool:
 def _own(connection: apsw.Connection, line: Line) -> bool:
     """Whether its own identities are nobody's here; then they are taken."""
     own = set(own_identities(line))
-    for row in line["identities"]:
-        if not _add(connection, "identities", row) and row["identity"] in own:
-            return False
-    return True
+    return all(_add(connection, "identities", row) or row["identity"] not in own for row in line["identities"])
 
 
 def _insert(connection: apsw.Connection, line: Line) -> None:
