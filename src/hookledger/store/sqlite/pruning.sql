@@ -38,8 +38,8 @@ FROM events WHERE id > ?2 AND id < ?3 ORDER BY id LIMIT ?4
 -- All deliveries of the next requests.
 SELECT d.request_id, d.item, d.source, d.outcome, (?1 - d.received_at) / 1e6 AS received_ago
 FROM (SELECT DISTINCT request_id FROM deliveries WHERE request_id > ?2 AND request_id < ?3
-      ORDER BY request_id LIMIT ?4) AS r
-CROSS JOIN deliveries d ON d.request_id = r.request_id ORDER BY d.request_id, d.item
+      ORDER BY request_id LIMIT ?4) AS next_requests
+CROSS JOIN deliveries d ON d.request_id = next_requests.request_id ORDER BY d.request_id, d.item
 
 -- name: still
 -- An event that is still as it was chosen, and quiet, with all its effects over.
