@@ -135,7 +135,7 @@ async def test_from_version_2_every_row_is_kept(
     assert await store.migrate() == [name for name, _ in store.migrations()][3:]
     store = await open_store()  # what was prepared before knows other columns
     raw = Raw(store)
-    before["events"] = [(*row, None) for row in before["events"]]  # no alert
+    before["events"] = [(*row, None, None) for row in before["events"]]  # no alert, not emptied
     assert {table: await raw.all(table) for table in tables} == before
     assert (await raw.count("rejections"), await raw.count("rejection_counts")) == (0, 0)
     # And it works on: the indexes are there, and what was refused before is refused still.
