@@ -10,14 +10,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from uuid import UUID
 
-from hookledger.clock import Clock
+from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
 from hookledger.filters import Filter
 from hookledger.jobs import Cause, Deed, NewJob, Objection
 from hookledger.ledger import Completion, Effect, Intent, Started
 from hookledger.model import Claimed, EventRow, Item, Kind, Rescue, key_identity, new_id
+from hookledger.retention import Limits, RetentionSettings
 from hookledger.states import BY_NAME, CallOutcome, EffectKind, EffectState, Repeat, State
 from hookledger.store.protocol import Store
+from hookledger.upkeep.prune import Pruner
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out
 from tests.ledger import LATER, intent
 
@@ -58,6 +60,8 @@ class Life:
             self.rescue,
             self.nobody_handles,
             self.import_keys,
+            self.prune,
+            self.erase,
         ]
         for _ in range(steps):
             await self.random.choice(ways)()
@@ -255,6 +259,26 @@ class Life:
         else:
             await self.store.pauses.pause(SOURCE, self.random.choice([*TYPES, "t*"]), "ada", "a moment")
             self.did["pause"] += 1
+
+    async def prune(self) -> None:
+        """Retention with limits so short that nearly everything is due."""
+        limit = self.random.choice([0.0, 5.0, LEASE])
+        rule = self.random.choice(["events", "payloads", "history", "failed"])
+        limits = Limits(**{rule: limit})
+        settings = RetentionSettings(batch=7, pause=Seconds(0))
+        self.clock.offset += limit + 1
+        done = await Pruner(self.store, settings, {}, limits, self.clock, WORKER).round(anew=True)
+        for name in ("events", "payloads", "history", "deliveries"):
+            self.did[f"pruned {name}"] += getattr(done, name)
+
+    async def erase(self) -> None:
+        row = await self._event()
+        if row is not None:
+            with suppress(WrongState):
+                whole, key_too = self.random.random() < 0.5, self.random.random() < 0.3
+                where = (row.id, row.state, row.claim, "ada", "asked")
+                erased = await self.store.erasure.erase(*where, key_too=key_too, whole_request=whole)
+                self.did["erased"] += len(erased.events)
 
     async def _event(self) -> EventRow | None:
         """Any that was heard of, or the one that an effect belongs to."""

@@ -33,6 +33,7 @@ ENTRIES: dict[str, str] = {
     "attempts_astray": "attempts belong to no event, or to a claim that was never given",
     "events_without_action": "events were discarded, replayed or admitted without the audit saying so",
     "effects_without_event": "effects belong to no event",
+    "pruned_and_here": "events were pruned, and are here all the same",
     "effects_without_attempt": "effects of event.once have no attempt that they were committed with",
     "calls_missing": "effects were called more or less often than there are calls on record",
     "calls_astray": "calls belong to no effect, or to a generation that it has not come to",
@@ -68,9 +69,13 @@ class Accounting(Struct, frozen=True):
     calls: dict[str, int]
     """By outcome; `open` while it is not known."""
     imbalances: tuple[Oddity, ...]
-    pruned: int = 0
-    """Events that retention took away. Nothing does so yet. What does must count them here, and say in the queries
-    of both stores which rows may then point at an event that is gone: identities, deliveries and effects."""
+    pruned_by_state: dict[str, int] = {}
+    """Events that retention took away with the deliveries that made them, by the state they were in."""
+
+    @property
+    def pruned(self) -> int:
+        """How many those are. Identities, effects and later deliveries may point at them, and at nothing else."""
+        return sum(self.pruned_by_state.values())
 
     @property
     def made(self) -> int:
@@ -84,15 +89,10 @@ class Accounting(Struct, frozen=True):
 
 
 def balance(figures: Mapping[str, dict[str, int]], oddities: list[Oddity]) -> Accounting:
-    """The books, from what a store counted by book and entry."""
+    """The books, from what a store counted by book and entry. What was pruned stands on both sides of the sum."""
     books = [figures.get(name, {}) for name in ("deliveries", "events", "identities", "attempts", "effects", "calls")]
     deliveries, events, identities, attempts, effects, calls = books
-    admitted = figures.get("admitted", {}).get("admitted", 0)
-    drawn = Accounting(deliveries, events, admitted, identities, attempts, effects, calls, tuple(oddities))
-    off = drawn.made + drawn.admitted - drawn.kept - drawn.pruned
-    if off:
-        return Accounting(
-            *(deliveries, events, admitted, identities, attempts, effects, calls),
-            (Oddity(TOTAL, abs(off), ()), *oddities),
-        )
-    return drawn
+    admitted, pruned = figures.get("admitted", {}).get("admitted", 0), figures.get("pruned", {})
+    off = sum(deliveries.get(outcome, 0) for outcome in MADE) + admitted - sum(events.values())
+    found = [Oddity(TOTAL, abs(off), ()), *oddities] if off else oddities
+    return Accounting(deliveries, events, admitted, identities, attempts, effects, calls, tuple(found), pruned)

@@ -16,6 +16,7 @@ from .errors import ConfigError
 from .providers.listing.base import ReconcileSettings
 from .receive.refusals import SampleSettings
 from .receive.request import Limits
+from .retention import RetentionSettings, SourceRetention
 from .work.loop import WorkSettings
 from .work.retry import RetryPolicy
 
@@ -125,6 +126,7 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a handshake must present, where the provider asks so: `env:NAME`, `file:/path` or the token itself."""
     origins: list[str] = []
     """Who may ask to deliver here, where the provider asks so."""
+    retention: SourceRetention = SourceRetention()
     reconciled: bool = False
     """What the provider does not deliver again is fetched by other means: no warning then."""
     reconcile: ReconcileSettings | None = None
@@ -150,6 +152,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     intake: IntakeSettings = IntakeSettings()
     operator: OperatorSettings = OperatorSettings()
     work: WorkSettings = WorkSettings()
+    retention: RetentionSettings = RetentionSettings()
     sources: dict[str, SourceSettings] = {}
 
     def __repr__(self) -> str:
@@ -180,8 +183,8 @@ def decode(values: dict[str, Any]) -> Config:
 
 
 def _convert(kind: type, value: Any) -> Any:
-    if kind is Seconds and isinstance(value, str | int | float):
-        return Seconds(value)
+    if issubclass(kind, Seconds) and isinstance(value, str | int | float):
+        return kind(value)
     raise msgspec.ValidationError(f"Expected a duration such as '30s', got {value!r}")
 
 
@@ -206,7 +209,9 @@ __all__ = [
     "Limits",
     "OperatorSettings",
     "ReconcileSettings",
+    "RetentionSettings",
     "RetryPolicy",
+    "SourceRetention",
     "SourceSettings",
     "TokenSettings",
     "WorkSettings",

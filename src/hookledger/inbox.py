@@ -31,11 +31,13 @@ from .providers.listing.base import ReconcileSettings
 from .providers.reading import contents, decode
 from .receive.endpoint import KeyFunction, Rules, Secret, configure, load_secret, load_token
 from .receive.keyring import Fetched
+from .retention import Keep, SourceRetention, limits
 from .source import Source, is_repair
 from .states import CallOutcome
 from .store.connect import connect
 from .store.protocol import Store, Transactions
 from .upkeep.jobs import JobRunner
+from .upkeep.prune import Pruner
 from .upkeep.rescue import Rescuer
 from .upkeep.schedule import Daily, Schedule
 from .work.current import Currents
@@ -114,6 +116,7 @@ class Inbox:
                 origins=given.origins,
                 reconciled=given.reconciled,
                 reconcile=given.reconcile,
+                retention=given.retention,
             )
 
     def source(
@@ -139,12 +142,14 @@ class Inbox:
         origins: Iterable[str] = (),
         reconciled: bool = False,
         reconcile: ReconcileSettings | None = None,
+        retention: SourceRetention | Mapping[str, float | str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Source:
         """Add an endpoint. Its deliveries are POSTed to `/NAME`, or to `path`.
 
         `provider`: a name of the catalogue, or a contract of your own. `key`: the fields that make two deliveries one
-        event, or a function of the event's content and the request's headers. The rest is as in `hookledger.toml`.
+        event, or a function of the event's content and the request's headers. `retention`: such as
+        `{"payloads": "30d", "events": "never"}`. The rest is as in `hookledger.toml`.
         """
         if name in self.sources:
             raise ConfigError(f"there are two sources called {name!r}")
@@ -179,7 +184,12 @@ class Inbox:
         if endpoint.path in HEALTH:
             raise ConfigError(f"source {name!r} cannot be at {endpoint.path}: that answers health checks")
         self.sources[name] = Source(
-            endpoint, self.routes, self.currents, reconciled=reconciled, reconcile=reconcile
+            endpoint,
+            self.routes,
+            self.currents,
+            reconciled=reconciled,
+            reconcile=reconcile,
+            retention=_retention(name, retention),
         )
         return self.sources[name]
 
@@ -306,6 +316,11 @@ class Inbox:
 
         return Daily(f"reconcile {source}", plan.at, run)
 
+    def pruner(self, store: Store) -> Pruner:
+        settings = self.settings.retention
+        by_source = {name: limits(settings, source.retention) for name, source in self.sources.items()}
+        return Pruner(store, settings, by_source, limits(settings), self.clock, worker_name())
+
     def read(self, claimed: Claimed) -> Any:
         """The content of one event: its own part where its request held several."""
         if is_repair(claimed):
@@ -335,7 +350,11 @@ class Inbox:
             worker = self.worker(store, settings, stuck=stuck)
             if started is not None:
                 started(worker)
-            chores = [self.rescuer(store, settings).run(), self.job_runner(store, settings).run()]
+            chores = [
+                self.rescuer(store, settings).run(),
+                self.job_runner(store, settings).run(),
+                self.pruner(store).run(),
+            ]
             if not drain:
                 chores.append(self.schedule(store).run())
             upkeep = [asyncio.create_task(chore) for chore in chores]
@@ -359,6 +378,16 @@ class Inbox:
         if self._operator is None:
             self._operator = Operator(self)
         return self._operator
+
+
+def _retention(name: str, given: SourceRetention | Mapping[str, float | str] | None) -> SourceRetention:
+    if not isinstance(given, Mapping):
+        return given or SourceRetention()
+    unknown = given.keys() - set(SourceRetention.__struct_fields__)
+    if unknown:
+        known = ", ".join(SourceRetention.__struct_fields__)
+        raise ConfigError(f"source {name!r}: retention knows {known}, not {min(unknown)!r}")
+    return SourceRetention(**{key: Keep(value) for key, value in given.items()})
 
 
 def _secret(given: str | SecretSettings, contract: Contract) -> str | Secret:

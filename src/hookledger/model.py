@@ -315,6 +315,8 @@ class EventRow(Struct, frozen=True):
     """Why a person should look, apart from its effects."""
     cause: str | None
     """Why it is in trouble, without what differs from one event to the next; kept until it is settled otherwise."""
+    emptied_at: datetime | None = None
+    """When retention or an erasure took its bytes away; it cannot be replayed since."""
 
 
 class DeliveryRow(Struct, frozen=True):
@@ -349,6 +351,8 @@ class RequestRow(Struct, frozen=True):
     scheme: str
     secret: str
     signed_at: datetime | None
+    emptied_at: datetime | None = None
+    """When its bytes, headers and query were taken away."""
 
 
 class ActionRow(Struct, frozen=True):
@@ -375,7 +379,7 @@ class History(Struct, frozen=True):
     @property
     def kept(self) -> bool:
         """Whether its bytes are."""
-        return self.request is not None
+        return self.request is not None and self.request.emptied_at is None
 
 
 class Evidence(Struct, frozen=True):

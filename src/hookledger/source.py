@@ -15,6 +15,7 @@ from .providers.listing.base import Lister, ReconcileSettings
 from .providers.listing.ready import lister as ready_made
 from .receive.advice import advice
 from .receive.endpoint import Endpoint, text_of
+from .retention import SourceRetention
 from .states import KeyOrigin
 from .work.current import Currents, Present
 from .work.effect import is_async
@@ -40,8 +41,10 @@ class Source:
         *,
         reconciled: bool = False,
         reconcile: ReconcileSettings | None = None,
+        retention: SourceRetention | None = None,
     ) -> None:
         self.endpoint = endpoint
+        self.retention = retention or SourceRetention()
         self._routes = routes
         self._currents = currents
         self._reconciled = reconciled

@@ -8,6 +8,7 @@ from hookledger.errors import BadData
 from hookledger.jobs import Cause
 from hookledger.model import new_id
 from hookledger.states import (
+    FINAL,
     AttemptOutcome,
     CallOutcome,
     CircuitState,
@@ -57,6 +58,7 @@ NULL = "NULL"
 IMPOSSIBLE: list[tuple[State, dict[str, str]]] = [
     # each state lacks what it demands …
     *((state, {name: NULL}) for state, needs in STATES.items() for name in needs),
+    *((state, {"emptied_at": NOW}) for state in STATES if state not in FINAL),
     (State.PROCESSING, {"claim": "0"}),
     (State.PROCESSING, {"attempts": "0"}),
     # … or has what belongs to another

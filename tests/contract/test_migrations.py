@@ -137,7 +137,8 @@ async def test_from_version_2_every_row_is_kept(
     raw = Raw(store)
     trouble = ("retrying", "failed", "needs_review")
     causes = [row[13] if row[12] in trouble else None for row in before["events"]]  # state, and its reason
-    before["events"] = [(*row, None, cause) for row, cause in zip(before["events"], causes, strict=True)]  # no alert
+    more = [(None, cause, None) for cause in causes]  # no alert, not emptied
+    before["events"] = [(*row, *new) for row, new in zip(before["events"], more, strict=True)]
     assert {table: await raw.all(table) for table in tables} == before
     assert (await raw.count("rejections"), await raw.count("rejection_counts")) == (0, 0)
     # And it works on: the indexes are there, and what was refused before is refused still.

@@ -15,7 +15,9 @@ from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite import cases as sqlite_cases
 from hookledger.store.sqlite import decisions as sqlite_decisions
+from hookledger.store.sqlite import erasure as sqlite_erasure
 from hookledger.store.sqlite import ledger as sqlite_ledger
+from hookledger.store.sqlite import pruning as sqlite_pruning
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw
 
@@ -198,6 +200,57 @@ POSTGRES_DECISIONS: dict[str, tuple[Any, ...]] = {
     "found": (IDENT,),
     "last_action": (IDENT,),
 }
+NUMBERS = [0] * 50
+POSTGRES_PRUNING: dict[str, tuple[Any, ...]] = {
+    "window": (IDENT, LAST_ID, 500),
+    "deliveries_window": (IDENT, LAST_ID, 500),
+    "lock_events": (IDS, CLAIMS, 3600.0),
+    "lock_effects": (IDS,),
+    "count_effects": (IDS,),
+    "lock_odd": (IDS,),
+    "bury": (IDS,),
+    "drop_attempts": (IDS,),
+    "drop_events": (IDS,),
+    "drop_first": (IDS, NUMBERS),
+    "drop_again": (IDS,),
+    "drop_requests": (IDS,),
+    "trim_effects": (IDENTITIES,),
+    "trim_calls": (IDENTITIES,),
+    "lock_requests_events": (IDS, 3600.0),
+    "count_items": (IDS,),
+    "empty_requests": (IDS,),
+    "empty_events": (IDS,),
+    "forget_attempts": (IDS, CLAIMS),
+    "effects_over": (IDS,),
+    "drop_duplicates": (IDS, NUMBERS),
+    "lock_deliveries": (IDS, NUMBERS),
+    "orphans": (IDS, NUMBERS),
+    "drop_odd": (IDS, NUMBERS),
+    "pruned": (IDENT, IDENT),
+}
+POSTGRES_ERASURE: dict[str, tuple[Any, ...]] = {
+    "requests": (IDS,),
+    "brought": (IDS,),
+    "met": (IDS,),
+    "lock_odd": (IDS,),
+    "lock_effects": (IDS,),
+    "lock_events": (IDS,),
+    "forget_refused": (IDS,),
+    "empty_requests": (IDS,),
+    "empty_event": (IDENT, None, "k"),
+    "empty_attempts": (IDS,),
+    "empty_effect": (IDENTITIES[0], "k"),
+    "empty_calls": (IDENTITIES,),
+}
+SQLITE_PRUNING = [
+    *("window", "deliveries_window", "still", "bury", "drop_attempts", "drop_event", "drop_first", "drop_again"),
+    *("drop_request", "trim_effects", "trim_calls", "beside", "count_items", "empty_request", "empty_event"),
+    *("forget_attempts", "drop_duplicate", "orphan", "drop_odd", "pruned"),
+]
+SQLITE_ERASURE = [
+    *("requests", "brought", "met", "effects", "event", "empty_request", "empty_event", "empty_deliveries"),
+    *("empty_again", "empty_attempts", "empty_effect", "empty_calls"),
+]
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
     *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue"),
@@ -288,10 +341,14 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
         bad += await check_sqlite(store, sqlite_ledger.SQL.__getitem__, SQLITE_LEDGER)
         bad += await check_sqlite(store, sqlite_cases.SQL.__getitem__, SQLITE_CASES)
         bad += await check_sqlite(store, sqlite_decisions.SQL.__getitem__, SQLITE_DECISIONS)
+        bad += await check_sqlite(store, sqlite_pruning.SQL.__getitem__, SQLITE_PRUNING)
+        bad += await check_sqlite(store, sqlite_erasure.SQL.__getitem__, SQLITE_ERASURE)
     else:
         assert isinstance(store, PostgresStore)
         bad = await check_postgres(store, store.sql, POSTGRES)
         bad += await check_postgres(store, store.ledger._sql, POSTGRES_LEDGER)
         bad += await check_postgres(store, store.cases._sql, POSTGRES_CASES)
         bad += await check_postgres(store, store._decisions._sql, POSTGRES_DECISIONS)
+        bad += await check_postgres(store, store.pruning._sql, POSTGRES_PRUNING)
+        bad += await check_postgres(store, store.erasure._sql, POSTGRES_ERASURE)
     assert not bad, "\n".join(bad)

@@ -26,11 +26,13 @@ from .odd import admit, deliveries
 from .pauses import pause, pauses, resume
 from .processes import receive, serve, work
 from .providers import providers
+from .prune import erase, prune
 from .reconcile import reconcile
 from .refused import recheck, rejections
 from .replay import discard, replay
 from .schema import migrate
 from .send import send
+from .transfer import export, import_
 from .trouble import failures, lag
 
 EPILOG = "Every option can be given by an environment variable; --help of each command names them."
@@ -47,7 +49,7 @@ DECIDE = (
     *(retry, replay, reconcile, resolve, discard, bulk, pause, resume),
     *(admit, recheck, import_keys, trip, reset),
 )
-
+KEEP = (prune, erase, export, import_)
 
 
 def _show_variables(command: click.Command) -> None:
@@ -59,7 +61,7 @@ def _show_variables(command: click.Command) -> None:
             _show_variables(part)
 
 
-for command in (serve, receive, work, migrate, *LOOK, *DECIDE, send, demo):
+for command in (serve, receive, work, migrate, *LOOK, *DECIDE, *KEEP, send, demo):
     cli.add_command(command)
     _show_variables(command)
 

@@ -219,7 +219,11 @@ def _print_history(history: History, preview: Preview) -> None:
         proof = history.request
         signed = f", signed {moment(proof.signed_at)}" if proof.signed_at else ""
         facts.add_row("[bold]verified by[/]", f"{proof.scheme}, secret {proof.secret}{signed}")
-        facts.add_row("[bold]body[/]", f"{len(proof.body):,} bytes (--body prints them)")
+        body = f"{len(proof.body):,} bytes (--body prints them)"
+        if proof.emptied_at is not None:
+            erased = any(action.name == "erase" for action in history.actions)
+            body = f"{'erased' if erased else 'pruned'} on {moment(proof.emptied_at)}"
+        facts.add_row("[bold]body[/]", body)
     console.print(_answers(answer(history, preview), preview))
     console.print()
     console.print(facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 from uuid import UUID
@@ -18,9 +18,11 @@ from ..ledger import Effect
 from ..model import EventRow, History
 from ..reconciling import Counts
 from ..rehearsals import Rehearsal
-from ..states import BY_NAME
+from ..retention import Erased, Tombstone
+from ..states import BY_NAME, EffectKind
 from ..store.protocol import Store
-from . import bulk
+from ..store.transfer import Taken
+from . import bulk, transfer
 from .insight import Insight
 from .preview import Preview, Verdict
 from .recheck import Rechecked, recheck, take_in
@@ -116,6 +118,9 @@ class Actions:
     ) -> History:
         """Decide about an effect whose outcome nobody knows, or that failed; its event or the outbox goes on."""
         _why(reason)
+        if decision == "did_not_happen" and effect.kind is EffectKind.LATER and not effect.arguments:
+            label = f"{effect.name}:{effect.key}"
+            raise WrongState(f"the arguments of effect {label} were erased: it cannot be done again")
         kept = None
         if result is not None:
             if decision != "happened":
@@ -123,6 +128,34 @@ class Actions:
             kept = msgspec.json.encode(result)
         await self._store.ledger.resolve(effect, decision, kept, self._actor, reason)
         return await self._insight.event(str(effect.event_id))
+
+    async def erase(
+        self, event: EventRow, reason: str, *, key_too: bool = False, whole_request: bool = False, dry: bool = False
+    ) -> Erased:
+        """Forget what a finished event said: bytes, arguments, results, tracebacks. Its key and those of its
+        effects stay; `key_too` shows digests for them. `dry`: only say what it would be."""
+        _why(reason)
+        where = (event.id, event.state, event.claim, self._actor, reason)
+        return await self._store.erasure.erase(*where, key_too=key_too, whole_request=whole_request, dry=dry)
+
+    async def erase_pruned(self, tombstone: Tombstone, reason: str, *, key_too: bool = False) -> int:
+        """The same for what the ledger still has of a pruned event; returns how many effects."""
+        _why(reason)
+        return await self._store.erasure.erase_effects(tombstone.event_id, self._actor, reason, key_too=key_too)
+
+    async def import_events(
+        self,
+        lines: Callable[[], Iterable[bytes]],
+        reason: str,
+        *,
+        take_over: bool = False,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> Taken:
+        """Take in events that another inbox exported; `lines` opens the file anew each time."""
+        _why(reason)
+        return await transfer.take_in(
+            self._store, lines, self._actor, reason, take_over=take_over, progress=progress
+        )
 
     async def trip(self, downstream: str, reason: str) -> None:
         """Stop all calls to a downstream until it is reset."""

@@ -16,10 +16,11 @@ from ..ledger import Circuit, Effect
 from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, id_bounds, operation_key
 from ..reconciling import Reconciliation
 from ..rehearsals import Rehearsal
+from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
 from ..store.search import FailureGroup, Lag, Page
-from . import bulk
+from . import bulk, transfer
 from .answers import Answers, answer
 from .audit import KeyReport, audit_keys
 from .cutover import Comparison, KeyRule, compare
@@ -91,8 +92,19 @@ class Insight:
             raise Ambiguous(f"{reference!r} fits several events: {', '.join(map(str, found))}")
         history = await self._store.history(found[0]) if found else None
         if history is None:
-            raise NotFound(f"no event has the id or key {reference!r}")
+            words = "; ".join(tombstone.words for tombstone in await self.pruned(reference))
+            raise NotFound(words or f"no event has the id or key {reference!r}")
         return history
+
+    def export(self, where: Filter = EVERYTHING) -> AsyncIterator[bytes]:
+        """Events with all that is known of them, as lines of JSON; memory for one at a time."""
+        return transfer.export(self._store, where)
+
+    async def pruned(self, reference: str) -> list[Tombstone]:
+        """What is left of pruned events with this id, or beginning of one, or key."""
+        found = await self._store.find(reference)
+        bounds = (found[0], found[0]) if found else id_bounds(reference)
+        return await self._store.pruning.pruned(*bounds) if bounds else []
 
     async def effect(self, reference: str, effect: str) -> Effect:
         """One call or outbox entry of an event: by its name, by NAME:KEY, or by its idempotency key."""

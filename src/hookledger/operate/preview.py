@@ -220,7 +220,10 @@ def _refusals(history: History | Evidence) -> list[str]:
     event, allowed = history.event, BY_NAME["replay"].sources
     if event.state not in allowed:
         return [f"the event is {event.state}: only {', '.join(sorted(allowed))} can be replayed"]
-    return [] if history.kept else ["the bytes of the event are not kept any more: there is nothing to process"]
+    if not history.kept or event.emptied_at is not None:
+        when = f" since {event.emptied_at:%Y-%m-%d}" if event.emptied_at else ""
+        return [f"the bytes of the event are not kept any more{when}: there is nothing to process"]
+    return []
 
 
 def _writes(

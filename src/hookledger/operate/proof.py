@@ -32,7 +32,8 @@ def judge_books(accounts: Accounting) -> list[Finding]:
     if not accounts.imbalances:
         figures = {"attempt": accounts.attempts, "effect": accounts.effects, "call": accounts.calls}
         others = ", ".join(_figure(counts, noun) for noun, counts in figures.items())
-        says = f"{made} = {accounts.kept:,} events ({kept}); {others}: all accounted for"
+        gone = f"; {accounts.pruned:,} pruned ({_listed(accounts.pruned_by_state)})" if accounts.pruned else ""
+        says = f"{made} = {accounts.kept:,} events ({kept}){gone}; {others}: all accounted for"
         return [Finding("ok", "books", says)]
     return [_off(accounts, odd) for odd in accounts.imbalances]
 
@@ -63,7 +64,7 @@ def _sum(accounts: Accounting) -> str:
     parts = f"{accounts.made:,} deliveries that made an event"
     if accounts.admitted:
         parts += f" + {accounts.admitted:,} admitted"
-    return parts + (f" - {accounts.pruned:,} pruned" if accounts.pruned else "")
+    return parts
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -9,6 +9,7 @@ from uuid import UUID
 from ..errors import WrongState
 from ..ledger import Effect
 from ..model import ActionRow
+from ..retention import Tombstone
 from ..states import BY_NAME, EffectKind, EffectState, State
 
 MADE_WAY = "repeated on purpose: it made way for a later run"
@@ -26,6 +27,7 @@ class Found(NamedTuple):
     run: int
     claim: int
     last: ActionRow | None
+    emptied: bool = False
 
 
 def in_order(repeat: Sequence[Effect], event_id: UUID) -> list[Effect]:
@@ -51,10 +53,14 @@ def after_repeat(effect: Effect) -> str:
     return ABSENT if effect.kind is EffectKind.ONCE else EffectState.PLANNED.value
 
 
-def refusal(event_id: UUID, name: str, expected: State, seen: int | None, found: Found | None) -> WrongState:
+def refusal(
+    event_id: UUID, name: str, expected: State, seen: int | None, found: Found | Tombstone | None
+) -> WrongState:
     """Why a transition was not made, in words that tell the loser of a race what changed."""
     if found is None:
         return WrongState(f"there is no event {event_id}")
+    if isinstance(found, Tombstone):
+        return WrongState(found.words)
     if found.state is not expected or (seen is not None and found.claim != seen):
         again = " again" if found.state is expected else ""
         was = f"it is not {expected} any more" if not again else "it went round meanwhile"
@@ -63,8 +69,15 @@ def refusal(event_id: UUID, name: str, expected: State, seen: int | None, found:
             last = found.last
             words += f". Last action: {last.name} by {last.actor} at {last.at:%Y-%m-%d %H:%M:%S} UTC ({last.reason})"
         return WrongState(words)
+    if found.emptied and name != "discard":
+        return WrongState(f"the bytes of event {event_id} were pruned or erased: there is nothing to process")
     allowed = ", ".join(sorted(state.value for state in BY_NAME[name].sources))
     return WrongState(f"event {event_id} is {found.state}: only {allowed} can be {DONE[name]}")
+
+
+def stands(found: Found | Tombstone | None, expected: State, seen: int | None) -> bool:
+    """Whether the event is as it was when the decision was made."""
+    return isinstance(found, Found) and found.state is expected and seen in (None, found.claim)
 
 
 def about(effect: Effect) -> str:

@@ -28,11 +28,14 @@ from ..model import (
 from ..states import State
 from .accounting import Books
 from .cases import Cases
+from .erasure import Erasure
 from .jobs import Jobs
 from .ledger import Ledger
 from .pauses import Pauses
+from .pruning import Pruning
 from .reconciling import Reconciling
 from .search import Search
+from .transfer import Transfer
 
 if TYPE_CHECKING:
     from .rehearsals import Rehearsals  # which speaks of `Transaction`
@@ -257,6 +260,21 @@ class Store(Protocol):
     @property
     def reconciling(self) -> Reconciling:
         """Comparisons with a provider's log, and repairs."""
+        ...
+
+    @property
+    def pruning(self) -> Pruning:
+        """What retention takes away."""
+        ...
+
+    @property
+    def erasure(self) -> Erasure:
+        """What is forgotten on purpose."""
+        ...
+
+    @property
+    def transfer(self) -> Transfer:
+        """What goes to another inbox, or comes from one."""
         ...
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:

@@ -14,6 +14,7 @@ from ..ledger import Call, Circuit, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow
 from ..reconciling import Counts, Reconciliation
 from ..rehearsals import Rehearsal, Result
+from ..retention import Arrived, Candidate, Tombstone
 from ..states import (
     BY_NAME,
     AttemptOutcome,
@@ -74,6 +75,7 @@ class Rows:
             "received_at",
             "first_processed_at",
             "finished_at",
+            "emptied_at",
         ):
             values[name] = self.when(row[name])
         return EventRow(**values)
@@ -117,7 +119,29 @@ class Rows:
         values["id"] = self.ident(row["id"])
         values["received_at"] = self.time(row["received_at"])
         values["signed_at"] = self.when(row["signed_at"])
+        values["emptied_at"] = self.when(row["emptied_at"])
         return RequestRow(**values)
+
+    def candidate(self, row: Row) -> Candidate:
+        return Candidate(
+            self.ident(row["id"]),
+            row["claim"],
+            row["source"],
+            State(row["state"]),
+            row["finished_ago"],
+            bool(row["open"]),
+            bool(row["emptied"]),
+        )
+
+    def arrived(self, row: Row) -> Arrived:
+        outcome = DeliveryOutcome(row["outcome"])
+        duplicate = outcome is DeliveryOutcome.DUPLICATE
+        ident = self.ident(row["request_id"])
+        return Arrived(ident, row["item"], row["source"], outcome in NEW, duplicate, row["received_ago"])
+
+    def tombstone(self, row: Row) -> Tombstone:
+        ident, when = self.ident(row["event_id"]), self.time(row["pruned_at"])
+        return Tombstone(ident, row["source"], State(row["state"]), when)
 
     def refusal(self, row: Row) -> RefusalRow:
         values = {name: row[name] for name in RefusalRow.__struct_fields__}

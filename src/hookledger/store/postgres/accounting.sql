@@ -1,6 +1,6 @@
 -- PostgreSQL's dialect of the books; {schema} and {clock} as in queries.sql. Each query but `figures` finds what is
 -- wrong: how many rows in all, and an id and a name of a few. They read whole tables, and join them by hashing.
--- When events are pruned, `identities_astray`, `deliveries_astray` and `effects_without_event` must let those pass.
+-- An event that was pruned has a row in `pruned`, in the same commit: what still points at it is not astray.
 
 -- name: begin
 -- One snapshot for all of it. It waits for nobody and nobody waits for it.
@@ -19,6 +19,7 @@ LIMIT 5
 SELECT 'deliveries' AS book, outcome AS entry, count(*) AS n FROM {schema}.deliveries GROUP BY outcome
 UNION ALL SELECT 'events', state, count(*) FROM {schema}.events GROUP BY state
 UNION ALL SELECT 'admitted', 'admitted', count(*) FROM {schema}.events WHERE key_origin = 'admitted'
+UNION ALL SELECT 'pruned', state, count(*) FROM {schema}.pruned GROUP BY state
 UNION ALL SELECT 'identities', kind, count(*) FROM {schema}.identities GROUP BY kind
 UNION ALL SELECT 'attempts', outcome, count(*) FROM {schema}.attempts GROUP BY outcome
 UNION ALL SELECT 'effects', state, count(*) FROM {schema}.effects GROUP BY state
@@ -31,11 +32,12 @@ FROM {schema}.deliveries AS d LEFT JOIN {schema}.events AS e ON e.id = d.event_i
 WHERE d.outcome IN ('accepted', 'invalid', 'reconciled') AND e.id IS NULL {few}
 
 -- name: deliveries_astray
--- A delivery that made no event belongs to one, or to an import of keys.
+-- A delivery that made no event belongs to one, to one that was pruned, or to an import of keys.
 SELECT count(*) OVER () AS n, d.request_id, NULL
 FROM {schema}.deliveries AS d LEFT JOIN {schema}.events AS e ON e.id = d.event_id
 LEFT JOIN {schema}.actions AS a ON a.id = d.event_id AND a.name = 'import-keys'
-WHERE d.outcome NOT IN ('accepted', 'invalid', 'reconciled') AND e.id IS NULL AND a.id IS NULL {few}
+LEFT JOIN {schema}.pruned AS p ON p.event_id = d.event_id
+WHERE d.outcome NOT IN ('accepted', 'invalid', 'reconciled') AND e.id IS NULL AND a.id IS NULL AND p.event_id IS NULL {few}
 
 -- name: events_without_delivery
 -- An event names the delivery that made it, or the odd one that it was made of.
@@ -62,7 +64,8 @@ WHERE NOT EXISTS (SELECT FROM {schema}.deliveries AS d WHERE d.request_id = r.id
 SELECT count(*) OVER () AS n, i.event_id, i.kind
 FROM {schema}.identities AS i LEFT JOIN {schema}.events AS e ON e.id = i.event_id
 LEFT JOIN {schema}.actions AS a ON a.id = i.event_id AND a.name = 'import-keys'
-WHERE e.id IS NULL AND a.id IS NULL {few}
+LEFT JOIN {schema}.pruned AS p ON p.event_id = i.event_id
+WHERE e.id IS NULL AND a.id IS NULL AND p.event_id IS NULL {few}
 
 -- name: events_without_identity
 -- An admitted event owns its content under a key that is another's.
@@ -74,7 +77,7 @@ WHERE NOT EXISTS (
 -- name: events_without_attempt
 -- Every way out of processing but `release` writes the attempt of the claim that it ends, and takes the next number.
 -- Nobody tried what was skipped, failed or put to review at intake (claim 0) or skipped because nobody handles it; what
--- is pending may have come by an operator, as what is discarded has.
+-- is pending may have come by an operator, as what is discarded has. What was imported unfinished waits for a person.
 SELECT count(*) OVER () AS n, e.id, e.state
 FROM {schema}.events AS e LEFT JOIN {schema}.attempts AS a ON a.event_id = e.id AND a.claim = e.claim - 1
 WHERE CASE e.state
@@ -82,6 +85,7 @@ WHERE CASE e.state
     WHEN 'retrying' THEN coalesce(a.outcome, '') NOT IN ('retrying', 'waiting', 'crashed')
     WHEN 'failed' THEN e.claim > 0 AND coalesce(a.outcome, '') NOT IN ('failed', 'crashed')
     WHEN 'needs_review' THEN e.claim > 0 AND a.outcome IS DISTINCT FROM 'needs_review'
+        AND (SELECT count(*) FROM {schema}.actions AS i WHERE i.event_id = e.id AND i.name = 'import') = 0
     WHEN 'skipped' THEN e.claim > 0 AND e.reason <> 'no handler' AND a.outcome IS DISTINCT FROM 'skipped'
     ELSE false END {few}
 
@@ -113,7 +117,12 @@ WHERE e.run - 1 <> coalesce(a.replays, 0) OR (e.state = 'discarded' AND NOT coal
 -- Somebody's consequence of nothing.
 SELECT count(*) OVER () AS n, f.event_id, f.name || ':' || f.key
 FROM {schema}.effects AS f LEFT JOIN {schema}.events AS e ON e.id = f.event_id
-WHERE e.id IS NULL {few}
+LEFT JOIN {schema}.pruned AS p ON p.event_id = f.event_id
+WHERE e.id IS NULL AND p.event_id IS NULL {few}
+
+-- name: pruned_and_here
+-- An event is here, or it was pruned.
+SELECT count(*) OVER () AS n, e.id, e.state FROM {schema}.events AS e JOIN {schema}.pruned AS p ON p.event_id = e.id {few}
 
 -- name: effects_without_attempt
 -- A `once` is committed with the outcome of its claim. Only a handler that commits by itself can be between the two.

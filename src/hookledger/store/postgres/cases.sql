@@ -103,8 +103,8 @@ SELECT FROM {schema}.deliveries WHERE request_id = $1 AND item = $2 FOR NO KEY U
 
 -- name: odd
 -- A delivery that is to be admitted. A statement of its own: the lock's snapshot is older than the lock.
-SELECT d.source, d.outcome, d.event_id, EXISTS (SELECT FROM {schema}.requests AS r WHERE r.id = d.request_id) AS kept,
-       a.id AS admitted_as
+SELECT d.source, d.outcome, d.event_id, EXISTS (
+           SELECT FROM {schema}.requests AS r WHERE r.id = d.request_id AND r.emptied_at IS NULL) AS kept, a.id AS admitted_as
 FROM {schema}.deliveries AS d
 LEFT JOIN {schema}.events AS a ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'admitted'
 WHERE d.request_id = $1 AND d.item = $2 AND d.outcome IN ('conflict', 'same_body')

@@ -10,8 +10,9 @@ from ...errors import WrongState
 from ...jobs import Deed
 from ...ledger import Effect
 from ...model import new_id, superseded_identity
+from ...retention import Tombstone
 from ...states import EffectKind, State
-from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order, refusal
+from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order, refusal, stands
 from ..queries import load
 from ..rows import Rows
 from .connection import Connections, transaction
@@ -37,7 +38,7 @@ class PostgresDecisions:
                     decision = new_id()
                     if not await self._repeat(connection, effect, decision):
                         found = await self.found(connection, event_id)
-                        if found is None or found.state is not expected or seen not in (None, found.claim):
+                        if not stands(found, expected, seen):
                             raise refusal(event_id, "replay", expected, seen, found)
                         raise changed(effect)
                     states = (effect.state.value, after_repeat(effect))
@@ -106,10 +107,12 @@ class PostgresDecisions:
             return bool(await connection.fetch(self._sql("make_way"), *where, aside, MADE_WAY))
         return bool(await connection.fetch(self._sql("repeat"), *where))
 
-    async def found(self, connection: Any, event_id: UUID) -> Found | None:
+    async def found(self, connection: Any, event_id: UUID) -> Found | Tombstone | None:
         """The event as it is now."""
         row = await connection.fetchrow(self._sql("found"), event_id)
         if row is None:
-            return None
+            gone = await connection.fetchrow(self._sql("pruned"), event_id)
+            return self._rows.tombstone(gone) if gone else None
         last = await connection.fetchrow(self._sql("last_action"), event_id)
-        return Found(State(row["state"]), row["run"], row["claim"], self._rows.action(last) if last else None)
+        action = self._rows.action(last) if last else None
+        return Found(State(row["state"]), row["run"], row["claim"], action, row["emptied_at"] is not None)

@@ -18,7 +18,7 @@ WITH sent AS (
     SET state = 'pending', run = e.run + 1, claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0,
         snoozes = 0, crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, cause = NULL, alert = NULL
     FROM {asked}
-    WHERE e.id = a.id AND e.state = a.state AND e.claim = coalesce(a.claim, e.claim)
+    WHERE e.id = a.id AND e.state = a.state AND e.claim = coalesce(a.claim, e.claim) AND e.emptied_at IS NULL
       AND e.state IN ('processed', 'skipped', 'failed', 'discarded', 'needs_review')
     RETURNING e.id, e.run, a.state AS was, a.action
 ), noted AS (
@@ -36,7 +36,7 @@ WITH sent AS (
     SET state = 'pending', claim = e.claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0, snoozes = 0,
         crashes = least(e.crashes, 2), run_started_at = {clock}, reason = NULL, cause = NULL, alert = NULL
     FROM {asked}
-    WHERE e.id = a.id AND e.state = a.state AND e.claim = coalesce(a.claim, e.claim)
+    WHERE e.id = a.id AND e.state = a.state AND e.claim = coalesce(a.claim, e.claim) AND e.emptied_at IS NULL
       AND e.state IN ('failed', 'retrying', 'needs_review')
     RETURNING e.id, e.run, a.state AS was, a.action
 ), noted AS (
@@ -92,7 +92,11 @@ VALUES ($1, {clock}, 'repeat', $2, $3, $4, $5, $6, $7)
 
 -- name: found
 -- An event as it is now.
-SELECT state, run, claim FROM {schema}.events WHERE id = $1
+SELECT state, run, claim, emptied_at FROM {schema}.events WHERE id = $1
+
+-- name: pruned
+-- That it was pruned.
+SELECT * FROM {schema}.pruned WHERE event_id = $1
 
 -- name: last_action
 -- What was done to it last.

@@ -39,23 +39,41 @@ from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
 from ..search import Searching
-from . import accounting, cases, circuits, decisions, intake, jobs, ledger, pauses, reconciling, rehearsals, search
+from . import (
+    accounting,
+    cases,
+    circuits,
+    decisions,
+    erasure,
+    intake,
+    jobs,
+    ledger,
+    pauses,
+    pruning,
+    reconciling,
+    rehearsals,
+    search,
+    transfer,
+)
 from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
 from .decisions import PostgresDecisions
 from .dialect import Dialect
+from .erasure import PostgresErasure
 from .intake import columns
 from .jobs import PostgresJobs
 from .ledger import PostgresLedger
 from .pauses import PostgresPauses
 from .pooled import PooledConnection
 from .prove import prove
+from .pruning import PostgresPruning
 from .pulse import PostgresPulse
 from .reconciling import PostgresReconciling
 from .rehearsals import PostgresRehearsals
 from .search import PostgresAsks
 from .transaction import LazyTransaction, PostgresTransaction
+from .transfer import PostgresTransfer
 
 _QUERIES = load(__package__)
 
@@ -84,7 +102,7 @@ class PostgresStore:
         self.sql = Dialect(_QUERIES, schema, self._clock)
         """A named query for this schema and clock offset."""
         self._rows = Rows()
-        self._search = Searching(
+        self.search = Searching(
             PostgresAsks(Dialect(search.QUERIES, schema, self._clock), self._opened),
             {name: self.sql.render(text) for name, text in load(__package__, "filters.sql").items()},
             "$",
@@ -94,29 +112,32 @@ class PostgresStore:
             offset=lambda: self._clock.offset,
         )
         deciding = Dialect(decisions.QUERIES, schema, self._clock)
-        self._ledger = PostgresLedger(
+        self.ledger = PostgresLedger(
             Dialect(ledger.QUERIES, schema, self._clock),
             Dialect(circuits.QUERIES, schema, self._clock),
             deciding,
             lambda: self._for_calls or self._opened(),
         )
-        self._cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
-        self._books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
+        self.cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
+        self.books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         self._decisions = PostgresDecisions(deciding, self._opened)
-        self._rehearsals = PostgresRehearsals(
+        self.rehearsals = PostgresRehearsals(
             Dialect(rehearsals.QUERIES, schema, self._clock), self.sql, self._opened, self._decisions, self._lone
         )
-        self._jobs = PostgresJobs(
+        self.jobs = PostgresJobs(
             Dialect(jobs.QUERIES, schema, self._clock),
-            self._search.condition,
+            self.search.condition,
             self._decisions,
-            self._ledger,
+            self.ledger,
             self._opened,
         )
-        self._pauses = PostgresPauses(Dialect(pauses.QUERIES, schema, self._clock), self._opened)
-        self._reconciling = PostgresReconciling(
+        self.pauses = PostgresPauses(Dialect(pauses.QUERIES, schema, self._clock), self._opened)
+        self.reconciling = PostgresReconciling(
             Dialect(reconciling.QUERIES, schema, self._clock), self.sql, self._opened
         )
+        self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
+        self.erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)
+        self.transfer = PostgresTransfer(Dialect(transfer.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None
@@ -240,38 +261,6 @@ class PostgresStore:
         rows = await self._fetch("claim_alone", sources, types, worker, lease)
         return [self._rows.claimed(row) for row in rows]
 
-    @property
-    def ledger(self) -> PostgresLedger:
-        return self._ledger
-
-    @property
-    def cases(self) -> PostgresCases:
-        return self._cases
-
-    @property
-    def books(self) -> PostgresBooks:
-        return self._books
-
-    @property
-    def rehearsals(self) -> PostgresRehearsals:
-        return self._rehearsals
-
-    @property
-    def search(self) -> Searching:
-        return self._search
-
-    @property
-    def jobs(self) -> PostgresJobs:
-        return self._jobs
-
-    @property
-    def pauses(self) -> PostgresPauses:
-        return self._pauses
-
-    @property
-    def reconciling(self) -> PostgresReconciling:
-        return self._reconciling
-
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:
             return PostgresTransaction(adapter, self.sql, self._idle_limit)
@@ -372,17 +361,17 @@ class PostgresStore:
             self._rows.request(requests[0]) if requests else None,
             tuple(map(self._rows.delivery, deliveries)),
             tuple(map(self._rows.attempt, await self._fetch("attempts", event_id))),
-            await self._ledger.of_event(event_id),
+            await self.ledger.of_event(event_id),
             tuple(map(self._rows.action, await self._fetch("actions", event_id))),
         )
 
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
-        return await self._search.events(where, before=before, limit=limit)
+        return await self.search.events(where, before=before, limit=limit)
 
     async def count(self, where: Filter) -> int:
-        return await self._search.count(where)
+        return await self.search.count(where)
 
     async def counts(self) -> dict[State, int]:
         return {State(row["state"]): row["n"] for row in await self._fetch("counts")}

@@ -1,6 +1,6 @@
 -- SQLite's dialect of the books. Each query but `figures` finds what is wrong: how many rows in all, and an id and a
 -- name of a few. They read whole tables; what is looked for in them is found by primary key or in a list made once.
--- When events are pruned, `identities_astray`, `deliveries_astray` and `effects_without_event` must let those pass.
+-- An event that was pruned has a row in `pruned`, in the same commit: what still points at it is not astray.
 
 -- name: begin
 -- One snapshot for all of it. Deferred: a read waits for nobody, and nobody waits for it.
@@ -15,6 +15,7 @@ LIMIT 5
 SELECT 'deliveries' AS book, outcome AS entry, count(*) AS n FROM deliveries GROUP BY outcome
 UNION ALL SELECT 'events', state, count(*) FROM events GROUP BY state
 UNION ALL SELECT 'admitted', 'admitted', count(*) FROM events WHERE key_origin = 'admitted'
+UNION ALL SELECT 'pruned', state, count(*) FROM pruned GROUP BY state
 UNION ALL SELECT 'identities', kind, count(*) FROM identities GROUP BY kind
 UNION ALL SELECT 'attempts', outcome, count(*) FROM attempts GROUP BY outcome
 UNION ALL SELECT 'effects', state, count(*) FROM effects GROUP BY state
@@ -27,11 +28,12 @@ FROM deliveries d LEFT JOIN events e ON e.id = d.event_id
 WHERE d.outcome IN ('accepted', 'invalid', 'reconciled') AND e.id IS NULL {few}
 
 -- name: deliveries_astray
--- A delivery that made no event belongs to one, or to an import of keys.
+-- A delivery that made no event belongs to one, to one that was pruned, or to an import of keys.
 SELECT count(*) OVER () AS n, d.request_id, NULL
 FROM deliveries d LEFT JOIN events e ON e.id = d.event_id
 LEFT JOIN actions a ON a.id = d.event_id AND a.name = 'import-keys'
-WHERE d.outcome NOT IN ('accepted', 'invalid', 'reconciled') AND e.id IS NULL AND a.id IS NULL {few}
+LEFT JOIN pruned p ON p.event_id = d.event_id
+WHERE d.outcome NOT IN ('accepted', 'invalid', 'reconciled') AND e.id IS NULL AND a.id IS NULL AND p.event_id IS NULL {few}
 
 -- name: events_without_delivery
 -- An event names the delivery that made it, or the odd one that it was made of.
@@ -58,7 +60,8 @@ WHERE NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.request_id = r.id) {few}
 SELECT count(*) OVER () AS n, i.event_id, i.kind
 FROM identities i LEFT JOIN events e ON e.id = i.event_id
 LEFT JOIN actions a ON a.id = i.event_id AND a.name = 'import-keys'
-WHERE e.id IS NULL AND a.id IS NULL {few}
+LEFT JOIN pruned p ON p.event_id = i.event_id
+WHERE e.id IS NULL AND a.id IS NULL AND p.event_id IS NULL {few}
 
 -- name: events_without_identity
 -- An admitted event owns its content under a key that is another's.
@@ -70,7 +73,7 @@ WHERE CASE e.key_origin
 -- name: events_without_attempt
 -- Every way out of processing but `release` writes the attempt of the claim that it ends, and takes the next number.
 -- Nobody tried what was skipped, failed or put to review at intake (claim 0) or skipped because nobody handles it; what
--- is pending may have come by an operator, as what is discarded has.
+-- is pending may have come by an operator, as what is discarded has. What was imported unfinished waits for a person.
 SELECT count(*) OVER () AS n, e.id, e.state
 FROM events e LEFT JOIN attempts a ON a.event_id = e.id AND a.claim = e.claim - 1
 WHERE CASE e.state
@@ -78,6 +81,7 @@ WHERE CASE e.state
     WHEN 'retrying' THEN coalesce(a.outcome, '') NOT IN ('retrying', 'waiting', 'crashed')
     WHEN 'failed' THEN e.claim > 0 AND coalesce(a.outcome, '') NOT IN ('failed', 'crashed')
     WHEN 'needs_review' THEN e.claim > 0 AND a.outcome IS NOT 'needs_review'
+        AND (SELECT count(*) FROM actions i WHERE i.event_id = e.id AND i.name = 'import') = 0
     WHEN 'skipped' THEN e.claim > 0 AND e.reason <> 'no handler' AND a.outcome IS NOT 'skipped'
     ELSE false END {few}
 
@@ -109,7 +113,12 @@ WHERE e.run - 1 <> coalesce(a.replays, 0) OR (e.state = 'discarded' AND NOT coal
 -- Somebody's consequence of nothing.
 SELECT count(*) OVER () AS n, f.event_id, f.name || ':' || f.key
 FROM effects f LEFT JOIN events e ON e.id = f.event_id
-WHERE e.id IS NULL {few}
+LEFT JOIN pruned p ON p.event_id = f.event_id
+WHERE e.id IS NULL AND p.event_id IS NULL {few}
+
+-- name: pruned_and_here
+-- An event is here, or it was pruned.
+SELECT count(*) OVER () AS n, e.id, e.state FROM events e JOIN pruned p ON p.event_id = e.id {few}
 
 -- name: effects_without_attempt
 -- A `once` is committed with the outcome of its claim. Only a handler that commits by itself can be between the two.

@@ -70,8 +70,8 @@ ORDER BY request_id, item LIMIT 10
 
 -- name: odd
 -- A delivery that is to be admitted.
-SELECT d.source, d.outcome, d.event_id, EXISTS (SELECT 1 FROM requests r WHERE r.id = d.request_id) AS kept,
-       a.id AS admitted_as
+SELECT d.source, d.outcome, d.event_id, EXISTS (
+           SELECT 1 FROM requests r WHERE r.id = d.request_id AND r.emptied_at IS NULL) AS kept, a.id AS admitted_as
 FROM deliveries d
 LEFT JOIN events a ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'admitted'
 WHERE d.request_id = ?1 AND d.item = ?2 AND d.outcome IN ('conflict', 'same_body')

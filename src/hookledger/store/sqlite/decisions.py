@@ -10,8 +10,9 @@ import apsw
 from ...jobs import Deed
 from ...ledger import Effect
 from ...model import new_id, superseded_identity
+from ...retention import Tombstone
 from ...states import BY_NAME, EffectKind, State
-from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order, refusal
+from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order, refusal, stands
 from ..queries import load
 from ..rows import Rows
 from .circuits import Run
@@ -37,7 +38,7 @@ class SqliteDecisions:
                 decision = new_id()
                 if not self._repeat(connection, now, effect, decision):
                     found = self.found(connection, event_id)
-                    if found is None or found.state is not expected or seen not in (None, found.claim):
+                    if not stands(found, expected, seen):
                         raise refusal(event_id, "replay", expected, seen, found)
                     raise changed(effect)
                 states = (effect.state.value, after_repeat(effect))
@@ -89,9 +90,11 @@ class SqliteDecisions:
             return bool(rows(connection, SQL["make_way"], (*where, aside, MADE_WAY)))
         return bool(rows(connection, SQL["repeat"], where))
 
-    def found(self, connection: apsw.Connection, event_id: UUID) -> Found | None:
+    def found(self, connection: apsw.Connection, event_id: UUID) -> Found | Tombstone | None:
         """The event as it is now."""
-        for state, run, claim in rows(connection, SQL["found"], (event_id.bytes,)):
+        for state, run, claim, emptied in rows(connection, SQL["found"], (event_id.bytes,)):
             last = [self._rows.action(row) for row in rows(connection, SQL["last_action"], (event_id.bytes,))]
-            return Found(State(state), run, claim, last[0] if last else None)
+            return Found(State(state), run, claim, last[0] if last else None, emptied is not None)
+        for gone in rows(connection, SQL["pruned"], (event_id.bytes,)):
+            return self._rows.tombstone(gone)
         return None

@@ -6,7 +6,7 @@
 UPDATE events
 SET state = 'pending', run = run + 1, claim = claim + 1, due_at = ?1, finished_at = NULL, attempts = 0, snoozes = 0,
     crashes = min(crashes, 2), run_started_at = ?1, reason = NULL, cause = NULL, alert = NULL
-WHERE id = ?2 AND state = ?3 AND claim = coalesce(?4, claim)
+WHERE id = ?2 AND state = ?3 AND claim = coalesce(?4, claim) AND emptied_at IS NULL
   AND state IN ('processed', 'skipped', 'failed', 'discarded', 'needs_review')
 RETURNING run
 
@@ -16,7 +16,7 @@ RETURNING run
 UPDATE events
 SET state = 'pending', claim = claim + 1, due_at = ?1, finished_at = NULL, attempts = 0, snoozes = 0,
     crashes = min(crashes, 2), run_started_at = ?1, reason = NULL, cause = NULL, alert = NULL
-WHERE id = ?2 AND state = ?3 AND claim = coalesce(?4, claim) AND state IN ('failed', 'retrying', 'needs_review')
+WHERE id = ?2 AND state = ?3 AND claim = coalesce(?4, claim) AND emptied_at IS NULL AND state IN ('failed', 'retrying', 'needs_review')
 RETURNING run
 
 -- name: discard
@@ -56,7 +56,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: found
 -- An event as it is now.
-SELECT state, run, claim FROM events WHERE id = ?1
+SELECT state, run, claim, emptied_at FROM events WHERE id = ?1
+
+-- name: pruned
+-- That it was pruned.
+SELECT * FROM pruned WHERE event_id = ?1
 
 -- name: last_action
 -- What was done to it last.

@@ -251,7 +251,7 @@ SELECT * FROM requests WHERE id = ?1
 
 -- name: deliveries
 -- Its arrivals: the first, which the event names itself, and the later ones.
-SELECT d.*, EXISTS (SELECT 1 FROM requests r WHERE r.id = d.request_id) AS kept FROM (
+SELECT d.*, EXISTS (SELECT 1 FROM requests r WHERE r.id = d.request_id AND r.emptied_at IS NULL) AS kept FROM (
     SELECT * FROM deliveries WHERE request_id = ?2 AND item = ?3
     UNION ALL
     SELECT * FROM deliveries WHERE event_id = ?1 AND outcome NOT IN ('accepted', 'invalid', 'reconciled')

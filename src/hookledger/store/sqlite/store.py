@@ -43,15 +43,18 @@ from .accounting import SqliteBooks
 from .cases import SqliteCases
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, translate
 from .decisions import SqliteDecisions
+from .erasure import SqliteErasure
 from .intake import micros
 from .jobs import SqliteJobs
 from .ledger import SqliteLedger
 from .pauses import SqlitePauses
+from .pruning import SqlitePruning
 from .pulse import SqlitePulse
 from .reconciling import SqliteReconciling
 from .rehearsals import SqliteRehearsals
 from .search import SqliteAsks
 from .transaction import SqliteTransaction
+from .transfer import SqliteTransfer
 from .watch import LockWatch
 
 T = TypeVar("T")
@@ -94,10 +97,10 @@ class SqliteStore:
         self._rows = Rows(_time, _ident)
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
-        self._ledger = SqliteLedger(decisions.SQL.__getitem__, self._do, self._write, self._now, self._rows)
-        self._cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
-        self._books = SqliteBooks(path, self._now)
-        self._search = Searching(
+        self.ledger = SqliteLedger(decisions.SQL.__getitem__, self._do, self._write, self._now, self._rows)
+        self.cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
+        self.books = SqliteBooks(path, self._now)
+        self.search = Searching(
             SqliteAsks(path, self._now),
             _FILTERS,
             "?",
@@ -107,11 +110,14 @@ class SqliteStore:
             offset=lambda: self._clock.offset,
         )
         self._decisions = SqliteDecisions(self._write, self._now, self._rows)
-        self._rehearsals = SqliteRehearsals(self._write, self._now, self._rows, self._decisions)
+        self.rehearsals = SqliteRehearsals(self._write, self._now, self._rows, self._decisions)
         how = (self._do, self._write, self._now, self._rows)
-        self._jobs = SqliteJobs(path, self.sql, self._search.condition, self._decisions, self._ledger, *how)
-        self._pauses = SqlitePauses(*how)
-        self._reconciling = SqliteReconciling(self.sql, *how)
+        self.jobs = SqliteJobs(path, self.sql, self.search.condition, self._decisions, self.ledger, *how)
+        self.pauses = SqlitePauses(*how)
+        self.reconciling = SqliteReconciling(self.sql, *how)
+        self.pruning = SqlitePruning(*how)
+        self.erasure = SqliteErasure(self._write, self._now)
+        self.transfer = SqliteTransfer(path, self._write, self._now)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
 
@@ -240,38 +246,6 @@ class SqliteStore:
 
         return await self._write(job)
 
-    @property
-    def ledger(self) -> SqliteLedger:
-        return self._ledger
-
-    @property
-    def cases(self) -> SqliteCases:
-        return self._cases
-
-    @property
-    def books(self) -> SqliteBooks:
-        return self._books
-
-    @property
-    def rehearsals(self) -> SqliteRehearsals:
-        return self._rehearsals
-
-    @property
-    def search(self) -> Searching:
-        return self._search
-
-    @property
-    def jobs(self) -> SqliteJobs:
-        return self._jobs
-
-    @property
-    def pauses(self) -> SqlitePauses:
-        return self._pauses
-
-    @property
-    def reconciling(self) -> SqliteReconciling:
-        return self._reconciling
-
     def transaction(self, adapter: Adapter | None = None) -> SqliteTransaction:
         if adapter is not None:
             raise ConfigError(NO_ADAPTERS)
@@ -393,17 +367,17 @@ class SqliteStore:
             self._rows.request(requests[0]) if requests else None,
             tuple(map(self._rows.delivery, deliveries)),
             tuple(map(self._rows.attempt, await self._read("attempts", event_id.bytes))),
-            await self._ledger.of_event(event_id),
+            await self.ledger.of_event(event_id),
             tuple(map(self._rows.action, await self._read("actions", event_id.bytes))),
         )
 
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
-        return await self._search.events(where, before=before, limit=limit)
+        return await self.search.events(where, before=before, limit=limit)
 
     async def count(self, where: Filter) -> int:
-        return await self._search.count(where)
+        return await self.search.count(where)
 
     async def counts(self) -> dict[State, int]:
         return {State(row["state"]): row["n"] for row in await self._read("counts")}

@@ -1,0 +1,223 @@
+"""Takes away what retention says, in the order of time, in small transactions with pauses between them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from uuid import UUID
+
+from msgspec import Struct
+
+from ..clock import Clock
+from ..errors import HookledgerError, WrongState
+from ..retention import NEVER, Arrived, Candidate, Limits, Pruned, RetentionSettings
+from ..states import State
+from ..store.protocol import Store
+
+log = logging.getLogger(__name__)
+
+LEASE = 60.0
+"""Seconds that a turn lasts; renewed at half of it."""
+PATIENCE = 10
+"""How much longer a transaction may take where nobody waits for it."""
+START = UUID(int=0)
+ACTOR = "hookledger"
+
+OVER = frozenset({State.PROCESSED, State.SKIPPED, State.DISCARDED})
+"""What `events`, `payloads` and `history` are about. What failed is the dead letter, and has a rule of its own."""
+
+
+class Walk(Struct, frozen=True):
+    """One rule with one limit, for all sources that have it."""
+
+    rule: str
+    limit: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.rule}:{self.limit:g}"
+
+
+class Pruner:
+    """`by_source`: the limits of each source that has its own; `others`: of the rest, and of sources that are not
+    configured any more. `holder`: who we are, where only one may prune at a time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: RetentionSettings,
+        by_source: Mapping[str, Limits],
+        others: Limits,
+        clock: Clock,
+        holder: str,
+    ) -> None:
+        self._store = store
+        self._pruning = store.pruning
+        self._settings = settings
+        self._by_source = by_source
+        self._others = others
+        self._clock = clock
+        self._holder = holder
+        self._size = min(50, settings.batch)
+        self._hold = settings.hold * (1 if self._pruning.stops_others else PATIENCE)
+        self._renewed = float("-inf")
+
+    # ── when ──
+
+    async def run(self) -> None:
+        """For ever; at once nothing, so that short-lived workers do not prune."""
+        while any(limits.any for limits in (self._others, *self._by_source.values())):
+            await asyncio.sleep(self._settings.every)
+            try:
+                done = await self.round()
+                if done.total:
+                    log.info("retention took away %s", words(done))
+            except WrongState:
+                pass  # another worker's turn
+            except HookledgerError as error:
+                log.warning("retention: %s", error)
+            except Exception:  # whatever it is: the next round begins where this one ended
+                log.exception("retention: a defect")
+
+    async def round(
+        self,
+        *,
+        source: str | None = None,
+        anew: bool = False,
+        dry: bool = False,
+        actor: str = ACTOR,
+        reason: str = "retention",
+        progress: Callable[[Pruned], None] = lambda _: None,
+    ) -> Pruned:
+        """Everything that is due, of one source or of all. `anew`: from the oldest on, wherever the last round ended;
+        so does a dry run, which takes nothing away. Raises WrongState when it is another's turn.
+        """
+        done = Pruned()
+        await self._renew()
+        try:
+            for walk in self._walks(source):
+                await self._walk(walk, source, anew or dry or source is not None, dry, done, progress)
+        finally:
+            if done.total and not dry:
+                await self._pruning.note(actor, reason, words(done))
+            await self._pruning.end_turn(self._holder)
+            self._renewed = float("-inf")
+        return done
+
+    # ── what ──
+
+    def _limits(self, source: str) -> Limits:
+        return self._by_source.get(source, self._others)
+
+    def _walks(self, source: str | None) -> list[Walk]:
+        """Wholly first: what goes wholly need not be emptied before."""
+        limits = [self._limits(source)] if source else [self._others, *self._by_source.values()]
+        rules = ("events", "failed", "payloads", "history", "duplicates")
+        found = {Walk(rule, _limit(one, rule)) for one in limits for rule in rules}
+        due = [walk for walk in found if walk.limit < NEVER]
+        return sorted(due, key=lambda walk: (rules.index(walk.rule), walk.limit))
+
+    async def _walk(
+        self,
+        walk: Walk,
+        source: str | None,
+        anew: bool,
+        dry: bool,
+        done: Pruned,
+        progress: Callable[[Pruned], None],
+    ) -> None:
+        position = START if anew else await self._pruning.position(walk.name, self._settings.again)
+        end = _first_id(self._clock.time() - walk.limit)
+        while True:
+            begun, size = time.monotonic(), self._size
+            if walk.rule == "duplicates":
+                arrived = await self._pruning.deliveries(position, end, size)
+                passed = list(dict.fromkeys(one.request_id for one in arrived))
+                step = await self._drop(walk, source, arrived, dry)
+            else:
+                found = await self._pruning.events(position, end, size)
+                passed = [one.id for one in found]
+                step = await self._take(walk, source, found, dry)
+            done.add(step)
+            progress(done)
+            if passed:
+                position = passed[-1]
+                if not anew:
+                    await self._pruning.remember(walk.name, position)
+            if len(passed) < size:
+                return
+            await self._rest(time.monotonic() - begun)
+
+    async def _take(self, walk: Walk, source: str | None, found: Sequence[Candidate], dry: bool) -> Pruned:
+        due = [one for one in found if self._due(walk, source, one)]
+        step = Pruned(looked_at=len(found))
+        if walk.rule in ("events", "failed"):
+            step.events = await self._pruning.prune(due, walk.limit, dry=dry)
+        elif walk.rule == "payloads":
+            full = [one for one in due if not one.emptied]
+            step.payloads = await self._pruning.empty(full, walk.limit, dry=dry)
+        else:
+            step.history = len(due) if dry else await self._pruning.forget(due)
+        return step
+
+    def _due(self, walk: Walk, source: str | None, one: Candidate) -> bool:
+        if source not in (None, one.source) or _limit(self._limits(one.source), walk.rule) != walk.limit:
+            return False
+        if one.open or one.finished_ago is None or one.finished_ago < walk.limit:
+            return False
+        return one.state is State.FAILED if walk.rule == "failed" else one.state in OVER
+
+    async def _drop(self, walk: Walk, source: str | None, arrived: Sequence[Arrived], dry: bool) -> Pruned:
+        """Rows of duplicates by `history`; odd deliveries of pruned events by `events`."""
+        duplicates, odd = [], []
+        for one in arrived:
+            limits = self._limits(one.source)
+            if one.first or source not in (None, one.source) or _limit(limits, walk.rule) != walk.limit:
+                continue
+            if one.duplicate and one.received_ago >= limits.history:
+                duplicates.append(one)
+            elif not one.duplicate and one.received_ago >= limits.events:
+                odd.append(one)
+        return Pruned(looked_at=len(arrived), deliveries=await self._pruning.drop(duplicates, odd, dry=dry))
+
+    # ── how fast ──
+
+    async def _rest(self, took: float) -> None:
+        """As many rows next time as fit into `hold`; and a pause that is never shorter than the work was."""
+        fitting = int(self._size * self._hold / max(took, 1e-4))
+        self._size = max(1, min(self._settings.batch, fitting, self._size * 2))
+        await self._renew()
+        await asyncio.sleep(max(self._settings.pause, took))
+
+    async def _renew(self) -> None:
+        if time.monotonic() - self._renewed < LEASE / 2:
+            return
+        other = await self._pruning.turn(self._holder, LEASE)
+        if other is not None:
+            raise WrongState(f"{other} is pruning at this moment")
+        self._renewed = time.monotonic()
+
+
+def _limit(limits: Limits, rule: str) -> float:
+    if rule == "duplicates":
+        return min(limits.history, limits.events)
+    found: float = getattr(limits, rule)
+    return found
+
+
+def _first_id(moment: float) -> UUID:
+    """Before every id that was made then or later."""
+    return UUID(int=max(0, int(moment * 1000)) << 80)
+
+
+def words(done: Pruned) -> str:
+    parts = {
+        "events": done.events,
+        "events' bytes": done.payloads,
+        "events' tracebacks": done.history,
+        "deliveries": done.deliveries,
+    }
+    return ", ".join(f"{n:,} {name}" for name, n in parts.items() if n) or "nothing"

@@ -1,0 +1,177 @@
+"""After an erasure nothing that an event said is in the database, and everything that it did is still known."""
+
+from __future__ import annotations
+
+import pytest
+
+from hookledger.cases import Refusal
+from hookledger.clock import Clock
+from hookledger.errors import WrongState
+from hookledger.model import new_id
+from hookledger.operate.actions import Actions
+from hookledger.operate.insight import Insight
+from hookledger.states import DeliveryOutcome, EffectKind, EffectState, State
+from hookledger.store.protocol import Store
+from tests.builders import (
+    SOURCE,
+    Raw,
+    arrival,
+    claim,
+    claimed,
+    delivered,
+    event,
+    history,
+    item,
+    record,
+    recorded,
+    settle,
+    way_out,
+)
+from tests.contract.test_accounting import commit, found
+from tests.contract.test_prune import DAY, prune
+from tests.ledger import LATER, finish, intent, start, take
+
+MARK = "Eve-Marker-4711"
+RAW = MARK.encode()
+TABLES = (
+    "events",
+    "requests",
+    "deliveries",
+    "attempts",
+    "effects",
+    "effect_calls",
+    "identities",
+    "actions",
+    "rejections",
+    "pruned",
+)
+
+
+async def traces(raw: Raw) -> list[str]:
+    """The tables that have the marker anywhere."""
+    found = []
+    for table in TABLES:
+        text = repr(await raw.all(table))
+        if MARK in text:
+            found.append(table)
+    return found
+
+
+async def planted(store: Store) -> Actions:
+    """A finished event with the marker in every place that can hold one."""
+    sent = arrival(
+        item("evt_1", RAW, provider_id=MARK, object_id=MARK, delivery_id=MARK),
+        body=RAW,
+        query=b"q=" + RAW,
+        headers=((b"x-name", RAW),),
+        remote=MARK,
+    )
+    await record(store, sent)
+    refused = Refusal(new_id(), SOURCE, "signature_mismatch", "POST", "/", b"", b"", RAW, None)
+    await store.cases.refuse([refused], {(SOURCE, "signature_mismatch"): 1}, most=10, most_bytes=10_000)
+    owner = await claim(store)
+    called = await start(store, owner, MARK, arguments=b'"%b"' % RAW)
+    await finish(store, called.identity, 1, "refused", error=MARK)
+    assert await settle(store, owner, "reschedule", error=MARK, reason=MARK)
+    owner = await claim(store)
+    transaction = store.transaction()
+    await transaction.once(intent(owner, MARK, "credit", EffectKind.ONCE, repeat=None, arguments=b'"%b"' % RAW))
+    await transaction.plan(intent(owner, MARK, "mail", LATER, arguments=b'"%b"' % RAW, lane=MARK))
+    await transaction.commit([way_out(owner, "complete", result=MARK)])
+    [mail] = await take(store, "mail")
+    await finish(store, mail.identity, 1, "done", result=b'"%b"' % RAW, error=MARK)
+    await record(store, arrival(item("evt_1", b"other " + RAW, delivery_id=MARK), body=b"other " + RAW))
+    await record(store, arrival(item("evt_1", RAW, delivery_id=MARK), body=RAW))
+    return Actions(store, "ada")
+
+
+async def test_nothing_of_it_is_left(store: Store, raw: Raw) -> None:
+    actions = await planted(store)
+    assert set(await traces(raw)) == set(TABLES) - {"identities", "actions", "pruned"}
+    known = (await Insight(store).event((await store.events())[0].id.hex)).event
+    erased = await actions.erase(known, "she asked", key_too=True)
+    assert await traces(raw) == []
+    assert (len(erased.events), erased.requests, erased.effects) == (1, 2, 3)
+    told = await history(store, known.id)
+    assert [(a.name, a.actor, a.reason) for a in told.actions] == [("erase", "ada", "she asked")]
+    assert MARK not in repr(told)
+    assert await found(store) == {}
+
+
+async def test_what_it_did_is_still_known(store: Store) -> None:
+    actions = await planted(store)
+    known = (await store.events())[0]
+    await actions.erase(known, "she asked", key_too=True)
+    [again] = await record(store, delivered("evt_1", RAW))
+    assert (again.outcome, again.event_id) == (DeliveryOutcome.DUPLICATE, known.id)
+    owner = await claimed(store, "another")
+    transaction = store.transaction()
+    assert not await transaction.once(intent(owner, MARK, "credit", EffectKind.ONCE, repeat=None))
+    mail = await transaction.plan(intent(owner, MARK, "mail", LATER))
+    assert mail is not None and mail.state is EffectState.DONE
+    await transaction.rollback()
+    with pytest.raises(WrongState, match="nothing to process"):
+        await store.replay(known.id, State.PROCESSED, "ada", "again")
+    [entry] = [e.effect for e in (await history(store, known.id)).effects if e.effect.name == "mail"]
+    with pytest.raises(WrongState, match="were erased"):
+        await actions.resolve(entry, "did_not_happen", "look")
+    assert await found(store) == {}
+
+
+async def test_an_event_that_is_not_over_is_refused(store: Store, raw: Raw) -> None:
+    actions = Actions(store, "ada")
+    await recorded(store)
+    pending = (await store.events())[0]
+    with pytest.raises(WrongState, match="only discarded, failed, processed, skipped"):
+        await actions.erase(pending, "why")
+    owner = await claim(store)
+    with pytest.raises(WrongState, match="changed meanwhile"):
+        await actions.erase(pending, "why")
+    transaction = store.transaction()
+    await transaction.plan(intent(owner, "k", "mail", LATER))
+    await transaction.commit([way_out(owner, "complete")])
+    before = [await raw.all(table) for table in TABLES]
+    with pytest.raises(WrongState, match=r"mail:k .* is planned: hookledger resolve first"):
+        await actions.erase(await event(store, owner.id), "why")
+    assert [await raw.all(table) for table in TABLES] == before
+
+
+async def test_a_request_with_several_events_goes_as_a_whole(store: Store) -> None:
+    first, second = await record(store, arrival(item("a"), item("b"), body=RAW))
+    for _ in range(2):
+        assert await settle(store, await claim(store), "complete")
+    actions = Actions(store, "ada")
+    with pytest.raises(WrongState, match=str(second.event_id)):
+        await actions.erase(await event(store, first.event_id), "why")
+    dry = await actions.erase(await event(store, first.event_id), "why", whole_request=True, dry=True)
+    assert (await event(store, second.event_id)).emptied_at is None
+    erased = await actions.erase(await event(store, first.event_id), "why", whole_request=True)
+    assert set(erased.events) == set(dry.events) == {first.event_id, second.event_id}
+    assert (await event(store, second.event_id)).emptied_at is not None
+    assert await found(store) == {}
+
+
+async def test_each_final_state_can_be_erased_and_the_books_hold(store: Store) -> None:
+    actions = Actions(store, "ada")
+    for way in ("skip", "fail"):
+        owner = await claimed(store, way)
+        assert await settle(store, owner, way, reason=MARK, error=MARK)
+        await actions.erase(await event(store, owner.id), "why")
+        assert (await event(store, owner.id)).reason == "erased"
+    with pytest.raises(WrongState, match="nothing to process"):
+        await store.retry(owner.id, State.FAILED, "ada", "again")
+    await store.discard(owner.id, State.FAILED, "ada", "closed")
+    assert await found(store) == {}
+
+
+async def test_what_the_ledger_has_of_a_pruned_event_can_be_erased(store: Store, raw: Raw, clock: Clock) -> None:
+    owner = await claimed(store)
+    called = await start(store, owner, MARK)
+    await finish(store, called.identity, 1, "done", result=b'"%b"' % RAW)
+    await commit(store, owner)
+    await prune(store, clock, events=DAY)
+    assert await traces(raw) == ["effects"]
+    [tombstone] = await Insight(store).pruned(str(owner.id))
+    assert await Actions(store, "ada").erase_pruned(tombstone, "she asked", key_too=True) == 3
+    assert await traces(raw) == []
+    assert await found(store) == {}

@@ -1,0 +1,374 @@
+"""Retention takes away what it may and nothing else; what is gone is known to be gone, and a loss is still a loss."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from hookledger.clock import Clock, Seconds
+from hookledger.errors import WrongState
+from hookledger.model import Kind
+from hookledger.operate.actions import Actions
+from hookledger.operate.insight import Insight, NotFound
+from hookledger.operate.preview import Verdict
+from hookledger.retention import NEVER, Limits, Pruned, RetentionSettings, SourceRetention, limits
+from hookledger.states import DeliveryOutcome, EffectKind, EffectState, State
+from hookledger.store.protocol import Store
+from hookledger.upkeep.prune import Pruner
+from tests.builders import (
+    SOURCE,
+    WORKER,
+    Raw,
+    arrival,
+    claim,
+    claimed,
+    delivered,
+    event,
+    history,
+    item,
+    reach,
+    record,
+    recorded,
+    settle,
+    way_out,
+)
+from tests.contract.conftest import OpenStore
+from tests.contract.test_accounting import commit, found, story
+from tests.ledger import LATER, finish, intent, start
+
+DAY = 86400.0
+FAST = RetentionSettings(batch=7, pause=Seconds(0))
+
+
+def pruner(store: Store, clock: Clock, /, holder: str = WORKER, **given: Any) -> Pruner:
+    return Pruner(store, FAST, {}, Limits(**given), clock, holder)
+
+
+async def prune(store: Store, clock: Clock, **given: Any) -> Pruned:
+    """A day later, everything that the limits say."""
+    clock.offset += DAY + 1
+    return await pruner(store, clock, **given).round(anew=True)
+
+
+# ── the books ────────────────────────────────────────────────────────────────
+
+
+LOSSES = {
+    "an event": "DELETE FROM events WHERE id = {lost}",
+    "an event with all that names it": (
+        "DELETE FROM attempts WHERE event_id = {lost}; DELETE FROM deliveries WHERE event_id = {lost}; "
+        "DELETE FROM requests WHERE id IN (SELECT request_id FROM events WHERE id = {lost}); "
+        "DELETE FROM events WHERE id = {lost}"
+    ),
+    "what is left of a pruned one": "DELETE FROM pruned WHERE event_id = {pruned}",
+    "a pruned one's row, with its identity kept by an effect": (
+        "DELETE FROM identities WHERE event_id = {pruned}; DELETE FROM pruned WHERE event_id = {pruned}"
+    ),
+    "a delivery": "DELETE FROM deliveries WHERE event_id = {lost}",
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+async def test_after_pruning_a_single_loss_is_still_found(
+    store: Store, raw: Raw, clock: Clock, loss: str
+) -> None:  # proves R49
+    told = await story(store, clock)
+    done = await prune(store, clock, events=DAY)
+    assert done.events >= 4
+    books = await store.books.accounting()
+    assert (books.imbalances, books.pruned) == ((), done.events)
+    lost = await recorded(store, "a later one")
+    names = {"lost": raw.ident(lost), "pruned": raw.ident(told["processed"])}
+    for statement in loss.format(**names).split("; "):
+        await raw.run(statement)
+    assert await found(store) != {}
+
+
+async def test_a_pruned_event_is_a_duplicate_for_ever(store: Store, raw: Raw, clock: Clock) -> None:  # proves R49
+    owner = await claimed(store, "paid")
+    await commit(store, owner)
+    assert (await prune(store, clock, events=DAY)).events == 1
+    for table in ("events", "requests", "deliveries", "attempts"):
+        assert await raw.count(table) == 0
+    [again] = await record(store, delivered("paid"))
+    assert (again.outcome, again.event_id, again.state) == (DeliveryOutcome.DUPLICATE, owner.id, None)
+    [other] = await record(store, delivered("paid", b"other"))
+    assert other.outcome is DeliveryOutcome.CONFLICT
+    assert await store.waiting() == []
+    assert await found(store) == {}
+
+
+async def test_effects_of_a_pruned_event_are_not_done_again(store: Store, clock: Clock) -> None:  # proves R49
+    """The next event that asks for the same credit must find it, with its result."""
+    owner = await claimed(store, "paid")
+    called = await start(store, owner, "charge", arguments=b'{"who":"eve"}')
+    await finish(store, called.identity, 1, "done", result=b'"ch_1"', error="trace")
+    await commit(store, owner)
+    assert (await prune(store, clock, events=DAY)).events == 1
+    later = await claimed(store, "paid again")
+    transaction = store.transaction()
+    credit = intent(later, "k", name="credit", kind=EffectKind.ONCE, repeat=None)
+    assert not await transaction.once(credit)
+    await transaction.rollback()
+    known = await store.ledger.get(called.identity)
+    assert known is not None
+    assert (known.state, known.result, known.arguments) == (EffectState.DONE, b'"ch_1"', b"")
+    assert await found(store) == {}
+
+
+async def test_only_what_is_over_goes(store: Store, clock: Clock) -> None:  # proves R49
+    kept = set()
+    for n, state in enumerate(State):
+        row = await reach(store, state, Kind(SOURCE, f"t{n}"))
+        if state not in (State.PROCESSED, State.SKIPPED, State.DISCARDED):
+            kept.add(row.id)
+    owner = await claimed(store, "open")
+    transaction = store.transaction()
+    await transaction.plan(intent(owner, "k", name="mail", kind=LATER))
+    await transaction.commit([way_out(owner, "complete")])
+    kept.add(owner.id)
+    bounced = await claimed(store, "delivered again")
+    assert await settle(store, bounced, "complete")
+    clock.offset += DAY + 1
+    await record(store, delivered("delivered again"))
+    kept.add(bounced.id)
+    fresh = await claimed(store, "fresh")
+    assert await settle(store, fresh, "complete")
+    kept.add(fresh.id)
+    assert (await pruner(store, clock, events=DAY).round()).events == 3
+    assert {row.id for row in await store.events(limit=50)} == kept
+    assert (await prune(store, clock, failed=DAY)).events == 1
+    assert await found(store) == {}
+
+
+async def test_nothing_goes_unless_it_is_named(store: Store, clock: Clock) -> None:
+    await story(store, clock)
+    clock.offset += 10_000 * DAY
+    settings = RetentionSettings()
+    assert limits(settings) == Limits() == Limits(NEVER, NEVER, NEVER, NEVER)
+    assert limits(settings, SourceRetention()) == Limits()
+    assert await Pruner(store, settings, {}, limits(settings), clock, WORKER).round() == Pruned()
+
+
+async def test_each_source_has_its_limits(store: Store, clock: Clock) -> None:
+    for source in ("short", "long", "others"):
+        owner = await claimed(store, source=source)
+        assert await settle(store, owner, "complete")
+    clock.offset += 2 * DAY
+    by_source = {"short": Limits(events=DAY), "long": Limits(events=NEVER)}
+    both = Pruner(store, FAST, by_source, Limits(events=3 * DAY), clock, WORKER)
+    assert (await both.round()).events == 1
+    assert {row.source for row in await store.events()} == {"long", "others"}
+    clock.offset += 2 * DAY
+    assert (await both.round()).events == 1
+    assert {row.source for row in await store.events()} == {"long"}
+
+
+async def test_an_admitted_event_outlives_the_one_it_met(store: Store, clock: Clock) -> None:
+    met = await claimed(store, "k")
+    assert await settle(store, met, "complete")
+    odd = delivered("k", b"other")
+    await record(store, odd)
+    admitted = await store.cases.admit(odd.id, 0, item("k", b"other"), "ada", "ours")
+    clock.offset += DAY
+    assert (await prune(store, clock, events=DAY)).events == 1
+    assert await found(store) == {}
+    owner = await claim(store)
+    assert (owner.id, owner.body) == (admitted, b"other")
+    assert await settle(store, owner, "complete")
+    assert (await prune(store, clock, events=DAY)).events == 1
+    assert await found(store) == {}
+    assert (await store.delivery_counts(), await store.counts()) == ({}, {})
+
+
+async def test_odd_deliveries_of_a_pruned_event_go_too(store: Store, raw: Raw, clock: Clock) -> None:
+    owner = await claimed(store, "k")
+    assert await settle(store, owner, "complete")
+    await prune(store, clock, events=DAY)
+    await record(store, delivered("k", b"other"), delivered("k"))
+    assert (await prune(store, clock, events=DAY, history=DAY)).deliveries == 2
+    assert (await raw.count("deliveries"), await raw.count("requests"), await found(store)) == (0, 0, {})
+
+
+async def test_a_request_goes_with_the_last_of_its_events(store: Store, raw: Raw, clock: Clock) -> None:
+    await record(store, arrival(item("a", type="one"), item("b", type="two")))
+    assert await settle(store, await claim(store, Kind(SOURCE, "one")), "complete")
+    assert (await prune(store, clock, payloads=DAY)).payloads == 0
+    assert (await prune(store, clock, events=DAY)).events == 1
+    assert (await raw.count("requests"), await found(store)) == (1, {})
+    owner = await claim(store, Kind(SOURCE, "two"))
+    assert await settle(store, owner, "complete")
+    assert (await prune(store, clock, payloads=DAY)).payloads == 1
+    assert (await prune(store, clock, events=DAY)).events == 1
+    assert (await raw.count("requests"), await found(store)) == (0, {})
+
+
+# ── bytes and history ────────────────────────────────────────────────────────
+
+
+async def test_an_event_without_its_bytes_is_not_sent_round_again(store: Store, raw: Raw, clock: Clock) -> None:
+    sent = arrival(item(), body=b"secret", query=b"q=secret", headers=((b"x", b"secret"),), remote="10.0.0.1")
+    [verdict] = await record(store, sent)
+    assert await settle(store, await claim(store), "complete")
+    assert (await prune(store, clock, payloads=DAY)).payloads == 1
+    assert (await prune(store, clock, payloads=DAY)).payloads == 0
+    known = await history(store, verdict.event_id)
+    assert known.request is not None
+    assert (known.request.body, known.request.headers, known.request.query) == (b"", b"", b"")
+    assert (known.request.remote, known.request.scheme) == (None, "hmac-sha256")
+    assert known.event.emptied_at is not None and known.request.emptied_at is not None
+    assert not known.deliveries[0].kept
+    preview = Insight(store).preview(known)
+    assert preview.verdict is Verdict.NEEDS_A_DECISION
+    with pytest.raises(WrongState, match="nothing to process"):
+        await Actions(store, "ada").replay(known.event, "again")
+    with pytest.raises(WrongState, match="nothing to process"):
+        await store.replay(verdict.event_id, State.PROCESSED, "ada", "again")
+    [again] = await record(store, delivered())
+    assert again.outcome is DeliveryOutcome.DUPLICATE
+    assert await found(store) == {}
+
+
+async def test_history_goes_and_the_evidence_stays(store: Store, clock: Clock) -> None:
+    owner = await claimed(store)
+    called = await start(store, owner, "charge")
+    await finish(store, called.identity, 1, "refused", error="trace")
+    assert await settle(store, owner, "reschedule", error="trace")
+    owner = await claim(store)
+    effect = await store.ledger.get(called.identity)
+    assert effect is not None
+    again = await store.ledger.restart(effect, WORKER, 60.0)
+    assert again is not None
+    await finish(store, called.identity, 2, "done")
+    assert await settle(store, owner, "complete")
+    await record(store, delivered())
+    assert len((await history(store, owner.id)).deliveries) == 2
+    done = await prune(store, clock, history=DAY)
+    assert (done.history, done.deliveries) == (1, 1)
+    known = await history(store, owner.id)
+    assert [(a.outcome, a.error) for a in known.attempts] == [("retrying", None), ("processed", None)]
+    assert [call.error for call in known.effects[0].calls] == [None, None]
+    assert len(known.deliveries) == 1
+    assert await found(store) == {}
+
+
+# ── walks and turns ──────────────────────────────────────────────────────────
+
+
+async def finished(store: Store, number: int) -> list[UUID]:
+    await record(store, *(delivered(f"evt_{n}") for n in range(number)))
+    owners = await store.claim(WORKER, [Kind(SOURCE, "invoice.paid")], number, 60.0)
+    owners = owners or await store.claim(WORKER, [waiting.kind for waiting in await store.waiting()], number, 60.0)
+    for owner in owners:
+        assert await settle(store, owner, "complete")
+    return [owner.id for owner in owners]
+
+
+async def test_a_walk_goes_on_where_it_ended_and_begins_anew_in_time(store: Store, clock: Clock) -> None:
+    idents = await finished(store, 20)
+    walker = pruner(store, clock, events=DAY)
+    clock.offset += DAY + 1
+    await store.replay(idents[3], State.PROCESSED, "ada", "again")
+    assert (await walker.round()).events == 19
+    assert await settle(store, await claim(store), "complete")
+    clock.offset += DAY - 3600
+    assert (await walker.round()).looked_at == 0
+    clock.offset += 3600 + 1
+    assert (await walker.round()).events == 1
+
+
+async def test_a_dry_run_takes_nothing_away(store: Store, raw: Raw, clock: Clock) -> None:
+    await story(store, clock)
+    clock.offset += DAY + 1
+    tables = ("events", "requests", "deliveries", "attempts", "effects", "effect_calls", "pruned", "walks", "actions")
+    before = [await raw.all(table) for table in tables]
+    everything = pruner(store, clock, events=DAY, payloads=DAY, history=DAY, failed=DAY)
+    foreseen = await everything.round(dry=True)
+    assert [await raw.all(table) for table in tables] == before
+    done = await everything.round(anew=True)
+    assert foreseen.events == done.events > 4
+    assert await found(store) == {}
+
+
+async def test_one_at_a_time(store: Store, clock: Clock) -> None:
+    assert await store.pruning.turn("a", 60.0) is None
+    assert await store.pruning.turn("b", 60.0) == "a"
+    with pytest.raises(WrongState, match="a is pruning"):
+        await pruner(store, clock, "b", events=DAY).round()
+    clock.offset += 61
+    assert await store.pruning.turn("b", 60.0) is None
+    await store.pruning.end_turn("b")
+    assert await store.pruning.turn("a", 60.0) is None
+
+
+async def test_the_audit_says_what_went(store: Store, raw: Raw, clock: Clock) -> None:
+    await finished(store, 3)
+    await prune(store, clock, events=DAY)
+    rows = await raw.run("SELECT actor, reason, subject FROM actions WHERE name = 'prune'")
+    assert rows == [("hookledger", "retention", "3 events")]
+
+
+async def test_a_pruned_event_says_so(store: Store, clock: Clock) -> None:
+    await store.know_sources([SOURCE])
+    [ident] = await finished(store, 1)
+    row = await event(store, ident)
+    await prune(store, clock, events=DAY)
+    insight = Insight(store)
+    for reference in (str(ident), str(ident)[:18], "evt_0"):
+        with pytest.raises(NotFound, match=r"was processed and was pruned on .*retention\.events"):
+            await insight.event(reference)
+    with pytest.raises(NotFound, match="no event has"):
+        await insight.event("nobody")
+    with pytest.raises(WrongState, match="was pruned on"):
+        await store.replay(ident, row.state, "ada", "again", seen=row.claim)
+    with pytest.raises(WrongState, match="was pruned on"):
+        await store.retry(ident, State.FAILED, "ada", "again")
+    with pytest.raises(WrongState, match="was pruned on"):
+        await store.discard(ident, State.FAILED, "ada", "again")
+
+
+# ── races ────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("rule", ["events", "payloads"])
+async def test_pruning_races_with_everyone(
+    store: Store, open_store: OpenStore, clock: Clock, rule: str
+) -> None:  # proves R49
+    """Replays, claims and duplicates while everything is being pruned: each event is replayed or pruned, not both."""
+    idents = await finished(store, 60)
+    clock.offset += DAY + 1
+    other, third = await open_store(), await open_store()
+
+    replayed = set()
+
+    async def replays() -> None:
+        for ident in reversed(idents):
+            try:
+                await other.replay(ident, State.PROCESSED, "ada", "again")
+                replayed.add(ident)
+            except WrongState as refused:
+                assert "pruned" in str(refused)
+
+    async def works() -> None:
+        for _ in range(30):
+            for owner in await third.claim("w2", [w.kind for w in await third.waiting()], 5, 60.0):
+                assert owner.body == b"{}"
+                assert await settle(third, owner, "complete")
+
+    async def duplicates() -> None:
+        for n in range(60):
+            [verdict] = await record(third, delivered(f"evt_{n}"))
+            assert verdict.outcome is DeliveryOutcome.DUPLICATE
+
+    limits_: dict[str, Any] = {rule: DAY}
+    pruning = pruner(store, clock, **limits_).round()
+    done, *_ = await asyncio.gather(pruning, replays(), works(), duplicates())
+    rows = {row.id: row for row in await store.events(limit=100)}
+    gone = set(idents) - set(rows) if rule == "events" else {i for i, row in rows.items() if row.emptied_at}
+    assert replayed | gone >= set(idents)
+    assert not replayed & gone
+    assert len(gone) == getattr(done, rule)
+    assert await found(store) == {}
