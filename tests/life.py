@@ -61,7 +61,7 @@ class Life:
             self.nobody_handles,
             self.import_keys,
             self.prune,
-            self.erase,
+            *[self.erase] * 6,
         ]
         for _ in range(steps):
             await self.random.choice(ways)()

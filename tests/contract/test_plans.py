@@ -268,11 +268,11 @@ SQLITE_CASES = [
 ]
 SQLITE_DECISIONS = ["retry", "replay", "discard", "repeat", "make_way", "found", "last_action"]
 
-WALKS = {"waiting", "held", "refusals", "refusal_counts", "odd_sources"}
+WALKS = {"waiting", "held", "refusals", "refusal_counts", "odd_sources", "forget_refused"}
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`
 walks the index of leases, which has only what is being processed at the moment, the ledger's `waiting` that of what
-waits for a person, `refusals` a sample that has a budget, `refusal_counts` a row for each source and reason. The
-audit of keys is not here: it reads the last events."""
+waits for a person, `refusals` and `forget_refused` a sample that has a budget, `refusal_counts` a row for each source
+and reason. The audit of keys is not here: it reads the last events."""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -19,8 +19,8 @@ from tests.builders import Raw
 from tests.contract.test_plans import FILL_POSTGRES, FILL_SQLITE, ROWS, TABLES, nodes
 
 MORE = [
-    "UPDATE events SET object_id = 'o' || substr(
-    "UPDATE events SET key_origin = 'composite' WHERE key LIKE '%3'",key, 2) WHERE key LIKE 'k%5'",
+    "UPDATE events SET key_origin = 'composite' WHERE key LIKE 'k%3'",
+    "UPDATE events SET object_id = 'o' || substr(key, 2) WHERE key LIKE 'k%5'",
     """UPDATE events SET state = 'failed', reason = 'r', cause = 'c' || substr(key, 4, 1), first_processed_at = NULL
        WHERE state = 'processed' AND key LIKE 'k%1'""",
     "UPDATE events SET attention = {true} WHERE key LIKE 'k%77'",
