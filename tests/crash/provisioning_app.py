@@ -19,7 +19,7 @@ from hookledger.store.postgres.ledger import PostgresLedger
 from hookledger.store.postgres.transaction import PostgresTransaction
 from hookledger.store.sqlite.ledger import SqliteLedger
 from hookledger.store.sqlite.transaction import SqliteTransaction
-from hookledger.work.handle import Handling
+from hookledger.work.run import Runner
 
 SECRET = "whsec_made_up_for_the_provisioning_tests"
 EXAMPLE = Path(__file__).parents[2] / "examples/provisioning"
@@ -89,7 +89,7 @@ def watch_handler() -> None:
 
         return write
 
-    patch(Handling, "_call", call)
+    patch(Runner, "_call", call)
     for transaction in (SqliteTransaction, PostgresTransaction):
         patch(transaction, "commit", commit)
         patch(transaction, "once", after("after once"))
