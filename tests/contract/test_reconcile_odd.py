@@ -13,6 +13,7 @@ import pytest
 from hookledger import Changed, Event, Inbox, ReconcileSettings
 from hookledger.errors import ConfigError, ListingFailed
 from hookledger.model import REPAIR
+from hookledger.operate.timeline import timeline
 from hookledger.reconciling import Counts
 from hookledger.store.protocol import Store
 from tests.contract.test_reconcile import NOW, SECRET, balanced, delivery, github, outcomes, reconcile, stripe
@@ -111,6 +112,36 @@ async def test_words_that_no_database_takes(store: Store) -> None:  # proves R48
     assert last.finished_at is not None
     assert last.problem == report.problem
     assert "it said" in str(last.problem)
+
+
+async def test_a_key_function_that_fails(store: Store, apis: Apis) -> None:  # proves R48
+    """On one event: the others go in, and the run ends."""
+    for ident in ("evt_1", "evt_2", "evt_3"):
+        apis.sent_by_stripe(ident)
+
+    def key(content: Any, headers: Any) -> str:
+        return {"evt_1": "one", "evt_3": "three"}[content["id"]]
+
+    report = await reconcile(stripe(apis, key=key), store)
+    assert report.counts == Counts(listed=3, missing=2, taken_in=2, refused=1)
+    assert [one.key for one in report.differences if one.kind == "refused"] == ["evt_2"]
+
+
+async def test_what_no_signature_proves_is_not_called_verified(store: Store, apis: Apis) -> None:  # proves R44, R48
+    apis.sent_by_stripe("evt_1")
+    inbox = stripe(apis)
+
+    @inbox.sources["stripe"].repair
+    async def repaired(event: Event) -> None: ...
+
+    await reconcile(inbox, store)
+    listed = await inbox.insight(store).event("evt_1")
+    made = await inbox.actions(store, "ada").repair_event(listed.event, "support asked")
+    told = [entry for history in (listed, made) for entry in timeline(history) if entry.kind == "authentication"]
+    assert [(entry.what, entry.words.partition(":")[0]) for entry in told] == [
+        ("not signed", "api"),
+        ("not signed", "repair"),
+    ]
 
 
 def test_only_a_repair_handler_takes_repairs() -> None:  # proves R43

@@ -170,7 +170,12 @@ class Comparison:
             except ContentGone as error:
                 self._refuse(entry, str(error))
                 return None
-        verdict = self._receiving.listed(self._source, content, datetime.now(UTC).timestamp())
+        try:
+            verdict = self._receiving.listed(self._source, content, datetime.now(UTC).timestamp())
+        except Exception as error:  # of the user's key function: one event is no reason to leave out the others
+            log.exception("a listed event cannot be identified")
+            self._refuse(entry, f"its key cannot be made: {type(error).__name__}: {error}"[:300])
+            return None
         if isinstance(verdict, Arrival):
             return verdict
         if verdict == "type_refused":

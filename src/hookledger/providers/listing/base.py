@@ -71,7 +71,8 @@ class ReconcileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     base_url: str | None = None
     """Where the API is; the provider's own address if none."""
     api_version: str | None = None
-    """Of the API: Stripe's `Stripe-Version`, GitHub's `X-GitHub-Api-Version`, Shopify's in the path."""
+    """Of the API: Stripe's `Stripe-Version` (its events stay in the version they were made in), GitHub's
+    `X-GitHub-Api-Version`, Shopify's in the path."""
     repository: str | None = None
     """GitHub: `OWNER/NAME`, for the webhook of a repository."""
     organization: str | None = None

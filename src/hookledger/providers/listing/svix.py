@@ -43,7 +43,7 @@ class SvixLister:
         self._header = header
 
     async def __call__(self, since: datetime, until: datetime) -> AsyncIterator[Listed]:
-        """The newest first. `before` and `after` exclude each other there, so the beginning is found here."""
+        """The newest first. `before` and `after` excluded each other for long, so the beginning is found here."""
         cursors, iterator = Cursors(), ""
         window: list[tuple[str, str | int]] = [("limit", PAGE), ("with_content", "true")]
         window.append(("before", until.isoformat()))
