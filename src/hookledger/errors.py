@@ -131,6 +131,10 @@ class ListingFailed(HookledgerError):
     """The provider's log could not be read to its end."""
 
 
+class ContentGone(ListingFailed):
+    """A provider lists one event and gives no content of it; the others may have theirs."""
+
+
 class ClaimLost(HookledgerError):
     """This worker no longer owns the event: nothing it does now may be kept."""
 

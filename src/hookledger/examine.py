@@ -117,6 +117,9 @@ class Examiner:
     def plan(self, source: str) -> Plan:
         return self._source(source).plan()
 
+    def takes(self, source: str, kind: str) -> bool:
+        return self._source(source).endpoint.allows(kind)
+
     def listed_key(self, source: str, headers: Sequence[tuple[str, str]]) -> tuple[bytes, str] | None:
         endpoint = self._source(source).endpoint
         given = dict(_lower(headers)[::-1])

@@ -84,6 +84,8 @@ class Source:
         """
         if not types:
             raise ConfigError(f"source {self.name!r}: a handler names the event types it takes, or '*'")
+        if REPAIR in types:
+            raise ConfigError(f"source {self.name!r}: the handler of {REPAIR} is declared with @source.repair")
         if batch < 1:
             raise ConfigError(f"source {self.name!r}: batch is at least 1")
         if replay not in (None, "converges"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from starlette.datastructures import QueryParams
 
 from hookledger.ledger import Completion
 from hookledger.operate.api import app
@@ -362,6 +363,14 @@ async def test_queries_that_are_none(desk: Desk) -> None:
     for query in WRONG_QUERIES:
         answer = await desk.ask("GET", "/events", query=query)
         assert (answer.status, answer.json["error"]) == (400, "malformed"), query
+
+
+async def test_very_many_parameters_are_not_looked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is looked for among all: the first that is unknown ends it."""
+    looked: list[str] = []
+    monkeypatch.setattr(QueryParams, "getlist", lambda _, name: looked.append(name))
+    answer = await desk.ask("GET", "/events", query="&".join(f"p{n}=" for n in range(5000)))
+    assert (answer.status, answer.json["error"], looked) == (400, "malformed", [])
 
 
 ODD_QUERIES = (

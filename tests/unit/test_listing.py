@@ -155,6 +155,18 @@ async def test_a_log_that_leads_back_to_itself(apis: Apis, provider: str) -> Non
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_log_without_end(
+    apis: Apis, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R48
+    """Its pages are all new ones, and there is always one more."""
+    monkeypatch.setattr(http, "MOST_PAGES", 3)
+    apis.page = 2
+    fill(apis, provider, 20)
+    with pytest.raises(ListingFailed, match="more than 3 pages"):
+        await everything(made(provider, apis))
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
 async def test_an_answer_without_end(apis: Apis, provider: str) -> None:  # proves R48
     found = made(provider, apis)
     found.api._max_bytes = 1_000_000  # type: ignore[attr-defined]

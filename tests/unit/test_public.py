@@ -20,6 +20,7 @@ def test_the_list() -> None:
         "Config",
         "ConfigError",
         "Content",
+        "ContentGone",
         "Effect",
         "EffectBusy",
         "Event",

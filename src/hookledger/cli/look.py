@@ -20,7 +20,7 @@ from ..model import EventRow, History, operation_key, unpack_headers
 from ..operate.answers import Answers, answer
 from ..operate.insight import Summary
 from ..operate.preview import Preview
-from ..operate.timeline import Entry, timeline
+from ..operate.timeline import Entry, proved, timeline
 from ..states import EffectState, KeyOrigin, State
 from ..store.search import Page
 from .common import brief, looks_at_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
@@ -217,8 +217,7 @@ def _print_history(history: History, preview: Preview) -> None:
             facts.add_row(f"[bold]{name}[/]", value)
     if history.request:
         proof = history.request
-        signed = f", signed {moment(proof.signed_at)}" if proof.signed_at else ""
-        facts.add_row("[bold]verified by[/]", f"{proof.scheme}, secret {proof.secret}{signed}")
+        facts.add_row("[bold]verified by[/]", proved(proof))
         body = f"{len(proof.body):,} bytes (--body prints them)"
         if proof.emptied_at is not None:
             erased = any(action.name == "erase" for action in history.actions)

@@ -78,6 +78,10 @@ class Receiving(Protocol):
         """ConfigError if no source is called so."""
         ...
 
+    def takes(self, source: str, kind: str) -> bool:
+        """Whether the source takes events of this type."""
+        ...
+
     def listed_key(self, source: str, headers: Sequence[tuple[str, str]]) -> tuple[bytes, str] | None:
         """Identity and key of a listed event, where the headers have all of it; None where its body is needed."""
         ...

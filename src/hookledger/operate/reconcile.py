@@ -11,7 +11,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from ..errors import BadData, ConfigError, HookledgerError, ListingFailed, WrongState
+from ..errors import BadData, ConfigError, ContentGone, HookledgerError, ListingFailed, WrongState
 from ..filters import Filter
 from ..model import Arrival, EventRow, Recorded
 from ..providers.listing.base import Changed, Content, Entry, Listed, Lister
@@ -104,6 +104,7 @@ class Comparison:
         self._resend = resend
         self._repair = repair
         self._told = told
+        self._log = True
         self._keys: set[str] = set()
         self._changed: dict[str, Changed] = {}
         self._tally: dict[str, int] = {}
@@ -127,6 +128,7 @@ class Comparison:
     async def run(self, lister: Lister) -> Report:
         """All of the window. ListingFailed when the log ends early: what was taken in until then is, and a second run
         finds it known."""
+        self._log = getattr(lister, "lists_events", True)
         async for page in _pages(lister(self._window.since, self._window.until)):
             self._count("listed", len(page))
             await self._compare([entry for entry in page if isinstance(entry, Listed)])
@@ -161,10 +163,19 @@ class Comparison:
         content = Content(entry.body or b"", entry.headers)
         if entry.body is None:
             if entry.load is None:
-                self._refuse(entry, "the lister gives no content")
+                self._refuse(entry, "the provider has no content of it")
                 return None
-            content = await _own(entry.load)
-        verdict = self._receiving.listed(self._source, content, datetime.now(UTC).timestamp())
+            try:
+                content = await _own(entry.load)
+            except ContentGone as error:
+                self._refuse(entry, str(error))
+                return None
+        try:
+            verdict = self._receiving.listed(self._source, content, datetime.now(UTC).timestamp())
+        except Exception as error:  # of the user's key function: one event is no reason to leave out the others
+            log.exception("a listed event cannot be identified")
+            self._refuse(entry, f"its key cannot be made: {type(error).__name__}: {error}"[:300])
+            return None
         if isinstance(verdict, Arrival):
             return verdict
         if verdict == "type_refused":
@@ -218,7 +229,11 @@ class Comparison:
         assert entry.resend is not None
         words = "would be asked for again"
         if not self._dry_run:
-            await _own(entry.resend)
+            try:
+                await _own(entry.resend)
+            except ContentGone as error:
+                self._refuse(entry, str(error))
+                return
             self._count("resent")
             words = "asked for again"
         self._differ("missing", key=entry.id, at=entry.at, words=words)
@@ -267,7 +282,9 @@ class Comparison:
                 yield row
 
     def _should_be_there(self, row: EventRow, at: datetime) -> bool:
-        if self._changed or row.key_origin in OURS or row.key in self._keys:
+        if not self._log or self._changed or row.key_origin in OURS or row.key in self._keys:
+            return False
+        if not self._receiving.takes(self._source, row.type):  # ignored there, so not looked for here
             return False
         return self._window.since + MARGIN <= at < self._window.until - MARGIN
 
@@ -340,6 +357,11 @@ async def _own(ask: Callable[[], Awaitable[T]]) -> T:
         raise ListingFailed(f"the lister raised {type(error).__name__}: {error}"[:500]) from error
 
 
+def _storable(words: str) -> str:
+    """Whatever a provider or a lister said, as every database takes it."""
+    return words.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
 async def carry_out(
     store: Store, begun: Begun, comparison: Comparison, lister: Lister, *, again_in: float | None = None
 ) -> Report:
@@ -351,7 +373,7 @@ async def carry_out(
         report = await _renewed(store, begun, comparison.run(lister))
     except (ListingFailed, ConfigError) as error:
         counts = comparison.counts
-        problem = f"{error} (after {counts.listed:,} listed, {counts.taken_in:,} taken in)"[:1000]
+        problem = f"{_storable(str(error))} (after {counts.listed:,} listed, {counts.taken_in:,} taken in)"[:1000]
         report = comparison.report(problem)
     if not await store.reconciling.end(begun, report.counts, problem, again_in=again_in if problem else None):
         raise WrongState(f"the comparison of source {begun.source!r} was taken up by another")

@@ -8,8 +8,15 @@ from datetime import datetime
 from msgspec import Struct
 
 from ..ledger import EffectHistory
-from ..model import ActionRow, AttemptRow, DeliveryRow, History, operation_key
+from ..model import LISTED, ActionRow, AttemptRow, DeliveryRow, History, RequestRow, operation_key
 from ..states import EffectKind, EffectState
+
+UNSIGNED = {
+    LISTED: "api: the provider listed it, asked with the source's token",
+    "repair": "repair: an operator asked for it here",
+    "none": "none: the source has no secret",
+}
+"""What stands for a signature, by scheme."""
 
 
 class Entry(Struct, frozen=True):
@@ -71,10 +78,17 @@ def _authentication(history: History) -> Iterator[Entry]:
     """How the delivery that made the event was found authentic; of the others that is not kept with the event."""
     proof = history.request
     if proof is not None:
-        signed = f", signed {proof.signed_at:%Y-%m-%d %H:%M:%S}" if proof.signed_at else ""
-        words = f"{proof.scheme}, secret {proof.secret}{signed}"
+        what = "not signed" if proof.scheme in UNSIGNED else "verified"
         place = f"{proof.id}:{history.event.item}"
-        yield Entry(proof.received_at, "authentication", "verified", words, history.event.source, delivery=place)
+        yield Entry(proof.received_at, "authentication", what, proved(proof), history.event.source, delivery=place)
+
+
+def proved(proof: RequestRow) -> str:
+    """By what an event is believed: a signature, or what stands for one."""
+    if proof.scheme in UNSIGNED:
+        return UNSIGNED[proof.scheme]
+    signed = f", signed {proof.signed_at:%Y-%m-%d %H:%M:%S}" if proof.signed_at else ""
+    return f"{proof.scheme}, secret {proof.secret}{signed}"
 
 
 def _attempt(attempt: AttemptRow) -> Iterator[Entry]:

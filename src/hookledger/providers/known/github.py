@@ -41,7 +41,8 @@ CONTRACTS = (
             "delivery id, which the body gives away, or under another X-GitHub-Event, which nothing does.",
             "There are no automatic redeliveries: what was missed must be fetched.",
             "The ping after creation is an event of type ping.",
-            "That deliveries can be listed for three days is from memory.",
+            "Deliveries can be listed and redelivered for three days; on Enterprise Server for seven.",
+            "One event has one delivery id at all webhooks that get it: give each webhook a source of its own.",
         ),
     ),
 )

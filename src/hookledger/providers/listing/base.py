@@ -26,7 +26,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     """One event in a provider's log, as it would be delivered."""
 
     body: bytes | None = None
-    """None where it must be asked for by itself: see `load`."""
+    """None where it must be asked for by itself: see `load`. With neither, it is refused."""
     headers: tuple[tuple[str, str], ...] = ()
     """Those that its key, type and time are read from; names in any case."""
     id: str = ""
@@ -34,7 +34,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     """When the provider says that it happened, or was sent."""
     load: Callable[[], Awaitable[Content]] | None = None
-    """Fetches the rest of it; asked only where it is missing here."""
+    """Fetches the rest of it; asked only where it is missing here. Raises ContentGone where the provider has none."""
     resend: Callable[[], Awaitable[None]] | None = None
     """Has the provider deliver it again, where it can."""
 
@@ -56,7 +56,8 @@ Entry = Listed | Changed
 class Lister(Protocol):
     """Everything that the provider sent from `since` to `until`, in any order, an event once or more often.
 
-    An async generator function of these two is a lister. Raises ListingFailed where it cannot go on.
+    An async generator function of these two is a lister. Raises ListingFailed where it cannot go on. One that yields
+    only `Changed` has an attribute `lists_events` that is False: then nothing here is called unknown there.
     """
 
     def __call__(self, since: datetime, until: datetime, /) -> AsyncIterator[Entry]: ...
@@ -70,7 +71,8 @@ class ReconcileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     base_url: str | None = None
     """Where the API is; the provider's own address if none."""
     api_version: str | None = None
-    """Of the API: Stripe's `Stripe-Version`, GitHub's `X-GitHub-Api-Version`, Shopify's in the path."""
+    """Of the API: Stripe's `Stripe-Version` (its events stay in the version they were made in), GitHub's
+    `X-GitHub-Api-Version`, Shopify's in the path."""
     repository: str | None = None
     """GitHub: `OWNER/NAME`, for the webhook of a repository."""
     organization: str | None = None

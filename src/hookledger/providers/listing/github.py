@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import msgspec
 from msgspec import Struct
 
-from ...errors import ConfigError
+from ...errors import ConfigError, ContentGone
 from .base import Content, Listed, ReconcileSettings
 from .http import Answer, Api, Cursors, moment
 
@@ -67,6 +67,8 @@ class GitHubLister:
         async def load() -> Content:
             answer = await self.api.get(f"{self._path}/{delivery.id}")
             request = answer.read(_Detail).request
+            if bytes(request.payload) == b"null":
+                raise ContentGone("GitHub has no payload of it")
             given = {name.lower(): str(value) for name, value in (request.headers or {}).items()}
             return Content(bytes(request.payload), tuple((given | dict(own)).items()))
 

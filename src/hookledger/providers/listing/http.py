@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from ...errors import ConfigError, ListingFailed
+from ...errors import ConfigError, ContentGone, ListingFailed
 
 if TYPE_CHECKING:
     import ssl
@@ -26,6 +26,8 @@ TIMEOUT = 30.0
 MAX_BYTES = 64 * 1024 * 1024
 """Of one answer: a hundred of GitHub's largest payloads do not come in one."""
 TRIES = 5
+MOST_PAGES = 50_000
+"""Of one log: five million events."""
 LONGEST = 120.0
 """Seconds that we wait because a provider asks us to; beyond it, the run fails and says so."""
 FIRST = 1.0
@@ -79,7 +81,8 @@ class Api:
         return await self._ask("POST", path, (), None if content is None else msgspec.json.encode(content))
 
     async def _ask(self, method: str, path: str, parameters: Parameters, content: bytes | None) -> Answer:
-        """A good answer; ListingFailed when it is refused, or when all tries were in vain."""
+        """A good answer; ListingFailed when it is refused, or when all tries were in vain, ContentGone when there is
+        nothing of that name."""
         problem, wait = "", 0.0
         for number in range(TRIES):
             if number:
@@ -93,7 +96,8 @@ class Api:
                 return answer
             problem = f"{_host(self._base)} answered {answer.status}"
             if answer.status not in (408, 425, 429) and answer.status < 500 and not _limited(answer):
-                raise ListingFailed(f"{problem} to {method} {path}{_hint(answer)}")
+                kind = ContentGone if answer.status in (404, 410) else ListingFailed
+                raise kind(f"{problem} to {method} {path}{_hint(answer)}")
             asked = _asked(answer)
             if asked is not None and asked > LONGEST:
                 raise ListingFailed(f"{problem} and asks for a pause of {asked:.0f} s: try again later")
@@ -145,7 +149,7 @@ class _Transient(Exception):
 
 
 class Cursors:
-    """Refuses a cursor that was there before: such a log would never end."""
+    """Refuses a cursor that was there before, and more pages than any log has: such a one would never end."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -153,6 +157,8 @@ class Cursors:
     def next(self, cursor: str) -> str:
         if cursor in self._seen:
             raise ListingFailed(f"the API led back to a page that it had given before: {cursor[:80]!r}")
+        if len(self._seen) >= MOST_PAGES:
+            raise ListingFailed(f"the log has more than {MOST_PAGES:,} pages: ask for less time at once")
         self._seen.add(cursor)
         return cursor
 

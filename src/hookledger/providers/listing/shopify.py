@@ -48,6 +48,8 @@ class _Answer(Struct):
 
 
 class ShopifyLister:
+    lists_events = False
+
     def __init__(self, settings: ReconcileSettings, token: Callable[[], str]) -> None:
         if not settings.shop or _SHOP.fullmatch(settings.shop) is None:
             raise ConfigError("reconcile: shop is NAME.myshopify.com")

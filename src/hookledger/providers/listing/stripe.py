@@ -1,6 +1,7 @@
 """Stripe's events: the last 30 days, with the objects as they were.
 
-The API renders an event in the account's version, an endpoint may have one of its own: the same event can differ.
+An event is rendered in the version that the account had when it was made, and an endpoint may have one of its own:
+the same event can differ. Thin events (/v2) and those of connected accounts are not in this log.
 """
 
 from __future__ import annotations
