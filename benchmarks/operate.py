@@ -92,7 +92,8 @@ WHERE state <> 'pending';
 INSERT INTO hookledger.identities SELECT key_identity, 'key', source, id, digest FROM filling JOIN digests USING (n);
 INSERT INTO hookledger.effects (identity, kind, source, name, key, event_id, claim, arguments, arguments_digest,
                                 repeat, downstream, state, number, planned_at, created_at, finished_at)
-SELECT effect_identity, 'call', source, 'send_receipt', 'k' || n, id, 1, '{}', '', 'safe', 'mail', 'done', 1, at, at, at
+SELECT effect_identity, 'call', source, 'send_receipt', 'k' || n, id, 1, '{}', '', 'safe', 'mail', 'done', 1, at,
+       at, at
 FROM filling JOIN digests USING (n) WHERE n % 10 = 0;
 INSERT INTO hookledger.effect_calls (identity, number, generation, worker, started_at, ended_at, outcome)
 SELECT effect_identity, 1, 1, 'w', at, at, 'done' FROM filling JOIN digests USING (n) WHERE n % 10 = 0;
