@@ -1,22 +1,25 @@
-"""How long operators wait, with a million events in the inbox.
+"""How long operators wait with a million events in the inbox, and what senders notice while all of them are pruned.
 
-    python -m benchmarks.operate                     # one million events on PostgreSQL
+    python -m benchmarks.operate                     # one million events on PostgreSQL: about ten minutes
+    python -m benchmarks.operate --only read         # or prune
     python -m benchmarks.operate --events 20000      # does it run at all
     python -m benchmarks.operate --markdown          # for docs/explanation/performance.md
 
-Every figure is also given as a multiple of the median look-up of one event by its primary key, in the same run,
-through the same store and driver. The events come from 8 sources with 40 kinds, some of them rare; 98 % are
-processed.
+Every reading is compared with the look-up of one event by its primary key, and of 50 anywhere in one statement, made
+right after it through the same store and driver: a page has 50 events, so it can hardly cost less than the latter.
+The events come from 8 sources with 38 kinds, some of them rare; 98 % are processed, the newest 500 are pending.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -25,8 +28,8 @@ from uuid import UUID
 import asyncpg
 from tests.services.postgres import Databases
 
-from benchmarks import report
-from benchmarks.servers import postgresql
+from benchmarks import prune, report
+from benchmarks.servers import Postgresql, postgresql
 from hookledger.clock import Clock
 from hookledger.filters import Filter
 from hookledger.model import effect_identity, key_identity
@@ -37,7 +40,8 @@ from hookledger.store.postgres.store import PostgresStore
 SPAN = 30 * 86400
 """Seconds over which the events came in."""
 ROUNDS = 100
-ONE, MANY = "an event by its primary key", "50 events by their primary keys, in one statement"
+LONGEST = 5.0
+"""Seconds after which a reading is not repeated any more."""
 FIFTY = "SELECT * FROM hookledger.events WHERE id = ANY($1::uuid[])"
 Reading = Callable[[], Awaitable[object]]
 
@@ -173,25 +177,49 @@ def filters(events: int) -> dict[str, Filter]:
     }
 
 
-async def timed(reading: Reading, rounds: int) -> list[float]:
-    took = []
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of each round, sorted: of a reading, and of the two yardsticks right after it."""
+
+    reading: list[float]
+    one: list[float]
+    fifty: list[float]
+
+    def cells(self) -> list[str]:
+        median, worst = statistics.median(self.reading), p99(self.reading)
+        one, fifty = statistics.median(self.one), statistics.median(self.fifty)
+        times = [median / one, median / fifty, worst / p99(self.fifty)]
+        return [f"{median * 1e3:.2f}", f"{worst * 1e3:.2f}", *(f"{value:.1f}" for value in times)]
+
+
+def p99(ordered: list[float]) -> float:
+    return ordered[int(0.99 * len(ordered))]
+
+
+async def timed(rounds: int, *readings: Reading) -> Timed:
+    """By turns, so that a machine that slows down slows them all."""
+    took: list[list[float]] = [[] for _ in readings]
+    ends = time.perf_counter() + LONGEST
     for number in range(rounds + 10):
-        started = time.perf_counter()
-        await reading()
-        if number >= 10:  # the first ones prepare statements
-            took.append(time.perf_counter() - started)
-    return sorted(took)
+        for reading, seconds in zip(readings, took, strict=True):
+            started = time.perf_counter()
+            await reading()
+            if number >= 10:  # the first ones prepare statements
+                seconds.append(time.perf_counter() - started)
+        if number >= 20 and time.perf_counter() > ends:
+            break
+    return Timed(*(sorted(seconds) for seconds in took))
 
 
-async def readings(store: PostgresStore, ids: list[UUID], events: int) -> dict[str, list[float]]:
+async def readings(store: PostgresStore, ids: list[UUID], events: int) -> dict[str, Timed]:
     """Every reading with how long it took."""
-    places = iter(range(0, 10**9, 7919))
+    places = itertools.count(step=7919)
 
-    async def look_up() -> object:
+    async def one() -> object:
         async with store._use() as connection:
             return await connection.fetchrow(store.sql("event"), ids[next(places) % len(ids)])
 
-    async def look_up_fifty() -> object:
+    async def fifty() -> object:
         wanted = [ids[next(places) % len(ids)] for _ in range(50)]
         async with store._use() as connection:
             return await connection.fetch(FIFTY, wanted)
@@ -199,23 +227,23 @@ async def readings(store: PostgresStore, ids: list[UUID], events: int) -> dict[s
     async def deep(where: Filter) -> object:
         return await store.search.page(where, before=ids[next(places) % len(ids)])
 
-    found = {ONE: await timed(look_up, ROUNDS), MANY: await timed(look_up_fifty, ROUNDS)}
-    for name, where in filters(events).items():
-        found[f"list: {name}"] = await timed(partial(store.search.page, where), ROUNDS)
-    paged = {"no filter": Filter(), "source": Filter(source="source1"), "state": Filter(states=(State.FAILED,))}
-    for name, where in paged.items():
-        found[f"any page, {name}"] = await timed(partial(deep, where), ROUNDS)
-    found["detail"] = await timed(lambda: store.history(ids[next(places) % len(ids)]), ROUNDS)
-    few = ROUNDS // 10
-    found["failures by cause"] = await timed(store.search.failures, few)
-    found["lag"] = await timed(store.search.lag, few)
-    found["count: state failed"] = await timed(lambda: store.search.count(Filter(states=(State.FAILED,))), few)
-    found["count: everything"] = await timed(lambda: store.search.count(Filter()), few)
-    found["counts by source and state"] = await timed(store.search.by_source, few)
-    return found
+    search, failed = store.search, Filter(states=(State.FAILED,))
+    often: dict[str, Reading] = {"50 events by their primary keys, in one statement": fifty}
+    often |= {f"list: {name}": partial(search.page, where) for name, where in filters(events).items()}
+    paged = {"no filter": Filter(), "source": Filter(source="source1"), "state": failed}
+    often |= {f"any page, {name}": partial(deep, where) for name, where in paged.items()}
+    often |= {"detail": lambda: store.history(ids[next(places) % len(ids)]), "lag": search.lag}
+    seldom: dict[str, Reading] = {
+        "failures by cause": search.failures,
+        "count: state failed": lambda: search.count(failed),
+        "count: everything": lambda: search.count(Filter()),
+        "counts by source and state": search.by_source,
+    }
+    found = {name: await timed(ROUNDS, reading, one, fifty) for name, reading in often.items()}
+    return found | {name: await timed(ROUNDS // 10, reading, one, fifty) for name, reading in seldom.items()}
 
 
-async def measure(url: str, events: int) -> dict[str, list[float]]:
+async def measure(url: str, events: int) -> dict[str, Timed]:
     started = time.monotonic()
     ids = await fill(url, events)
     print(f"filled: {time.monotonic() - started:.0f} s", file=sys.stderr)
@@ -228,30 +256,39 @@ async def measure(url: str, events: int) -> dict[str, list[float]]:
         await store.close()
 
 
-def lines(found: dict[str, list[float]]) -> list[list[str]]:
-    one, many = statistics.median(found[ONE]), statistics.median(found[MANY])
-    table = []
-    for name, took in found.items():
-        median, worst = statistics.median(took), took[int(0.99 * len(took))]
-        times = [f"{median / one:.1f}", f"{median / many:.1f}", f"{worst / many:.1f}"]
-        table.append([name, f"{median * 1e3:.2f}", f"{worst * 1e3:.2f}", *times])
-    return table
+HEAD = ["reading", "median ms", "p99 ms", "median to one", "median to 50", "p99 to 50"]
+
+
+def read(server: Postgresql, events: int) -> tuple[list[str], list[list[str]], list[str]]:
+    with server.database() as url:
+        found = asyncio.run(measure(url, events))
+    note = f"{events:,} events over 30 days; {ROUNDS} rounds on one connection, by turns with look-ups of one and of 50"
+    return HEAD, [[name, *took.cells()] for name, took in found.items()], [note]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operate", description=__doc__.split("\n")[0])
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--markdown", action="store_true", help="the table as Markdown on stdout")
+    parser.add_argument("--only", choices=["read", "prune"], help="one of the two parts")
+    parser.add_argument("--per-second", type=float, default=100.0, help="deliveries while pruning")
+    parser.add_argument("--limit", type=float, default=420.0, help="seconds after which pruning is broken off")
+    parser.add_argument("--markdown", action="store_true", help="the tables as Markdown on stdout")
     options = parser.parse_args(arguments)
+    show = (lambda *table: print(report.markdown(*table))) if options.markdown else report.show
+    is_sound = True
     with postgresql() as server:
-        with server.database() as url:
-            found = asyncio.run(measure(url, options.events))
-        notes: list[Any] = report.machine(server.version)
-    head = ["reading", "median ms", "p99 ms", "median to one", "median to 50", "p99 to the median of 50"]
-    notes.append(f"{options.events:,} events over 30 days, {ROUNDS} rounds, one connection")
-    shown = lines(found)
-    print(report.markdown(head, shown, notes)) if options.markdown else report.show(head, shown, notes)
-    return 0
+        notes = report.machine(server.version)
+        if options.only != "prune":
+            watch = report.Watch()
+            head, table, more = read(server, options.events)
+            show(head, table, [*notes, *more, watch.words()])
+        if options.only != "read":
+            watch = report.Watch()
+            found = prune.run(server, options.events, per_second=options.per_second, limit=options.limit)
+            head = ["while all is pruned", "resting, ms", "running, ms", "ratio"]
+            show(head, found.lines(), [*notes, *found.notes(), watch.words()])
+            is_sound = found.is_sound
+    return 0 if is_sound else 1
 
 
 if __name__ == "__main__":
