@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import math
 import statistics
 import sys
 import time
@@ -193,7 +194,7 @@ class Timed:
 
 
 def p99(ordered: list[float]) -> float:
-    return ordered[int(0.99 * len(ordered))]
+    return ordered[math.ceil(0.99 * len(ordered)) - 1]
 
 
 async def timed(rounds: int, *readings: Reading) -> Timed:
@@ -262,7 +263,7 @@ HEAD = ["reading", "median ms", "p99 ms", "median to one", "median to 50", "p99 
 def read(server: Postgresql, events: int) -> tuple[list[str], list[list[str]], list[str]]:
     with server.database() as url:
         found = asyncio.run(measure(url, events))
-    note = f"{events:,} events over 30 days; {ROUNDS} rounds on one connection, by turns with look-ups of one and of 50"
+    note = f"{events:,} events over 30 days; {ROUNDS} rounds, one connection, by turns with look-ups of one and of 50"
     return HEAD, [[name, *took.cells()] for name, took in found.items()], [note]
 
 
