@@ -208,7 +208,7 @@ class Searching:
                 found[ident] = self._rows.event(row)
             if row["ends"] and len(found) < limit:  # nothing below it is known of all streams
                 return found, ident, row["looked_at"]
-        return found, ident if len(rows) >= limit else None, None
+        return found, ident if rows and len(rows) >= limit else None, None
 
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
@@ -369,7 +369,8 @@ def _steps(where: Filter, streams: Sequence[Stream], limit: int) -> Sequence[int
     """How many events of each stream may be looked at, again and again: most merged pages are full at once."""
     is_dear = where.text is not None or streams[0].name in SPARSE
     most = (SHORT_STRETCH if is_dear else STRETCH) // len(streams)
-    return (most,) if len(streams) == 1 else (limit, min(10 * limit, most), most)
+    steps = (most,) if len(streams) == 1 else (limit, min(10 * limit, most), most)
+    return [max(each, limit) for each in steps]
 
 
 def _is_exact(key: str) -> bool:
