@@ -73,6 +73,11 @@ WITH done AS (UPDATE hookledger.events SET state = 'processed', claim = 2, attem
 INSERT INTO hookledger.attempts (event_id, claim, run, worker, started_at, ended_at, outcome)
 SELECT id, 1, 1, 'w', now(), now(), 'processed' FROM done
 """
+NAME = "pruning"
+RESTING = f"""
+SELECT bool_and(state = 'idle' AND query = 'COMMIT') FROM pg_stat_activity
+WHERE application_name = '{NAME}' AND datname = current_database()
+"""
 
 
 def request(port: int, ident: str) -> bytes:
@@ -140,20 +145,38 @@ class Load:
             self.latencies[phase].append(time.perf_counter() - due)
 
 
-async def measure(load: Load, prune: subprocess.Popen[bytes], limit: float) -> None:
+async def measure(load: Load, prune: subprocess.Popen[bytes], url: str, limit: float) -> None:
     """By turns, until the pruning has ended."""
     ends = time.monotonic() + limit
+    connection = await asyncpg.connect(url)
     while prune.poll() is None and time.monotonic() < ends:
-        for phase, order in (("without", signal.SIGSTOP), ("with", signal.SIGCONT)):
+        for phase, seconds in TURNS.items():
             load.phase = None
-            with suppress(ProcessLookupError):
-                prune.send_signal(order)
+            await halt(prune, connection) if phase == "without" else tell(prune, signal.SIGCONT)
             await asyncio.sleep(SETTLE)
             load.phase = phase
-            await asyncio.sleep(TURNS[phase])
+            await asyncio.sleep(seconds)
             if phase == "with" and prune.poll() is not None:
                 break
     load.phase = None
+    await connection.close()
+
+
+async def halt(prune: subprocess.Popen[bytes], connection: asyncpg.Connection[Any]) -> None:
+    """Stop it between two transactions: it rests as long as its last one took, a stop within that included."""
+    for _ in range(200):
+        tell(prune, signal.SIGSTOP)
+        await asyncio.sleep(0.02)  # what it asked for last is done by then
+        if await connection.fetchval(RESTING) or prune.poll() is not None:
+            return
+        tell(prune, signal.SIGCONT)
+        await asyncio.sleep(0.03)
+    tell(prune, signal.SIGSTOP)
+
+
+def tell(prune: subprocess.Popen[bytes], order: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        prune.send_signal(order)
 
 
 @dataclass(frozen=True)
@@ -214,12 +237,12 @@ async def measured(url: str, port: int, config: list[str], events: int, per_seco
     running = asyncio.create_task(load.run())
     await asyncio.sleep(3.0)
     command = [sys.executable, "-m", "hookledger", "prune", "--now", "--json", *config]
+    command[-1] += f"?application_name={NAME}"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     begun = time.monotonic()
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as prune:
-        await measure(load, prune, limit)
-        with suppress(ProcessLookupError):
-            prune.send_signal(signal.SIGCONT)
+        await measure(load, prune, url, limit)
+        tell(prune, signal.SIGCONT)
         ended = prune.poll() is not None
         if not ended:
             prune.terminate()
