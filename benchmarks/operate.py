@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import itertools
 import math
+import signal
 import statistics
 import sys
 import time
@@ -277,6 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     show = (lambda *table: print(report.markdown(*table))) if options.markdown else report.show
     is_sound = True
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and databases go too
     with postgresql() as server:
         notes = report.machine(server.version)
         if options.only != "prune":
