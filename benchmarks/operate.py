@@ -1,22 +1,27 @@
-"""How long operators wait, with a million events in the inbox.
+"""How long operators wait with a million events in the inbox, and what senders notice while all of them are pruned.
 
-    python -m benchmarks.operate                     # one million events on PostgreSQL
+    python -m benchmarks.operate                     # one million events on PostgreSQL: about ten minutes
+    python -m benchmarks.operate --only read         # or prune
     python -m benchmarks.operate --events 20000      # does it run at all
     python -m benchmarks.operate --markdown          # for docs/explanation/performance.md
 
-Every figure is also given as a multiple of the median look-up of one event by its primary key, in the same run,
-through the same store and driver. The events come from 8 sources with 40 kinds, some of them rare; 98 % are
-processed.
+Every reading is compared with the look-up of one event by its primary key, and of 50 anywhere in one statement, made
+right after it through the same store and driver: a page has 50 events, so it can hardly cost less than the latter.
+The events come from 8 sources with 38 kinds, some of them rare; 98 % are processed, the newest 500 are pending.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
+import math
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -25,11 +30,11 @@ from uuid import UUID
 import asyncpg
 from tests.services.postgres import Databases
 
-from benchmarks import report
-from benchmarks.servers import postgresql
+from benchmarks import prune, report
+from benchmarks.servers import Postgresql, postgresql
 from hookledger.clock import Clock
 from hookledger.filters import Filter
-from hookledger.model import key_identity
+from hookledger.model import effect_identity, key_identity
 from hookledger.states import State
 from hookledger.store.connect import connect
 from hookledger.store.postgres.store import PostgresStore
@@ -37,6 +42,9 @@ from hookledger.store.postgres.store import PostgresStore
 SPAN = 30 * 86400
 """Seconds over which the events came in."""
 ROUNDS = 100
+LONGEST = 5.0
+"""Seconds after which a reading is not repeated any more."""
+FIFTY = "SELECT * FROM hookledger.events WHERE id = ANY($1::uuid[])"
 Reading = Callable[[], Awaitable[object]]
 
 # ── the inbox ────────────────────────────────────────────────────────────────
@@ -87,39 +95,50 @@ UNION ALL SELECT gen_random_uuid(), 0, id, source, at, 'duplicate', digest FROM 
 INSERT INTO hookledger.attempts (event_id, claim, run, worker, started_at, ended_at, outcome)
 SELECT id, 1, 1, 'w', at, at, CASE WHEN state = 'discarded' THEN 'failed' ELSE state END FROM filling
 WHERE state <> 'pending';
+INSERT INTO hookledger.identities SELECT key_identity, 'key', source, id, digest FROM filling JOIN digests USING (n);
 INSERT INTO hookledger.effects (identity, kind, source, name, key, event_id, claim, arguments, arguments_digest,
                                 repeat, downstream, state, number, planned_at, created_at, finished_at)
-SELECT digest, 'call', source, 'send_receipt', 'k' || n, id, 1, '{}', '', 'safe', 'mail', 'done', 1, at, at, at
-FROM filling WHERE n % 10 = 0;
+SELECT effect_identity, 'call', source, 'send_receipt', 'k' || n, id, 1, '{}', '', 'safe', 'mail', 'done', 1, at,
+       at, at
+FROM filling JOIN digests USING (n) WHERE n % 10 = 0;
 INSERT INTO hookledger.effect_calls (identity, number, generation, worker, started_at, ended_at, outcome)
-SELECT digest, 1, 1, 'w', at, at, 'done' FROM filling WHERE n % 10 = 0;
+SELECT effect_identity, 1, 1, 'w', at, at, 'done' FROM filling JOIN digests USING (n) WHERE n % 10 = 0;
 INSERT INTO hookledger.actions (id, at, name, actor, reason, event_id, from_state, to_state)
 SELECT gen_random_uuid(), at, 'retry', 'ada', 'why', id, 'failed', 'pending' FROM filling WHERE n % 1000 = 0;
 """
 
 
 async def fill(url: str, events: int) -> list[UUID]:
-    """Events with all that belongs to them; returns some of their ids, the oldest first."""
+    """Events with all that belongs to them; returns their ids, the oldest first."""
     store = connect(url, clock=Clock())
     await store.open()
     await store.migrate()
     await store.close()
     connection = await asyncpg.connect(url)
-    for statement in FILL.replace("{events}", str(events)).replace("{span}", str(SPAN)).split(";\n"):
-        if statement.strip():
-            await connection.execute(statement)
-    # Identities are digests that SQL has no word for.
-    rows = await connection.fetch("SELECT n, source, id, digest FROM filling")
-    await connection.copy_records_to_table(
-        "identities",
-        schema_name="hookledger",
-        records=((key_identity(s, b"evt_%d" % n), "key", s, ident, digest) for n, s, ident, digest in rows),
-    )
+    first, *others = FILL.replace("{events}", str(events)).replace("{span}", str(SPAN)).split(";\n")
+    await connection.execute(first)
+    await digests(connection)
+    for statement in filter(str.strip, others):
+        await connection.execute(statement)
     ids = [row["id"] for row in await connection.fetch("SELECT id FROM filling ORDER BY id")]
-    await connection.execute("DROP TABLE filling")
+    await connection.execute("DROP TABLE filling, digests")
     await connection.close()
     Databases(url).execute("VACUUM ANALYZE")
+    Databases(url).execute("CHECKPOINT")
     return ids
+
+
+async def digests(connection: asyncpg.Connection[Any]) -> None:
+    """Identities are digests that SQL has no word for."""
+    await connection.execute("CREATE UNLOGGED TABLE digests (n integer, key_identity bytea, effect_identity bytea)")
+    rows = await connection.fetch("SELECT n, source FROM filling")
+    await connection.copy_records_to_table(
+        "digests",
+        records=(
+            (n, key_identity(source, b"evt_%d" % n), effect_identity(source, "send_receipt", f"k{n}"))
+            for n, source in rows
+        ),
+    )
 
 
 # ── what is read ─────────────────────────────────────────────────────────────
@@ -160,44 +179,73 @@ def filters(events: int) -> dict[str, Filter]:
     }
 
 
-async def timed(reading: Reading, rounds: int) -> list[float]:
-    took = []
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of each round, sorted: of a reading, and of the two yardsticks right after it."""
+
+    reading: list[float]
+    one: list[float]
+    fifty: list[float]
+
+    def cells(self) -> list[str]:
+        median, worst = statistics.median(self.reading), p99(self.reading)
+        one, fifty = statistics.median(self.one), statistics.median(self.fifty)
+        times = [median / one, median / fifty, worst / p99(self.fifty)]
+        return [f"{median * 1e3:.2f}", f"{worst * 1e3:.2f}", *(f"{value:.1f}" for value in times)]
+
+
+def p99(ordered: list[float]) -> float:
+    return ordered[math.ceil(0.99 * len(ordered)) - 1]
+
+
+async def timed(rounds: int, *readings: Reading) -> Timed:
+    """By turns, so that a machine that slows down slows them all."""
+    took: list[list[float]] = [[] for _ in readings]
+    ends = time.perf_counter() + LONGEST
     for number in range(rounds + 10):
-        started = time.perf_counter()
-        await reading()
-        if number >= 10:  # the first ones prepare statements
-            took.append(time.perf_counter() - started)
-    return sorted(took)
+        for reading, seconds in zip(readings, took, strict=True):
+            started = time.perf_counter()
+            await reading()
+            if number >= 10:  # the first ones prepare statements
+                seconds.append(time.perf_counter() - started)
+        if number >= 20 and time.perf_counter() > ends:
+            break
+    return Timed(*(sorted(seconds) for seconds in took))
 
 
-async def readings(store: PostgresStore, ids: list[UUID], events: int) -> dict[str, list[float]]:
+async def readings(store: PostgresStore, ids: list[UUID], events: int) -> dict[str, Timed]:
     """Every reading with how long it took."""
-    places = iter(range(0, 10**9, 7919))
+    places = itertools.count(step=7919)
 
-    async def look_up() -> object:
+    async def one() -> object:
         async with store._use() as connection:
             return await connection.fetchrow(store.sql("event"), ids[next(places) % len(ids)])
+
+    async def fifty() -> object:
+        wanted = [ids[next(places) % len(ids)] for _ in range(50)]
+        async with store._use() as connection:
+            return await connection.fetch(FIFTY, wanted)
 
     async def deep(where: Filter) -> object:
         return await store.search.page(where, before=ids[next(places) % len(ids)])
 
-    found = {"an event by its primary key": await timed(look_up, ROUNDS)}
-    for name, where in filters(events).items():
-        found[f"list: {name}"] = await timed(partial(store.search.page, where), ROUNDS)
-    paged = {"no filter": Filter(), "source": Filter(source="source1"), "state": Filter(states=(State.FAILED,))}
-    for name, where in paged.items():
-        found[f"any page, {name}"] = await timed(partial(deep, where), ROUNDS)
-    found["detail"] = await timed(lambda: store.history(ids[next(places) % len(ids)]), ROUNDS)
-    few = ROUNDS // 10
-    found["failures by cause"] = await timed(store.search.failures, few)
-    found["lag"] = await timed(store.search.lag, few)
-    found["count: state failed"] = await timed(lambda: store.search.count(Filter(states=(State.FAILED,))), few)
-    found["count: everything"] = await timed(lambda: store.search.count(Filter()), few)
-    found["counts by source and state"] = await timed(store.search.by_source, few)
-    return found
+    search, failed = store.search, Filter(states=(State.FAILED,))
+    often: dict[str, Reading] = {"50 events by their primary keys, in one statement": fifty}
+    often |= {f"list: {name}": partial(search.page, where) for name, where in filters(events).items()}
+    paged = {"no filter": Filter(), "source": Filter(source="source1"), "state": failed}
+    often |= {f"any page, {name}": partial(deep, where) for name, where in paged.items()}
+    often |= {"detail": lambda: store.history(ids[next(places) % len(ids)]), "lag": search.lag}
+    seldom: dict[str, Reading] = {
+        "failures by cause": search.failures,
+        "count: state failed": lambda: search.count(failed),
+        "count: everything": lambda: search.count(Filter()),
+        "counts by source and state": search.by_source,
+    }
+    found = {name: await timed(ROUNDS, reading, one, fifty) for name, reading in often.items()}
+    return found | {name: await timed(ROUNDS // 10, reading, one, fifty) for name, reading in seldom.items()}
 
 
-async def measure(url: str, events: int) -> dict[str, list[float]]:
+async def measure(url: str, events: int) -> dict[str, Timed]:
     started = time.monotonic()
     ids = await fill(url, events)
     print(f"filled: {time.monotonic() - started:.0f} s", file=sys.stderr)
@@ -210,29 +258,40 @@ async def measure(url: str, events: int) -> dict[str, list[float]]:
         await store.close()
 
 
-def lines(found: dict[str, list[float]]) -> list[list[str]]:
-    base = statistics.median(next(iter(found.values())))
-    table = []
-    for name, took in found.items():
-        median, worst = statistics.median(took), took[int(0.99 * len(took))]
-        table.append([name, f"{median * 1e3:.2f}", f"{worst * 1e3:.2f}", f"{median / base:.1f}"])
-    return table
+HEAD = ["reading", "median ms", "p99 ms", "median to one", "median to 50", "p99 to 50"]
+
+
+def read(server: Postgresql, events: int) -> tuple[list[str], list[list[str]], list[str]]:
+    with server.database() as url:
+        found = asyncio.run(measure(url, events))
+    note = f"{events:,} events over 30 days; {ROUNDS} rounds, one connection, by turns with look-ups of one and of 50"
+    return HEAD, [[name, *took.cells()] for name, took in found.items()], [note]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operate", description=__doc__.split("\n")[0])
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--markdown", action="store_true", help="the table as Markdown on stdout")
+    parser.add_argument("--only", choices=["read", "prune"], help="one of the two parts")
+    parser.add_argument("--per-second", type=float, default=100.0, help="deliveries while pruning")
+    parser.add_argument("--limit", type=float, default=420.0, help="seconds after which pruning is broken off")
+    parser.add_argument("--markdown", action="store_true", help="the tables as Markdown on stdout")
     options = parser.parse_args(arguments)
+    show = (lambda *table: print(report.markdown(*table))) if options.markdown else report.show
+    is_sound = True
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and databases go too
     with postgresql() as server:
-        with server.database() as url:
-            found = asyncio.run(measure(url, options.events))
-        notes: list[Any] = report.machine(server.version)
-    head = ["reading", "median ms", "p99 ms", "times a look-up by primary key"]
-    notes.append(f"{options.events:,} events over 30 days, {ROUNDS} rounds, one connection")
-    shown = lines(found)
-    print(report.markdown(head, shown, notes)) if options.markdown else report.show(head, shown, notes)
-    return 0
+        notes = report.machine(server.version)
+        if options.only != "prune":
+            watch = report.Watch()
+            head, table, more = read(server, options.events)
+            show(head, table, [*notes, *more, watch.words()])
+        if options.only != "read":
+            watch = report.Watch()
+            found = prune.run(server, options.events, per_second=options.per_second, limit=options.limit)
+            head = ["while all is pruned", "resting, ms", "running, ms", "ratio"]
+            show(head, found.lines(), [*notes, *found.notes(), watch.words()])
+            is_sound = found.is_sound
+    return 0 if is_sound else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""What an ack costs while every finished event is being pruned, on PostgreSQL.
-
-    python -m benchmarks.prune                     # 200,000 events
-    python -m benchmarks.prune --events 1000000
+"""What an ack costs while every finished event is being pruned, on PostgreSQL: a part of `benchmarks.operate`.
 
 A steady load goes to a real receiver all the time. `hookledger prune` runs in a process of its own, which is stopped
 and let go by turns, so that a machine that slows down slows both figures. Afterwards deliveries of pruned events are
@@ -10,7 +7,6 @@ sent again: each must be answered as a duplicate. Then the books are asked.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import hashlib
 import hmac
@@ -23,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
@@ -32,14 +29,14 @@ from tests.services.postgres import Databases
 
 from benchmarks.intake import SECRET
 from benchmarks.load import _BODY
-from benchmarks.servers import ROOT, Server, postgresql
+from benchmarks.servers import ROOT, Postgresql, Server
 from hookledger.clock import Clock
 from hookledger.store.connect import connect
 
 SAMPLE = 200
 """Events that came in by HTTP before, and come again afterwards."""
-TURN = 4.0
-"""Seconds that the pruning runs, and rests."""
+TURNS = {"without": 2.0, "with": 5.0}
+"""Seconds that the pruning rests, and runs."""
 SETTLE = 0.5
 """Seconds after each change that count for neither."""
 
@@ -75,6 +72,11 @@ WITH done AS (UPDATE hookledger.events SET state = 'processed', claim = 2, attem
     first_processed_at = received_at, finished_at = received_at WHERE state = 'pending' RETURNING id)
 INSERT INTO hookledger.attempts (event_id, claim, run, worker, started_at, ended_at, outcome)
 SELECT id, 1, 1, 'w', now(), now(), 'processed' FROM done
+"""
+NAME = "pruning"
+RESTING = f"""
+SELECT bool_and(state = 'idle' AND query = 'COMMIT') FROM pg_stat_activity
+WHERE application_name = '{NAME}' AND datname = current_database()
 """
 
 
@@ -143,29 +145,87 @@ class Load:
             self.latencies[phase].append(time.perf_counter() - due)
 
 
-async def measure(load: Load, prune: subprocess.Popen[bytes], limit: float) -> None:
+async def measure(load: Load, prune: subprocess.Popen[bytes], url: str, limit: float) -> None:
     """By turns, until the pruning has ended."""
     ends = time.monotonic() + limit
+    connection = await asyncpg.connect(url)
     while prune.poll() is None and time.monotonic() < ends:
-        for phase, order in (("without", signal.SIGSTOP), ("with", signal.SIGCONT)):
+        for phase, seconds in TURNS.items():
             load.phase = None
-            with suppress(ProcessLookupError):
-                prune.send_signal(order)
+            await halt(prune, connection) if phase == "without" else tell(prune, signal.SIGCONT)
             await asyncio.sleep(SETTLE)
             load.phase = phase
-            await asyncio.sleep(TURN)
+            await asyncio.sleep(seconds)
             if phase == "with" and prune.poll() is not None:
                 break
     load.phase = None
+    await connection.close()
+
+
+async def halt(prune: subprocess.Popen[bytes], connection: asyncpg.Connection[Any]) -> None:
+    """Stop it between two transactions: it rests as long as its last one took, a stop within that included."""
+    for _ in range(200):
+        tell(prune, signal.SIGSTOP)
+        await asyncio.sleep(0.02)  # what it asked for last is done by then
+        if await connection.fetchval(RESTING) or prune.poll() is not None:
+            return
+        tell(prune, signal.SIGCONT)
+        await asyncio.sleep(0.03)
+    tell(prune, signal.SIGSTOP)
+
+
+def tell(prune: subprocess.Popen[bytes], order: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        prune.send_signal(order)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured, and whether it was right."""
+
+    events: int
+    per_second: float
+    took: float
+    pruned: dict[str, Any] | None
+    """What the pruning says it did; None when it was broken off."""
+    without: list[float]
+    during: list[float]
+    statuses: Counter[int]
+    again: Counter[int]
+    """Answers to pruned events that were sent again: 200 means that it was no new one."""
+    deliveries: dict[str, int]
+    kept: int
+    buried: int
+    imbalances: list[str]
+
+    @property
+    def is_sound(self) -> bool:
+        return self.pruned is not None and not self.imbalances and set(self.again) == {200}
+
+    def lines(self) -> list[list[str]]:
+        table = []
+        for name, share in (("ack, median", 0.5), ("ack, p99", 0.99)):
+            before, after = percentile(self.without, share), percentile(self.during, share)
+            table.append([name, f"{before:.2f}", f"{after:.2f}", f"{after / before:.2f}"])
+        return [*table, ["acks measured", f"{len(self.without):,}", f"{len(self.during):,}", ""]]
+
+    def notes(self) -> list[str]:
+        ended = "to the end" if self.pruned is not None else "BROKEN OFF"
+        return [
+            f"{self.events:,} finished events with {self.per_second:g} deliveries a second on top, pruned {ended} in "
+            f"{self.took:.0f} s, rests included; it rests {TURNS['without']:g} s, then runs {TURNS['with']:g} s",
+            f"answers {dict(self.statuses)}; pruned events sent again: {dict(self.again)} (200: no new one)",
+            f"the books: {self.kept:,} kept, {self.buried:,} pruned, deliveries {self.deliveries}, "
+            f"imbalances {self.imbalances or 'none'}",
+            f"the pruning says: {json.dumps(self.pruned)}",
+        ]
 
 
 def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] * 1000
 
 
-async def measured(
-    url: str, port: int, config: list[str], events: int, per_second: float, limit: float
-) -> dict[str, Any]:
+async def measured(url: str, port: int, config: list[str], events: int, per_second: float, limit: float) -> Found:
     client = Client(port)
     first = Counter([await client.send(f"sample_{n}") for n in range(SAMPLE)])
     assert first == {202: SAMPLE} or first == {200: SAMPLE}, first
@@ -177,12 +237,12 @@ async def measured(
     running = asyncio.create_task(load.run())
     await asyncio.sleep(3.0)
     command = [sys.executable, "-m", "hookledger", "prune", "--now", "--json", *config]
+    command[-1] += f"?application_name={NAME}"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     begun = time.monotonic()
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as prune:
-        await measure(load, prune, limit)
-        with suppress(ProcessLookupError):
-            prune.send_signal(signal.SIGCONT)
+        await measure(load, prune, url, limit)
+        tell(prune, signal.SIGCONT)
         ended = prune.poll() is not None
         if not ended:
             prune.terminate()
@@ -196,24 +256,20 @@ async def measured(
     books = await store.books.accounting()
     outcomes = await store.delivery_counts()
     await store.close()
-    without, during = load.latencies["without"], load.latencies["with"]
-    return {
-        "events": events,
-        "per_second": per_second,
-        "pruned_all": ended,
-        "pruned": json.loads(output) if output.strip() else None,
-        "took_s": round(took),
-        "acks": {name: len(values) for name, values in load.latencies.items()},
-        "p50_ms": {"without": percentile(without, 0.5), "with": percentile(during, 0.5)},
-        "p99_ms": {"without": percentile(without, 0.99), "with": percentile(during, 0.99)},
-        "p99_ratio": percentile(during, 0.99) / percentile(without, 0.99),
-        "statuses": dict(load.statuses),
-        "sent_again": dict(again),
-        "deliveries": outcomes,
-        "kept": books.kept,
-        "pruned_in_books": books.pruned,
-        "imbalances": [str(odd) for odd in books.imbalances],
-    }
+    return Found(
+        events,
+        per_second,
+        took,
+        json.loads(output) if ended else None,
+        load.latencies["without"],
+        load.latencies["with"],
+        load.statuses,
+        again,
+        outcomes,
+        books.kept,
+        books.pruned,
+        [str(odd) for odd in books.imbalances],
+    )
 
 
 async def fill(url: str, events: int) -> None:
@@ -223,13 +279,9 @@ async def fill(url: str, events: int) -> None:
     await connection.close()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.prune", description=__doc__.split("\n")[0])
-    parser.add_argument("--events", type=int, default=200_000)
-    parser.add_argument("--per-second", type=float, default=100.0, help="deliveries, all the time")
-    parser.add_argument("--limit", type=float, default=1800.0, help="seconds after which the pruning is broken off")
-    given = parser.parse_args(arguments)
-    with postgresql() as server, server.database() as url:
+def run(server: Postgresql, events: int, *, per_second: float = 100.0, limit: float = 420.0) -> Found:
+    """Against a receiver and a database of its own; the pruning is broken off after so many seconds."""
+    with server.database() as url:
         port = free_port()
         config = ["--config", str(ROOT / "benchmarks" / "prune.toml"), "--database", url]
         command = [sys.executable, "-m", "hookledger"]
@@ -241,11 +293,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
             path="/stripe",
         )
         with receiver.running(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            found = runner.run(measured(url, port, config, given.events, given.per_second, given.limit))
-    print(json.dumps(found, indent=2))
-    sound = not found["imbalances"] and set(found["sent_again"]) == {200} and found["pruned_all"]
-    return 0 if sound else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            return runner.run(measured(url, port, config, events, per_second, limit))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.load import Result
+from benchmarks.load import Result, others_seconds
 
 FSYNCS = 200
 DISTURBED = 0.15  # cores somebody else had, on this machine or its host: above it a run says little
@@ -64,6 +64,19 @@ class Row:
 def disturbance(run: Result) -> float:
     """Cores that neither the load nor its target had, though they might have wanted them."""
     return run.cpu.get("others", 0.0) + run.cpu.get("stolen", 0.0)
+
+
+class Watch:
+    """How much of the machine others had since it began: neither this process nor what it started, PostgreSQL too."""
+
+    def __init__(self) -> None:
+        self._begun, self._before = time.monotonic(), others_seconds()
+
+    def words(self) -> str:
+        cores = max(0.0, (others_seconds() - self._before) / (time.monotonic() - self._begun))
+        verdict = "disturbed" if cores > DISTURBED else "not disturbed"
+        load = os.getloadavg()[0]
+        return f"{verdict}: others here or on the host had {cores:.2f} cores; load {load:.1f} at the end"
 
 
 def cells(rows: Sequence[Row], peers: Sequence[str]) -> tuple[list[str], list[list[str]]]:

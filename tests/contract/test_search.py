@@ -192,7 +192,7 @@ async def test_attention(store: Store) -> None:  # proves R50
 
 
 async def test_a_search_stops_and_says_where(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R50
-    monkeypatch.setattr(search, "STRETCH_OF_BODIES", 10)
+    monkeypatch.setattr(search, "SHORT_STRETCH", 10)
     needle = await recorded(store, "first", b"needle")
     await record(store, *(delivered(f"evt_{n}") for n in range(60)))
     where, before, looked_at, pages = Filter(text="needle"), None, 0, 0
@@ -215,7 +215,7 @@ async def test_pages_while_others_are_recorded(
     store: Store, open_store: OpenStore, where: Filter, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # proves R50
     monkeypatch.setattr(search, "STRETCH", 7)
-    monkeypatch.setattr(search, "STRETCH_OF_BODIES", 7)
+    monkeypatch.setattr(search, "SHORT_STRETCH", 7)
 
     def some(start: int, count: int) -> list[Arrival]:
         numbers = range(start, start + count)

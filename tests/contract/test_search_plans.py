@@ -143,9 +143,11 @@ async def _scans(store: SqliteStore, heard: Heard) -> list[str]:
     def job(connection: apsw.Connection) -> list[str]:
         bad = []
         for sql, values in heard.statements:
-            for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", tuple(values)):
+            plan = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", tuple(values))]
+            tables = TABLES | {"w", "f", "r"} | ({"e"} if "CO-ROUTINE e" not in plan else set())
+            for detail in plan:
                 table = detail.removeprefix("SCAN ").split()[0]
-                is_ours = detail.startswith("SCAN ") and table in TABLES | {"e", "f", "r"}
+                is_ours = detail.startswith("SCAN ") and table in tables
                 if is_ours and not any(index in detail for index in QUEUE | {"events_in_state", "events_marked"}):
                     bad.append(f"{detail}: {sql}")
         return bad

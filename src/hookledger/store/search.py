@@ -1,18 +1,19 @@
 """Finding events among many: `store.search`, and the way it goes, which both stores share.
 
-A filter becomes streams: ranges of indexes in the order of ids. The newest ids of each are merged, and those events
-read for which the whole filter holds. Few are looked at first, then a bounded number, and a page says where it
-stopped: so no search is slow without saying why, whatever a planner thinks of a value.
+A filter becomes streams: ranges of indexes in the order of ids. One is walked until enough events were met for which
+the whole filter holds; several are merged, of which few are looked at first. Both look at a bounded number, and a
+page says where it stopped: so no search is slow without saying why, whatever a planner thinks of a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..filters import EVERYTHING, Filter
 from ..model import EventRow, Kind, effect_identity, key_identity
@@ -22,8 +23,9 @@ from .rows import Rows
 
 STRETCH = 5_000
 """Events that are looked at for a page, before it is given as it is;"""
-STRETCH_OF_BODIES = 1_000
-"""if their bodies must be read."""
+SHORT_STRETCH = 1_000
+"""if their bodies must be read, or if they lie far apart, each on a page of its own."""
+SPARSE = frozenset({"stream_state", "stream_cause", "stream_marked"})
 SHORT_QUEUE = 20_000
 """So many waiting events are sorted by id for a page; a longer queue is walked among all events."""
 MOST_KINDS = 1_000
@@ -121,6 +123,14 @@ class Stream(Struct, frozen=True):
 ALL = Stream("stream_all")
 
 
+class Part(Struct, frozen=True):
+    """Streams from one id up to before another."""
+
+    streams: Sequence[Stream]
+    low: UUID
+    high: UUID
+
+
 class Dialect(Protocol):
     """How a store asks its database."""
 
@@ -128,10 +138,6 @@ class Dialect(Protocol):
 
     async def fetch(self, sql: str, values: Sequence[Any], seconds: float | None = None) -> list[Any]:
         """The rows; Unavailable when it takes longer than so many seconds."""
-        ...
-
-    async def rows(self, condition: str, values: Sequence[Any], ids: Sequence[UUID], limit: int) -> list[Any]:
-        """Those of the ids, which come the newest first, for which it holds. The first two values are free."""
         ...
 
     async def owners(self, name: str, identities: Sequence[bytes]) -> list[UUID]:
@@ -166,36 +172,43 @@ class Searching:
         self._offset = offset
 
     async def page(self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50) -> Page:
-        streams = await self._streams(where)
-        if not streams:
-            return Page((), None, None)
-        most = (STRETCH if where.text is None else STRETCH_OF_BODIES) // len(streams)
-        found: list[EventRow] = []
-        edge, looked_at = before, 0
-        for each in (limit, min(10 * limit, most), most):  # most pages are full after the first
-            more, edge, n = await self._look(where, streams, edge, limit - len(found), each)
-            found, looked_at = found + more, looked_at + n
-            if edge is None or len(found) >= limit:
-                break
-        if len(found) >= limit:
-            return Page(tuple(found), found[-1].id, None)
-        return Page(tuple(found), edge, None if edge is None else looked_at)
+        found: tuple[EventRow, ...] = ()
+        for part in self._parts(where, await self._streams(where), before):
+            page = await self._walk(where, part, limit - len(found))
+            found += page.events
+            if page.next is not None:
+                return Page(found, page.next, page.looked_at)
+        return Page(found, None, None)
+
+    async def _walk(self, where: Filter, part: Part, limit: int) -> Page:
+        """A page of one part, by one statement or some."""
+        found: dict[UUID, EventRow] = {}
+        looked_at = 0
+        for each in _steps(where, part.streams, limit):
+            more, edge, n = await self._look(where, part, limit - len(found), each)
+            found |= more
+            if n is None or edge is None:
+                return Page(tuple(found.values()), edge, None)
+            looked_at, part = looked_at + n, replace(part, high=edge)
+        return Page(tuple(found.values()), part.high, looked_at)
 
     async def _look(
-        self, where: Filter, streams: Sequence[Stream], before: UUID | None, limit: int, each: int
-    ) -> tuple[list[EventRow], UUID | None, int]:
-        """What is found among the newest of the streams, where to go on, and how many were looked at."""
-        each = max(each, limit)
-        sql, values = self._merged(where, streams, before, str(each))
-        ids: dict[int, list[UUID]] = {}
-        for row in await self._dialect.fetch(sql, values):
-            ids.setdefault(row["stream"], []).append(self._rows.ident(row["id"]))
-        # A stream that gave all it might has more behind its last: nothing below that is known of all streams.
-        edge = max((min(some) for some in ids.values() if len(some) >= each), default=None)
-        known = sorted((i for some in ids.values() for i in some if edge is None or i >= edge), reverse=True)
-        condition, needed = self.condition.of(where, None, None)
-        found = await self._dialect.rows(condition, needed, list(dict.fromkeys(known)), limit)
-        return [self._rows.event(row) for row in found], edge, len(known)
+        self, where: Filter, part: Part, limit: int, each: int
+    ) -> tuple[dict[UUID, EventRow], UUID | None, int | None]:
+        """What is found among the newest of each stream, where to go on, and after how many where it falls short."""
+        merged, values = self._merged(part, str(each), limit)
+        condition, values = self.condition.of(where, *values)
+        sql = self._dialect.sql("page_of_one" if len(part.streams) == 1 else "page_of_many")
+        sql = sql.replace("{where}", condition).replace("{most}", str(each)).replace("{streams}", merged)
+        rows = await self._dialect.fetch(sql, values)
+        found: dict[UUID, EventRow] = {}
+        for row in rows:
+            ident = self._rows.ident(row["id"])
+            if row["holds"]:
+                found[ident] = self._rows.event(row)
+            if row["ends"] and len(found) < limit:  # nothing below it is known of all streams
+                return found, ident, row["looked_at"]
+        return found, ident if rows and len(rows) >= limit else None, None
 
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
@@ -211,15 +224,18 @@ class Searching:
 
     async def count(self, where: Filter, *, seconds: float = 10.0) -> int:
         streams = await self._streams(where)
-        if not streams:
-            return 0
         if streams == [ALL]:
             condition, values = self.condition.of(where)
-            sql = self._dialect.sql("count_all").replace("{where}", condition)
-        else:
-            merged, before = self._merged(where, streams, None, self._dialect.sql("no_limit"))
-            condition, values = self.condition.of(where, *before)
+            return await self._number(self._dialect.sql("count_all").replace("{where}", condition), values, seconds)
+        n = 0
+        for part in self._parts(where, streams, None):
+            merged, values = self._merged(part, self._dialect.sql("no_limit"))
+            condition, values = self.condition.of(where, *values)
             sql = self._dialect.sql("count").replace("{streams}", merged).replace("{where}", condition)
+            n += await self._number(sql, values, seconds)
+        return n
+
+    async def _number(self, sql: str, values: Sequence[Any], seconds: float) -> int:
         n: int = (await self._dialect.fetch(sql, values, seconds))[0]["n"]
         return n
 
@@ -321,34 +337,40 @@ class Searching:
         found = await self._dialect.owners(name, [identity(scope) for scope in (*sources, *scopes)])
         return list(dict.fromkeys(found))[:MOST_STREAMS]
 
-    def _merged(
-        self, where: Filter, streams: Iterable[Stream], before: UUID | None, each: str
-    ) -> tuple[str, list[Any]]:
-        """The streams in one query, and its values."""
-        low, high, until = self._bounds(where, before)
-        values: list[Any] = [self._ident(high), self._ident(low)]
-        streams = list(streams)
-        if until is not None and until < (before or LAST_ID):
-            streams.append(Stream("stream_admitted", (self._ident(until), self._ident(before or LAST_ID))))
+    def _parts(self, where: Filter, streams: Sequence[Stream], before: UUID | None) -> list[Part]:
+        """The streams between the ids of the filter's time, with some slack; before them what a time passes over."""
+        if not streams:
+            return []
+        ahead, behind = max(self._offset(), 0.0), max(-self._offset(), 0.0)
+        low, high = FIRST_ID, before or LAST_ID
+        if where.since is not None:
+            low = _first_id(where.since - SLACK - timedelta(seconds=ahead))
+        if where.until is None:
+            return [Part(streams, low, high)]
+        until = _first_id(where.until + SLACK + timedelta(seconds=behind))
+        late = [Part([Stream("stream_admitted")], until, high)] if until < high else []
+        return [*late, Part(streams, low, min(high, until))]
+
+    def _merged(self, part: Part, each: str, *given: Any) -> tuple[str, list[Any]]:
+        """The streams in one query, and its values: the bounds, those given, and what the streams need."""
+        values: list[Any] = [self._ident(part.high), self._ident(part.low), *given]
+        what = "*" if len(part.streams) == 1 else "id"
         texts = []
-        for number, stream in enumerate(streams):
-            text = self._dialect.sql(stream.name).replace("{n}", str(number)).replace("{most}", each)
+        for stream in part.streams:
+            text = self._dialect.sql(stream.name).replace("{most}", each).replace("{what}", what)
             for place, value in enumerate(stream.values):
                 values.append(value)
                 text = text.replace(f"{{{place}}}", f"{self._parameter}{len(values)}")
             texts.append(self._dialect.sql("one_stream").replace("{0}", text))
         return "\nUNION ALL\n".join(texts), values
 
-    def _bounds(self, where: Filter, before: UUID | None) -> tuple[UUID, UUID, UUID | None]:
-        """The ids between which events of that time are, with some slack, and where the filter's time ends."""
-        ahead, behind = max(self._offset(), 0.0), max(-self._offset(), 0.0)
-        low, high, until = FIRST_ID, before or LAST_ID, None
-        if where.since is not None:
-            low = _first_id(where.since - SLACK - timedelta(seconds=ahead))
-        if where.until is not None:
-            until = _first_id(where.until + SLACK + timedelta(seconds=behind))
-            high = min(high, until)
-        return low, high, until
+
+def _steps(where: Filter, streams: Sequence[Stream], limit: int) -> Sequence[int]:
+    """How many events of each stream may be looked at, again and again: most merged pages are full at once."""
+    is_dear = where.text is not None or streams[0].name in SPARSE
+    most = (SHORT_STRETCH if is_dear else STRETCH) // len(streams)
+    steps = (most,) if len(streams) == 1 else (limit, min(10 * limit, most), most)
+    return [max(each, limit) for each in steps]
 
 
 def _is_exact(key: str) -> bool:

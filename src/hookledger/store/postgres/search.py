@@ -41,10 +41,6 @@ class PostgresAsks:
 
         return await self._connections().insist(work)
 
-    async def rows(self, condition: str, values: Sequence[Any], ids: Sequence[UUID], limit: int) -> list[Any]:
-        sql = self.sql("rows").replace("{where}", condition)
-        return await self.fetch(sql, (ids, limit, *values[2:])) if ids else []
-
     async def owners(self, name: str, identities: Sequence[bytes]) -> list[UUID]:
         return [row[0] for row in await self.fetch(self.sql(name), (identities,))]
 

@@ -1,48 +1,47 @@
 -- PostgreSQL's dialect of searching; {schema} and {clock} as in queries.sql. A stream is a range of one index, the newest
--- first: numbers of it, ids, and no more than {most}. $1 and $2 are the ids that it stays below and does not pass. Pairs
--- are compared, and sorted by, as a whole, because only the index meant can do that: told that they are equal, the
+-- first, and no more than {most} of it. $1 and $2 are the ids that it stays below and does not pass. Pairs are compared, and sorted by, as a whole, because only the index meant can do that: told that they are equal, the
 -- planner would often rather walk all the ids and pick, which is good for frequent values and bad for rare ones.
 
 -- name: stream_all
-SELECT {n} AS stream, e.id FROM {schema}.events e WHERE e.id < $1::uuid AND e.id >= $2::uuid
+SELECT {what} FROM {schema}.events e WHERE e.id < $1::uuid AND e.id >= $2::uuid
 ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_kind
-SELECT {n} AS stream, e.id FROM {schema}.events e
+SELECT {what} FROM {schema}.events e
 WHERE (e.source, e.type, e.id) < ({0}::text, {1}::text, $1::uuid)
   AND (e.source, e.type, e.id) >= ({0}::text, {1}::text, $2::uuid)
 ORDER BY e.source DESC, e.type DESC, e.id DESC LIMIT {most}
 
 -- name: stream_object
-SELECT {n} AS stream, e.id FROM {schema}.events e
+SELECT {what} FROM {schema}.events e
 WHERE e.object_id IS NOT NULL AND (e.object_id, e.id) < ({0}::text, $1::uuid)
   AND (e.object_id, e.id) >= ({0}::text, $2::uuid)
 ORDER BY e.object_id DESC, e.id DESC LIMIT {most}
 
 -- name: stream_cause
-SELECT {n} AS stream, e.id FROM {schema}.events e
+SELECT {what} FROM {schema}.events e
 WHERE e.cause IS NOT NULL AND (e.cause, e.id) < ({0}::text, $1::uuid) AND (e.cause, e.id) >= ({0}::text, $2::uuid)
 ORDER BY e.cause DESC, e.id DESC LIMIT {most}
 
 -- name: stream_marked
-SELECT {n} AS stream, e.id FROM {schema}.events e
+SELECT {what} FROM {schema}.events e
 WHERE (e.attention OR e.alert IS NOT NULL) AND e.id < $1::uuid AND e.id >= $2::uuid
 ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_id
 -- One that an identity led to.
-SELECT {n} AS stream, e.id FROM {schema}.events e
+SELECT {what} FROM {schema}.events e
 WHERE e.id = {0}::uuid AND e.id < $1::uuid AND e.id >= $2::uuid LIMIT {most}
 
 -- name: stream_key
 -- Of the origins whose identities are not made of the key as it is shown.
-SELECT {n} AS stream, e.id FROM {schema}.events e
+SELECT {what} FROM {schema}.events e
 WHERE e.key_origin NOT IN ('signed_id', 'unsigned_id')
   AND (e.key, e.id) < ({0}::text, $1::uuid) AND (e.key, e.id) >= ({0}::text, $2::uuid)
 ORDER BY e.key DESC, e.id DESC LIMIT {most}
 
 -- name: stream_state
-SELECT {n} AS stream, e.id FROM {schema}.events e
+SELECT {what} FROM {schema}.events e
 WHERE e.state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded')
   AND (e.state, e.id) < ({0}::text, $1::uuid) AND (e.state, e.id) >= ({0}::text, $2::uuid)
 ORDER BY e.state DESC, e.id DESC LIMIT {most}
@@ -50,44 +49,54 @@ ORDER BY e.state DESC, e.id DESC LIMIT {most}
 -- name: stream_waiting
 -- Sorted, as the index is not by id: asked for only while the queue is short. OFFSET 0, because the planner would
 -- rather walk all the ids until it has met enough that wait.
-SELECT {n} AS stream, e.id FROM (
-    SELECT id FROM {schema}.events
+SELECT {what} FROM (
+    SELECT * FROM {schema}.events
     WHERE state IN ('pending', 'retrying') AND crashes < 2 AND state = 'pending' OFFSET 0) AS e
 WHERE e.id < $1::uuid AND e.id >= $2::uuid ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_waiting_alone
-SELECT {n} AS stream, e.id FROM (
-    SELECT id FROM {schema}.events
+SELECT {what} FROM (
+    SELECT * FROM {schema}.events
     WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND state = 'pending' OFFSET 0) AS e
 WHERE e.id < $1::uuid AND e.id >= $2::uuid ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_leased
-SELECT {n} AS stream, e.id FROM (
-    SELECT id FROM {schema}.events WHERE leased_until IS NOT NULL AND state = 'processing' OFFSET 0) AS e
+SELECT {what} FROM (
+    SELECT * FROM {schema}.events WHERE leased_until IS NOT NULL AND state = 'processing' OFFSET 0) AS e
 WHERE e.id < $1::uuid AND e.id >= $2::uuid ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_admitted
--- Admitted events from the id {0} on, which a search by time would pass over.
-SELECT {n} AS stream, e.id FROM {schema}.events e
-WHERE e.key_origin = 'admitted' AND e.id >= {0}::uuid AND e.id < {1}::uuid ORDER BY e.id DESC LIMIT {most}
+-- Admitted events, which a search by time would pass over.
+SELECT {what} FROM {schema}.events e
+WHERE e.key_origin = 'admitted' AND e.id < $1::uuid AND e.id >= $2::uuid ORDER BY e.id DESC LIMIT {most}
 
 -- name: one_stream
--- In brackets, so that each has its own order and limit.
-({0})
+-- With the place of each in it: the last that a stream may give says that there may be more behind it.
+(SELECT s.*, row_number() OVER () AS place FROM ({0}) AS s)
 
 -- name: no_limit
 ALL
 
--- name: rows
--- Those of the ids in $1 for which it holds, the newest first, no more than $2.
-SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
-                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
+-- name: page_of_one
+-- Those of a stream for which it holds, in its order, no more than $3; and the last it may give, be it one or not.
+-- The limit within the stream keeps the condition out of it: it is walked until there are enough, and no further.
+SELECT p.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
+                 WHERE d.event_id = p.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
 FROM (
-    SELECT e.* FROM unnest($1::uuid[]) AS i (id)
+    SELECT e.*, ({where}) AS holds, e.place = {most} AS ends, e.place AS looked_at FROM {streams} AS e
+    WHERE ({where}) OR e.place = {most} LIMIT $3::integer
+) AS p
+
+-- name: page_of_many
+-- The same of several streams, which give ids. They are merged, then looked up one by one.
+SELECT p.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
+                 WHERE d.event_id = p.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
+FROM (
+    SELECT e.*, ({where}) AS holds, i.place = {most} AS ends, i.looked_at
+    FROM (SELECT m.*, row_number() OVER (ORDER BY m.id DESC) AS looked_at FROM ({streams}) AS m ORDER BY m.id DESC) AS i
     CROSS JOIN LATERAL (SELECT * FROM {schema}.events WHERE id = i.id OFFSET 0) AS e
-    WHERE {where}
-    ORDER BY e.id DESC LIMIT $2::integer
-) AS e ORDER BY e.id DESC
+    WHERE ({where}) OR i.place = {most} ORDER BY i.id DESC LIMIT $3::integer
+) AS p
 
 -- name: count
 -- How many of the streams there are for which it holds.

@@ -32,19 +32,6 @@ class SqliteAsks:
     async def fetch(self, sql: str, values: Sequence[Any], seconds: float | None = None) -> list[Any]:
         return await asyncio.to_thread(self._look, lambda c: rows(c, sql, values), seconds or 10.0)
 
-    async def rows(self, condition: str, values: Sequence[Any], ids: Sequence[UUID], limit: int) -> list[Any]:
-        sql = SQL["row"].replace("{where}", condition)
-
-        def job(connection: apsw.Connection) -> list[Any]:
-            found: list[Any] = []
-            for ident in ids:
-                if len(found) >= limit:
-                    break
-                found += rows(connection, sql, (ident.bytes, limit, *values[2:]))
-            return found
-
-        return await asyncio.to_thread(self._look, job, 10.0)
-
     async def owners(self, name: str, identities: Sequence[bytes]) -> list[UUID]:
         def job(connection: apsw.Connection) -> list[UUID]:
             return [UUID(bytes=row[0]) for i in identities for row in rows(connection, SQL[name], (i,))]

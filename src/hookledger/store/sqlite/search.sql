@@ -1,84 +1,97 @@
--- SQLite's dialect of searching. A stream is a range of one index, the newest first: numbers of it, ids, and no more
--- than {most}. ?1 and ?2 are the ids that it stays below and does not pass.
+-- SQLite's dialect of searching. A stream is a range of one index, the newest first, and no more than {most} of it. ?1 and ?2 are the ids that it stays below and does not pass.
 -- Differs from PostgreSQL's because SQLite is told which index to use: it keeps no statistics of its own accord.
 
 -- name: stream_all
-SELECT {n} AS stream, e.id FROM events e
-WHERE e.id < ?1 AND e.id >= ?2
-ORDER BY e.id DESC LIMIT {most}
+SELECT {what} FROM events w
+WHERE w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_kind
-SELECT {n} AS stream, e.id FROM events e INDEXED BY events_of_kind
-WHERE e.source = {0} AND e.type = {1} AND e.id < ?1 AND e.id >= ?2
-ORDER BY e.id DESC LIMIT {most}
+SELECT {what} FROM events w INDEXED BY events_of_kind
+WHERE w.source = {0} AND w.type = {1} AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_object
-SELECT {n} AS stream, e.id FROM events e INDEXED BY events_of_object
-WHERE e.object_id = {0} AND e.id < ?1 AND e.id >= ?2
-ORDER BY e.id DESC LIMIT {most}
+SELECT {what} FROM events w INDEXED BY events_of_object
+WHERE w.object_id = {0} AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_cause
-SELECT {n} AS stream, e.id FROM events e INDEXED BY events_by_cause
-WHERE e.cause = {0} AND e.id < ?1 AND e.id >= ?2
-ORDER BY e.id DESC LIMIT {most}
+SELECT {what} FROM events w INDEXED BY events_by_cause
+WHERE w.cause = {0} AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_marked
-SELECT {n} AS stream, e.id FROM events e INDEXED BY events_marked
-WHERE (e.attention = 1 OR e.alert IS NOT NULL) AND e.id < ?1 AND e.id >= ?2
-ORDER BY e.id DESC LIMIT {most}
+SELECT {what} FROM events w INDEXED BY events_marked
+WHERE (w.attention = 1 OR w.alert IS NOT NULL) AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_id
 -- One that an identity led to.
-SELECT {n} AS stream, e.id FROM events e
-WHERE e.id = {0} AND e.id < ?1 AND e.id >= ?2
-ORDER BY e.id DESC LIMIT {most}
+SELECT {what} FROM events w
+WHERE w.id = {0} AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_key
 -- Of the origins whose identities are not made of the key as it is shown.
-SELECT {n} AS stream, e.id FROM events e INDEXED BY events_of_key
-WHERE e.key = {0} AND e.key_origin NOT IN ('signed_id', 'unsigned_id') AND e.id < ?1 AND e.id >= ?2
-ORDER BY e.id DESC LIMIT {most}
+SELECT {what} FROM events w INDEXED BY events_of_key
+WHERE w.key = {0} AND w.key_origin NOT IN ('signed_id', 'unsigned_id') AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_state
-SELECT {n} AS stream, e.id FROM events e INDEXED BY events_in_state
-WHERE e.state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded') AND e.state = {0}
-  AND e.id < ?1 AND e.id >= ?2
-ORDER BY e.id DESC LIMIT {most}
+SELECT {what} FROM events w INDEXED BY events_in_state
+WHERE w.state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded') AND w.state = {0}
+  AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_waiting
 -- Sorted, as the index is not by id: asked for only while the queue is short.
-SELECT {n} AS stream, e.id FROM events e INDEXED BY events_waiting
-WHERE e.state IN ('pending', 'retrying') AND e.crashes < 2 AND e.state = 'pending' AND e.id < ?1 AND e.id >= ?2
-ORDER BY e.id DESC LIMIT {most}
+SELECT {what} FROM events w INDEXED BY events_waiting
+WHERE w.state IN ('pending', 'retrying') AND w.crashes < 2 AND w.state = 'pending' AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_waiting_alone
-SELECT {n} AS stream, e.id FROM events e INDEXED BY events_waiting_alone
-WHERE e.state IN ('pending', 'retrying') AND e.crashes >= 2 AND e.state = 'pending' AND e.id < ?1 AND e.id >= ?2
-ORDER BY e.id DESC LIMIT {most}
+SELECT {what} FROM events w INDEXED BY events_waiting_alone
+WHERE w.state IN ('pending', 'retrying') AND w.crashes >= 2 AND w.state = 'pending' AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_leased
-SELECT {n} AS stream, e.id FROM events e INDEXED BY events_leased
-WHERE e.leased_until IS NOT NULL AND e.state = 'processing' AND e.id < ?1 AND e.id >= ?2
-ORDER BY e.id DESC LIMIT {most}
+SELECT {what} FROM events w INDEXED BY events_leased
+WHERE w.leased_until IS NOT NULL AND w.state = 'processing' AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_admitted
--- Admitted events from the id {0} on, which a search by time would pass over.
-SELECT {n} AS stream, e.id FROM events e INDEXED BY events_admitted_ids
-WHERE e.key_origin = 'admitted' AND e.id >= {0} AND e.id < {1}
-ORDER BY e.id DESC LIMIT {most}
+-- Admitted events, which a search by time would pass over.
+SELECT {what} FROM events w INDEXED BY events_admitted_ids
+WHERE w.key_origin = 'admitted' AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
 
 -- name: one_stream
--- As a table, so that each has its own order and limit.
-SELECT * FROM ({0})
+-- With the place of each in it: the last that a stream may give says that there may be more behind it.
+SELECT s.*, row_number() OVER () AS place FROM ({0}) AS s
 
 -- name: no_limit
 -1
 
--- name: row
--- One event, if it holds for it.
-SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
-                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
-FROM events e WHERE e.id = ?1 AND {where} LIMIT ?2
+-- name: page_of_one
+-- Those of a stream for which it holds, in its order, no more than ?3; and the last it may give, be it one or not.
+SELECT p.*, 1 + (SELECT count(*) FROM deliveries d
+                 WHERE d.event_id = p.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
+FROM (
+    SELECT e.*, ({where}) AS holds, e.place = {most} AS ends, e.place AS looked_at FROM ({streams}) AS e
+    WHERE ({where}) OR e.place = {most} LIMIT ?3
+) AS p
+
+-- name: page_of_many
+-- The same of several streams, which give ids. They are merged, then looked up one by one.
+SELECT p.*, 1 + (SELECT count(*) FROM deliveries d
+                 WHERE d.event_id = p.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
+FROM (
+    SELECT e.*, ({where}) AS holds, i.place = {most} AS ends, i.looked_at
+    FROM (SELECT m.*, row_number() OVER (ORDER BY m.id DESC) AS looked_at FROM ({streams}) AS m) AS i
+    CROSS JOIN events AS e ON e.id = i.id
+    WHERE ({where}) OR i.place = {most} ORDER BY i.id DESC LIMIT ?3
+) AS p
 
 -- name: count
 -- How many of the streams there are for which it holds.
