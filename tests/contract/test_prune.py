@@ -67,6 +67,7 @@ LOSSES = {
     "a pruned one's row, with its identity kept by an effect": (
         "DELETE FROM identities WHERE event_id = {pruned}; DELETE FROM pruned WHERE event_id = {pruned}"
     ),
+    "the key of a pruned one": "DELETE FROM identities WHERE event_id = {pruned}",
     "a delivery": "DELETE FROM deliveries WHERE event_id = {lost}",
 }
 
