@@ -366,7 +366,7 @@ async def test_a_pruned_event_says_so(store: Store, clock: Clock) -> None:
 async def test_a_conflict_that_comes_meanwhile_stays(
     store: Store, open_store: OpenStore, raw: Raw, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be an event of its own, and was acked: it must not go with what it met. On SQLite nothing comes meanwhile."""
+    """It was acked and may be an event of its own. On SQLite nothing comes meanwhile."""
     owner = await claimed(store, "paid")
     assert await settle(store, owner, "complete")
     other, odd = await open_store(), delivered("paid", b"other")

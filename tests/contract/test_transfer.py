@@ -171,7 +171,7 @@ async def test_an_impossible_row_takes_its_batch_along(store: Store, elsewhere: 
     assert SOURCE in (await elsewhere.events())[0].source
 
 
-@pytest.mark.parametrize("value", [5, -1, 2**70, True, 1.5, "x", "\0", [], {}, {"text": 5}, {"base64": "!"}], ids=repr)
+@pytest.mark.parametrize("value", [5, -1, 2**70, True, 1.5, "x", "\0", [], {}, {"text": 5}, {"base64": 5}], ids=repr)
 async def test_a_wrong_value_in_any_place_is_refused_in_words(
     store: Store, elsewhere: Store, clock: Clock, value: object
 ) -> None:
