@@ -28,6 +28,7 @@ ENTRIES: dict[str, str] = {
     "requests_astray": "requests are kept that no delivery names",
     "identities_astray": "identities belong to no event and to no import of keys",
     "events_without_identity": "events do not own their key: it may come in again as new",
+    "pruned_without_identity": "events were pruned, and their keys with them: they may come in again as new",
     "events_without_attempt": "events are in a state that no attempt led to",
     "events_unlike_attempts": "events and their attempts disagree on whether they were ever processed",
     "attempts_astray": "attempts belong to no event, or to a claim that was never given",

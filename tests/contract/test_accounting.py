@@ -204,6 +204,10 @@ DEEDS: dict[str, Deed] = {
         "INSERT INTO pruned SELECT id, source, state, received_at FROM events WHERE id = {failed}",
         {"pruned_and_here": 1},
     ),
+    "a pruned event's key is lost": (
+        "INSERT INTO pruned SELECT {nobody}, source, state, received_at FROM events WHERE id = {failed}",
+        {"pruned_without_identity": 1},
+    ),
     "a delivery is lost": (
         "DELETE FROM deliveries WHERE event_id = {failed}",
         {TOTAL: 1, "events_without_delivery": 1, "requests_astray": 1},

@@ -7,9 +7,10 @@ import pytest
 from hookledger.cases import Refusal
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
-from hookledger.model import new_id
+from hookledger.model import Kind, new_id
 from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight
+from hookledger.operate.repair import made
 from hookledger.states import DeliveryOutcome, EffectKind, EffectState, State
 from hookledger.store.protocol import Store
 from tests.builders import (
@@ -44,6 +45,7 @@ TABLES = (
     "actions",
     "rejections",
     "pruned",
+    "effect_lanes",
 )
 
 
@@ -95,6 +97,35 @@ async def test_nothing_of_it_is_left(store: Store, raw: Raw) -> None:
     told = await history(store, known.id)
     assert [(a.name, a.actor, a.reason) for a in told.actions] == [("erase", "ada", "she asked")]
     assert MARK not in repr(told)
+    assert await found(store) == {}
+
+
+async def test_a_lane_that_something_waits_in_keeps_its_order(store: Store, raw: Raw) -> None:
+    actions = await planted(store)
+    known = (await store.events())[0]
+    owner = await claimed(store, "another")
+    transaction = store.transaction()
+    await transaction.plan(intent(owner, "waits", "mail", LATER, lane=MARK))
+    await transaction.commit([way_out(owner, "complete")])
+    before = await raw.all("effect_lanes")
+    await actions.erase(known, "she asked")
+    assert await raw.all("effect_lanes") == before
+    [mail] = await take(store, "mail")
+    await finish(store, mail.identity, 1, "done")
+    await actions.erase(await event(store, owner.id), "she asked")
+    assert await raw.all("effect_lanes") == []
+
+
+async def test_a_repaired_object_is_forgotten(store: Store, raw: Raw) -> None:
+    sent = made(SOURCE, MARK, "ada", "wrong", None)
+    await store.reconciling.repair(sent, None, "ada", "wrong")
+    owner = await claim(store, Kind(SOURCE, sent.items[0].type))
+    assert await settle(store, owner, "complete")
+    assert await raw.count("repairs") == 1
+    await Actions(store, "ada").erase(await event(store, owner.id), "she asked", key_too=True)
+    assert await raw.count("repairs") == 0
+    assert await traces(raw) == ["actions"]  # what operators wrote stays
+    await store.reconciling.repair(made(SOURCE, MARK, "ada", "again", None), None, "ada", "again")
     assert await found(store) == {}
 
 

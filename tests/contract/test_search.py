@@ -35,6 +35,7 @@ from tests.builders import (
     way_out,
 )
 from tests.contract.conftest import OpenStore
+from tests.ledger import intent
 
 
 async def found(store: Store, *, limit: int = 50, **wanted: Any) -> list[UUID]:
@@ -119,6 +120,21 @@ async def test_keys_of_every_origin(store: Store) -> None:  # proves R50
 def _of(origin: KeyOrigin) -> Item:
     """An item whose identity is not made of the key that is shown."""
     return structs.replace(item("something else"), key="one:two", key_origin=origin)
+
+
+async def test_a_key_among_more_kinds_than_are_walked(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R50
+    monkeypatch.setattr(search, "MOST_KINDS", 2)
+    await store.know_sources(["a", "z"])
+    for n in range(4):
+        await recorded(store, f"evt_{n}", source="a", type=f"t{n}")
+    owner = await claimed(store, "evt_z", source="z", type=KIND.type)
+    transaction = store.transaction()
+    await transaction.once(intent(owner, "k", name="credit", kind=EffectKind.ONCE, repeat=None))
+    await transaction.commit([way_out(owner, "complete")])
+    assert await found(store, key="evt_z") == [owner.id]
+    assert await found(store, effect="credit:k") == [owner.id]
 
 
 async def test_objects(store: Store) -> None:  # proves R50

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hookledger.clock import Clock
@@ -14,8 +16,10 @@ from hookledger.operate.transfer import Unreadable
 from hookledger.states import DeliveryOutcome, EffectKind, State
 from hookledger.store.connect import connect
 from hookledger.store.protocol import Store
+from hookledger.store.transfer import TABLES as TRANSFERRED
 from hookledger.store.transfer import Taken
 from tests.builders import SOURCE, Raw, claim, claimed, delivered, event, item, record, recorded, settle, way_out
+from tests.contract.conftest import OpenStore
 from tests.contract.test_accounting import commit, found, story
 from tests.ledger import LATER, intent
 from tests.life import Life
@@ -140,6 +144,7 @@ BAD = {
     "another version": (0, b'{"format": "hookledger events", "version": 99}', "version 99"),
     "no event": (1, b"{}", "line 2: events is missing"),
     "a list": (1, b"[]", "line 2"),
+    "too deep": (1, b"[" * 100_000, "line 2"),
 }
 
 
@@ -164,3 +169,64 @@ async def test_an_impossible_row_takes_its_batch_along(store: Store, elsewhere: 
         await transfer.take_in(elsewhere, lambda: iter(lines[:2]), "ada", "moving")
     assert await elsewhere.counts() == {State.NEEDS_REVIEW: 1}
     assert SOURCE in (await elsewhere.events())[0].source
+
+
+@pytest.mark.parametrize("value", [5, -1, 2**70, True, 1.5, "x", "\0", [], {}, {"text": 5}, {"base64": 5}], ids=repr)
+async def test_a_wrong_value_in_any_place_is_refused_in_words(
+    store: Store, elsewhere: Store, clock: Clock, value: object
+) -> None:
+    """Taken or refused: nothing else, and nothing half."""
+    await story(store, clock)
+    [line] = [line for line in (await exported(store))[1:-1] if b'"called"' in line]
+    head, end = b'{"format": "hookledger events", "version": 1}', b'{"end": 1}'
+
+    async def rows() -> dict[str, int]:
+        return {table: await Raw(elsewhere).count(table) for table in TABLES}
+
+    for table, columns in TRANSFERRED.items():
+        for column in columns:
+            shown = msgspec.json.decode(line)
+            for row in shown[table]:
+                row[column] = value
+            lines = [head, msgspec.json.encode(shown), end]
+            before = await rows()
+            try:
+                await transfer.take_in(elsewhere, lambda: iter(lines), "ada", "moving")  # noqa: B023
+            except Unreadable:
+                assert await rows() == before
+
+
+async def test_a_line_that_is_missing_is_missed(store: Store, elsewhere: Store) -> None:
+    for key in ("one", "two", "three"):
+        await recorded(store, key)
+    lines = await exported(store)
+    with pytest.raises(Unreadable, match="tells of 3 events, and there are 2"):
+        await transfer.take_in(elsewhere, lambda: iter([*lines[:2], *lines[3:]]), "ada", "moving")
+    assert (await moved(store, elsewhere)).new == 1
+
+
+@pytest.mark.parametrize("lost", ["deliveries", "requests"])
+async def test_an_event_without_what_brought_it_is_refused(store: Store, elsewhere: Store, lost: str) -> None:
+    await recorded(store, "one")
+    lines = await exported(store)
+    lines[1] = msgspec.json.encode({**msgspec.json.decode(lines[1]), lost: []})
+    with pytest.raises(Unreadable, match="line 2"):
+        await transfer.take_in(elsewhere, lambda: iter(lines), "ada", "moving")
+    assert await elsewhere.counts() == {}
+
+
+async def test_a_line_is_of_one_moment(store: Store, open_store: OpenStore) -> None:
+    """An event that is settled while it is told is told as it was before, or as it is after."""
+    worker, lines = await open_store(), list[bytes]()
+
+    async def works() -> None:
+        for n in range(80):
+            assert await settle(worker, await claimed(worker, f"evt_{n}"), "complete")
+
+    working = asyncio.create_task(works())
+    while not working.done():
+        lines += (await exported(store))[1:-1]
+    await working
+    for line in map(msgspec.json.decode, lines):
+        [told] = line["events"]
+        assert (told["first_processed_at"] is None) == (line["attempts"] == [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from hookledger.states import DeliveryOutcome
 from hookledger.store.connect import connect
 from hookledger.store.protocol import Store
 from tests.builders import SOURCE, TYPE, WORKER, delivered, record, settle
+from tests.crash.processes import PATIENCE, ROOT
 
 EVENTS = 200
 SETTINGS = """
@@ -71,4 +73,36 @@ async def test_pruning_survives_kill_9(database_url: str, tmp_path: Path) -> Non
         verdicts = await record(store, *(delivered(f"evt_{n}") for n in range(EVENTS)))
         assert {verdict.outcome for verdict in verdicts} == {DeliveryOutcome.DUPLICATE}
     finally:
+        await store.close()
+
+
+async def test_a_living_worker_prunes(database_url: str, tmp_path: Path) -> None:  # proves R49
+    """Nobody calls `hookledger prune`: two workers do it by themselves, beside their work."""
+    store = connect(database_url, clock=Clock())
+    await store.open()
+    settings = tmp_path / "hookledger.toml"
+    settings.write_text('[retention]\nevents = "0s"\nevery = "50ms"\npause = "1ms"\n')
+    command = [sys.executable, "-m", "hookledger", "work", "--app", "tests.crash.app:inbox"]
+    command += ["--config", str(settings), "--database", database_url]
+    workers = []
+    try:
+        await store.migrate()
+        await finished(store)
+        workers = [
+            subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for _ in range(2)
+        ]
+        deadline = time.monotonic() + PATIENCE
+        while (books := await store.books.accounting()).pruned < EVENTS:
+            assert time.monotonic() < deadline, books
+            assert books.imbalances == ()
+            await asyncio.sleep(0.05)
+        assert {worker.poll() for worker in workers} == {None}
+        verdicts = await record(store, *(delivered(f"evt_{n}") for n in range(EVENTS)))
+        assert {verdict.outcome for verdict in verdicts} == {DeliveryOutcome.DUPLICATE}
+        assert (await store.books.accounting()).imbalances == ()
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
         await store.close()

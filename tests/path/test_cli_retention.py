@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,7 @@ async def test_export_and_import(inbox: list[str], tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     await _in_thread("export", "--output", str(file), *inbox)
     assert len(file.read_bytes().splitlines()) == 5
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
     with pytest.raises(ConfigError, match="cannot be written"):
         await _in_thread("export", "--output", str(file), *inbox)
     there = [*inbox[:2], "--database", f"sqlite:///{tmp_path}/there.db"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,8 +61,9 @@ def export(inbox: Inbox, where: Filter, output: Path | None) -> None:
 
 
 def _new(path: Path) -> BinaryIO:
+    """For nobody else to read: all that the database has is in it."""
     try:
-        return path.open("xb")
+        return open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 

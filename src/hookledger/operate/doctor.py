@@ -12,7 +12,6 @@ from ..filters import Filter
 from ..jobs import Job, Pause
 from ..model import Health
 from ..reconciling import Reconciliation
-from ..states import State
 from ..store import SCHEMA_RANGE
 from . import proof
 from .finding import Finding
@@ -24,7 +23,7 @@ SKEW = 5.0
 SKEW_LIMIT = 30.0
 SOON = 14 * 86400.0
 MOST = 1000
-"""Events of a state that are searched for alerts."""
+"""Events that ask for attention, at most, of which it says how many there are."""
 DAY = timedelta(days=1)
 FORGOTTEN = timedelta(minutes=5)
 """After so long a job that nobody is at is worth a warning."""
@@ -176,17 +175,19 @@ def _provable(insight: Insight, source: str) -> bool:
 
 
 async def alerts(insight: Insight) -> list[Finding]:
-    """Events that a person should look at."""
-    found: list[Finding] = []
-    for state in (State.FAILED, State.NEEDS_REVIEW, State.RETRYING, State.PROCESSING):
-        marked = [row for row in await insight.events(Filter(states=(state,)), limit=MOST) if row.alert]
-        found += [
-            Finding("problem", f"event {row.id}", f"{row.state}: {row.alert}", f"`hookledger show {row.id}`")
-            for row in marked[:10]
-        ]
-        if len(marked) > 10:
-            says = f"{len(marked) - 10:,} more events that are {state} are marked"
-            found.append(Finding("problem", "alerts", says))
+    """Events that a person should look at: those with an alert, and those with an effect in doubt."""
+    marked = await insight.events(Filter(attention=True), limit=MOST)
+    alarmed, others = [row for row in marked if row.alert], [row for row in marked if not row.alert]
+    found = [
+        Finding("problem", f"event {row.id}", f"{row.state}: {row.alert}", f"`hookledger show {row.id}`")
+        for row in alarmed[:10]
+    ]
+    if len(alarmed) > 10:
+        found.append(Finding("problem", "alerts", f"{len(alarmed) - 10:,} more events have an alert"))
+    if others:
+        number = f"{len(others):,}{' or more' * (len(marked) == MOST)}"
+        says = f"an effect failed, may have happened or has an alert, of {number} events: {others[0].id} …"
+        found.append(Finding("warn", "alerts", says, "`hookledger events --attention`, then `hookledger resolve`"))
     return found or [Finding("ok", "alerts", "no event asks for attention")]
 
 

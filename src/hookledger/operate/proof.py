@@ -54,6 +54,7 @@ DO = {
     "identities": f"{_LOST} What comes with these keys is answered as a duplicate and not processed",
     "requests": f"{_LOST} Events without their bytes cannot be processed",
     "events": f"{_LOST} `hookledger show ID` says what is known of each",
+    "pruned": f"{_LOST} `hookledger show ID` says what is left of each",
     "attempts": _LOST,
     "effects": f"{_LOST} Ask the remote what happened before `hookledger resolve` or a replay",
     "calls": f"{_LOST} Ask the remote what happened before `hookledger resolve` or a replay",

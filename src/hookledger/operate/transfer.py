@@ -91,12 +91,11 @@ async def take_in(
     """
     done = Taken()
     for number in range(2):  # what was made of another event's delivery may stand before that event
-        step, ended = await _pass(store, lines(), actor, reason, take_over, progress)
+        step, told = await _pass(store, lines(), actor, reason, take_over, progress)
         done.new, done.held = done.new + step.new, done.held + step.held
         done.known = step.known if number == 0 else done.known
         done.taken, done.waiting = step.taken, step.waiting
-        if not ended:
-            raise Unreadable("the file ends before its last line: it was cut off. What is in it was taken in")
+        _check_end(told, step)
         if not step.waiting:
             break
     return done
@@ -109,8 +108,9 @@ async def _pass(
     reason: str,
     take_over: bool,
     progress: Callable[[int], None],
-) -> tuple[Taken, bool]:
-    done, batch, first, ended = Taken(), list[Line](), 2, False
+) -> tuple[Taken, Any]:
+    """What became of them, and how many the last line says there were; None without one."""
+    done, batch, first, told = Taken(), list[Line](), 2, None
 
     async def flush() -> None:
         last = first + len(batch) - 1
@@ -126,8 +126,8 @@ async def _pass(
             _check_head(text)
             continue
         found = _decode(number, text)
-        if found is None:
-            ended = True
+        if isinstance(found, Told):
+            told = found.lines
             break
         batch.append(found)
         if len(batch) == BATCH:
@@ -135,7 +135,7 @@ async def _pass(
             first = number + 1
     if batch:
         await flush()
-    return done, ended
+    return done, told
 
 
 def _check_head(text: bytes) -> None:
@@ -149,18 +149,32 @@ def _check_head(text: bytes) -> None:
         raise Unreadable(f"line 1: version {head.get('version')}, and this release reads {VERSION}")
 
 
-def _decode(number: int, text: bytes) -> Line | None:
-    """One event, or None for the last line."""
+def _check_end(told: Any, done: Taken) -> None:
+    if told is None:
+        raise Unreadable("the file ends before its last line: it was cut off. What is in it was taken in")
+    lines = done.new + done.known + len(done.taken) + len(done.waiting)
+    if told != lines:
+        raise Unreadable(f"the last line tells of {told} events, and there are {lines:,}. What is in it was taken in")
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The last line."""
+
+    lines: Any
+
+
+def _decode(number: int, text: bytes) -> Line | Told:
+    """One event, or the last line."""
     try:
         shown = msgspec.json.decode(text)
         if isinstance(shown, dict) and shown.keys() == {"end"}:
-            return None
+            return Told(shown["end"])
         line = {
             table: [{name: _in(kind, row[name]) for name, kind in columns.items()} for row in shown[table]]
             for table, columns in TABLES.items()
         }
         _check_line(line)
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, binascii.Error) as error:
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError, binascii.Error) as error:
         what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise Unreadable(f"line {number}: {what}") from error
     return line
@@ -174,9 +188,14 @@ def _check_line(line: Line) -> None:
     for table in ("attempts", "effects", "actions", "identities"):
         if any(row["event_id"] != event["id"] for row in line[table]):
             raise ValueError(f"{table} of another event")
-    requests = {row["request_id"] for row in line["deliveries"]}
-    if any(row["id"] not in requests for row in line["requests"]):
+    places = {(row["request_id"], row["item"]) for row in line["deliveries"]}
+    if (event["request_id"], event["item"]) not in places:
+        raise ValueError("the delivery that made the event is missing")
+    requests = {row["id"] for row in line["requests"]}
+    if requests - {request for request, _ in places}:
         raise ValueError("requests of other deliveries")
+    if any(row["outcome"] != "duplicate" and row["request_id"] not in requests for row in line["deliveries"]):
+        raise ValueError("the request of a delivery is missing")
     effects = {row["identity"] for row in line["effects"]}
     if any(row["identity"] not in effects for row in line["effect_calls"]):
         raise ValueError("calls of other effects")
@@ -186,16 +205,24 @@ def _in(kind: str, value: Any) -> Any:
     if value is None:
         return None
     if kind == IDENT:
-        return UUID(value)
+        return UUID(_text(value))
     if kind == TIME:
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
             raise ValueError(f"{value!r} has no time zone")
         return moment
     if kind == BYTES:
-        return value["text"].encode() if "text" in value else base64.b64decode(value["base64"], validate=True)
+        if "text" in value:
+            return _text(value["text"]).encode()
+        return base64.b64decode(_text(value["base64"]), validate=True)
     if kind == FLAG:
         return bool(value)
     if not isinstance(value, str | int):
         raise TypeError(f"{value!r} is no plain value")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
     return value

@@ -59,7 +59,7 @@ class Pruning(Protocol):
         """
         ...
 
-    async def forget(self, chosen: Sequence[Candidate]) -> int:
+    async def forget(self, chosen: Sequence[Candidate], *, dry: bool = False) -> int:
         """Take away tracebacks of attempts, and of calls for effects that are over; returns for how many events."""
         ...
 

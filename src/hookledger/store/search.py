@@ -333,9 +333,14 @@ class Searching:
         self, where: Filter, name: str, identity: Callable[[str], bytes], scopes: Sequence[str] = ()
     ) -> list[UUID]:
         """The events that an identity in the filter's source, or in any, leads to."""
-        sources = {where.source} if where.source is not None else {k.source for k in await self._kinds(None)}
+        sources = {where.source} if where.source is not None else await self._sources()
         found = await self._dialect.owners(name, [identity(scope) for scope in (*sources, *scopes)])
         return list(dict.fromkeys(found))[:MOST_STREAMS]
+
+    async def _sources(self) -> set[str]:
+        """Every source that was ever served or imported, and those of the kinds that can be walked."""
+        known = {row["name"] for row in await self._dialect.fetch(self._dialect.sql("sources"), ())}
+        return known | {kind.source for kind in await self._kinds(None)}
 
     def _parts(self, where: Filter, streams: Sequence[Stream], before: UUID | None) -> list[Part]:
         """The streams between the ids of the filter's time, with some slack; before them what a time passes over."""

@@ -29,6 +29,10 @@ OVER = frozenset({State.PROCESSED, State.SKIPPED, State.DISCARDED})
 """What `events`, `payloads` and `history` are about. What failed is the dead letter, and has a rule of its own."""
 
 
+WHOLLY = ("events", "failed")
+"""The rules that leave nothing of an event but its keys."""
+
+
 class Walk(Struct, frozen=True):
     """One rule with one limit, for all sources that have it."""
 
@@ -37,7 +41,7 @@ class Walk(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"{self.rule}:{self.limit:g}"
+        return f"{self.rule}:{self.limit}"  # in full: two limits that look alike are two walks
 
 
 class Pruner:
@@ -154,13 +158,15 @@ class Pruner:
     async def _take(self, walk: Walk, source: str | None, found: Sequence[Candidate], dry: bool) -> Pruned:
         due = [one for one in found if self._due(walk, source, one)]
         step = Pruned(looked_at=len(found))
-        if walk.rule in ("events", "failed"):
+        if dry and walk.rule not in WHOLLY:  # a round that takes them away does not come by them again
+            due = [one for one in due if not self._goes(source, one)]
+        if walk.rule in WHOLLY:
             step.events = await self._pruning.prune(due, walk.limit, dry=dry)
         elif walk.rule == "payloads":
             full = [one for one in due if not one.emptied]
             step.payloads = await self._pruning.empty(full, walk.limit, dry=dry)
         else:
-            step.history = len(due) if dry else await self._pruning.forget(due)
+            step.history = await self._pruning.forget(due, dry=dry)
         return step
 
     def _due(self, walk: Walk, source: str | None, one: Candidate) -> bool:
@@ -169,6 +175,10 @@ class Pruner:
         if one.open or one.finished_ago is None or one.finished_ago < walk.limit:
             return False
         return one.state is State.FAILED if walk.rule == "failed" else one.state in OVER
+
+    def _goes(self, source: str | None, one: Candidate) -> bool:
+        limits = self._limits(one.source)
+        return any(self._due(Walk(rule, _limit(limits, rule)), source, one) for rule in WHOLLY)
 
     async def _drop(self, walk: Walk, source: str | None, arrived: Sequence[Arrived], dry: bool) -> Pruned:
         """Rows of duplicates by `history`; odd deliveries of pruned events by `events`."""

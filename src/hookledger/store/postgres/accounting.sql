@@ -74,6 +74,11 @@ WHERE NOT EXISTS (
     SELECT FROM {schema}.identities AS i
     WHERE i.event_id = e.id AND i.kind <> 'body' AND (i.kind = 'admitted') = (e.key_origin = 'admitted')) {few}
 
+-- name: pruned_without_identity
+-- What is pruned keeps its key, so that it is a duplicate for ever.
+SELECT count(*) OVER () AS n, p.event_id, p.state FROM {schema}.pruned AS p
+WHERE NOT EXISTS (SELECT FROM {schema}.identities AS i WHERE i.event_id = p.event_id AND i.kind <> 'body') {few}
+
 -- name: events_without_attempt
 -- Every way out of processing but `release` writes the attempt of the claim that it ends, and takes the next number.
 -- Nobody tried what was skipped, failed or put to review at intake (claim 0) or skipped because nobody handles it; what

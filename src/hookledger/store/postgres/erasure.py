@@ -76,6 +76,7 @@ class PostgresErasure:
         idents = [event.id for event in events]
         await connection.execute(self._sql("forget_refused"), requests)
         await connection.execute(self._sql("empty_requests"), requests)
+        await connection.execute(self._sql("forget_repairs"), idents)
         for event in events:
             values = (event.id, reason_left(event), key_left(event.key, key_too))
             await connection.execute(self._sql("empty_event"), *values)
@@ -89,6 +90,10 @@ class PostgresErasure:
         for row in effects:
             await connection.execute(self._sql("empty_effect"), row["identity"], key_left(row["key"], key_too))
         await connection.execute(self._sql("empty_calls"), [row["identity"] for row in effects])
+        if lanes := [(row["name"], row["lane"]) for row in effects if row["lane"] is not None]:
+            held = await connection.fetch(self._sql("lock_lanes"), *map(list, zip(*lanes, strict=True)))
+            if held:
+                await connection.execute(self._sql("forget_lanes"), *map(list, zip(*held, strict=True)))
 
     async def erase_effects(self, event_id: UUID, actor: str, reason: str, *, key_too: bool = False) -> int:
         async def work(connection: Any) -> int:

@@ -31,7 +31,7 @@ ORDER BY request_id, item FOR UPDATE
 
 -- name: lock_effects
 -- Their effects.
-SELECT identity, event_id, name, key, kind, state FROM {schema}.effects
+SELECT identity, event_id, name, key, kind, state, lane FROM {schema}.effects
 WHERE event_id = ANY($1::uuid[]) ORDER BY identity FOR UPDATE
 
 -- name: lock_events
@@ -67,6 +67,11 @@ WHERE delivery_id IS NOT NULL
 -- What rehearsals made of it.
 DELETE FROM {schema}.rehearsals WHERE event_id = ANY($1::uuid[])
 
+-- name: forget_repairs
+-- The objects that they repaired. Asked before the events are emptied.
+DELETE FROM {schema}.repairs AS r USING {schema}.events AS e
+WHERE e.id = ANY($1::uuid[]) AND r.source = e.source AND r.object_id = e.object_id AND r.event_id = e.id
+
 -- name: empty_attempts
 -- Tracebacks.
 UPDATE {schema}.attempts SET error = NULL WHERE event_id = ANY($1::uuid[]) AND error IS NOT NULL
@@ -81,6 +86,20 @@ WHERE identity = $1
 -- name: empty_calls
 -- Tracebacks of calls.
 UPDATE {schema}.effect_calls SET error = NULL WHERE identity = ANY($1::bytea[]) AND error IS NOT NULL
+
+-- name: lock_lanes
+-- Their lanes, unless somebody takes a place in one at this moment: nobody takes one until we are done.
+SELECT l.name, l.lane FROM unnest($1::text[], $2::text[]) AS n (name, lane)
+JOIN {schema}.effect_lanes AS l ON l.name = n.name AND l.lane = n.lane
+ORDER BY l.name, l.lane FOR UPDATE OF l SKIP LOCKED
+
+-- name: forget_lanes
+-- Those, unless something waits in them: then their order is needed. A statement of its own, as the lock's snapshot is
+-- older than the lock.
+DELETE FROM {schema}.effect_lanes AS l USING unnest($1::text[], $2::text[]) AS n (name, lane)
+WHERE l.name = n.name AND l.lane = n.lane
+  AND NOT EXISTS (SELECT FROM {schema}.effects AS f
+                  WHERE f.name = l.name AND f.lane = l.lane AND f.lane IS NOT NULL AND f.finished_at IS NULL)
 
 -- name: note
 -- Who erased, and why; not what.

@@ -65,7 +65,8 @@ class PostgresPruning:
                 over = await self._over(connection, [row["id"] for row in rows])
                 going = [row for row in rows if row["id"] in over]
                 if going and not dry:
-                    await self._take(connection, going, [ident for idents in over.values() for ident in idents])
+                    effects = [ident for idents in over.values() for ident in idents]
+                    await self._take(connection, going, effects, quiet)
                 return len(going)
 
         return await self._connections().insist(work) if chosen else 0
@@ -81,13 +82,13 @@ class PostgresPruning:
                 del over[event_id]
         return over
 
-    async def _take(self, connection: Any, going: list[Any], effects: list[bytes]) -> None:
+    async def _take(self, connection: Any, going: list[Any], effects: list[bytes], quiet: float) -> None:
         idents = [row["id"] for row in going]
         named = ([row["request_id"] for row in going], [row["item"] for row in going])
         await connection.fetch(self._sql("lock_odd"), idents)
         for name in ("bury", "drop_attempts", "drop_events"):
             await connection.execute(self._sql(name), idents)
-        left = await connection.fetch(self._sql("drop_again"), idents)
+        left = await connection.fetch(self._sql("drop_again"), idents, quiet)
         left += await connection.fetch(self._sql("drop_first"), *named)
         await connection.execute(self._sql("drop_requests"), sorted({row["request_id"] for row in left}))
         if effects:
@@ -109,9 +110,11 @@ class PostgresPruning:
 
         return await self._connections().insist(work) if chosen else 0
 
-    async def forget(self, chosen: Sequence[Candidate]) -> int:
+    async def forget(self, chosen: Sequence[Candidate], *, dry: bool = False) -> int:
         async def work(connection: Any) -> int:
             async with transaction(connection, self._sql("begin")):
+                if dry:
+                    return len(await connection.fetch(self._sql("remembered"), *_claims(chosen)))
                 changed = {row[0] for row in await connection.fetch(self._sql("forget_attempts"), *_claims(chosen))}
                 effects = await connection.fetch(self._sql("effects_over"), [c.id for c in chosen])
                 await connection.execute(self._sql("trim_calls"), [row["identity"] for row in effects])

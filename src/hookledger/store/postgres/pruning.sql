@@ -93,9 +93,11 @@ WHERE d.request_id = n.request_id AND d.item = n.item
 RETURNING d.request_id
 
 -- name: drop_again
--- The later deliveries, unless an event was made of them.
+-- The later deliveries, unless an event was made of them. What came since the events were found quiet stays: a person
+-- may want to see it.
 DELETE FROM {schema}.deliveries AS d
 WHERE d.event_id = ANY($1::uuid[]) AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')
+  AND d.received_at <= {clock} - make_interval(secs => $2)
   AND (SELECT count(*) FROM {schema}.events AS a
        WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'admitted') = 0
 RETURNING d.request_id
@@ -145,6 +147,13 @@ UPDATE {schema}.attempts AS a SET error = NULL
 FROM unnest($1::uuid[], $2::bigint[]) AS c (id, claim) JOIN {schema}.events AS e ON e.id = c.id AND e.claim = c.claim
 WHERE a.event_id = e.id AND a.error IS NOT NULL AND e.finished_at IS NOT NULL
 RETURNING a.event_id
+
+-- name: remembered
+-- Events for which the former would find something.
+SELECT DISTINCT e.id FROM unnest($1::uuid[], $2::bigint[]) AS c (id, claim)
+JOIN {schema}.events AS e ON e.id = c.id AND e.claim = c.claim
+JOIN {schema}.attempts AS a ON a.event_id = e.id
+WHERE a.error IS NOT NULL AND e.finished_at IS NOT NULL
 
 -- name: effects_over
 -- Their effects that are over.

@@ -121,6 +121,10 @@ WITH RECURSIVE kinds AS (
 )
 SELECT source, type FROM kinds LIMIT $5::integer
 
+-- name: sources
+-- All that a receiver served.
+SELECT name FROM {schema}.sources
+
 -- name: owners
 -- The events of identities.
 SELECT event_id FROM {schema}.identities WHERE identity = ANY($1::bytea[]) AND fingerprint <> '' LIMIT 100

@@ -30,16 +30,18 @@ class PostgresTransfer:
 
     async def rows(self, event_id: UUID) -> Line | None:
         line: Line = {}
-        async with self._connections().use() as connection:
-            for table in ("events", "deliveries", "attempts", "effects", "effect_calls", "actions"):
-                rows = await connection.fetch(self._sql(table), event_id)
-                line[table] = [_values(table, row) for row in rows]
-            if not line["events"]:
-                return None
-            needed = [row["request_id"] for row in line["deliveries"]]
-            rows = await connection.fetch(self._sql("requests"), needed)
-            line["requests"] = [_values("requests", row) for row in rows]
-        return line
+
+        async def work(connection: Any) -> Line | None:
+            async with transaction(connection, self._sql("look")):
+                for table in ("events", "deliveries", "attempts", "effects", "effect_calls", "actions"):
+                    rows = await connection.fetch(self._sql(table), event_id)
+                    line[table] = [_values(table, row) for row in rows]
+                needed = [row["request_id"] for row in line["deliveries"]]
+                rows = await connection.fetch(self._sql("requests"), needed)
+                line["requests"] = [_values("requests", row) for row in rows]
+            return line if line["events"] else None
+
+        return await self._connections().insist(work)
 
     async def take_in(self, lines: Sequence[Line], actor: str, reason: str, *, take_over: bool = False) -> Taken:
         async def work(connection: Any) -> Taken:

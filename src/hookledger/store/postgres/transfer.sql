@@ -4,6 +4,10 @@
 -- What was taken in is on disk. Intake may hold one of the identities for a moment.
 BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
 
+-- name: look
+-- One snapshot for all rows of an event: it may be settled or pruned at this moment.
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
+
 -- name: identities
 -- No index leads from an event to its identities: the intake would pay for it.
 SELECT * FROM {schema}.identities WHERE event_id = ANY($1::uuid[])

@@ -70,6 +70,11 @@ WHERE CASE e.key_origin
     WHEN 'admitted' THEN e.id NOT IN (SELECT event_id FROM identities WHERE kind = 'admitted')
     ELSE e.id NOT IN (SELECT event_id FROM identities WHERE kind = 'key') END {few}
 
+-- name: pruned_without_identity
+-- What is pruned keeps its key, so that it is a duplicate for ever.
+SELECT count(*) OVER () AS n, p.event_id, p.state FROM pruned p
+WHERE p.event_id NOT IN (SELECT event_id FROM identities WHERE kind <> 'body') {few}
+
 -- name: events_without_attempt
 -- Every way out of processing but `release` writes the attempt of the claim that it ends, and takes the next number.
 -- Nobody tried what was skipped, failed or put to review at intake (claim 0) or skipped because nobody handles it; what

@@ -95,6 +95,7 @@ def _empty(
         if key_too:
             connection.execute(SQL["empty_deliveries"], (request,))
     for event in events:
+        connection.execute(SQL["forget_repair"], (event.id.bytes,))
         values = (now, event.id.bytes, reason_left(event), key_left(event.key, key_too))
         connection.execute(SQL["empty_event"], values)
         connection.execute(SQL["forget_rehearsals"], (event.id.bytes,))
@@ -108,6 +109,8 @@ def _empty_effects(connection: apsw.Connection, effects: Sequence[Row], key_too:
     for row in effects:
         connection.execute(SQL["empty_effect"], (row["identity"], key_left(row["key"], key_too)))
         connection.execute(SQL["empty_calls"], (row["identity"],))
+    for row in effects:
+        connection.execute(SQL["forget_lane"], (row["name"], row["lane"]))
 
 
 def _finished(row: Row) -> Finished:

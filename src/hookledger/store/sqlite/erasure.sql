@@ -22,7 +22,7 @@ WHERE d.request_id = ?1 AND d.outcome IN ('conflict', 'same_body')
 
 -- name: effects
 -- Its effects.
-SELECT identity, event_id, name, key, kind, state FROM effects WHERE event_id = ?1
+SELECT identity, event_id, name, key, kind, state, lane FROM effects WHERE event_id = ?1
 
 -- name: event
 -- The event.
@@ -59,6 +59,11 @@ WHERE delivery_id IS NOT NULL AND event_id = ?1 AND outcome NOT IN ('accepted', 
 -- What rehearsals made of it.
 DELETE FROM rehearsals WHERE event_id = ?1
 
+-- name: forget_repair
+-- The object that it repaired. Asked before the event is emptied.
+DELETE FROM repairs
+WHERE event_id = ?1 AND (source, object_id) = (SELECT source, object_id FROM events WHERE id = ?1)
+
 -- name: empty_attempts
 -- Tracebacks.
 UPDATE attempts SET error = NULL WHERE event_id = ?1 AND error IS NOT NULL RETURNING claim
@@ -72,6 +77,12 @@ WHERE identity = ?1
 -- name: empty_calls
 -- Tracebacks of calls.
 UPDATE effect_calls SET error = NULL WHERE identity = ?1 AND error IS NOT NULL
+
+-- name: forget_lane
+-- The lane itself, unless something waits in it: then its order is needed.
+DELETE FROM effect_lanes
+WHERE name = ?1 AND lane = ?2
+  AND NOT EXISTS (SELECT 1 FROM effects f WHERE f.name = ?1 AND f.lane = ?2 AND f.finished_at IS NULL)
 
 -- name: note
 -- Who erased, and why; not what.

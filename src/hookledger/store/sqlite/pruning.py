@@ -96,10 +96,13 @@ class SqlitePruning:
 
         return await self._write(job) if chosen else 0
 
-    async def forget(self, chosen: Sequence[Candidate]) -> int:
+    async def forget(self, chosen: Sequence[Candidate], *, dry: bool = False) -> int:
         def job(connection: apsw.Connection) -> int:
             changed = 0
             for one in chosen:
+                if dry:
+                    changed += bool(rows(connection, SQL["remembered"], (one.id.bytes, one.claim)))
+                    continue
                 changed += bool(rows(connection, SQL["forget_attempts"], (one.id.bytes, one.claim)))
                 connection.execute(SQL["trim_calls"], (one.id.bytes,))
             return changed

@@ -124,6 +124,13 @@ WHERE event_id = ?1 AND error IS NOT NULL
   AND EXISTS (SELECT 1 FROM events e WHERE e.id = ?1 AND e.claim = ?2 AND e.finished_at IS NOT NULL)
 RETURNING event_id
 
+-- name: remembered
+-- Whether the former would find something.
+SELECT 1 FROM attempts
+WHERE event_id = ?1 AND error IS NOT NULL
+  AND EXISTS (SELECT 1 FROM events e WHERE e.id = ?1 AND e.claim = ?2 AND e.finished_at IS NOT NULL)
+LIMIT 1
+
 -- name: drop_duplicate
 -- The row of a plain duplicate.
 DELETE FROM deliveries WHERE request_id = ?1 AND item = ?2 AND outcome = 'duplicate' RETURNING request_id

@@ -113,6 +113,10 @@ WITH RECURSIVE kinds (source, type) AS (
 )
 SELECT source, type FROM kinds LIMIT ?5
 
+-- name: sources
+-- All that a receiver served.
+SELECT name FROM sources
+
 -- name: owners
 -- The event of an identity.
 SELECT event_id FROM identities WHERE identity = ?1 AND fingerprint <> x''
