@@ -19,6 +19,7 @@ from hookledger.operate.bulk import objection
 from hookledger.operate.insight import Ambiguous, Insight, NotFound
 from hookledger.operate.preview import NothingDeclared
 from hookledger.states import EffectKind, Repeat, State
+from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.jobs import SqliteJobs
 from hookledger.store.sqlite.store import SqliteStore
@@ -380,6 +381,38 @@ async def test_a_step_is_all_or_nothing(store: Store, raw: Raw) -> None:  # prov
     with pytest.raises(AssertionError):
         await store.jobs.step(owner, items, {}, LEASE)
     assert [await raw.all(table) for table in ("jobs", "job_items", "events", "actions")] == before
+
+
+async def test_a_runner_that_stands_still_in_the_middle_of_a_step(
+    store: Store, open_store: OpenStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R46
+    """It holds the job and its events. PostgreSQL takes them from it; SQLite's writer has a watch of its own."""
+    if not isinstance(store, PostgresStore):
+        return
+    idents = await failed(store, 3)
+    job = await plan(store)
+    other = await open_store()
+    stands = asyncio.Event()
+    move_all = store._decisions.move_all
+
+    async def stand_still(*values: Any) -> Any:
+        moved = await move_all(*values)
+        stands.set()
+        await asyncio.Event().wait()
+        return moved
+
+    monkeypatch.setattr(store._decisions, "move_all", stand_still)
+    standing = asyncio.create_task(runner(store).run_one(job.id))
+    await stands.wait()
+    clock.offset += LEASE + 1
+    while not await runner(other, "second").run_one(job.id):  # locked until the server ends the session
+        await asyncio.sleep(0.2)
+    standing.cancel()
+    await asyncio.gather(standing, return_exceptions=True)
+    job = await look(store, job)
+    assert (job.state, job.done, job.worker) == (JobState.DONE, 3, "second")
+    assert [len(await replays(store, ident)) for ident in idents] == [1, 1, 1]
+    assert not (await store.books.accounting()).imbalances
 
 
 async def test_a_runner_that_stops_gives_the_job_back(store: Store) -> None:  # proves R46

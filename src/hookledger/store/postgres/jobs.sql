@@ -7,8 +7,10 @@ j.frozen_at, j.started_at, j.finished_at, j.ended_by, j.ended_why, j.fence, j.wo
 coalesce(greatest(extract(epoch FROM j.leased_until - {clock})::float8, 0), 0) AS lease_left
 
 -- name: begin
--- What was decided must be on disk. Nobody waits long for a handler that holds a row.
-BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
+-- What was decided must be on disk. Nobody waits long for a handler that holds a row; and nobody for a runner that
+-- stands still in the middle of a step, and holds the job and a hundred events.
+BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
+SET LOCAL idle_in_transaction_session_timeout = '10s'
 
 -- name: breakdown
 -- What a set consists of. {where} is a condition made of filters.sql.
