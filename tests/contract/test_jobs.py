@@ -136,6 +136,28 @@ async def test_no_reason_no_job(store: Store) -> None:
         await Actions(store, "ada").plan_job("retry", FAILED, " ")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a\0b", "NUL"), ("caf\udce9", "no text"), ("a\ud800", "no text"), ("x" * 2001, "longer than 2,000")],
+)
+async def test_words_that_cannot_be_kept(store: Store, raw: Raw, text: str, words: str) -> None:  # proves R46
+    """A reason stands in the audit of each event: a long one would be written a hundred thousand times."""
+    [ident] = await failed(store, 1)
+    row = await event(store, ident)
+    ada = Actions(store, "ada")
+    for act in (ada.retry(row, text), ada.replay(row, text), ada.discard(row, text), ada.pause("stripe", text)):
+        with pytest.raises(ConfigError, match=f"the reason .*{words}"):
+            await act
+    with pytest.raises(ConfigError, match=f"the reason .*{words}"):
+        await ada.plan_job("retry", FAILED, text)
+    with pytest.raises(ConfigError, match=f"who asks .*{words}"):
+        Actions(store, text)
+    for act in (ada.pause(text, "why"), ada.pause("stripe", "why", text)):
+        with pytest.raises(ConfigError, match=words):
+            await act
+    assert [await raw.count(table) for table in ("actions", "jobs", "pauses")] == [0, 0, 0]
+
+
 async def test_one_snapshot_while_events_come_and_go(store: Store, open_store: OpenStore) -> None:  # proves R46
     """Others accept and process all the while: what is frozen was so at one moment."""
     await failed(store, 1500)
