@@ -19,6 +19,7 @@ from hookledger.operate.bulk import objection
 from hookledger.operate.insight import Ambiguous, Insight, NotFound
 from hookledger.operate.preview import NothingDeclared
 from hookledger.states import EffectKind, Repeat, State
+from hookledger.store.evidence import LAST_ID
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.jobs import SqliteJobs
@@ -279,6 +280,30 @@ async def test_what_changed_meanwhile_is_refused_in_words(store: Store) -> None:
         third,
     ]
     assert [i.event_id for i in await store.jobs.items(job.id, outcome=ItemOutcome.DONE)] == [fourth]
+
+
+async def test_what_retention_took_away_meanwhile_is_refused_in_words(store: Store, clock: Clock) -> None:
+    # proves R46, R49
+    """A frozen set does not keep its events: whoever asked is told what became of each."""
+    for name in ("pruned", "emptied", "erased", "kept"):
+        await recorded(store, name)
+        assert await settle(store, await claim(store), "complete")
+    rows = {row.key: row for row in await store.events(EVERYTHING, limit=10)}
+    job = await plan(store, "replay", EVERYTHING, count=4)
+    clock.offset += 10
+    found = {one.id: one for one in await store.pruning.events(UUID(int=0), LAST_ID, 10)}
+    assert await store.pruning.prune([found[rows["pruned"].id]], 1.0) == 1
+    assert await store.pruning.empty([found[rows["emptied"].id]], 1.0) == 1
+    await Actions(store, "bob").erase(rows["erased"], "she asked for it")
+    assert await runner(store, against=lambda evidence: objection(evidence, NothingDeclared())).run_one(job.id)
+    words = {item.event_id: item.words or "" for item in await store.jobs.items(job.id)}
+    assert "was pruned on" in words[rows["pruned"].id]
+    assert "bytes of the event are not kept" in words[rows["emptied"].id]
+    assert "bytes of the event are not kept" in words[rows["erased"].id]
+    assert words[rows["kept"].id] == ""
+    job = await look(store, job)
+    assert (job.state, job.done, job.refused) == (JobState.DONE, 1, 3)
+    assert not (await store.books.accounting()).imbalances
 
 
 async def test_states_that_the_action_does_not_begin_in(store: Store) -> None:  # proves R46
