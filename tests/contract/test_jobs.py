@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from typing import Any
 from uuid import UUID
@@ -219,6 +220,18 @@ async def test_a_crash_while_freezing(store: Store, raw: Raw, monkeypatch: pytes
     cancelled = await store.jobs.cancel(job.id, "ada", "it was never whole")
     assert cancelled.state is JobState.CANCELLED
     assert await replays(store, idents[0]) == []
+
+
+async def test_giving_up_while_the_set_is_read(store: Store) -> None:  # proves R46
+    """Ctrl-C, say. On SQLite a thread may be reading at that moment: it ends, and nothing of it stays open."""
+    await record(store, *(delivered(f"evt_{n}") for n in range(1200)))
+    for pause in range(12):
+        planning = asyncio.create_task(plan(store, "discard", EVERYTHING))
+        await asyncio.sleep(0.0005 * pause)
+        planning.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await planning
+    assert (await plan(store, "discard", EVERYTHING, count=1200)).frozen_at is not None
 
 
 # ── running ──────────────────────────────────────────────────────────────────

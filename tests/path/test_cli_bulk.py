@@ -81,6 +81,7 @@ def test_detach_and_cancel(shop: Run, tmp_path: Path) -> None:  # noqa: F811  pr
     planned = shop("bulk", "discard", "--yes", "--reason", "tests", "--detach", "--json")
     job = json.loads(planned.stdout)
     assert (planned.returncode, job["state"]) == (exits.OK, "planned")
+    assert f"No worker is alive: it waits for one, or for hookledger jobs run {job['id']}." in planned.stderr
     cancelled = shop("jobs", "cancel", job["id"], "--reason", "no", "--actor", "bob", "--json")
     assert json.loads(cancelled.stdout)["ended_by"] == "bob"
     again = shop("jobs", "cancel", job["id"], "--reason", "no")
