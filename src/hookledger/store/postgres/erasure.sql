@@ -67,6 +67,11 @@ WHERE delivery_id IS NOT NULL
 -- What rehearsals made of it.
 DELETE FROM {schema}.rehearsals WHERE event_id = ANY($1::uuid[])
 
+-- name: empty_items
+-- Why jobs refused it, in words that may name its effects. There are few jobs, and an index of what they refused.
+UPDATE {schema}.job_items AS i SET words = 'erased' FROM {schema}.jobs AS j
+WHERE i.job_id = j.id AND i.event_id = ANY($1::uuid[]) AND i.outcome = 'refused'
+
 -- name: empty_attempts
 -- Tracebacks.
 UPDATE {schema}.attempts SET error = NULL WHERE event_id = ANY($1::uuid[]) AND error IS NOT NULL

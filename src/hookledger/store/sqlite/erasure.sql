@@ -59,6 +59,11 @@ WHERE delivery_id IS NOT NULL AND event_id = ?1 AND outcome NOT IN ('accepted', 
 -- What rehearsals made of it.
 DELETE FROM rehearsals WHERE event_id = ?1
 
+-- name: empty_items
+-- Why jobs refused it, in words that may name its effects.
+UPDATE job_items SET words = 'erased'
+WHERE job_id IN (SELECT id FROM jobs) AND event_id = ?1 AND outcome = 'refused'
+
 -- name: empty_attempts
 -- Tracebacks.
 UPDATE attempts SET error = NULL WHERE event_id = ?1 AND error IS NOT NULL RETURNING claim
