@@ -8,6 +8,7 @@ import time
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..errors import WrongState
 from ..inbox import Inbox
 from ..jobs import Job
 from ..operate.insight import Insight
@@ -19,7 +20,9 @@ PATIENCE = 5.0
 
 
 def follow(inbox: Inbox, job: Job) -> Job:
-    """The job when it is over. Ctrl-C leaves it to the workers."""
+    """The job when it is over. Ctrl-C leaves it to the workers. Raises WrongState for one that is never run."""
+    if job.frozen_at is None and job.unfinished:
+        raise WrongState(f"the set of job {job.id} is not complete: cancel it, and make it again")
     try:
         after: Job = run(_follow(inbox, job))
     except KeyboardInterrupt:
