@@ -7,6 +7,8 @@ import pytest
 from hookledger.cases import Refusal
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
+from hookledger.filters import EVERYTHING
+from hookledger.jobs import Cause, Objection
 from hookledger.model import Kind, new_id
 from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight
@@ -205,4 +207,28 @@ async def test_what_the_ledger_has_of_a_pruned_event_can_be_erased(store: Store,
     [tombstone] = await Insight(store).pruned(str(owner.id))
     assert await Actions(store, "ada").erase_pruned(tombstone, "she asked", key_too=True) == 3
     assert await traces(raw) == []
+    assert await found(store) == {}
+
+
+async def test_the_words_of_a_job_go_with_it(store: Store, clock: Clock) -> None:  # proves R46
+    """They name the effect that a replay had to be decided about, by its key."""
+    idents = {}
+    for name in ("erased", "pruned", "kept"):
+        idents[name] = await recorded(store, name)
+        assert await settle(store, await claim(store), "complete")
+    job = await Actions(store, "ada").plan_job("discard", EVERYTHING, "why")
+    taken = await store.jobs.take("runner", 60.0, job.id)
+    assert taken is not None
+    items = await store.jobs.open_items(taken, 10)
+    secret = {item.event_id: Objection(Cause.DECISION, "charge:eve@example.com may have happened") for item in items}
+    assert await store.jobs.step(taken, items, secret, 60.0) is not None
+    await Actions(store, "ada").erase(await event(store, idents["erased"]), "she asked for it", key_too=True)
+    words = {item.event_id: item.words for item in await store.jobs.items(job.id)}
+    assert words[idents["erased"]] == "erased"
+    assert words[idents["kept"]] == words[idents["pruned"]] == "charge:eve@example.com may have happened"
+    assert (await prune(store, clock, events=DAY)).events == 3
+    [tombstone] = await store.pruning.pruned(idents["pruned"], idents["pruned"])
+    await Actions(store, "ada").erase_pruned(tombstone, "she too", key_too=True)
+    words = {item.event_id: item.words for item in await store.jobs.items(job.id)}
+    assert [words[idents[name]] == "erased" for name in ("erased", "pruned", "kept")] == [True, True, False]
     assert await found(store) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from typing import Any
 from uuid import UUID
@@ -19,6 +20,8 @@ from hookledger.operate.bulk import objection
 from hookledger.operate.insight import Ambiguous, Insight, NotFound
 from hookledger.operate.preview import NothingDeclared
 from hookledger.states import EffectKind, Repeat, State
+from hookledger.store.evidence import LAST_ID
+from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.jobs import SqliteJobs
 from hookledger.store.sqlite.store import SqliteStore
@@ -135,6 +138,28 @@ async def test_no_reason_no_job(store: Store) -> None:
         await Actions(store, "ada").plan_job("retry", FAILED, " ")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a\0b", "NUL"), ("caf\udce9", "no text"), ("a\ud800", "no text"), ("x" * 2001, "longer than 2,000")],
+)
+async def test_words_that_cannot_be_kept(store: Store, raw: Raw, text: str, words: str) -> None:  # proves R46
+    """A reason stands in the audit of each event: a long one would be written a hundred thousand times."""
+    [ident] = await failed(store, 1)
+    row = await event(store, ident)
+    ada = Actions(store, "ada")
+    for act in (ada.retry(row, text), ada.replay(row, text), ada.discard(row, text), ada.pause("stripe", text)):
+        with pytest.raises(ConfigError, match=f"the reason .*{words}"):
+            await act
+    with pytest.raises(ConfigError, match=f"the reason .*{words}"):
+        await ada.plan_job("retry", FAILED, text)
+    with pytest.raises(ConfigError, match=f"who asks .*{words}"):
+        Actions(store, text)
+    for act in (ada.pause(text, "why"), ada.pause("stripe", "why", text)):
+        with pytest.raises(ConfigError, match=words):
+            await act
+    assert [await raw.count(table) for table in ("actions", "jobs", "pauses")] == [0, 0, 0]
+
+
 async def test_one_snapshot_while_events_come_and_go(store: Store, open_store: OpenStore) -> None:  # proves R46
     """Others accept and process all the while: what is frozen was so at one moment."""
     await failed(store, 1500)
@@ -197,6 +222,18 @@ async def test_a_crash_while_freezing(store: Store, raw: Raw, monkeypatch: pytes
     assert await replays(store, idents[0]) == []
 
 
+async def test_giving_up_while_the_set_is_read(store: Store) -> None:  # proves R46
+    """Ctrl-C, say. On SQLite a thread may be reading at that moment: it ends, and nothing of it stays open."""
+    await record(store, *(delivered(f"evt_{n}") for n in range(1200)))
+    for pause in range(12):
+        planning = asyncio.create_task(plan(store, "discard", EVERYTHING))
+        await asyncio.sleep(0.0005 * pause)
+        planning.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await planning
+    assert (await plan(store, "discard", EVERYTHING, count=1200)).frozen_at is not None
+
+
 # ── running ──────────────────────────────────────────────────────────────────
 
 
@@ -256,6 +293,30 @@ async def test_what_changed_meanwhile_is_refused_in_words(store: Store) -> None:
         third,
     ]
     assert [i.event_id for i in await store.jobs.items(job.id, outcome=ItemOutcome.DONE)] == [fourth]
+
+
+async def test_what_retention_took_away_meanwhile_is_refused_in_words(store: Store, clock: Clock) -> None:
+    # proves R46, R49
+    """A frozen set does not keep its events: whoever asked is told what became of each."""
+    for name in ("pruned", "emptied", "erased", "kept"):
+        await recorded(store, name)
+        assert await settle(store, await claim(store), "complete")
+    rows = {row.key: row for row in await store.events(EVERYTHING, limit=10)}
+    job = await plan(store, "replay", EVERYTHING, count=4)
+    clock.offset += 10
+    found = {one.id: one for one in await store.pruning.events(UUID(int=0), LAST_ID, 10)}
+    assert await store.pruning.prune([found[rows["pruned"].id]], 1.0) == 1
+    assert await store.pruning.empty([found[rows["emptied"].id]], 1.0) == 1
+    await Actions(store, "bob").erase(rows["erased"], "she asked for it")
+    assert await runner(store, against=lambda evidence: objection(evidence, NothingDeclared())).run_one(job.id)
+    words = {item.event_id: item.words or "" for item in await store.jobs.items(job.id)}
+    assert "was pruned on" in words[rows["pruned"].id]
+    assert "bytes of the event are not kept" in words[rows["emptied"].id]
+    assert "bytes of the event are not kept" in words[rows["erased"].id]
+    assert words[rows["kept"].id] == ""
+    job = await look(store, job)
+    assert (job.state, job.done, job.refused) == (JobState.DONE, 1, 3)
+    assert not (await store.books.accounting()).imbalances
 
 
 async def test_states_that_the_action_does_not_begin_in(store: Store) -> None:  # proves R46
@@ -380,6 +441,38 @@ async def test_a_step_is_all_or_nothing(store: Store, raw: Raw) -> None:  # prov
     with pytest.raises(AssertionError):
         await store.jobs.step(owner, items, {}, LEASE)
     assert [await raw.all(table) for table in ("jobs", "job_items", "events", "actions")] == before
+
+
+async def test_a_runner_that_stands_still_in_the_middle_of_a_step(
+    store: Store, open_store: OpenStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R46
+    """It holds the job and its events. PostgreSQL takes them from it; SQLite's writer has a watch of its own."""
+    if not isinstance(store, PostgresStore):
+        return
+    idents = await failed(store, 3)
+    job = await plan(store)
+    other = await open_store()
+    stands = asyncio.Event()
+    move_all = store._decisions.move_all
+
+    async def stand_still(*values: Any) -> Any:
+        moved = await move_all(*values)
+        stands.set()
+        await asyncio.Event().wait()
+        return moved
+
+    monkeypatch.setattr(store._decisions, "move_all", stand_still)
+    standing = asyncio.create_task(runner(store).run_one(job.id))
+    await stands.wait()
+    clock.offset += LEASE + 1
+    while not await runner(other, "second").run_one(job.id):  # locked until the server ends the session
+        await asyncio.sleep(0.2)
+    standing.cancel()
+    await asyncio.gather(standing, return_exceptions=True)
+    job = await look(store, job)
+    assert (job.state, job.done, job.worker) == (JobState.DONE, 3, "second")
+    assert [len(await replays(store, ident)) for ident in idents] == [1, 1, 1]
+    assert not (await store.books.accounting()).imbalances
 
 
 async def test_a_runner_that_stops_gives_the_job_back(store: Store) -> None:  # proves R46

@@ -238,6 +238,7 @@ POSTGRES_ERASURE: dict[str, tuple[Any, ...]] = {
     "forget_refused": (IDS,),
     "empty_requests": (IDS,),
     "empty_event": (IDENT, None, "k"),
+    "empty_items": (IDS,),
     "empty_attempts": (IDS,),
     "empty_effect": (IDENTITIES[0], "k"),
     "empty_calls": (IDENTITIES,),
@@ -249,7 +250,7 @@ SQLITE_PRUNING = [
 ]
 SQLITE_ERASURE = [
     *("requests", "brought", "met", "effects", "event", "empty_request", "empty_event", "empty_deliveries"),
-    *("empty_again", "empty_attempts", "empty_effect", "empty_calls"),
+    *("empty_again", "empty_items", "empty_attempts", "empty_effect", "empty_calls"),
 ]
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),

@@ -6,7 +6,10 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+
+import apsw
 
 from hookledger.cli import exits
 from hookledger.clock import Clock
@@ -81,6 +84,7 @@ def test_detach_and_cancel(shop: Run, tmp_path: Path) -> None:  # noqa: F811  pr
     planned = shop("bulk", "discard", "--yes", "--reason", "tests", "--detach", "--json")
     job = json.loads(planned.stdout)
     assert (planned.returncode, job["state"]) == (exits.OK, "planned")
+    assert f"No worker is alive: it waits for one, or for hookledger jobs run {job['id']}." in planned.stderr
     cancelled = shop("jobs", "cancel", job["id"], "--reason", "no", "--actor", "bob", "--json")
     assert json.loads(cancelled.stdout)["ended_by"] == "bob"
     again = shop("jobs", "cancel", job["id"], "--reason", "no")
@@ -88,6 +92,19 @@ def test_detach_and_cancel(shop: Run, tmp_path: Path) -> None:  # noqa: F811  pr
     assert "by bob (no)" in again.stderr
     assert shop("jobs", "show", "00000000").returncode == exits.NOT_FOUND
     assert json.loads(shop("events", "--counts", "--json").stdout)["events"]["pending"] == 3
+
+
+def test_a_job_whose_set_is_not_complete(shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R46
+    """Nobody can run it, so nobody waits for it."""
+    take_in(tmp_path, 2, "invoice.paid")
+    job = json.loads(shop("bulk", "discard", "--yes", "--reason", "tests", "--detach", "--json").stdout)
+    with closing(apsw.Connection(str(tmp_path / "shop.db"))) as database:  # as if its maker had died
+        database.execute("UPDATE jobs SET frozen_at = NULL")
+    ended = shop("jobs", "run", job["id"])
+    assert ended.returncode == exits.REFUSED
+    assert "is not complete: cancel it" in ended.stderr
+    assert "its set incomplete" in shop("jobs", "show", job["id"]).stdout
+    assert shop("jobs", "cancel", job["id"], "--reason", "tests").returncode == exits.OK
 
 
 def test_agreed_to_by_typing_the_count(

@@ -139,6 +139,25 @@ async def test_whoever_ends_the_transaction_can_only_read(shop: Shop, end: str) 
     assert "ended its transaction by itself: nothing was written" in found.result.alert
 
 
+@pytest.mark.parametrize("again", ["ROLLBACK AND CHAIN", "ROLLBACK; BEGIN READ WRITE"])
+async def test_whoever_asks_for_more_may_have_written(shop: Shop, again: str) -> None:  # proves R45
+    """Nothing can stop a handler that begins a transaction of its own: the alert must not promise too much."""
+
+    @shop.on()
+    async def handle(event: Event) -> None:
+        if event.rehearsal:
+            for statement in (again, CREDIT, "COMMIT"):
+                await event.tx.execute(statement)
+
+    await shop.processed()
+    async with Running(shop.site):
+        found = await shop.ask()
+    assert await shop.sql("SELECT credit FROM accounts WHERE id = 'acme'") == [(2,)]
+    assert found.result is not None
+    assert found.ended is Ended.NEEDS_REVIEW
+    assert "unless it asked for that by READ WRITE or AND CHAIN" in (found.result.alert or "")
+
+
 async def test_the_next_handler_on_that_connection_writes_again(shop: Shop) -> None:  # proves R45
     @shop.on()
     async def handle(event: Event) -> None:

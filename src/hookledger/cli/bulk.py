@@ -16,7 +16,7 @@ from ..jobs import Deed, Job
 from ..operate.bulk import PER_SECOND, Prospect
 from .common import default_actor, looks_at_inbox, narrow_table, print_json, prints_json, run, status, table_console
 from .filters import filters_events
-from .follow import follow
+from .follow import follow, somebody_lives
 from .look import coloured
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -111,9 +111,17 @@ def _begin(
     if not detach:
         job = follow(inbox, job)
     else:
-        status.print(f"A worker runs it. To watch: hookledger jobs show {job.id}")
+        alive = run(_alive(inbox))
+        waits = f"No worker is alive: it waits for one, or for hookledger jobs run {job.id}"
+        words = f"{'A worker runs it' if alive else waits}. To watch: hookledger jobs show {job.id}"
+        status.print(words, soft_wrap=True)
     if as_json:
         print_json(job)
+
+
+async def _alive(inbox: Inbox) -> bool:
+    async with inbox.opened() as store:
+        return await somebody_lives(inbox, inbox.insight(store))
 
 
 async def _look(inbox: Inbox, name: Deed, where: Filter) -> Prospect:

@@ -8,6 +8,7 @@ import time
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..errors import WrongState
 from ..inbox import Inbox
 from ..jobs import Job
 from ..operate.insight import Insight
@@ -19,13 +20,16 @@ PATIENCE = 5.0
 
 
 def follow(inbox: Inbox, job: Job) -> Job:
-    """The job when it is over. Ctrl-C leaves it to the workers."""
+    """The job when it is over. Ctrl-C leaves it to the workers. Raises WrongState for one that is never run."""
+    if job.frozen_at is None and job.unfinished:
+        raise WrongState(f"the set of job {job.id} is not complete: cancel it, and make it again")
     try:
         after: Job = run(_follow(inbox, job))
     except KeyboardInterrupt:
         status.print(f"\nJob {job.id} goes on in a worker, if one is alive.")
-        status.print(f"To watch: hookledger jobs show {job.id}; to go on here: hookledger jobs run {job.id}")
-        status.print(f"To stop it: hookledger jobs cancel {job.id} --reason …")
+        words = f"To watch: hookledger jobs show {job.id}; to go on here: hookledger jobs run {job.id}"
+        status.print(words, soft_wrap=True)
+        status.print(f"To stop it: hookledger jobs cancel {job.id} --reason …", soft_wrap=True)
         raise SystemExit(130) from None
     return after
 
@@ -52,21 +56,25 @@ async def _follow(inbox: Inbox, job: Job) -> Job:
 
 async def _take_up(inbox: Inbox, store: Store, insight: Insight, job: Job) -> None:
     """Run it here, whenever nobody else does: at once if no worker is alive."""
-    lease = inbox.settings.work.lease
     runner, idle_since = inbox.job_runner(store), time.monotonic()
     while True:
         now = await insight.job(str(job.id))
         if now.lease_left > 0:
             idle_since = time.monotonic()
-        alive = any(worker.seen_ago <= lease for worker in await insight.workers())
+        alive = await somebody_lives(inbox, insight)
         if now.lease_left == 0 and (not alive or time.monotonic() - idle_since > PATIENCE):
             status.print(f"{'No worker takes it up' if alive else 'No worker is alive'}: it is run here.")
             await runner.run_one(job.id)
         await asyncio.sleep(0.5)
 
 
+async def somebody_lives(inbox: Inbox, insight: Insight) -> bool:
+    """Whether a worker was seen within a lease."""
+    return any(worker.seen_ago <= inbox.settings.work.lease for worker in await insight.workers())
+
+
 def say_end(job: Job) -> None:
     figures = f"{job.done:,} done, {job.refused:,} refused, {job.open:,} not touched"
     status.print(f"Job {job.id} is {job.state}: {figures}.")
     if job.refused:
-        status.print(f"Why they were refused: hookledger jobs show {job.id}")
+        status.print(f"Why they were refused: hookledger jobs show {job.id}", soft_wrap=True)

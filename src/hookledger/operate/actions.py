@@ -31,6 +31,8 @@ from .repair import made
 
 PATIENCE = 10.0
 """Seconds that a rehearsal waits for a worker."""
+LONGEST = 2000
+"""Characters of a reason, and of every name that a person gives."""
 
 
 class Actions:
@@ -39,6 +41,7 @@ class Actions:
     def __init__(self, store: Store, actor: str, insight: Insight | None = None) -> None:
         if not actor.strip():
             raise ConfigError("an action names who asked for it")
+        _keepable(actor, "who asks")
         self._store = store
         self._insight = insight or Insight(store)
         self._actor = actor
@@ -200,11 +203,13 @@ class Actions:
         finishes, deliveries are accepted, and what is in the outbox is performed."""
         _why(reason)
         self._insight.check_source(source)
+        _keepable(source, "the source")
         return await self._store.pauses.pause(source, _pattern(pattern), self._actor, reason)
 
     async def resume(self, source: str, reason: str, pattern: str = "*") -> None:
         """Take back a pause of exactly these types."""
         _why(reason)
+        _keepable(source, "the source")
         await self._store.pauses.resume(source, _pattern(pattern), self._actor, reason)
 
     # ── what did not plainly become an event ──
@@ -324,9 +329,23 @@ class Actions:
 def _why(reason: str) -> None:
     if not reason.strip():
         raise ConfigError("an action says why")
+    _keepable(reason, "the reason")
+
+
+def _keepable(text: str, what: str) -> None:
+    """It is kept with every event of a job, and read by people: short, and text that every database takes."""
+    if len(text) > LONGEST:
+        raise ConfigError(f"{what} is longer than {LONGEST:,} characters")
+    if "\0" in text:
+        raise ConfigError(f"{what} has a NUL in it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{what} has something in it that is no text") from error
 
 
 def _pattern(pattern: str) -> str:
-    if not pattern or "*" in pattern[:-1] or "\0" in pattern:
+    if not pattern or "*" in pattern[:-1]:
         raise ConfigError(f"{pattern!r} is not an event type: a * may only stand at the end")
+    _keepable(pattern, "the event type")
     return pattern

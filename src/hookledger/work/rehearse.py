@@ -34,6 +34,8 @@ LOOK = 0.5
 """Seconds between two looks for something to rehearse."""
 MARGIN = 5.0
 """Seconds after that, before nobody believes in it any more."""
+SEALED = "nothing was written, unless it asked for that by READ WRITE or AND CHAIN, or removed the guard"
+"""What is known of a handler that ended its transaction on a connection that can only read."""
 ENDS = {
     "complete": Ended.PROCESSED,
     "skip": Ended.SKIPPED,
@@ -181,7 +183,7 @@ class Rehearser:
             return Result(Ended.NEEDS_REVIEW, refused, writes=None, alert=f"{handler.name}: {refused}")
         alert = None
         if isinstance(error, HandlerCommitted) or await tx.ended():
-            after = "nothing was written" if tx.sealed else "what it wrote after that HAS BEEN WRITTEN, unless undone"
+            after = SEALED if tx.sealed else "what it wrote after that HAS BEEN WRITTEN, unless undone"
             alert = f"{handler.name} ended its transaction by itself: {after}"
         if limited := next(filter(None, map(tx.limited, links)), None):
             words = f"{limited}: a real run may wait longer"

@@ -2,8 +2,10 @@
 -- Locks in the order of ledger.sql: effects by identity, then the event.
 
 -- name: begin
--- What was decided must be on disk. Nobody waits long for a handler that holds the row.
-BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
+-- What was decided must be on disk. Nobody waits long for a handler that holds the row, or for whoever stands still
+-- here.
+BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
+SET LOCAL idle_in_transaction_session_timeout = '10s'
 
 -- name: asked
 -- The events that are meant: the state and the claim number that each was seen with, the number being null where any

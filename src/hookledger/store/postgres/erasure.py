@@ -83,6 +83,7 @@ class PostgresErasure:
         if key_too:
             await connection.execute(self._sql("empty_deliveries"), idents, requests)
         await connection.execute(self._sql("forget_rehearsals"), idents)
+        await connection.execute(self._sql("empty_items"), idents)
         status: str = await connection.execute(self._sql("empty_attempts"), idents)
         return int(status.rsplit(maxsplit=1)[-1])
 
@@ -103,6 +104,7 @@ class PostgresErasure:
                 if state is None:
                     raise WrongState(f"event {event_id} was not pruned")
                 await self._empty_effects(connection, effects, key_too)
+                await connection.execute(self._sql("empty_items"), [event_id])
                 await connection.execute(self._sql("note"), new_id(), actor, reason, event_id, state)
                 return len(effects)
 

@@ -72,6 +72,11 @@ DELETE FROM {schema}.rehearsals WHERE event_id = ANY($1::uuid[])
 DELETE FROM {schema}.repairs AS r USING {schema}.events AS e
 WHERE e.id = ANY($1::uuid[]) AND r.source = e.source AND r.object_id = e.object_id AND r.event_id = e.id
 
+-- name: empty_items
+-- Why jobs refused it, in words that may name its effects. There are few jobs, and an index of what they refused.
+UPDATE {schema}.job_items AS i SET words = 'erased' FROM {schema}.jobs AS j
+WHERE i.job_id = j.id AND i.event_id = ANY($1::uuid[]) AND i.outcome = 'refused'
+
 -- name: empty_attempts
 -- Tracebacks.
 UPDATE {schema}.attempts SET error = NULL WHERE event_id = ANY($1::uuid[]) AND error IS NOT NULL

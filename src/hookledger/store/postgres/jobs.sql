@@ -7,8 +7,10 @@ j.frozen_at, j.started_at, j.finished_at, j.ended_by, j.ended_why, j.fence, j.wo
 coalesce(greatest(extract(epoch FROM j.leased_until - {clock})::float8, 0), 0) AS lease_left
 
 -- name: begin
--- What was decided must be on disk. Nobody waits long for a handler that holds a row.
-BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
+-- What was decided must be on disk. Nobody waits long for a handler that holds a row; and nobody for a runner that
+-- stands still in the middle of a step, and holds the job and a hundred events.
+BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
+SET LOCAL idle_in_transaction_session_timeout = '10s'
 
 -- name: breakdown
 -- What a set consists of. {where} is a condition made of filters.sql.
@@ -53,11 +55,16 @@ WHERE id = $1 AND fence = $2 AND state = 'running'
 RETURNING id
 
 -- name: open_items
--- The next events of a job that is ours.
-SELECT i.* FROM {schema}.jobs AS j JOIN {schema}.job_items AS i ON i.job_id = j.id
-WHERE j.id = $1 AND j.fence = $2 AND j.state = 'running' AND i.job_id = $1
-  AND i.event_id > coalesce(j.upto, '00000000-0000-0000-0000-000000000000')
-ORDER BY i.event_id LIMIT $3
+-- The next events of a job that is ours; at most a hundred, which are a step. Cut off before anything is asked of them:
+-- so they are read from the cursor on in the order of the key, whatever the planner knows of the table. As a join with
+-- the job, the set was walked from its beginning for every step.
+SELECT i.* FROM (
+    SELECT * FROM {schema}.job_items
+    WHERE (job_id, event_id) > ($1::uuid, (
+        SELECT coalesce(upto, '00000000-0000-0000-0000-000000000000') FROM {schema}.jobs
+        WHERE id = $1 AND fence = $2 AND state = 'running'))
+    ORDER BY job_id, event_id LIMIT 100
+) AS i WHERE i.job_id = $1 ORDER BY i.event_id LIMIT $3
 
 -- name: hold
 -- The job is ours, and nobody else's until the end of the transaction.

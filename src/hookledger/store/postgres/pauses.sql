@@ -2,7 +2,8 @@
 
 -- name: begin
 -- What was decided must be on disk.
-BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
+BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
+SET LOCAL idle_in_transaction_session_timeout = '10s'
 
 -- name: pause
 -- Nothing comes back when it is paused already.

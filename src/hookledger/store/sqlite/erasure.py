@@ -63,6 +63,7 @@ class SqliteErasure:
             if not was:
                 raise WrongState(f"event {event_id} was not pruned")
             _empty_effects(connection, effects, key_too)
+            connection.execute(SQL["empty_items"], (event_id.bytes,))
             note = (self._now(), new_id().bytes, actor, reason, event_id.bytes, was[0][0])
             connection.execute(SQL["note"], note)
             return len(effects)
@@ -99,6 +100,7 @@ def _empty(
         values = (now, event.id.bytes, reason_left(event), key_left(event.key, key_too))
         connection.execute(SQL["empty_event"], values)
         connection.execute(SQL["forget_rehearsals"], (event.id.bytes,))
+        connection.execute(SQL["empty_items"], (event.id.bytes,))
         tried += len(rows(connection, SQL["empty_attempts"], (event.id.bytes,)))
         if key_too:
             connection.execute(SQL["empty_again"], (event.id.bytes,))

@@ -64,6 +64,11 @@ DELETE FROM rehearsals WHERE event_id = ?1
 DELETE FROM repairs
 WHERE event_id = ?1 AND (source, object_id) = (SELECT source, object_id FROM events WHERE id = ?1)
 
+-- name: empty_items
+-- Why jobs refused it, in words that may name its effects.
+UPDATE job_items SET words = 'erased'
+WHERE job_id IN (SELECT id FROM jobs) AND event_id = ?1 AND outcome = 'refused'
+
 -- name: empty_attempts
 -- Tracebacks.
 UPDATE attempts SET error = NULL WHERE event_id = ?1 AND error IS NOT NULL RETURNING claim

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -73,9 +74,11 @@ class SqliteJobs:
         return await _in_thread(look)
 
     async def plan(self, new: NewJob, expected: int | None) -> Job:
-        """The snapshot is read on a connection and in threads of its own, a batch at a time."""
+        """The snapshot is read on a connection and in a thread of its own, a batch at a time: whoever gives up in the
+        middle closes it after what is being read."""
         condition, values = self._condition.of(new.where)
-        snapshot = await _in_thread(lambda: connect(self._path, wait=5.0))
+        reader = ThreadPoolExecutor(1)
+        snapshot = await _in_thread(lambda: connect(self._path, wait=5.0), reader)
         try:
 
             def begin() -> tuple[int, Iterator[Any]]:
@@ -83,13 +86,14 @@ class SqliteJobs:
                 found = rows(snapshot, SQL["count"].replace("{where}", condition), values)[0]["n"]
                 return found, iter(snapshot.execute(SQL["snapshot"].replace("{where}", condition), values))
 
-            found, events = await _in_thread(begin)
+            found, events = await _in_thread(begin, reader)
             await self._make(new, checked(found, expected))
-            while batch := await _in_thread(lambda: list(islice(events, BATCH))):
+            while batch := await _in_thread(lambda: list(islice(events, BATCH)), reader):
                 await self._freeze(new.id, batch)
             return await self._frozen(new.id)
         finally:
-            await _in_thread(snapshot.close)
+            await _in_thread(snapshot.close, reader)
+            reader.shutdown(wait=False)
 
     async def _make(self, new: NewJob, total: int) -> None:
         def job(connection: apsw.Connection) -> None:
@@ -248,8 +252,8 @@ class SqliteJobs:
         return [item_of(row, self._rows) for row in found]
 
 
-async def _in_thread(job: Callable[[], T]) -> T:
+async def _in_thread(job: Callable[[], T], thread: ThreadPoolExecutor | None = None) -> T:
     try:
-        return await asyncio.to_thread(job)
+        return await asyncio.get_running_loop().run_in_executor(thread, job)
     except apsw.Error as error:
         raise translate(error) from error

@@ -1,0 +1,141 @@
+"""What a step reads does not grow with its job: looked up and counted at 100,000 events, 60,000 of them frozen."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import apsw.ext
+
+from hookledger.model import new_id
+from hookledger.store.postgres.store import PostgresStore
+from hookledger.store.protocol import Store
+from hookledger.store.sqlite import jobs as sqlite_jobs
+from hookledger.store.sqlite.store import SqliteStore
+from tests.builders import Raw
+from tests.contract.test_plans import FILL_POSTGRES, FILL_SQLITE, check_postgres, check_sqlite, nodes
+
+JOB, FROZEN, OVER, STEP = new_id(), 60_000, 30_000, 100
+MOST = 1_000
+"""Rows that a query may read of one table: a step's, several times, or a page's."""
+
+JOBS = """INSERT INTO jobs (id, name, filter, actor, reason, per_second, state, total, done, refused, upto,
+                            created_at, frozen_at, started_at, fence, worker)
+          SELECT {job}, 'retry', '{{}}', 'ada', 'why', 0, 'running', {frozen}, {over} - n, n, upto,
+                 {now}, {now}, {now}, 1, 'w'
+          FROM (SELECT event_id AS upto FROM job_items WHERE outcome IS NOT NULL ORDER BY 1 DESC LIMIT 1) AS a,
+               (SELECT count(*) AS n FROM job_items WHERE outcome = 'refused') AS b"""
+ITEMS = """INSERT INTO job_items (job_id, event_id, seen_state, seen_claim, outcome, cause, words, ended_at)
+           SELECT {job}, id, state, claim,
+                  CASE WHEN n > {over} THEN NULL WHEN n % 100 = 0 THEN 'refused' ELSE 'done' END,
+                  CASE WHEN n <= {over} AND n % 100 = 0 THEN 'changed' END,
+                  CASE WHEN n <= {over} AND n % 100 = 0 THEN 'it is not failed any more' END,
+                  CASE WHEN n <= {over} THEN {now} END
+           FROM (SELECT *, row_number() OVER (ORDER BY id) AS n FROM events) AS e WHERE n <= {frozen}"""
+SQLITE = [
+    *("free", "take", "renew", "open_items", "hold", "end_item", "advance", "cancel", "jobs", "find", "job"),
+    *("items", "refused_items", "kept"),
+]
+WHOLE = {"frozen", "refusals"}
+"""Read a whole set, or all that was refused of it: once when it is frozen, and when somebody looks at the job."""
+
+
+async def fill(store: Store, raw: Raw) -> None:
+    for statement in FILL_SQLITE if isinstance(store, SqliteStore) else FILL_POSTGRES:
+        await raw.run(statement)
+    if isinstance(store, PostgresStore):  # a new set has no statistics, and gets none here by chance
+        await raw.run("ALTER TABLE job_items SET (autovacuum_enabled = false)")
+    facts = {"job": raw.ident(JOB), "now": raw.now, "frozen": FROZEN, "over": OVER}
+    await raw.run(ITEMS.format(**facts))
+    await raw.run(JOBS.format(**facts))
+    assert await raw.count("job_items") == FROZEN
+
+
+def literal(value: Any) -> str:
+    """A value as EXECUTE takes it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, list):
+        inside = ",".join("NULL" if one is None else f'"{one}"' for one in value)
+        return f"'{{{inside}}}'"
+    return str(value) if isinstance(value, int | float) else f"'{value}'"
+
+
+async def read(store: PostgresStore, name: str, args: Sequence[Any], *, generic: bool) -> list[str]:
+    """Run one query and undo it; what it read too much of."""
+    async with store._use() as connection:
+        await connection.execute(f"SET plan_cache_mode = {'force_generic_plan' if generic else 'force_custom_plan'}")
+        await connection.execute(f"PREPARE checked AS {store.jobs._sql(name)}")
+        run = f"checked({', '.join(map(literal, args))})" if args else "checked"
+        await connection.execute("BEGIN")
+        [told] = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {run}"))
+        await connection.execute("ROLLBACK; DEALLOCATE checked; RESET plan_cache_mode")
+    bad = []
+    for node in nodes(told["Plan"]):
+        removed = [node.get(f"Rows Removed by {what}", 0) for what in ("Filter", "Join Filter", "Index Recheck")]
+        rows = (node["Actual Rows"] + sum(removed)) * node["Actual Loops"]
+        if rows > MOST:
+            kind = f"{node['Node Type']} on {node.get('Relation Name')}, generic: {generic}"
+            bad.append(f"{name}: {rows:,.0f} rows by {kind}")
+    return bad
+
+
+async def test_a_step_reads_its_own_events_on_postgres(store: Store, raw: Raw) -> None:  # proves R46
+    if not isinstance(store, PostgresStore):
+        return
+    await fill(store, raw)
+    ahead = f"SELECT event_id FROM job_items WHERE outcome IS NULL ORDER BY event_id LIMIT {STEP}"
+    step: list[UUID] = [row[0] for row in await raw.run(ahead)]
+    nothing = [None] * STEP
+    queries: dict[str, tuple[Any, ...]] = {
+        "take": (JOB, "w", 60.0),
+        "renew": (JOB, 1, 60.0),
+        "open_items": (JOB, 1, STEP),
+        "hold": (JOB, 1),
+        "end_items": (JOB, step, ["done"] * STEP, nothing, nothing, step[0], step[-1]),
+        "advance": (JOB, step[-1], STEP, 0, 60.0),
+        "cancel": (JOB, new_id(), "ada", "why", "job"),
+        "jobs": (None, 50),
+        "find": (JOB, JOB),
+        "job": (JOB,),
+        "refusals": (JOB,),
+        "items": (JOB, step[0], None, 50),
+        "refused_items": (JOB, None, 50),
+        "events": (step,),
+        "attempts": (step,),
+    }
+    bad: list[str] = []
+    for known in (False, True):
+        if known:
+            await raw.run("ANALYZE job_items")
+        for name, args in queries.items():
+            if known or name != "items":  # a page for a person, a minute after the set was frozen
+                bad += [line for generic in (False, True) for line in await read(store, name, args, generic=generic)]
+    bad += await check_postgres(store, store.jobs._sql, {name: queries[name] for name in ("events", "attempts")})
+    assert not bad, "\n".join(bad)
+
+
+async def test_a_step_reads_its_own_events_on_sqlite(store: Store, raw: Raw) -> None:  # proves R46
+    if not isinstance(store, SqliteStore):
+        return
+    await fill(store, raw)
+
+    def plans(connection: apsw.Connection) -> list[str]:
+        found = []
+        for name in sorted({*SQLITE, *WHOLE}):
+            sql = sqlite_jobs.SQL[name]
+            bindings = [None] * apsw.ext.query_info(connection, sql).bindings_count
+            for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings):
+                walks = re.search(r"SEARCH (i|job_items)\b.*\((.*)\)", detail)
+                if re.search(r"SCAN (i|job_items)\b", detail) or (walks and "event_id" not in walks[2]):
+                    found.append(f"{name}: {detail}")
+        return found
+
+    for _ in ("no statistics", "with statistics"):
+        bad = [line for line in await store._do(plans) if line.partition(":")[0] not in WHOLE]
+        bad += await check_sqlite(store, sqlite_jobs.SQL.__getitem__, SQLITE)
+        assert not bad, "\n".join(bad)
+        await raw.run("ANALYZE")
