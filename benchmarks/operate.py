@@ -273,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--only", choices=["read", "prune"], help="one of the two parts")
     parser.add_argument("--per-second", type=float, default=100.0, help="deliveries while pruning")
-    parser.add_argument("--limit", type=float, default=420.0, help="seconds after which pruning is broken off")
+    parser.add_argument("--limit", type=float, default=540.0, help="seconds after which pruning is broken off")
     parser.add_argument("--markdown", action="store_true", help="the tables as Markdown on stdout")
     options = parser.parse_args(arguments)
     show = (lambda *table: print(report.markdown(*table))) if options.markdown else report.show

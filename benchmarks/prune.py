@@ -279,7 +279,7 @@ async def fill(url: str, events: int) -> None:
     await connection.close()
 
 
-def run(server: Postgresql, events: int, *, per_second: float = 100.0, limit: float = 420.0) -> Found:
+def run(server: Postgresql, events: int, *, per_second: float = 100.0, limit: float = 540.0) -> Found:
     """Against a receiver and a database of its own; the pruning is broken off after so many seconds."""
     with server.database() as url:
         port = free_port()

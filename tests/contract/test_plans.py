@@ -212,7 +212,7 @@ POSTGRES_PRUNING: dict[str, tuple[Any, ...]] = {
     "drop_attempts": (IDS,),
     "drop_events": (IDS,),
     "drop_first": (IDS, NUMBERS),
-    "drop_again": (IDS,),
+    "drop_again": (IDS, 3600.0),
     "drop_requests": (IDS,),
     "trim_effects": (IDENTITIES,),
     "trim_calls": (IDENTITIES,),
@@ -221,6 +221,7 @@ POSTGRES_PRUNING: dict[str, tuple[Any, ...]] = {
     "empty_requests": (IDS,),
     "empty_events": (IDS,),
     "forget_attempts": (IDS, CLAIMS),
+    "remembered": (IDS, CLAIMS),
     "effects_over": (IDS,),
     "drop_duplicates": (IDS, NUMBERS),
     "lock_deliveries": (IDS, NUMBERS),
@@ -246,7 +247,7 @@ POSTGRES_ERASURE: dict[str, tuple[Any, ...]] = {
 SQLITE_PRUNING = [
     *("window", "deliveries_window", "still", "bury", "drop_attempts", "drop_event", "drop_first", "drop_again"),
     *("drop_request", "trim_effects", "trim_calls", "beside", "count_items", "empty_request", "empty_event"),
-    *("forget_attempts", "drop_duplicate", "orphan", "drop_odd", "pruned"),
+    *("forget_attempts", "remembered", "drop_duplicate", "orphan", "drop_odd", "pruned"),
 ]
 SQLITE_ERASURE = [
     *("requests", "brought", "met", "effects", "event", "empty_request", "empty_event", "empty_deliveries"),
