@@ -353,8 +353,8 @@ async def test_large_bodies(desk: Desk) -> None:
 WRONG_QUERIES = (
     "limit=0", "limit=501", "limit=-1", "limit=x", "limit=1e9", "limit=99999999999999999999", "limit=1&limit=2",
     "before=x", "before=null", "before=NULL", "since=null", "before=", "unknown=1", "states=broken", "source=",
-    "source=a%00b", "text=%00", "since=2020-01-01", "since=x", "since=9999999999999999999", "attention=maybe",
-    "key=%00",
+    "source=a%00b", "text=%00", "since=2020-01-01", "since=x", "since=9999999999999999999", "until=0.5",
+    "attention=maybe", "key=%00",
 )  # fmt: skip
 
 

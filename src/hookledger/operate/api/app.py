@@ -121,6 +121,8 @@ def _query(call: Call, given: QueryParams) -> Any:
         many = "tuple" in str(fields.get(name)) or "list" in str(fields.get(name))
         if len(several) > 1 and not many:
             raise Malformed(f"the parameter {name} is given more than once")
+        if "datetime" in str(fields.get(name)) and several[0][4:5] != "-":  # a number would be taken for seconds
+            raise Malformed(f"the parameter {name} is no time in ISO 8601 with its zone")
         values[name] = several if many else several[0]
     query = _converted(lambda: msgspec.convert(values, call.query, strict=False))
     for name, value in values.items():
