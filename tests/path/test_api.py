@@ -398,7 +398,9 @@ async def test_odd_names_of_a_downstream(desk: Desk) -> None:
 # ── when things are not as they should be ──
 
 
-async def test_without_the_database(postgres_server: Postgres) -> None:  # proves R8
+async def test_without_the_database(
+    postgres_server: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:  # proves R8
     async with desk_on(postgres_server.create_database("away"), past=False) as desk:
         shown = await failed(desk)
         await asyncio.to_thread(postgres_server.stop, "immediate")
@@ -406,6 +408,7 @@ async def test_without_the_database(postgres_server: Postgres) -> None:  # prove
         for answer in (await desk.ask("GET", "/events"), await desk.ask("POST", path, decided(shown))):
             assert (answer.status, answer.json["error"]) == (503, "unavailable"), answer.body
             assert int(answer.headers["retry-after"]) > 0
+        assert caplog.text.count("the API answers 503 (unavailable): Unavailable from ") == 2
         assert (await desk.ask("GET", "/events", role=None)).status == 401
         assert (await ask(desk.inbox.operator, "GET", "/healthz")).status == 200
 

@@ -310,7 +310,7 @@ async def test_files_that_nobody_exported(desk: Desk) -> None:
         assert answer.status in (200, 422), (answer.body, body[:500])
 
 
-async def test_what_is_not_waited_for_is_stopped(tmp_path: Path) -> None:
+async def test_what_is_not_waited_for_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On SQLite a search runs in a thread, which nobody can cancel: it is told."""
     async with desk_on(f"sqlite:///{tmp_path}/other.db", past=False) as other:
         asks = other.store.search._dialect  # type: ignore[attr-defined]
@@ -325,7 +325,7 @@ async def test_what_is_not_waited_for_is_stopped(tmp_path: Path) -> None:
             finally:
                 loop.call_soon_threadsafe(ended.set)
 
-        asks._look = watched  # type: ignore[method-assign]
+        monkeypatch.setattr(asks, "_look", watched)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await asks.fetch(endless, (), 600.0)
