@@ -46,6 +46,8 @@ async def ask(
 
     async def receive() -> Message:
         await asyncio.sleep(0)
+        if not parts:
+            await asyncio.Event().wait()  # nobody hangs up
         return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
 
     async def send(message: Message) -> None:

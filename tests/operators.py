@@ -23,7 +23,10 @@ SETTINGS: dict[str, Any] = {
     "operator": {"tokens": [{"name": f"{role}-ada", "role": role, "token": text} for role, text in TOKENS.items()]},
     "work": {"poll": "10ms"},
 }
-CHANGING = ("events", "actions", "effects", "effect_calls", "circuits", "identities", "requests", "deliveries")
+CHANGING = (
+    *("events", "actions", "effects", "effect_calls", "circuits", "identities", "requests", "deliveries"),
+    *("jobs", "job_items", "pauses", "reconciliations", "rehearsals", "pruned"),
+)
 """The tables that an operator can change."""
 
 

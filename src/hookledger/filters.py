@@ -3,40 +3,45 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from .errors import ConfigError
 from .states import State
 
 LONGEST = 1000
 """Characters of anything that is looked for."""
+Words = Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=r"^[^\x00]+$")]
+Moment = Annotated[
+    datetime, Meta(tz=True, extra_json_schema={"format": "date-time", "pattern": r"^(19[7-9]\d|[2-8]\d{3})-"})
+]
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class Filter(Struct, frozen=True, forbid_unknown_fields=True):
     """Events for which everything holds that is given; all of them if nothing is."""
 
-    source: str | None = None
-    type: str | None = None
+    source: Words | None = None
+    type: Words | None = None
     """Exact, or ending in `*`."""
     states: tuple[State, ...] = ()
     """In one of these; in any if there is none."""
-    key: str | None = None
+    key: Words | None = None
     """The event key as it is shown."""
-    object_id: str | None = None
+    object_id: Words | None = None
     """The provider's id of what the event is about."""
-    text: str | None = None
+    text: Words | None = None
     """Somewhere in the body, exactly so."""
-    error: str | None = None
+    error: Words | None = None
     """Somewhere in the reason or the error."""
-    cause: str | None = None
+    cause: Words | None = None
     """Why it is in trouble, as `hookledger failures` groups it."""
-    effect: str | None = None
+    effect: Words | None = None
     """With an effect of this NAME, or this NAME:KEY."""
-    since: datetime | None = None
+    since: Moment | None = None
     """Received then or later."""
-    until: datetime | None = None
+    until: Moment | None = None
     """Received before then."""
     attention: bool = False
     """Only those that a person should look at."""

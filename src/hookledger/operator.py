@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .declared import Declarations
@@ -19,6 +20,7 @@ from .providers.schemes.base import Where
 from .receive import respond
 from .receive.endpoint import text_of
 from .receive.request import Receive, Scope, Send
+from .retention import Pruned
 from .store.protocol import Store
 
 if TYPE_CHECKING:
@@ -69,6 +71,12 @@ class Services:
 
     def actions(self, actor: str) -> Actions:
         return Actions(self._store, actor, self.insight)
+
+    async def prune(
+        self, actor: str, reason: str, *, source: str | None, anew: bool, dry: bool, told: Callable[[Pruned], None]
+    ) -> None:
+        pruner = self._inbox.pruner(self._store)
+        await pruner.round(source=source, anew=anew, dry=dry, actor=actor, reason=reason, progress=told)
 
     def check_result(self, effect: str, value: object) -> None:
         declared = self._inbox.effects.find(effect)

@@ -354,8 +354,8 @@ async def test_large_bodies(desk: Desk) -> None:
 WRONG_QUERIES = (
     "limit=0", "limit=501", "limit=-1", "limit=x", "limit=1e9", "limit=99999999999999999999", "limit=1&limit=2",
     "before=x", "before=null", "before=NULL", "since=null", "before=", "unknown=1", "states=broken", "source=",
-    "source=a%00b", "text=%00", "since=2020-01-01", "since=x", "since=9999999999999999999", "attention=maybe",
-    "key=%00",
+    "source=a%00b", "text=%00", "since=2020-01-01", "since=x", "since=9999999999999999999", "until=0.5",
+    "attention=maybe", "key=%00",
 )  # fmt: skip
 
 
@@ -407,7 +407,9 @@ async def test_odd_names_of_a_downstream(desk: Desk) -> None:
 # ── when things are not as they should be ──
 
 
-async def test_without_the_database(postgres_server: Postgres) -> None:  # proves R8
+async def test_without_the_database(
+    postgres_server: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:  # proves R8
     async with desk_on(postgres_server.create_database("away"), past=False) as desk:
         shown = await failed(desk)
         await asyncio.to_thread(postgres_server.stop, "immediate")
@@ -415,6 +417,7 @@ async def test_without_the_database(postgres_server: Postgres) -> None:  # prove
         for answer in (await desk.ask("GET", "/events"), await desk.ask("POST", path, decided(shown))):
             assert (answer.status, answer.json["error"]) == (503, "unavailable"), answer.body
             assert int(answer.headers["retry-after"]) > 0
+        assert caplog.text.count("the API answers 503 (unavailable): Unavailable from ") == 2
         assert (await desk.ask("GET", "/events", role=None)).status == 401
         assert (await ask(desk.inbox.operator, "GET", "/healthz")).status == 200
 

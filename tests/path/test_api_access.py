@@ -40,15 +40,33 @@ async def fill(desk: Desk, call: Call) -> tuple[str, Any]:
         "rejection": "01234567",
         "source": "stripe",
         "provider": "stripe",
+        "job": "01234567",
+        "rehearsal": str(event.id),
     }
     bodies = {"import_keys": {"keys": [["evt_9"]], "reason": "moved"}, "compare_keys": {"keys": [["evt_9"]]}}
     bodies["resolve_effect"] = {
         "decision": "happened", "reason": "seen", "expected": {"state": "unknown", "fence": 1}
     }  # fmt: skip
-    plain = {"reason": "because"}
+    where = {"type": call.name}
+    bodies["make_job"] = {"name": "discard", "where": where, "count": 1, "reason": "because"}
+    bodies["erase_events"] = {"where": where, "count": 1, "reason": "because"}
+    bodies["pause_source"] = bodies["resume_source"] = {"type": "order.*", "reason": "because"}
+    bodies["repair_object"] = {"object_id": "in_1", "reason": "because"}
+    bodies["repair_event"] = plain = {"reason": "because"}
     decides = call.path.startswith("/events") and call.name != "resolve_effect"
     body = bodies.get(call.name) or (decision if decides else plain)
+    if call.takes_lines:
+        body = HEAD + b'{"end": 0}\n'
     return call.path.format(**names), body if call.takes_body else None
+
+
+HEAD = b'{"format": "hookledger events", "version": 1}\n'
+QUERIES = {"foresee_job": {"name": "retry"}, "import_events": {"reason": "moved"}}
+DONE = (
+    "make_job", "pause_source", "resume_source", "erase_event", "erase_events", "prune", "export_events",
+    "import_events", "show_timeline", "answer_questions", "list_failures", "list_lag", "foresee_job", "foresee_prune",
+)  # fmt: skip
+"""Calls that have something to do in this test, and must do it with their role."""
 
 
 def lesser(role: Role) -> list[str]:
@@ -63,16 +81,19 @@ async def test_every_call_needs_its_role(desk: Desk) -> None:  # proves R56
 async def needs_its_role(desk: Desk, call: Call) -> None:
     path, body = await fill(desk, call)
     before = await desk.snapshot()
-    answer = await desk.ask(call.method, path, body, role=None)
+    given: dict[str, Any] = {"query": QUERIES.get(call.name, "")}
+    if call.takes_lines:
+        given["headers"] = {"content-type": "application/jsonl"}
+    answer = await desk.ask(call.method, path, body, role=None, **given)
     assert (answer.status, answer.json["error"]) == (401, "not_authenticated"), call.path
     assert answer.headers["www-authenticate"].startswith("Bearer")
     for role in lesser(call.role):
-        answer = await desk.ask(call.method, path, body, role=role)
+        answer = await desk.ask(call.method, path, body, role=role, **given)
         assert (answer.status, answer.json["error"]) == (403, "not_allowed"), call.path
         assert f"needs the role {call.role}" in answer.json["message"]
     assert await desk.snapshot() == before, f"{call.path} changed something without its role"
-    answer = await desk.ask(call.method, path, body, role=call.role.value)
-    assert answer.status in (200, 404, 409, 422), answer.body
+    answer = await desk.ask(call.method, path, body, role=call.role.value, **given)
+    assert answer.status in ((200,) if call.name in DONE else (200, 404, 409, 422)), (call.name, answer.body)
     if call.method == "GET":
         assert await desk.snapshot() == before, f"GET {call.path} changed something"
     for name, value in (("cache-control", "no-store"), ("x-content-type-options", "nosniff")):

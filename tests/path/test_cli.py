@@ -1,5 +1,7 @@
 """The command line, as a person or a script uses it: real processes."""
 
+import asyncio
+import fcntl
 import json
 import os
 import re
@@ -7,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +19,10 @@ import httpx2
 import pytest
 
 from hookledger.cli import cli, exits
+from hookledger.clock import Clock
 from hookledger.store import SCHEMA_RANGE
+from hookledger.store.connect import connect
+from tests.builders import recorded
 
 SOURCE = Path(__file__).parents[2] / "src"
 SECRET = "whsec_of_the_cli_tests"
@@ -328,3 +334,35 @@ def test_errors_are_shown_as_they_are(run: Run) -> None:
     assert "[sources.NAME]" in ended.stderr
     ended = run("events", "--database", "postgres:/ada:made-up-password@host/db")
     assert (ended.returncode, "made-up" in ended.stderr) == (exits.CONFIG, False), ended.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_slow_reader_gets_everything(
+    shop: Run, environment: dict[str, str], tmp_path: Path, unbuffered: str, blocking: bool
+) -> None:
+    """Through a pipe, which takes 64 KiB at a time, and where somebody left it so, refuses the rest."""
+    del shop
+    environment["PYTHONUNBUFFERED"] = unbuffered
+
+    async def fill() -> None:
+        store = connect(f"sqlite:///{tmp_path}/shop.db", clock=Clock())
+        await store.open()
+        await store.know_sources(["stripe"])
+        await recorded(store, "evt_large", b"x" * 300_000)
+        await store.close()
+
+    asyncio.run(fill())
+    reading, writing = os.pipe()
+    os.set_blocking(writing, blocking)
+    command = [sys.executable, "-m", "hookledger", "show", "evt_large", "--json"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=writing) as process:
+        os.close(writing)
+        wait_for(lambda: process.poll() is not None or _waiting(reading) >= 65_536)
+        with open(reading, "rb") as pipe:
+            shown = json.loads(pipe.read())
+    assert (process.returncode, len(shown["request"]["body"])) == (exits.OK, 400_000)
+
+
+def _waiting(pipe: int) -> int:
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4), sys.byteorder)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import sys
 
 try:
@@ -66,8 +69,20 @@ for command in (serve, receive, work, migrate, *LOOK, *DECIDE, *KEEP, send, demo
     _show_variables(command)
 
 
+def _wait_for_readers() -> None:
+    """A pipe takes 64 KiB at a time. With PYTHONUNBUFFERED, or when somebody left it in non-blocking mode, Python
+    would lose the rest without a word: a buffer writes until all is written."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or no file at all
+        os.set_blocking(sys.stdout.fileno(), True)
+        if isinstance(sys.stdout.buffer, io.RawIOBase):
+            given = sys.stdout
+            buffered = io.BufferedWriter(io.FileIO(given.fileno(), "w", closefd=False))
+            sys.stdout = io.TextIOWrapper(buffered, given.encoding, given.errors, line_buffering=True)
+
+
 def main() -> None:
     """The `hookledger` command."""
+    _wait_for_readers()
     try:
         cli(standalone_mode=True)
     except HookledgerError as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Literal
 from uuid import UUID
 
@@ -79,13 +81,19 @@ class Actions:
         return await self._insight.event(str(event.id))
 
     async def rehearse(
-        self, event: EventRow, reason: str, repeat: Sequence[str] = (), *, patience: float = PATIENCE
+        self,
+        event: EventRow,
+        reason: str,
+        repeat: Sequence[str] = (),
+        *,
+        patience: float = PATIENCE,
+        wait: float = inf,
     ) -> Rehearsal:
         """Have a worker run the handler as a replay would, and undo it; wait for what came of that.
 
         Changes nothing but what sequences the handler draws from, and is audited. No worker that takes it within
-        `patience` seconds: it ends as refused, and is never run. Whoever is not waiting any more finds it by
-        `Insight.rehearsal`.
+        `patience` seconds: it ends as refused, and is never run. Not over after `wait` seconds: it is returned as it
+        is, and found by `Insight.rehearsal` later.
         """
         _why(reason)
         rehearsals = self._store.rehearsals
@@ -99,10 +107,11 @@ class Actions:
         ident = await rehearsals.ask(
             event.id, event.state, event.claim, effects, self._actor, reason, patience=patience
         )
+        until = time.monotonic() + wait
         while True:  # until it is over, or its time is
             await rehearsals.lapse()
             found = await self._insight.rehearsal(ident)
-            if found.result is not None:
+            if found.result is not None or time.monotonic() > until:
                 return found
             await asyncio.sleep(0.1)
 

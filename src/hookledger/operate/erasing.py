@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -35,8 +36,10 @@ async def erase_one(
     key_too: bool = False,
     whole_request: bool = False,
     dry: bool = False,
+    as_seen: Callable[[EventRow], EventRow] = lambda event: event,
 ) -> Erasing:
-    """By id or key. Of an event that was pruned, what the ledger still has."""
+    """By id or key. Of an event that was pruned, what the ledger still has. `as_seen` makes of the event what it was
+    when this was decided."""
     try:
         known = await insight.event(reference)
     except NotFound:
@@ -44,7 +47,7 @@ async def erase_one(
         if len(pruned) != 1 or dry:
             raise
         return Erasing([pruned[0].event_id], 0, await actions.erase_pruned(pruned[0], reason, key_too=key_too))
-    erased = await actions.erase(known.event, reason, key_too=key_too, whole_request=whole_request, dry=dry)
+    erased = await actions.erase(as_seen(known.event), reason, key_too=key_too, whole_request=whole_request, dry=dry)
     return Erasing(list(erased.events), erased.requests, erased.effects)
 
 

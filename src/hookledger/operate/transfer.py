@@ -6,7 +6,6 @@ A duplicate there is a duplicate, and what is done there is skipped.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 from typing import Any
@@ -25,6 +24,10 @@ PAGE = 1000
 """Events between two looks at all identities."""
 BATCH = 50
 """Lines that are taken in one transaction."""
+
+
+UNREADABLE = (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
+"""What a line that nobody exported can raise while it is read."""
 
 
 class Unreadable(ConfigError):
@@ -116,7 +119,7 @@ async def _pass(
         last = first + len(batch) - 1
         try:
             done.add(await store.transfer.take_in(batch, actor, reason, take_over=take_over))
-        except (BadData, KeyError, TypeError, ValueError) as error:
+        except (BadData, KeyError, TypeError, ValueError, OverflowError) as error:
             raise Unreadable(f"lines {first} to {last} are not taken: {error}") from error
         batch.clear()
         progress(last)
@@ -141,7 +144,7 @@ async def _pass(
 def _check_head(text: bytes) -> None:
     try:
         head = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise Unreadable("line 1: this is not what `hookledger export` writes")
@@ -174,7 +177,7 @@ def _decode(number: int, text: bytes) -> Line | Told:
             for table, columns in TABLES.items()
         }
         _check_line(line)
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError, binascii.Error) as error:
+    except UNREADABLE as error:
         what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise Unreadable(f"line {number}: {what}") from error
     return line

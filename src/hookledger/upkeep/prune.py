@@ -100,8 +100,8 @@ class Pruner:
         so does a dry run, which takes nothing away. Raises WrongState when it is another's turn.
         """
         done = Pruned()
-        await self._renew()
         try:
+            await self._renew()  # one that is broken off may have the turn all the same
             for walk in self._walks(source):
                 await self._walk(walk, source, anew or dry or source is not None, dry, done, progress)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -16,15 +17,13 @@ from starlette.types import Receive, Scope, Send
 
 from ...errors import ConfigError
 from .auth import Caller, Tokens
-from .call import Asked, Call, Services
+from .call import Asked, Call, Lines, Services
 from .errors import ApiOff, Busy, Malformed, NoSuchCall, NotJson, TooLarge, TooSlow, WrongMethod, answer
 from .schema import BASE
 from .table import CALLS
 
 log = logging.getLogger(__name__)
 
-MOST_BODY = 2**20
-"""Bytes of a request."""
 AT_ONCE = 32
 """Requests that are worked on; beyond it the answer is 503."""
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -51,7 +50,8 @@ class Api:
             return
         except Exception as error:
             response = _refusal(error)
-        await response(scope, receive, send)
+        with contextlib.suppress(ClientDisconnect):
+            await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
         if not self._tokens:
@@ -80,7 +80,7 @@ class Api:
 
     async def _perform(self, call: Call, caller: Caller, path: dict[str, str], request: Request) -> Response:
         query = _query(call, request.query_params)
-        body = _body(call, request.headers, await _read(request)) if call.takes_body else None
+        body = _body(call, request.headers, await _read(request, call.most)) if call.takes_body else None
         asked = Asked(await self._services(), caller, path, query, body, self._tokens.refused)
         if call.lines:
             found: AsyncIterator[Any] = call.does(asked)  # type: ignore[assignment]
@@ -89,8 +89,7 @@ class Api:
             async with asyncio.timeout(call.seconds):
                 result = await call.does(asked)  # type: ignore[misc]
         except TimeoutError as error:
-            known = "nothing was changed" if call.method == "GET" else "whether it was done, the event tells"
-            raise TooSlow(f"it took more than {call.seconds:g} s: {known}") from error
+            raise TooSlow(f"it took more than {call.seconds:g} s: {call.late}") from error
         if call.takes_body:
             log.info("%s %s by %s", call.method, call.path, caller.name)
         return _json(200, result)
@@ -124,6 +123,8 @@ def _query(call: Call, given: QueryParams) -> Any:
         many = "tuple" in str(fields.get(name)) or "list" in str(fields.get(name))
         if len(several) > 1 and not many:
             raise Malformed(f"the parameter {name} is given more than once")
+        if "datetime" in str(fields.get(name)) and several[0][4:5] != "-":  # a number would be taken for seconds
+            raise Malformed(f"the parameter {name} is no time in ISO 8601 with its zone")
         values[name] = several if many else several[0]
     query = _converted(lambda: msgspec.convert(values, call.query, strict=False))
     for name, value in values.items():
@@ -132,21 +133,24 @@ def _query(call: Call, given: QueryParams) -> Any:
     return query
 
 
-async def _read(request: Request) -> bytes:
+async def _read(request: Request, most: int) -> bytes:
     """The body, and no more of it than is allowed."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > MOST_BODY:
-            raise TooLarge(f"the body is over {MOST_BODY:,} bytes")
+        if size > most:
+            raise TooLarge(f"the body is over {most:,} bytes")
         parts.append(part)
     return b"".join(parts)
 
 
 def _body(call: Call, headers: Headers, body: bytes) -> Any:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" or headers.get("content-encoding", "identity").lower() != "identity":
-        raise NotJson
+    wanted = "application/jsonl" if call.takes_lines else "application/json"
+    if kind != wanted or headers.get("content-encoding", "identity").lower() != "identity":
+        raise NotJson(f"this is sent with Content-Type: {wanted}, and without a content encoding")
+    if call.takes_lines:
+        return Lines(body)
     return _converted(lambda: msgspec.json.decode(body, type=call.body))
 
 
@@ -158,8 +162,13 @@ def _converted(convert: Callable[[], Any]) -> Any:
 
 
 async def _lines(found: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-    async for one in found:
-        yield msgspec.json.encode(one) + b"\n"
+    """A failure on the way cuts the answer off: what has a last line of its own tells."""
+    try:
+        async for one in found:
+            yield msgspec.json.encode(one) + b"\n"
+    except Exception as error:
+        answer(error)  # which logs it; the status is sent already
+        raise
 
 
 def _refusal(error: Exception) -> Response:

@@ -31,10 +31,10 @@ class Role(StrEnum):
     """Sees what happened; no bodies, headers, arguments, results or tracebacks."""
 
     OPERATOR = "operator"
-    """Sees everything, and decides about events, effects and circuits."""
+    """Sees everything, and decides about events, effects, circuits, bulk work, pauses and comparisons."""
 
     ADMIN = "admin"
-    """Decides about what is known at all: imports keys."""
+    """Decides about what is known at all: imports keys and events, exports, prunes, erases."""
 
     def covers(self, needed: Role) -> bool:
         order = list(Role)

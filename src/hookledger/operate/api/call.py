@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar, get_args, get_typ
 
 from msgspec import Meta, Struct
 
+from ...retention import Pruned
 from ..actions import Actions
 from ..insight import Insight
 from .auth import Caller, Role
@@ -21,12 +22,18 @@ Text = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00]+$")
 Reason = Annotated[
     str, Meta(max_length=2000, pattern=r"^[^\x00]*[^\x00\s][^\x00]*$", description="Why, for the audit.")
 ]
+MOST_BODY = 2**20
+"""Bytes of a request, unless the call says otherwise."""
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Limit = Annotated[int, Meta(ge=1, le=500)]
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
     """No parameters."""
+
+
+class Lines(bytes):
+    """A body of JSON lines, as it came."""
 
 
 class Services(Protocol):
@@ -41,6 +48,12 @@ class Services(Protocol):
         ...
 
     def actions(self, actor: str) -> Actions: ...
+
+    async def prune(
+        self, actor: str, reason: str, *, source: str | None, anew: bool, dry: bool, told: Callable[[Pruned], None]
+    ) -> None:
+        """One round of retention; `told` hears what it has come to, step by step."""
+        ...
 
     def check_result(self, effect: str, value: object) -> None:
         """Refuse what a handler could not read as the result of this effect."""
@@ -80,7 +93,8 @@ Look = Asked[Nothing, Nothing]
 
 
 class Call:
-    """`does(asked: Asked[QUERY, BODY]) -> ANSWER`, or an async generator of lines. `seconds`: its time limit.
+    """`does(asked: Asked[QUERY, BODY]) -> ANSWER`, or an async generator of lines. `seconds`: its time limit; `late`:
+    what is known when that has run out; `most`: bytes of a body.
 
     Its name is the operation's, its docstring the description.
     """
@@ -93,12 +107,16 @@ class Call:
         does: Callable[[Any], Awaitable[Any]] | Callable[[Any], AsyncIterator[Any]],
         *,
         seconds: float = 30.0,
+        late: str = "whether it was done, the event tells",
+        most: int = MOST_BODY,
     ) -> None:
         self.method = method
         self.path = path
         self.role = role
         self.does = does
         self.seconds = seconds
+        self.late = late if method != "GET" else "nothing was changed"
+        self.most = most
 
     @property
     def name(self) -> str:
@@ -124,6 +142,10 @@ class Call:
     @property
     def body(self) -> Any:
         return get_args(self._hints["asked"])[1]
+
+    @property
+    def takes_lines(self) -> bool:
+        return self.body is Lines
 
     @property
     def takes_body(self) -> bool:

@@ -62,7 +62,7 @@ class TooLarge(HookledgerError):
 
 
 class NotJson(HookledgerError):
-    """A change is sent with Content-Type: application/json, and without a content encoding."""
+    """A body is sent with another content type, and without a content encoding."""
 
 
 class Busy(HookledgerError):
@@ -105,7 +105,7 @@ WORDS = {
     405: "The path has other methods; `Allow` names them.",
     409: "Not allowed as things stand, or they changed meanwhile: the message says what they are now.",
     413: "The body is over the limit.",
-    415: "The body is not sent as JSON.",
+    415: "The body is not sent as JSON, or as JSON lines where these are asked for.",
     422: "It can be read, and cannot be done or kept.",
     503: "The database is not available, or too much is asked at once; `Retry-After` says when to ask again.",
 }
@@ -115,10 +115,13 @@ HEADERS = {401: {"www-authenticate": 'Bearer realm="hookledger"'}, 503: {"retry-
 
 
 def answer(error: Exception) -> tuple[int, Error, dict[str, str]]:
-    """Status, body and headers. What nobody expected is 500, logged by its kind and place and not by its words, which
-    may quote a payload."""
+    """Status, body and headers. Every 503 is in the log, with what is behind it: a defect in a statement looks like a
+    database that is away. What nobody expected is 500, logged by its kind and place and not by its words, which may
+    quote a payload."""
     for kind, status, code in TABLE:
         if isinstance(error, kind):
+            if status == 503:
+                log.warning("the API answers 503 (%s): %s", code, _behind(error))
             headers = dict(HEADERS.get(status, {}))
             if isinstance(error, WrongMethod):
                 headers["allow"] = error.allowed
@@ -127,3 +130,10 @@ def answer(error: Exception) -> tuple[int, Error, dict[str, str]]:
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
     log.error("the API failed: %s at %s", type(error).__name__, where)
     return 500, Error("failed", "Something unexpected happened; the log says where."), {}
+
+
+def _behind(error: Exception) -> str:
+    """Its kind, that of its cause, and the first line of its words: what follows in a driver's may quote a row."""
+    kinds = [type(one).__name__ for one in (error, error.__cause__) if one is not None]
+    first = str(error).strip().partition("\n")[0]
+    return f"{' from '.join(kinds)}: {first[:300]}"

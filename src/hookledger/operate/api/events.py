@@ -1,4 +1,4 @@
-"""Reading events: the list, one in full, its bytes, what a replay would do."""
+"""Reading events: the list, one in full, its bytes, its story, what a replay would do."""
 
 from __future__ import annotations
 
@@ -9,10 +9,21 @@ from msgspec import Struct
 
 from ...filters import Filter
 from ...model import EventRow
+from ..answers import Answers
 from ..insight import NotFound
+from ..timeline import Entry
 from .auth import Role
 from .call import Asked, Count, Limit, Look, Nothing, Text
-from .views import EventView, PreviewView, RequestContent, event_view, preview_view, request_content, row_view
+from .views import (
+    EventView,
+    PreviewView,
+    RequestContent,
+    event_view,
+    preview_view,
+    request_content,
+    row_view,
+    without_errors,
+)
 
 IN_PAYLOADS = ("text", "error")
 """Filters that look into what a viewer may not see, and would tell it by and by."""
@@ -29,11 +40,20 @@ class Page(Filter, frozen=True, forbid_unknown_fields=True):
 class Events(Struct, frozen=True):
     events: list[EventRow]
     next: UUID | None
-    """`before` of the next page; null at the end."""
+    """`before` of the next page, be there events on this one or not; null at the end."""
+    looked_at: int | None
+    """How many events were looked at before the search stopped short of a full page; null when it did not."""
 
 
 class Counted(Struct, frozen=True):
     count: Count
+
+
+class Timeline(Struct, frozen=True):
+    entries: tuple[Entry, ...]
+    """The first first."""
+    complete: bool
+    """False for a viewer: errors are left out."""
 
 
 class Repeats(Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,7 +61,8 @@ class Repeats(Struct, frozen=True, forbid_unknown_fields=True):
     """Effects that are to be done once more: NAME, NAME:KEY, or an idempotency key."""
 
 
-def _filter(asked: Asked[Any, Nothing]) -> Filter:
+def asked_filter(asked: Asked[Any, Nothing]) -> Filter:
+    """That of the query, if the caller may use all of it."""
     for name in IN_PAYLOADS:
         if getattr(asked.query, name, None) is not None:
             asked.caller.require(Role.OPERATOR, f"the filter {name}")
@@ -49,16 +70,17 @@ def _filter(asked: Asked[Any, Nothing]) -> Filter:
 
 
 async def list_events(asked: Asked[Page, Nothing]) -> Events:
-    """Events, the newest first. The filters `text` and `error` need the role operator."""
-    limit = asked.query.limit
-    found = await asked.insight.events(_filter(asked), before=asked.query.before, limit=limit)
-    rows = [row_view(row, complete=asked.sees_all) for row in found]
-    return Events(rows, found[-1].id if len(found) == limit else None)
+    """Events, the newest first. The filters `text` and `error` need the role operator.
+
+    A search that has to read much stops now and then: a page may be short, or empty, and not the last.
+    """
+    page = await asked.insight.page(asked_filter(asked), before=asked.query.before, limit=asked.query.limit)
+    return Events([row_view(row, complete=asked.sees_all) for row in page.events], page.next, page.looked_at)
 
 
 async def count_events(asked: Asked[Filter, Nothing]) -> Counted:
     """How many events there are for which the filter holds."""
-    return Counted(await asked.insight.count(_filter(asked)))
+    return Counted(await asked.insight.count(asked_filter(asked)))
 
 
 async def show_event(asked: Look) -> EventView:
@@ -85,3 +107,15 @@ async def preview_replay(asked: Asked[Repeats, Nothing]) -> PreviewView:
     return preview_view(history.event, asked.insight.preview(history, repeated))
 
 
+
+async def answer_questions(asked: Look) -> Answers:
+    """The six questions about one event: when it first came, how often it was tried, which effects are done, which
+    are open, who replayed it, and whether another replay is safe."""
+    return await asked.insight.answers(asked.path["reference"])
+
+
+async def show_timeline(asked: Look) -> Timeline:
+    """All that happened to one event, in order, with every key. A viewer sees no errors."""
+    history = await asked.insight.event(asked.path["reference"])
+    shown = history if asked.sees_all else without_errors(history)
+    return Timeline(asked.insight.timeline(shown), asked.sees_all)

@@ -47,7 +47,7 @@ class DoctorQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that the books, or the file, may be looked at."""
 
 
-class Report(Struct, frozen=True):
+class Examined(Struct, frozen=True):
     problems: int
     warnings: int
     findings: list[Finding]
@@ -89,14 +89,14 @@ def _worker(seen: WorkerInfo, lease: float) -> WorkerView:
     return WorkerView(seen.id, handles, seen.seen_ago, seen.seen_ago <= lease)
 
 
-async def doctor(asked: Asked[DoctorQuery, Nothing]) -> Report:
+async def doctor(asked: Asked[DoctorQuery, Nothing]) -> Examined:
     """Look at the inbox: whether every event is accounted for, database, clocks, workers, sources, what was refused.
 
     The books are read in one snapshot, which takes a while on many events."""
     query = asked.query
     found = await examine(asked.insight, lease=asked.services.lease, deep=query.deep, limit=query.limit)
     levels = [finding.level for finding in found]
-    return Report(levels.count("problem"), levels.count("warn"), found)
+    return Examined(levels.count("problem"), levels.count("warn"), found)
 
 
 async def list_providers(asked: Look) -> Providers:

@@ -28,7 +28,7 @@ INTRODUCTION = (
 
 def describe(calls: Sequence[Call]) -> dict[str, Any]:
     """OpenAPI 3.1."""
-    kinds = [kind for call in calls for kind in (call.query, call.body, call.answer)]
+    kinds = [kind for call in calls for kind in (call.query, bytes if call.takes_lines else call.body, call.answer)]
     schemas, components = msgspec.json.schema_components([*kinds, Error], ref_template=REF)
     refs = iter(schemas)
     paths: dict[str, dict[str, Any]] = {}
@@ -64,7 +64,8 @@ def _operation(call: Call, query: dict[str, Any], body: dict[str, Any], answer: 
         },
     }
     if call.takes_body:
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+        sent = {"application/jsonl": {}} if call.takes_lines else {"application/json": {"schema": body}}
+        described["requestBody"] = {"required": True, "content": sent}
     return described
 
 

@@ -97,7 +97,8 @@ def _source(facts: SourceFacts) -> Source:
     )
 
 
-def _known(asked: Asked[Any, Any]) -> str:
+def known_source(asked: Asked[Any, Any]) -> str:
+    """That of the path, if it is configured here."""
     name = asked.path["source"]
     if name not in asked.insight.receiving.sources():
         raise NotFound(f"there is no source {name!r}")
@@ -106,7 +107,7 @@ def _known(asked: Asked[Any, Any]) -> str:
 
 async def audit_keys(asked: Asked[KeysQuery, Nothing]) -> KeyReport:
     """What the last events of a source say about its keys, and which rule would fit them. Nothing is changed."""
-    source = _known(asked)
+    source = known_source(asked)
     hint = asked.insight.receiving.facts(source).contract.hint
     return await asked.insight.keys(source, last=asked.query.last, sample=0 if hint else asked.query.sample)
 
@@ -123,7 +124,7 @@ def _parts(rule: KeyRule, keys: list[list[str | int]]) -> list[tuple[bytes, ...]
 
 async def compare_keys(asked: Asked[Nothing, Keys]) -> Comparison:
     """Keys from elsewhere beside those of this inbox. Nothing is imported."""
-    rule = asked.insight.key_rule(_known(asked))
+    rule = asked.insight.key_rule(known_source(asked))
     parts = _parts(rule, asked.body.keys)
 
     async def batches() -> AsyncIterator[list[tuple[bytes, ...]]]:
@@ -135,7 +136,7 @@ async def compare_keys(asked: Asked[Nothing, Keys]) -> Comparison:
 async def import_keys(asked: Asked[Nothing, KeysToImport]) -> Imported:
     """Make keys known that were processed elsewhere: a delivery of one is a duplicate from here on. May be repeated.
     """
-    source = _known(asked)
+    source = known_source(asked)
     rule = asked.insight.key_rule(source)
     identities = [rule.identity(parts) for parts in _parts(rule, asked.body.keys)]
     return await asked.actions.import_keys(source, identities, asked.body.reason)
@@ -143,13 +144,13 @@ async def import_keys(asked: Asked[Nothing, KeysToImport]) -> Imported:
 
 async def recheck_source(asked: Look) -> Recheck:
     """What a source refused, judged anew with the secrets of now; nothing is taken in."""
-    return _recheck(await asked.insight.recheck(_known(asked)))
+    return _recheck(await asked.insight.recheck(known_source(asked)))
 
 
 async def take_in(asked: Asked[Nothing, Why]) -> Recheck:
     """Judge what a source refused anew, and record what proves authentic now. That leaves the sample: a second time
     does not find it."""
-    return _recheck(await asked.actions.take_in(_known(asked), asked.body.reason))
+    return _recheck(await asked.actions.take_in(known_source(asked), asked.body.reason))
 
 
 def _recheck(found: list[Rechecked]) -> Recheck:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import circuits, decide, events, odd, overview, sources
+from . import circuits, decide, events, jobs, keeping, odd, overview, pauses, reconcile, sources, trouble
 from .auth import Role
 from .call import Call, Look
 from .schema import describe
 
 VIEWER, OPERATOR, ADMIN = Role
+LONG = 300.0
+"""Seconds, for what is known to take long."""
+STAYS = "what was done until then stays; ask again, and it goes on"
 
 
 async def openapi(asked: Look) -> dict[str, Any]:
@@ -22,16 +25,31 @@ CALLS: tuple[Call, ...] = (
     Call("GET", "/summary", VIEWER, overview.summary),
     Call("GET", "/health", VIEWER, overview.health),
     Call("GET", "/workers", VIEWER, overview.list_workers),
-    Call("GET", "/doctor", OPERATOR, overview.doctor, seconds=300.0),
+    Call("GET", "/doctor", OPERATOR, overview.doctor, seconds=LONG),
     Call("GET", "/events", VIEWER, events.list_events),
     Call("GET", "/events-count", VIEWER, events.count_events),
     Call("GET", "/events/{reference}", VIEWER, events.show_event),
     Call("GET", "/events/{reference}/request", OPERATOR, events.show_request),
     Call("GET", "/events/{reference}/preview", VIEWER, events.preview_replay),
+    Call("GET", "/events/{reference}/timeline", VIEWER, events.show_timeline),
+    Call("GET", "/events/{reference}/answers", VIEWER, events.answer_questions),
     Call("POST", "/events/{reference}/retry", OPERATOR, decide.retry_event),
     Call("POST", "/events/{reference}/replay", OPERATOR, decide.replay_event),
+    Call("POST", "/events/{reference}/rehearse", OPERATOR, decide.rehearse_replay, seconds=60.0),
+    Call("GET", "/rehearsals/{rehearsal}", OPERATOR, decide.show_rehearsal),
     Call("POST", "/events/{reference}/discard", OPERATOR, decide.discard_event),
     Call("POST", "/events/{reference}/effects/{effect}/resolve", OPERATOR, decide.resolve_effect),
+    Call("POST", "/events/{reference}/repair", OPERATOR, reconcile.repair_event),
+    Call("POST", "/events/{reference}/erase", ADMIN, keeping.erase_event),
+    Call("GET", "/failures", VIEWER, trouble.list_failures),
+    Call("GET", "/lag", VIEWER, trouble.list_lag),
+    Call("GET", "/jobs-prospect", VIEWER, jobs.foresee_job, seconds=60.0),
+    Call("POST", "/jobs", OPERATOR, jobs.make_job, seconds=LONG, late="a job without `frozen_at` is to be cancelled"),
+    Call("GET", "/jobs", VIEWER, jobs.list_jobs),
+    Call("GET", "/jobs/{job}", VIEWER, jobs.show_job),
+    Call("GET", "/jobs/{job}/items", VIEWER, jobs.list_job_items),
+    Call("POST", "/jobs/{job}/cancel", OPERATOR, jobs.cancel_job),
+    Call("GET", "/pauses", VIEWER, pauses.list_pauses),
     Call("GET", "/circuits", VIEWER, circuits.list_circuits),
     Call("POST", "/circuits/{downstream}/trip", OPERATOR, circuits.trip_circuit),
     Call("POST", "/circuits/{downstream}/reset", OPERATOR, circuits.reset_circuit),
@@ -43,10 +61,20 @@ CALLS: tuple[Call, ...] = (
     Call("GET", "/rejections/{rejection}", OPERATOR, odd.show_rejection),
     Call("GET", "/sources", VIEWER, sources.list_sources),
     Call("GET", "/sources/{source}/recheck", OPERATOR, sources.recheck_source),
-    Call("POST", "/sources/{source}/recheck", OPERATOR, sources.take_in, seconds=300.0),
+    Call("POST", "/sources/{source}/recheck", OPERATOR, sources.take_in, seconds=LONG, late=STAYS),
     Call("GET", "/sources/{source}/keys", VIEWER, sources.audit_keys),
     Call("POST", "/sources/{source}/keys/compare", VIEWER, sources.compare_keys),
     Call("POST", "/sources/{source}/keys/import", ADMIN, sources.import_keys),
+    Call("POST", "/sources/{source}/pause", OPERATOR, pauses.pause_source),
+    Call("POST", "/sources/{source}/resume", OPERATOR, pauses.resume_source),
+    Call("POST", "/sources/{source}/reconcile", OPERATOR, reconcile.reconcile_source, seconds=LONG, late=STAYS),
+    Call("POST", "/sources/{source}/repair", OPERATOR, reconcile.repair_object),
+    Call("GET", "/reconciliations", VIEWER, reconcile.list_reconciliations),
+    Call("GET", "/prune", OPERATOR, keeping.foresee_prune, seconds=90.0),
+    Call("POST", "/prune", ADMIN, keeping.prune, seconds=90.0, late=STAYS),
+    Call("POST", "/erase", ADMIN, keeping.erase_events, seconds=LONG, late=STAYS),
+    Call("GET", "/export", ADMIN, keeping.export_events),
+    Call("POST", "/import", ADMIN, keeping.import_events, seconds=LONG, late=STAYS, most=2**25),
     Call("GET", "/providers", VIEWER, overview.list_providers),
     Call("GET", "/providers/{provider}", VIEWER, overview.show_provider),
     Call("GET", "/openapi.json", VIEWER, openapi),

@@ -143,6 +143,20 @@ def event_view(history: History, preview: Preview, *, complete: bool) -> EventVi
     )
 
 
+def without_errors(history: History) -> History:
+    """Attempts and calls without what went wrong in them. A `once` that made way says for what, which is no error."""
+    replace = msgspec.structs.replace
+    return replace(
+        history,
+        attempts=tuple(replace(attempt, error=None) for attempt in history.attempts),
+        effects=tuple(_without(known) for known in history.effects),
+    )
+
+
+def _without(known: EffectHistory) -> EffectHistory:
+    return EffectHistory(known.effect, tuple(msgspec.structs.replace(call, error=None) for call in known.calls))
+
+
 def row_view(row: EventRow, *, complete: bool) -> EventRow:
     """`reason` stays: a code, or the first words of an error, without which nobody could triage."""
     return row if complete else msgspec.structs.replace(row, result=None, error=None)

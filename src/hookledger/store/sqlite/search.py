@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -30,22 +31,32 @@ class SqliteAsks:
         return SQL[name]
 
     async def fetch(self, sql: str, values: Sequence[Any], seconds: float | None = None) -> list[Any]:
-        return await asyncio.to_thread(self._look, lambda c: rows(c, sql, values), seconds or 10.0)
+        return await self._asked(lambda c: rows(c, sql, values), seconds or 10.0)
 
     async def owners(self, name: str, identities: Sequence[bytes]) -> list[UUID]:
         def job(connection: apsw.Connection) -> list[UUID]:
             return [UUID(bytes=row[0]) for i in identities for row in rows(connection, SQL[name], (i,))]
 
-        return await asyncio.to_thread(self._look, job, 10.0)
+        return await self._asked(job, 10.0)
 
     def now(self) -> tuple[Any, ...]:
         return (self._now(),)
 
-    def _look(self, job: Callable[[apsw.Connection], list[Any]], seconds: float) -> list[Any]:
+    async def _asked(self, job: Callable[[apsw.Connection], list[Any]], seconds: float) -> list[Any]:
+        """What nobody waits for any more is stopped."""
+        left = threading.Event()
+        try:
+            return await asyncio.to_thread(self._look, job, seconds, left)
+        finally:
+            left.set()
+
+    def _look(
+        self, job: Callable[[apsw.Connection], list[Any]], seconds: float, left: threading.Event
+    ) -> list[Any]:
         ends = time.monotonic() + seconds
         try:
             with closing(connect(self._path, wait=5.0)) as connection:
-                connection.set_progress_handler(lambda: time.monotonic() > ends, 20_000)
+                connection.set_progress_handler(lambda: left.is_set() or time.monotonic() > ends, 20_000)
                 return job(connection)
         except apsw.InterruptError as error:
             raise too_long(seconds) from error

@@ -1,0 +1,74 @@
+"""Every command of the command line has its call, or a reason why not."""
+
+from collections.abc import Iterator
+
+import click
+
+from hookledger.cli import cli
+from hookledger.operate.api.table import CALLS
+
+COMMANDS = {
+    "events": "list_events count_events summary",
+    "show": "show_event show_request show_timeline answer_questions",
+    "failures": "list_failures",
+    "lag": "list_lag",
+    "jobs list": "list_jobs",
+    "jobs show": "show_job",
+    "jobs items": "list_job_items",
+    "jobs cancel": "cancel_job",
+    "bulk retry": "foresee_job make_job",
+    "bulk replay": "foresee_job make_job",
+    "bulk discard": "foresee_job make_job",
+    "pauses": "list_pauses",
+    "pause": "pause_source",
+    "resume": "resume_source",
+    "deliveries": "list_deliveries show_delivery",
+    "admit": "admit_delivery",
+    "rejections": "list_rejections count_rejections show_rejection",
+    "recheck": "recheck_source take_in",
+    "keys": "audit_keys",
+    "import-keys": "compare_keys import_keys",
+    "doctor": "doctor health list_workers",
+    "circuits": "list_circuits",
+    "trip": "trip_circuit",
+    "reset": "reset_circuit",
+    "providers": "list_providers show_provider list_sources",
+    "retry": "retry_event",
+    "replay": "preview_replay replay_event rehearse_replay show_rehearsal",
+    "discard": "discard_event",
+    "resolve": "resolve_effect",
+    "reconcile": "reconcile_source list_reconciliations repair_event repair_object",
+    "prune": "foresee_prune prune",
+    "erase": "erase_event erase_events",
+    "export": "export_events",
+    "import": "import_events",
+}
+WITHOUT = {
+    "serve": "a process",
+    "receive": "a process",
+    "work": "a process",
+    "migrate": "the schema is changed by whoever deploys",
+    "send": "a provider's side, for trying things out",
+    "demo": "a provider's side, for trying things out",
+    "jobs run": "workers run jobs; GET /jobs/{job} says how far they are",
+}
+ITS_OWN = {"openapi"}
+
+
+def names(group: click.Group, before: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from names(command, f"{before}{name} ")
+        else:
+            yield before + name
+
+
+def test_every_command_has_its_call() -> None:  # proves R44
+    commands = set(names(cli))
+    assert commands == COMMANDS.keys() | WITHOUT.keys(), "say here which call a new command has, or why it has none"
+    assert not COMMANDS.keys() & WITHOUT.keys()
+
+
+def test_every_call_is_that_of_a_command() -> None:
+    named = {call for calls in COMMANDS.values() for call in calls.split()}
+    assert named | ITS_OWN == {call.name for call in CALLS}
