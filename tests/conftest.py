@@ -11,6 +11,15 @@ import pytest
 from tests.services.postgres import Databases, Postgres, ServiceError
 
 
+SLOW_FIRST = ("crash", "path", "contract")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long goes first, so that nobody is left alone with it at the end."""
+    ranks = {name: rank for rank, name in enumerate(SLOW_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.parent.name, len(ranks)))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Databases]:
     """The PostgreSQL shared by the whole run: DATABASE_URL's, or one of our own. Do not stop it."""

@@ -16,7 +16,7 @@ from tests.crash.conftest import Install
 from tests.crash.processes import PATIENCE, Installation, Process, eventually
 
 SOAK = os.environ.get("HOOKLEDGER_SOAK") == "1"
-EVENTS = 50_000 if SOAK else 2_000
+EVENTS = 50_000 if SOAK else 1_200
 PER_SECOND = 300 if SOAK else 400
 PATIENT = PATIENCE + EVENTS / 50
 

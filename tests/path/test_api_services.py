@@ -40,7 +40,7 @@ def seen(event: Any) -> dict[str, Any]:
 async def test_a_page_says_how_far_the_search_came(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(12):
         await recorded(desk.store, f"evt_{number}", b"the first" if number == 0 else b"%d" % number)
-    monkeypatch.setattr("hookledger.store.search.STRETCH_OF_BODIES", 5)
+    monkeypatch.setattr("hookledger.store.search.SHORT_STRETCH", 5)
     query: dict[str, Any] = {"text": "the first", "limit": 1}
     found, pages = [], 0
     while pages == 0 or query["before"]:

@@ -425,6 +425,8 @@ async def test_a_long_handler_can_ask_whether_the_event_is_still_its_own(site: S
 
     @site.inbox.sources["stripe"].on("long")
     async def long(event: Event) -> None:
+        if answers:
+            return  # claimed again, perhaps before the first attempt has heard that it lost the event
         await event.renew()
         answers.append("mine")
         async with site.inbox.opened() as other:
@@ -443,7 +445,7 @@ async def test_a_long_handler_can_ask_whether_the_event_is_still_its_own(site: S
         asyncio.get_running_loop().call_later(0.6, worker.stop)
 
     await site.inbox.work(started=stop_soon)
-    assert answers[:2] == ["mine", "lost"]
+    assert answers == ["mine", "lost"]
 
 
 async def test_a_blocked_event_loop_keeps_no_claims(site_on: MakeSite, sqlite_url: str) -> None:  # proves R19

@@ -28,7 +28,7 @@ from tests.builders import Raw, delivered
 from tests.path.conftest import SECRET
 from tests.services.postgres import Databases
 
-HISTORIES, BATCH = 100, 20
+HISTORIES, BATCH = 60, 20
 
 
 class Ask(NamedTuple):

@@ -121,6 +121,12 @@ def _import(app: str) -> Inbox:
     return found
 
 
+def print_bytes(data: bytes) -> None:
+    """Exactly these, on stdout."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
 def print_json(value: Any) -> None:
     """One JSON document on stdout; ids and times as text."""
     data = msgspec.json.encode(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +22,18 @@ from ..operate.preview import Preview
 from ..operate.timeline import Entry, proved, timeline
 from ..states import EffectState, KeyOrigin, State
 from ..store.search import Page
-from .common import brief, looks_at_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
+from .common import (
+    brief,
+    looks_at_inbox,
+    narrow_table,
+    print_bytes,
+    print_json,
+    prints_json,
+    run,
+    second,
+    status,
+    table_console,
+)
 from .filters import filters_events
 
 COLOURS = {
@@ -133,7 +143,7 @@ def show(inbox: Inbox, event: str, body: bool, only_timeline: bool, as_json: boo
     """Everything known of one EVENT: by id, the beginning of one, key, or the provider's id."""
     history, preview = run(_history(inbox, event))
     if body:
-        sys.stdout.buffer.write(history.request.body if history.request else b"")
+        print_bytes(history.request.body if history.request else b"")
     elif only_timeline:
         print_json(timeline(history)) if as_json else table_console().print(_keyed(timeline(history)))
     elif as_json:

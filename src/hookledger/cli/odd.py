@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +13,18 @@ from ..cases import OddDelivery
 from ..inbox import Inbox
 from ..model import History
 from ..states import DeliveryOutcome
-from .common import brief, looks_at_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
+from .common import (
+    brief,
+    looks_at_inbox,
+    narrow_table,
+    print_bytes,
+    print_json,
+    prints_json,
+    run,
+    second,
+    status,
+    table_console,
+)
 from .decide import names_actor
 
 WORDS = {
@@ -56,7 +66,7 @@ def deliveries(
 
     found = run(read())
     if body is not None:
-        sys.stdout.buffer.write(found.body)
+        print_bytes(found.body)
     elif as_json:
         print_json([{"delivery": _name(odd), **msgspec.to_builtins(odd)} for odd in found])
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +19,7 @@ from .common import (
     finds_inbox,
     looks_at_inbox,
     narrow_table,
+    print_bytes,
     print_json,
     prints_json,
     run,
@@ -66,7 +66,7 @@ def rejections(
     found, counted = run(read())
     counted = [c for c in counted if source in (None, c.source) and code in (None, c.reason)]
     if body is not None:
-        sys.stdout.buffer.write(found[0].body)
+        print_bytes(found[0].body)
     elif as_json:
         print_json([_count(inbox, c) for c in counted] if counts else [_row(inbox, row) for row in found])
     elif counts:
