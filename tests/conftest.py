@@ -10,7 +10,6 @@ import pytest
 
 from tests.services.postgres import Databases, Postgres, ServiceError
 
-
 SLOW_FIRST = ("crash", "path", "contract")
 
 
