@@ -85,7 +85,7 @@ class Services:
 
 
 class Operator:
-    """An ASGI application. It shares no connection with the intake, so that no reading holds up an ack; the store is
+    """An ASGI application. It shares no connection with the intake, so that no ack waits for a reading to end; the store is
     opened when the server starts, or at the first request.
     """
 

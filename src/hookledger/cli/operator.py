@@ -1,4 +1,4 @@
-"""The operator's listener, in a thread with a loop and a store of its own: no reading holds up the acks."""
+"""The operator's listener, in a thread with a loop and a store of its own: no ack waits for a reading to end."""
 
 from __future__ import annotations
 
