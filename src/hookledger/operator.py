@@ -85,8 +85,8 @@ class Services:
 
 
 class Operator:
-    """An ASGI application. It shares no connection with the intake, so that no ack waits for a reading to end; the store is
-    opened when the server starts, or at the first request.
+    """An ASGI application. It shares no connection with the intake, so that no ack waits for a reading to end; the
+    store is opened when the server starts, or at the first request.
     """
 
     def __init__(self, inbox: Inbox) -> None:
