@@ -87,7 +87,7 @@ def every_command(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
             yield (*above, name)
 
 
-@pytest.mark.parametrize("names", every_command(cli), ids=" ".join)
+@pytest.mark.parametrize("names", [*every_command(cli)], ids=" ".join)
 def test_help_names_a_variable_for_every_option(names: tuple[str, ...]) -> None:
     command: click.Command = cli
     context = click.Context(cli, auto_envvar_prefix="HOOKLEDGER")
