@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from .receive import respond
 from .receive.endpoint import text_of
 from .receive.request import Receive, Scope, Send
 from .retention import Pruned
+from .store.opening import Opener
 from .store.protocol import Store
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Operator:
         self._api: Api | None = None
         self._stack = contextlib.AsyncExitStack()
         self._opening = asyncio.Lock()
-        self._not_before = float("-inf")
+        self._opener = Opener(inbox.store)
         self._services: Services | None = None
         self._readiness: Readiness | None = None
 
@@ -104,15 +104,7 @@ class Operator:
         async with self._opening:
             if self._services is not None:
                 return
-            if time.monotonic() < self._not_before:
-                raise Unavailable("the database did not answer a moment ago")
-            store = self._inbox.store()
-            try:
-                await store.open()
-            except Unavailable:
-                self._not_before = time.monotonic() + 1.0
-                raise
-            self._stack.push_async_callback(store.close)
+            store = await self._opener.open(self._stack)
             self._readiness = Readiness(store.health, rejected=lambda: self._inbox.asgi.rejected)
             self._services = Services(self._inbox, store)
 
