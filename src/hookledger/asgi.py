@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .config import IntakeSettings
 from .errors import HookledgerError, Unavailable
 from .model import Request
-from .operate.health import ALIVE, Readiness
+from .operate.health import ALIVE, HEALTH, Readiness
 from .receive import respond
 from .receive.aftercare import Aftercare
 from .receive.app import Intake
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .inbox import Inbox
 
 log = logging.getLogger(__name__)
-
-HEALTH = ("/healthz", "/readyz")
 
 
 class Asgi:

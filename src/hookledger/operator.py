@@ -13,7 +13,7 @@ from .errors import ConfigError, HookledgerError, Unavailable
 from .examine import Examiner
 from .operate.actions import Actions
 from .operate.api.auth import Role, Token, Tokens, token
-from .operate.health import ALIVE, Readiness
+from .operate.health import ALIVE, Readiness, Receiver
 from .operate.insight import Insight
 from .providers.schemes.base import Where
 from .receive import respond
@@ -98,6 +98,9 @@ class Operator:
         self._opener = Opener(inbox.store)
         self._services: Services | None = None
         self._readiness: Readiness | None = None
+        self._answering: set[asyncio.Task[object]] = set()
+        self.receiver: Receiver | None = None
+        """Whose health the checks tell; without one they tell of the store that the API uses."""
 
     async def start(self) -> None:
         """Raises Unavailable while there is no database."""
@@ -112,17 +115,34 @@ class Operator:
         await self._stack.aclose()
         self._services = self._readiness = None
 
+    def cut_off(self) -> int:
+        """Cancel what is being answered; returns how much it was."""
+        for task in self._answering:
+            task.cancel()
+        return len(self._answering)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            path = scope["path"].removeprefix(scope.get("root_path", ""))
-            if path == API or path.startswith(f"{API}/"):
-                await self._served()(scope, receive, send)
-            else:
-                await respond.send(await self._health(path), send)
+            task = asyncio.current_task()
+            assert task is not None
+            self._answering.add(task)
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                self._answering.discard(task)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path == API or path.startswith(f"{API}/"):
+            await self._served()(scope, receive, send)
+        else:
+            await respond.send(await self._health(path), send)
 
     async def _health(self, path: str) -> respond.Response:
+        if self.receiver is not None:
+            return _found(await self.receiver.answer(path))
         if path == "/healthz":
             return respond.Response(200, ALIVE)  # the process is, whatever the database is
         try:
@@ -131,7 +151,7 @@ class Operator:
             log.warning("the store cannot be opened: %s", error)
             return respond.unavailable()
         assert self._readiness is not None
-        return respond.Response(*(await self._readiness.answer(path) or (404, b'{"error":"not found"}')))
+        return _found(await self._readiness.answer(path))
 
     def _served(self) -> Api:
         if self._api is None:
@@ -158,3 +178,7 @@ class Operator:
                 await self.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def _found(answer: tuple[int, bytes] | None) -> respond.Response:
+    return respond.Response(*(answer or (404, b'{"error":"not found"}')))
