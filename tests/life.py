@@ -10,10 +10,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from uuid import UUID
 
+import msgspec
+
 from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
-from hookledger.filters import Filter
-from hookledger.jobs import Cause, Deed, NewJob, Objection
+from hookledger.filters import EVERYTHING, Filter
+from hookledger.jobs import Cause, Decided, Deed, NewJob, Objection, Resolving
 from hookledger.ledger import Completion, Effect, Intent, Started
 from hookledger.model import Claimed, EventRow, Item, Kind, Rescue, key_identity, new_id
 from hookledger.retention import Limits, RetentionSettings
@@ -238,18 +240,23 @@ class Life:
 
     async def bulk(self) -> None:
         """A job on one type, and some steps of whichever is open: perhaps by two runners, perhaps never all of it."""
-        name: Deed = self.random.choice(["retry", "replay", "discard"])
+        name: Deed = self.random.choice(["retry", "replay", "discard", "resolve"])
         where = Filter(type=self.random.choice(TYPES), states=(self.random.choice(list(State)),))
+        about = NewJob(id=new_id(), name=name, where=where, actor="ada", reason="all", per_second=0)
+        if name == "resolve":
+            decision: Decided = self.random.choice(["happened", "did_not_happen"])
+            resolving = Resolving(self.random.choice(EFFECTS), decision)
+            about = msgspec.structs.replace(about, resolving=resolving, where=EVERYTHING)
         with suppress(WrongState):
-            about = NewJob(id=new_id(), name=name, where=where, actor="ada", reason="all", per_second=0)
             await self.store.jobs.plan(about, None)
         for _ in range(self.random.randint(0, 2)):
             taken = await self.store.jobs.take(WORKER, LEASE)
             if taken is not None and (items := await self.store.jobs.open_items(taken, 3)):
-                allowed = BY_NAME[name].sources
+                allowed = State if taken.job.resolving else BY_NAME[taken.job.name].sources
                 against = {i.event_id: Objection(Cause.STATE, "no") for i in items if i.state not in allowed}
                 after = await self.store.jobs.step(taken, items, against, LEASE)
-                self.did["bulk"] += after is not None and after.done > taken.job.done
+                did = "bulk resolve" if taken.job.resolving else "bulk"
+                self.did[did] += after is not None and after.done > taken.job.done
                 await self.store.jobs.release(taken)
 
     async def pause(self) -> None:
