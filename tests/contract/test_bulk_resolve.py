@@ -143,8 +143,8 @@ async def test_a_resolve_names_its_effect_and_nothing_else_does(store: Store, ra
         with pytest.raises(ConfigError, match="name the effect"):
             await act
     about = Resolving(NAME, "happened")
-    retry: tuple[Any, ...] = ("retry", EVERYTHING)
-    for again in (ada.plan_job(*retry, WHY, resolving=about), insight.prospect(*retry, about)):
+    planned = ada.plan_job("retry", EVERYTHING, WHY, resolving=about)
+    for again in (planned, insight.prospect("retry", EVERYTHING, about)):
         with pytest.raises(ConfigError, match="only resolve"):
             await again
     for name in ("", "a\0b", "a\ud800", "x" * 1001):

@@ -150,7 +150,7 @@ async def test_a_job_that_resolves(desk: Desk) -> None:  # proves R46
     shown = (await desk.ask("GET", f"/jobs/{job['id']}", role="viewer")).json
     assert (shown["job"]["done"], shown["job"]["refused"], shown["refusals"]) == (3, 0, [])
     event = (await desk.ask("GET", "/events/evt_1")).json
-    assert (event["event"]["state"], {e["effect"]["state"] for e in event["effects"]}) == ("pending", {"planned"})
+    assert (event["event"]["state"], {effect["state"] for effect in event["effects"]}) == ("pending", {"planned"})
 
 
 @pytest.mark.parametrize("name", ["text", "error"])
