@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from uuid import UUID
 
-import msgspec
-
 from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
 from hookledger.filters import EVERYTHING, Filter
@@ -240,24 +238,40 @@ class Life:
 
     async def bulk(self) -> None:
         """A job on one type, and some steps of whichever is open: perhaps by two runners, perhaps never all of it."""
-        name: Deed = self.random.choice(["retry", "replay", "discard", "resolve"])
+        name: Deed = self.random.choice(["retry", "replay", "discard"])
         where = Filter(type=self.random.choice(TYPES), states=(self.random.choice(list(State)),))
-        about = NewJob(id=new_id(), name=name, where=where, actor="ada", reason="all", per_second=0)
-        if name == "resolve":
-            decision: Decided = self.random.choice(["happened", "did_not_happen"])
-            resolving = Resolving(self.random.choice(EFFECTS), decision)
-            about = msgspec.structs.replace(about, resolving=resolving, where=EVERYTHING)
         with suppress(WrongState):
+            about = NewJob(id=new_id(), name=name, where=where, actor="ada", reason="all", per_second=0)
             await self.store.jobs.plan(about, None)
         for _ in range(self.random.randint(0, 2)):
             taken = await self.store.jobs.take(WORKER, LEASE)
             if taken is not None and (items := await self.store.jobs.open_items(taken, 3)):
-                allowed = State if taken.job.resolving else BY_NAME[taken.job.name].sources
+                allowed = BY_NAME[name].sources
                 against = {i.event_id: Objection(Cause.STATE, "no") for i in items if i.state not in allowed}
                 after = await self.store.jobs.step(taken, items, against, LEASE)
-                did = "bulk resolve" if taken.job.resolving else "bulk"
-                self.did[did] += after is not None and after.done > taken.job.done
+                self.did["bulk"] += after is not None and after.done > taken.job.done
                 await self.store.jobs.release(taken)
+
+    async def resolve_many(self, decision: Decided) -> None:
+        """All effects of one name that nobody knows about, in one step. Not by chance, as the rest of a life."""
+        about = NewJob(
+            id=new_id(),
+            name="resolve",
+            where=EVERYTHING,
+            actor="ada",
+            reason="they told us",
+            per_second=0,
+            resolving=Resolving(EFFECTS[self.did["frozen"] % 2], decision),
+        )
+        with suppress(WrongState):
+            await self.store.jobs.plan(about, None)
+            self.did["frozen"] += 1
+            taken = await self.store.jobs.take(WORKER, LEASE, about.id)
+            assert taken is not None
+            items = await self.store.jobs.open_items(taken, 50)
+            after = await self.store.jobs.step(taken, items, {}, LEASE)
+            assert after is not None
+            self.did["bulk resolve"] += after.done
 
     async def pause(self) -> None:
         found = await self.store.pauses.pauses()
