@@ -24,7 +24,6 @@ OPEN = {
     17: "the local domain id is the handler's own",
     26: "traces and outgoing calls",
     38: "waking an event when what it waits for arrives",
-    46: "resolving many effects at once",
     53: "metrics",
 }
 """What the tests named do not show yet, where a requirement is only partly built."""

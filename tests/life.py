@@ -12,8 +12,8 @@ from uuid import UUID
 
 from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
-from hookledger.filters import Filter
-from hookledger.jobs import Cause, Deed, NewJob, Objection
+from hookledger.filters import EVERYTHING, Filter
+from hookledger.jobs import Cause, Decided, Deed, NewJob, Objection, Resolving
 from hookledger.ledger import Completion, Effect, Intent, Started
 from hookledger.model import Claimed, EventRow, Item, Kind, Rescue, key_identity, new_id
 from hookledger.retention import Limits, RetentionSettings
@@ -251,6 +251,27 @@ class Life:
                 after = await self.store.jobs.step(taken, items, against, LEASE)
                 self.did["bulk"] += after is not None and after.done > taken.job.done
                 await self.store.jobs.release(taken)
+
+    async def resolve_many(self, decision: Decided) -> None:
+        """All effects of one name that nobody knows about, in one step. Not by chance, as the rest of a life."""
+        about = NewJob(
+            id=new_id(),
+            name="resolve",
+            where=EVERYTHING,
+            actor="ada",
+            reason="they told us",
+            per_second=0,
+            resolving=Resolving(EFFECTS[self.did["frozen"] % 2], decision),
+        )
+        with suppress(WrongState):
+            await self.store.jobs.plan(about, None)
+            self.did["frozen"] += 1
+            taken = await self.store.jobs.take(WORKER, LEASE, about.id)
+            assert taken is not None
+            items = await self.store.jobs.open_items(taken, 50)
+            after = await self.store.jobs.step(taken, items, {}, LEASE)
+            assert after is not None
+            self.did["bulk resolve"] += after.done
 
     async def pause(self) -> None:
         found = await self.store.pauses.pauses()

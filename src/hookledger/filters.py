@@ -48,23 +48,23 @@ class Filter(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         for name in ("source", "type", "key", "object_id", "text", "error", "cause", "effect"):
-            _check_words(name, getattr(self, name))
+            check_words(f"the filter's {name}", getattr(self, name))
         for name in ("since", "until"):
             _check_moment(name, getattr(self, name))
 
 
-def _check_words(name: str, value: str | None) -> None:
+def check_words(what: str, value: str | None) -> None:
     """What no database can look for is refused here, in words."""
     if value is None:
         return
     if value == "":
-        raise ConfigError(f"the filter's {name} is empty")
+        raise ConfigError(f"{what} is empty")
     if len(value) > LONGEST:
-        raise ConfigError(f"the filter's {name} is longer than {LONGEST:,} characters")
+        raise ConfigError(f"{what} is longer than {LONGEST:,} characters")
     if "\0" in value:
-        raise ConfigError(f"the filter's {name} has a NUL in it")
+        raise ConfigError(f"{what} has a NUL in it")
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise ConfigError(f"the filter's {name} has half a character in it (a lone surrogate)")
+        raise ConfigError(f"{what} has half a character in it (a lone surrogate)")
 
 
 def _check_moment(name: str, value: datetime | None) -> None:

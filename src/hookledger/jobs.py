@@ -9,11 +9,27 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from .filters import Filter
+from .filters import Filter, Words, check_words
 from .states import State
 
-Deed = Literal["retry", "replay", "discard"]
+Deed = Literal["retry", "replay", "discard", "resolve"]
 """What a job does to each of its events: as the single action does it."""
+Decided = Literal["happened", "did_not_happen"]
+
+
+class Resolving(Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody found out about every effect of one name that is unknown."""
+
+    effect: Words
+    """Its name."""
+    decision: Decided
+
+    def __post_init__(self) -> None:
+        check_words("the effect's name", self.effect)
+
+    @property
+    def words(self) -> str:
+        return f"{self.effect} {self.decision.replace('_', ' ')}"
 
 
 class JobState(StrEnum):
@@ -46,7 +62,7 @@ class Cause(StrEnum):
     """Why an event of a job was refused."""
 
     STATE = "state"
-    """It was frozen in a state that the action does not begin in."""
+    """It is as it was frozen, and that is nothing that the action can begin with."""
 
     CHANGED = "changed"
     """Somebody or something changed it after the set was frozen."""
@@ -60,6 +76,10 @@ class Job(Struct, frozen=True, kw_only=True):
 
     id: UUID
     name: Deed
+    resolving: Resolving | None
+    """For `resolve` alone: which effects of its events, and what they are decided to be;"""
+    effects: int | None
+    """and how many these are."""
     where: Filter
     """What the set was made of."""
     actor: str
@@ -89,6 +109,11 @@ class Job(Struct, frozen=True, kw_only=True):
         return self.total - self.done - self.refused
 
     @property
+    def what(self) -> str:
+        """What it does, in words."""
+        return f"{self.name}: {self.resolving.words}" if self.resolving else self.name
+
+    @property
     def unfinished(self) -> bool:
         return self.state in OPEN_JOBS
 
@@ -102,6 +127,8 @@ class NewJob(Struct, frozen=True, kw_only=True):
     actor: str
     reason: str
     per_second: float
+    resolving: Resolving | None = None
+    """For `resolve`, and for nothing else."""
 
 
 class Taken(Struct, frozen=True):

@@ -59,8 +59,9 @@ async def test_empty_books(store: Store) -> None:
 @pytest.mark.parametrize("seed", range(5))
 async def test_the_books_balance_all_life_long(store: Store, clock: Clock, seed: int) -> None:  # proves R50
     life = Life(store, clock, seed)
-    for _ in range(4):
+    for number in range(4):
         await life.live(STEPS // 4)
+        await life.resolve_many("did_not_happen" if number % 2 else "happened")
         books = await store.books.accounting()
         assert books.imbalances == ()
         assert books.made + books.admitted == books.kept == sum(books.events.values())
@@ -85,6 +86,10 @@ async def test_the_lives_have_seen_everything(store: Store, clock: Clock) -> Non
     assert (books.pruned > 10, books.admitted > 0) == (True, True)
     done = {"accepted", "duplicate", "conflict", "invalid", "imported", "commit", "repeat", "unhandled", "rescue"}
     assert all(life.did[name] for name in done | {"erased", "bulk", "pause"}), life.did
+    await life.resolve_many("happened")
+    await life.resolve_many("did_not_happen")
+    assert life.did["bulk resolve"]
+    assert (await store.books.accounting()).imbalances == ()
 
 
 async def test_work_goes_on_meanwhile(store: Store, clock: Clock) -> None:

@@ -400,6 +400,8 @@ OVER = RUNNING | {"state": "'done'", "done": "9", "refused": "1", "upto": ID, "f
 CANCELLED = FROZEN | {"state": "'cancelled'", "finished_at": NOW, "ended_by": "'bob'", "ended_why": "'no'"}
 JOB_ITEM = {"job_id": ID, "event_id": ID, "seen_state": "'failed'", "seen_claim": "2"}
 REFUSED = JOB_ITEM | {"outcome": "'refused'", "cause": "'changed'", "words": "'w'", "ended_at": NOW}
+RESOLVE = JOB | {"name": "'resolve'", "effect": "'e'", "decision": "'happened'", "effects": "10"}
+JOB_EFFECT = {"job_id": ID, "event_id": ID, "identity": "DIGEST", "fence": "2"}
 PAUSE = {"source": "'s'", "pattern": "'*'", "since": NOW, "actor": "'ada'", "reason": "'why'"}
 
 GOOD_WORK = [
@@ -408,9 +410,17 @@ GOOD_WORK = [
     ("jobs", RUNNING | {"state": "'cancelled'", "finished_at": NOW, "ended_by": "'bob'", "ended_why": "'no'"}),
     *(("job_items", row) for row in (JOB_ITEM, JOB_ITEM | {"outcome": "'done'", "ended_at": NOW}, REFUSED)),
     *(("job_items", REFUSED | {"cause": f"'{cause}'"}) for cause in Cause),
+    *(("jobs", RESOLVE | right) for right in ({}, {"decision": "'did_not_happen'"}, {"effects": "11"})),
+    ("job_effects", JOB_EFFECT),
     ("pauses", PAUSE),
 ]
 IMPOSSIBLE_WORK = [
+    *(("jobs", RESOLVE | {name: NULL}) for name in ("effect", "decision", "effects")),
+    *(("jobs", RESOLVE | wrong) for wrong in ({"decision": "'cancel'"}, {"effect": "''"}, {"effects": "9"})),
+    *(("jobs", RESOLVE | {"name": f"'{name}'"}) for name in ("retry", "replay", "discard")),
+    *(("jobs", JOB | {name: RESOLVE[name]}) for name in ("effect", "decision", "effects")),
+    *(("job_effects", JOB_EFFECT | {name: NULL}) for name in JOB_EFFECT),
+    *(("job_effects", JOB_EFFECT | wrong) for wrong in ({"identity": "BYTES"}, {"fence": "-1"})),
     *(("jobs", JOB | {name: NULL}) for name in JOB),
     *(("jobs", JOB | wrong) for wrong in ({"name": "'erase'"}, {"state": "'lost'"}, {"total": "0"}, {"actor": "''"})),
     *(("jobs", JOB | wrong) for wrong in ({"reason": "''"}, {"per_second": "-1"}, {"started_at": NOW})),

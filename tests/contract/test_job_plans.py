@@ -35,10 +35,13 @@ ITEMS = """INSERT INTO job_items (job_id, event_id, seen_state, seen_claim, outc
                   CASE WHEN n <= {over} AND n % 100 = 0 THEN 'it is not failed any more' END,
                   CASE WHEN n <= {over} THEN {now} END
            FROM (SELECT *, row_number() OVER (ORDER BY id) AS n FROM events) AS e WHERE n <= {frozen}"""
+EFFECTS = """INSERT INTO job_effects (job_id, event_id, identity, fence)
+             SELECT {job}, i.event_id, f.identity, f.fence FROM job_items AS i JOIN effects AS f USING (event_id)"""
 SQLITE = [
     *("free", "take", "renew", "open_items", "hold", "end_item", "advance", "cancel", "jobs", "find", "job"),
-    *("items", "refused_items", "kept"),
+    *("items", "refused_items", "kept", "item_effects"),
 ]
+DOUBTFUL = ("breakdown_doubtful", "count_doubtful")
 WHOLE = {"frozen", "refusals"}
 """Read a whole set, or all that was refused of it: once when it is frozen, and when somebody looks at the job."""
 
@@ -51,6 +54,7 @@ async def fill(store: Store, raw: Raw) -> None:
     facts = {"job": raw.ident(JOB), "now": raw.now, "frozen": FROZEN, "over": OVER}
     await raw.run(ITEMS.format(**facts))
     await raw.run(JOBS.format(**facts))
+    await raw.run(EFFECTS.format(**facts))
     assert await raw.count("job_items") == FROZEN
 
 
@@ -66,9 +70,10 @@ def literal(value: Any) -> str:
 
 async def read(store: PostgresStore, name: str, args: Sequence[Any], *, generic: bool) -> list[str]:
     """Run one query and undo it; what it read too much of."""
+    sql = store.jobs._sql(name).replace("{where}", "true").replace("{name}", f"${len(args)}")
     async with store._use() as connection:
         await connection.execute(f"SET plan_cache_mode = {'force_generic_plan' if generic else 'force_custom_plan'}")
-        await connection.execute(f"PREPARE checked AS {store.jobs._sql(name)}")
+        await connection.execute(f"PREPARE checked AS {sql}")
         run = f"checked({', '.join(map(literal, args))})" if args else "checked"
         await connection.execute("BEGIN")
         [told] = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {run}"))
@@ -106,6 +111,7 @@ async def test_a_step_reads_its_own_events_on_postgres(store: Store, raw: Raw) -
         "refused_items": (JOB, None, 50),
         "events": (step,),
         "attempts": (step,),
+        "item_effects": (JOB, step[:1]),
     }
     bad: list[str] = []
     for known in (False, True):
@@ -114,6 +120,10 @@ async def test_a_step_reads_its_own_events_on_postgres(store: Store, raw: Raw) -
         for name, args in queries.items():
             if known or name != "items":  # a page for a person, a minute after the set was frozen
                 bad += [line for generic in (False, True) for line in await read(store, name, args, generic=generic)]
+    # Of 100,000 effects 250 of this name are unknown; nothing is known of the filter, and nothing of the new set.
+    found: dict[str, tuple[Any, ...]] = {"freeze_doubtful": (new_id(), "e1")} | dict.fromkeys(DOUBTFUL, ("e1",))
+    for name, args in found.items():
+        bad += [line for generic in (False, True) for line in await read(store, name, args, generic=generic)]
     bad += await check_postgres(store, store.jobs._sql, {name: queries[name] for name in ("events", "attempts")})
     assert not bad, "\n".join(bad)
 
@@ -125,12 +135,13 @@ async def test_a_step_reads_its_own_events_on_sqlite(store: Store, raw: Raw) -> 
 
     def plans(connection: apsw.Connection) -> list[str]:
         found = []
-        for name in sorted({*SQLITE, *WHOLE}):
-            sql = sqlite_jobs.SQL[name]
+        for name in sorted({*SQLITE, *WHOLE, *DOUBTFUL, "snapshot_doubtful"}):
+            sql = sqlite_jobs.SQL[name].replace("{where}", "true").replace("{name}", "?1")
             bindings = [None] * apsw.ext.query_info(connection, sql).bindings_count
             for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings):
                 walks = re.search(r"SEARCH (i|job_items)\b.*\((.*)\)", detail)
-                if re.search(r"SCAN (i|job_items)\b", detail) or (walks and "event_id" not in walks[2]):
+                whole = re.search(r"SCAN (i|f|e|job_items|job_effects|effects|events)\b", detail)
+                if whole or (walks and "event_id" not in walks[2]):
                     found.append(f"{name}: {detail}")
         return found
 

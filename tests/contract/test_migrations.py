@@ -20,12 +20,18 @@ from tests.contract.conftest import OpenStore
 from tests.contract.test_impossible_rows import (
     ACTION,
     ATTEMPT,
+    CANCELLED,
     DELIVERY,
     EFFECT,
     EFFECT_CALL,
     EFFECTS,
     EVENT,
+    FROZEN,
     IDENTITY,
+    JOB,
+    OVER,
+    REFUSED,
+    RUNNING,
     STATES,
     in_dialect,
     insert,
@@ -149,6 +155,26 @@ async def test_from_version_2_every_row_is_kept(
     assert await settle(store, await claim(store, Kind("stripe", "new")), "complete")
     with pytest.raises(BadData):
         await raw.run(insert(raw, "events", EVENT | {"state": "'pending'"}))
+
+
+async def test_from_version_8_every_job_is_kept(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R7, R46
+    store = await open_store()
+    with monkeypatch.context() as patch:
+        for module in (sqlite_store, postgres_store):
+            patch.setattr(module, "migrations", lambda package: migrations(package)[:8])
+        await store.migrate()
+    raw = Raw(store)
+    for row in (JOB, FROZEN, RUNNING | {"leased_until": "NOW"}, OVER, CANCELLED) * 2:
+        await raw.run(insert(raw, "jobs", row))
+    await raw.run(insert(raw, "job_items", REFUSED))
+    before, items = await raw.all("jobs"), await raw.all("job_items")
+    assert await store.migrate() == ["0009_bulk_resolve"]
+    store = await open_store()
+    assert await Raw(store).all("jobs") == [(*row, None, None, None) for row in before]
+    assert await Raw(store).all("job_items") == items
+    assert {job.resolving for job in await store.jobs.jobs()} == {None}
 
 
 async def test_the_same_indexes(sqlite_url: str, postgres_url: str) -> None:

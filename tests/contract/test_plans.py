@@ -159,7 +159,7 @@ POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
     "move": (IDENTITIES, ["done"] * 50, [None] * 50, [None] * 50, [None] * 50, [None] * 50),
     "conclude": (IDENTITIES[0], 1, True, None, None),
     "put_off": (IDENTITIES[0], 1, None, None),
-    "resolve": (IDENTITIES[0], 1, "unknown", "done", "happened", None, new_id(), "ada", "why"),
+    "resolve": (IDENTITIES[0], 1, "unknown", "done", "happened", None, new_id(), "ada", "why", None),
     "waiting": (["s1", None], ["effect e 'k' may have happened"] * 2),
     "lock_events": (IDS,),
     "attend": (IDS,),

@@ -1,4 +1,4 @@
-"""Bulk replay under kill -9: each event of the frozen set is replayed once, whoever dies."""
+"""Bulk work under kill -9: each event of the frozen set is acted on once, whoever dies."""
 
 import asyncio
 import json
@@ -9,11 +9,15 @@ from itertools import pairwise
 from typing import Any
 
 from hookledger.clock import Clock
+from hookledger.ledger import Completion
+from hookledger.model import Kind
+from hookledger.states import CallOutcome
 from hookledger.store.connect import connect
-from tests.builders import delivered
+from tests.builders import delivered, way_out
 from tests.crash.checker import Database, check_books
 from tests.crash.conftest import Install
 from tests.crash.processes import PATIENCE, Installation, Process, eventually
+from tests.ledger import intent
 
 SOAK = os.environ.get("HOOKLEDGER_SOAK") == "1"
 EVENTS = 50_000 if SOAK else 1_200
@@ -32,6 +36,23 @@ def take_in(url: str, count: int) -> None:
             await store.record([delivered(key, body, type="order") for key, body in bodies.items()])
         await store.close()
 
+    asyncio.run(main())
+
+
+def take_in_doubt(url: str, count: int) -> None:
+    """The same, and each of them waits for a person: nobody knows whether its call happened."""
+
+    async def main() -> None:
+        store = connect(url, clock=Clock())
+        await store.open()
+        while owners := await store.claim("gone", [Kind("stripe", "order")], 200, 600.0):
+            intents = [intent(owner, owner.key) for owner in owners]
+            await store.ledger.start(intents, "gone")
+            await store.ledger.finish([Completion(i.identity, 1, CallOutcome.UNKNOWN) for i in intents])
+            await store.settle([way_out(owner, "review") for owner in owners])
+        await store.close()
+
+    take_in(url, count)
     asyncio.run(main())
 
 
@@ -92,6 +113,30 @@ def test_a_bulk_replay_that_is_killed_twice(install: Install, database_url: str)
     assert set(Counter(row["event_key"] for row in database.effects()).values()) == {2}
     check_books(database)
     print(f"{EVENTS} events, asked for {PER_SECOND} a second, held {pace(database):.1f}")
+
+
+def test_a_bulk_resolve_that_is_killed(install: Install, database_url: str) -> None:  # proves R46, R59
+    installation = install(database_url)
+    database = installation.database
+    take_in_doubt(database_url, 120)
+    about = ("charge", "--did-not-happen", "--count", "120", "--per-second", "80", "--reason", "none arrived")
+    first = command(installation, "bulk", "resolve", *about)
+    eventually(lambda: database.rows("SELECT 1 FROM {h}jobs WHERE done > 20"), "it runs")
+    first.kill()
+    found = job(database)
+    assert found["state"] == "running", "the job was over before the kill"
+    decided = database.rows("SELECT 1 FROM {h}actions WHERE name = 'resolve'")
+    assert len(decided) == found["done"], "a decision that the job does not know of, or the other way round"
+    second = command(installation, "jobs", "run", str(found["id"]), "--json")
+    assert second.exit_code() == 0, second.log
+    assert json.loads(second.log.splitlines()[-1])["done"] == 120
+    decided = database.rows("SELECT event_id FROM {h}actions WHERE name = 'resolve'")
+    times = Counter(row["event_id"] for row in decided)
+    assert (len(times), set(times.values())) == (120, {1}), "each decided once"
+    effects = database.rows("SELECT state, fence, decided, count(*) AS n FROM {h}effects GROUP BY 1, 2, 3")
+    assert effects == [{"state": "planned", "fence": 3, "decided": "did_not_happen", "n": 120}]
+    assert database.states() == {"pending": 120}
+    check_books(database)
 
 
 def test_without_a_worker_the_command_runs_it(install: Install, database_url: str) -> None:  # proves R46

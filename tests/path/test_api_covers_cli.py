@@ -19,6 +19,7 @@ COMMANDS = {
     "bulk retry": "foresee_job make_job",
     "bulk replay": "foresee_job make_job",
     "bulk discard": "foresee_job make_job",
+    "bulk resolve": "foresee_job make_job",
     "pauses": "list_pauses",
     "pause": "pause_source",
     "resume": "resume_source",

@@ -116,6 +116,43 @@ async def test_a_job(desk: Desk) -> None:  # proves R46
         assert (await desk.ask("GET", f"/jobs/{reference}")).status in (400, 404), reference
 
 
+async def test_a_job_that_resolves(desk: Desk) -> None:  # proves R46
+    for number in range(3):
+        owner = await claimed(desk.store, f"evt_{number}")
+        for key in ("a", "b"):
+            started = await start(desk.store, owner, f"{key}{number}", name="mail")
+            await desk.store.ledger.finish([Completion(started.identity, 1, CallOutcome.UNKNOWN)])
+        await settle(desk.store, owner, "review")
+    query = {"name": "resolve", "resolves": "mail", "decision": "did_not_happen"}
+    prospect = (await desk.ask("GET", "/jobs-prospect", role="viewer", query=query)).json
+    assert (prospect["count"], prospect["effects"]) == (3, 6)
+    assert "same idempotency key" in prospect["then"]
+    resolving = {"effect": "mail", "decision": "did_not_happen"}
+    new = {"name": "resolve", "where": {}, "count": 3, "per_second": 0, "resolving": resolving, **WHY}
+    before = await desk.snapshot()
+    for wrong, status in (
+        ({}, 409),  # it is six effects
+        ({"resolving": None}, 422),
+        ({"name": "retry"}, 422),
+        ({"resolving": {"effect": "mail", "decision": "cancel"}}, 400),
+        ({"resolving": {"effect": "mail"}}, 400),
+        ({"resolving": {"effect": "", "decision": "happened"}}, 400),
+    ):
+        assert (await desk.ask("POST", "/jobs", {**new, **wrong})).status == status, wrong
+    for half in ({"resolves": "mail"}, {"decision": "happened"}, {}, {"resolves": "", "decision": "happened"}):
+        answer = await desk.ask("GET", "/jobs-prospect", query={"name": "resolve", **half})
+        assert answer.status in (400, 422), half
+    assert await desk.snapshot() == before
+    assert (await desk.ask("POST", "/jobs", {**new, "count": 6}, role="viewer")).status == 403
+    job = (await desk.ask("POST", "/jobs", {**new, "count": 6})).json
+    assert (job["total"], job["effects"], job["resolving"]) == (3, 6, resolving)
+    assert await desk.inbox.job_runner(desk.store).run_one(UUID(job["id"]))
+    shown = (await desk.ask("GET", f"/jobs/{job['id']}", role="viewer")).json
+    assert (shown["job"]["done"], shown["job"]["refused"], shown["refusals"]) == (3, 0, [])
+    event = (await desk.ask("GET", "/events/evt_1")).json
+    assert (event["event"]["state"], {effect["state"] for effect in event["effects"]}) == ("pending", {"planned"})
+
+
 @pytest.mark.parametrize("name", ["text", "error"])
 async def test_a_viewer_cannot_foresee_what_it_may_not_search(desk: Desk, name: str) -> None:  # proves R56
     query = {"name": "retry", name: "x"}

@@ -107,6 +107,44 @@ def test_a_person_decides(store: Run, tmp_path: Path, environment: dict[str, str
     assert len(keys) == 3, "what a script needs to search the remote for"
 
 
+# proves R46
+def test_a_person_decides_many(store: Run, tmp_path: Path, environment: dict[str, str]) -> None:  # noqa: F811
+    arrive(tmp_path, environment, *(f"evt_{n}=invoice.{kind}" for n, kind in enumerate(["paid", "sent"] * 2)))
+    (tmp_path / "broken").touch()
+    assert store("work", "--drain").returncode == exits.OK
+    assert calls(tmp_path) == 4
+    (tmp_path / "broken").unlink()
+    why = ("--reason", "the bank has none of them", "--actor", "ada")
+    for wrong in ((), ("--happened", "--did-not-happen")):
+        assert store("bulk", "resolve", "charge", *wrong, *why).returncode == exits.USAGE
+    none = store("bulk", "resolve", "chrage", "--happened", "--yes", *why)
+    assert (none.returncode, "no event that matches has an effect chrage" in none.stderr) == (exits.REFUSED, True)
+    looked = store("bulk", "resolve", "charge", "--did-not-happen", "--dry-run")
+    assert "2 unknown effects of them would be decided: charge did not happen." in looked.stdout
+    assert "called again, under the same idempotency key" in looked.stdout
+    asked = store("bulk", "resolve", "charge", "--did-not-happen", *why)
+    assert (asked.returncode, "--count 2" in asked.stderr) == (exits.REFUSED, True)
+    assert json.loads(store("jobs", "--json").stdout) == []
+
+    pace = ("--per-second", "0")
+    done = store("bulk", "resolve", "charge", "--did-not-happen", "--count", "2", *pace, *why, "--json")
+    assert done.returncode == exits.OK, done.stderr
+    job = json.loads(done.stdout)
+    assert (job["done"], job["effects"]) == (2, 2)
+    assert job["resolving"] == {"effect": "charge", "decision": "did_not_happen"}
+    assert store("bulk", "resolve", "post", "--happened", "--yes", *pace, *why).returncode == exits.OK
+    shown = store("jobs", "show", job["id"]).stdout
+    assert "resolve of 2 events, 2 effects: charge did not happen, done" in shown
+    assert store("work", "--drain").returncode == exits.OK
+    assert calls(tmp_path) == 6, "one each for what did not happen, and none for what did"
+    results = {key: json.loads(store("show", key, "--json").stdout) for key in ("evt_0", "evt_1")}
+    assert [value["event"]["state"] for value in results.values()] == ["processed"] * 2
+    assert not any(value["event"]["attention"] for value in results.values())
+    [action, *_] = results["evt_0"]["actions"]
+    assert (action["name"], action["actor"]) == ("resolve", "ada")
+    assert action["subject"] == f"charge:evt_0, job {job['id']}"
+
+
 # proves R32
 def test_decisions_that_are_refused(store: Run, tmp_path: Path, environment: dict[str, str]) -> None:  # noqa: F811
     arrive(tmp_path, environment, "evt_1=invoice.paid")

@@ -188,7 +188,7 @@ def test_a_result_that_is_missing_is_filled_in() -> None:
 
 def effect(**values: Any) -> Effect:
     given: dict[str, Any] = dict.fromkeys(Effect.__struct_fields__)
-    return Effect(**given | {"name": "charge", "key": "k", "event_id": new_id()} | values)
+    return Effect(**given | {"name": "charge", "key": "k", "event_id": new_id(), "arguments": b"{}"} | values)
 
 
 DECIDED: dict[tuple[EffectState, str, bool], EffectState] = {
@@ -253,3 +253,14 @@ def test_a_wrong_word_is_taken_back(kind: EffectKind) -> None:  # proves R46
 def test_a_word_that_is_no_decision() -> None:
     with pytest.raises(ValueError, match="perhaps"):
         decide(effect(kind=CALL, state=UNKNOWN), "perhaps")
+
+
+def test_what_was_erased_cannot_be_done_again() -> None:  # proves R46, R49
+    for kind, state in product((CALL, LATER), (UNKNOWN, FAILED)):
+        known = effect(kind=kind, state=state, arguments=b"")
+        assert decide(known, "happened") is FINISHED
+        if kind is LATER:
+            with pytest.raises(WrongState, match="arguments of effect charge:k were erased"):
+                decide(known, "did_not_happen")
+        else:
+            assert decide(known, "did_not_happen") is PLANNED, "its handler brings them along"

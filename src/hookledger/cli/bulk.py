@@ -1,4 +1,4 @@
-"""`hookledger bulk retry`, `replay` and `discard`: one action on many events, after its count was agreed to."""
+"""`hookledger bulk retry`, `replay`, `discard`, `resolve`: one action on many events, when its count is agreed to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 from ..errors import WrongState
 from ..filters import Filter
 from ..inbox import Inbox
-from ..jobs import Deed, Job
+from ..jobs import Deed, Job, Resolving
 from ..operate.bulk import PER_SECOND, Prospect
 from .common import default_actor, looks_at_inbox, narrow_table, print_json, prints_json, run, status, table_console
 from .filters import filters_events
@@ -44,7 +44,7 @@ def _bulk(command: F) -> F:
 
 @click.group()
 def bulk() -> None:
-    """One action on all events that match, at a pace: retry, replay or discard.
+    """One action on all events that match, at a pace: retry, replay, discard, or resolve an effect of each.
 
     First it is said how many events match, by source, type and state; you agree by typing the number, or give it by
     --count. The set is frozen then: what matches later does not belong to it, and what changes before its turn comes
@@ -76,8 +76,26 @@ def bulk_discard(**options: Any) -> None:
     _begin("discard", **options)
 
 
+@bulk.command("resolve")
+@click.argument("resolves", metavar="EFFECT")
+@click.option("--happened", is_flag=True, help="You found that all of them happened.")
+@click.option("--did-not-happen", is_flag=True, help="You found that none of them did.")
+@_bulk
+def bulk_resolve(resolves: str, happened: bool, did_not_happen: bool, **options: Any) -> None:
+    """Decide about all unknown effects named EFFECT of the matching events.
+
+    After --happened they are not done again; after --did-not-happen they are, each under its own idempotency key. The
+    count to agree to is that of effects. One that became known, was called again or was decided by somebody else
+    before its turn comes is refused; an event with several is decided as a whole, or not at all.
+    """
+    if happened == did_not_happen:
+        raise click.UsageError("say what you found: one of --happened and --did-not-happen")
+    _begin("resolve", Resolving(resolves, "happened" if happened else "did_not_happen"), **options)
+
+
 def _begin(
     name: Deed,
+    resolving: Resolving | None = None,
     *,
     inbox: Inbox,
     where: Filter,
@@ -92,9 +110,9 @@ def _begin(
 ) -> None:
     if reason is None and not dry_run:
         raise click.UsageError("say why: --reason; or only look: --dry-run")
-    prospect = run(_look(inbox, name, where))
+    prospect = run(_look(inbox, name, where, resolving))
     if not as_json or not dry_run:
-        _print_prospect(prospect, to_status=as_json)
+        _print_prospect(prospect, resolving, to_status=as_json)
     if dry_run:
         if as_json:
             print_json(prospect)
@@ -104,10 +122,11 @@ def _begin(
     async def plan() -> Job:
         async with inbox.opened() as store:
             actions = inbox.actions(store, actor)
-            return await actions.plan_job(name, where, reason or "", count=agreed, per_second=per_second)
+            how: dict[str, Any] = {"count": agreed, "per_second": per_second, "resolving": resolving}
+            return await actions.plan_job(name, where, reason or "", **how)
 
     job = run(plan())
-    status.print(f"Job {job.id} is planned: {name} of {job.total:,} events.")
+    status.print(f"Job {job.id} is planned: {job_size(job)}.")
     if not detach:
         job = follow(inbox, job)
     else:
@@ -124,24 +143,32 @@ async def _alive(inbox: Inbox) -> bool:
         return await somebody_lives(inbox, inbox.insight(store))
 
 
-async def _look(inbox: Inbox, name: Deed, where: Filter) -> Prospect:
+def job_size(job: Job) -> str:
+    """What it does to how many."""
+    effects = "" if job.resolving is None else f", {job.effects:,} effects: {escape(job.resolving.words)}"
+    return f"{job.name} of {job.total:,} events{effects}"
+
+
+async def _look(inbox: Inbox, name: Deed, where: Filter, resolving: Resolving | None) -> Prospect:
     async with inbox.opened() as store:
-        return await inbox.insight(store).prospect(name, where)
+        return await inbox.insight(store).prospect(name, where, resolving)
 
 
 def _agreed(prospect: Prospect, count: int | None, yes: bool) -> int | None:
     """The count that must hold; None: any."""
     if count is not None or yes:
         return count
+    what = "events match" if prospect.effects is None else "effects would be decided"
     if not sys.stdin.isatty():
-        raise WrongState(f"{prospect.count:,} events match: agree by --count {prospect.count}, or by --yes")
-    typed: int = click.prompt(f"To {prospect.name} them, type how many they are", type=int, err=True)
-    if typed != prospect.count:
-        raise WrongState(f"{typed:,} is not {prospect.count:,}: nothing was planned")
+        raise WrongState(f"{prospect.agreed:,} {what}: agree by --count {prospect.agreed}, or by --yes")
+    which = "they" if prospect.effects is None else "effects they"
+    typed: int = click.prompt(f"To {prospect.name} them, type how many {which} are", type=int, err=True)
+    if typed != prospect.agreed:
+        raise WrongState(f"{typed:,} is not {prospect.agreed:,}: nothing was planned")
     return typed
 
 
-def _print_prospect(prospect: Prospect, *, to_status: bool) -> None:
+def _print_prospect(prospect: Prospect, resolving: Resolving | None, *, to_status: bool) -> None:
     console = status if to_status else table_console()
     table = narrow_table("source", "type", "state", "events")
     for portion in prospect.portions:
@@ -149,6 +176,10 @@ def _print_prospect(prospect: Prospect, *, to_status: bool) -> None:
     if prospect.portions:
         console.print(table)
     console.print(f"{prospect.count:,} events match.")
+    if resolving is not None:
+        words = f"{prospect.effects:,} unknown effects of them would be decided: {escape(resolving.words)}."
+        console.print(words, soft_wrap=True)
+        console.print(f"{prospect.then}.", soft_wrap=True)
     shown = sum(portion.count for portion in prospect.portions)
     if shown > prospect.fitting:
         unfit = shown - prospect.fitting

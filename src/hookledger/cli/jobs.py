@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from ..inbox import Inbox
 from ..jobs import ItemOutcome, Job, JobItem, Refusals
+from .bulk import job_size
 from .common import brief, looks_at_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
 from .decide import names_actor
 from .follow import follow
@@ -51,7 +52,8 @@ def list_jobs(inbox: Inbox, before: UUID | None, limit: int, as_json: bool) -> N
     for job in found:
         figures = [f"{n:,}" for n in (job.total, job.done, job.refused)]
         who = (escape(job.actor), escape(job.reason))
-        table.add_row(brief(job.id), second(job.created_at), job.name, _state(job), *figures, _pace(job), *who)
+        what = (brief(job.id), second(job.created_at), escape(job.what))
+        table.add_row(*what, _state(job), *figures, _pace(job), *who)
     table_console().print(table)
     if not found:
         status.print("No jobs.")
@@ -75,7 +77,7 @@ def show(inbox: Inbox, job: str, as_json: bool) -> None:
         print_json({**msgspec.to_builtins(found), "refusals": refusals})
         return
     console = table_console()
-    console.print(f"[bold]Job {found.id}[/]: {found.name} of {found.total:,} events, {_state(found)}")
+    console.print(f"[bold]Job {found.id}[/]: {job_size(found)}, {_state(found)}")
     console.print(f"{found.done:,} done, {found.refused:,} refused, {found.open:,} open; {_pace(found)} a second")
     console.print(f"made {moment(found.created_at)} UTC by {escape(found.actor)}: {escape(found.reason)}")
     console.print(f"the events: {escape(msgspec.json.encode(found.where).decode())}", soft_wrap=True)

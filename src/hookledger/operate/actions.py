@@ -15,13 +15,13 @@ import msgspec
 from ..cases import Imported
 from ..errors import ConfigError, ListingFailed, WrongState
 from ..filters import Filter
-from ..jobs import Deed, Job, Pause
+from ..jobs import Deed, Job, Pause, Resolving
 from ..ledger import Effect
 from ..model import EventRow, History
 from ..reconciling import Counts
 from ..rehearsals import Rehearsal
 from ..retention import Erased, Tombstone
-from ..states import BY_NAME, EffectKind
+from ..states import BY_NAME
 from ..store.protocol import Store
 from ..store.transfer import Taken
 from . import bulk, transfer
@@ -130,9 +130,6 @@ class Actions:
     ) -> History:
         """Decide about an effect whose outcome nobody knows, or that failed; its event or the outbox goes on."""
         _why(reason)
-        if decision == "did_not_happen" and effect.kind is EffectKind.LATER and not effect.arguments:
-            label = f"{effect.name}:{effect.key}"
-            raise WrongState(f"the arguments of effect {label} were erased: it cannot be done again")
         kept = None
         if result is not None:
             if decision != "happened":
@@ -191,13 +188,22 @@ class Actions:
         *,
         count: int | None = None,
         per_second: float = bulk.PER_SECOND,
+        resolving: Resolving | None = None,
     ) -> Job:
         """Freeze the events that are meant, and leave it to a worker to act on each, at this pace, as the single
-        action would. `count`: how many they must be; as many as there are if it is None.
+        action would. `count`: how many they must be; as many as there are if it is None. `resolving`: for `resolve`,
+        which of their effects and how; `count` is how many effects then.
         """
         _why(reason)
         return await bulk.plan(
-            self._store, name, where, self._actor, reason, count=count, per_second=per_second
+            self._store,
+            name,
+            where,
+            self._actor,
+            reason,
+            count=count,
+            per_second=per_second,
+            resolving=resolving,
         )
 
     async def cancel_job(self, job: Job, reason: str) -> Job:

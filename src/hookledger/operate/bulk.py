@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..errors import ConfigError
 from ..filters import Filter
-from ..jobs import Deed, Job, NewJob, Portion
+from ..jobs import Decided, Deed, Job, NewJob, Portion, Resolving
 from ..model import Evidence, new_id
 from ..states import BY_NAME
 from ..store.protocol import Store
@@ -20,6 +20,17 @@ PER_SECOND = 100.0
 """The pace of a job, unless it names another."""
 SAMPLE = 200
 """Of so many events a forecast tells the verdicts."""
+THEN: dict[Decided, str] = {
+    "happened": (
+        "Each counts as done, and is not called again; events that waited for this go on. No result is recorded: a "
+        "handler that needs one stops at it until `hookledger resolve EVENT EFFECT --happened --result …` gives it"
+    ),
+    "did_not_happen": (
+        "Each is called again, under the same idempotency key: by the outbox at once, or by the handler of its "
+        "event, which goes on if it waited for this. One that did happen after all may be done twice"
+    ),
+}
+"""What follows a decision, for those who are to agree to it."""
 
 
 class Prospect(Struct, frozen=True):
@@ -35,11 +46,25 @@ class Prospect(Struct, frozen=True):
     """For a replay: what previews say about the newest of them,"""
     sampled: int
     """which are so many."""
+    effects: int | None = None
+    """For a resolve: how many effects would be decided. To agree is to name this number, and not that of events."""
+    then: str | None = None
+    """What would follow."""
+
+    @property
+    def agreed(self) -> int:
+        """The number that is agreed to."""
+        return self.count if self.effects is None else self.effects
 
 
-async def look(store: Store, declared: Declared, name: Deed, where: Filter) -> Prospect:
+async def look(
+    store: Store, declared: Declared, name: Deed, where: Filter, resolving: Resolving | None = None
+) -> Prospect:
     """Reads no more than a sample of the events themselves. What it says may have changed by the next moment: only
     the count is held to, when the job is planned."""
+    _check(name, resolving)
+    if resolving is not None:
+        return await _look_at_effects(store, where, resolving)
     portions = tuple(await store.jobs.breakdown(where))
     allowed = BY_NAME[name].sources
     fitting = sum(portion.count for portion in portions if portion.state in allowed)
@@ -51,17 +76,49 @@ async def look(store: Store, declared: Declared, name: Deed, where: Filter) -> P
     return Prospect(name, await store.count(where), portions, fitting, dict(verdicts), verdicts.total())
 
 
+async def _look_at_effects(store: Store, where: Filter, resolving: Resolving) -> Prospect:
+    """An effect can be decided in whatever state its event is."""
+    portions = tuple(await store.jobs.breakdown(where, resolving.effect))
+    events, effects = await store.jobs.doubtful(where, resolving.effect)
+    fitting, then = sum(portion.count for portion in portions), THEN[resolving.decision]
+    return Prospect("resolve", events, portions, fitting, {}, 0, effects, then)
+
+
+def _check(name: Deed, resolving: Resolving | None) -> None:
+    if name == "resolve" and resolving is None:
+        raise ConfigError("to resolve, name the effect, and say whether it happened")
+    if name != "resolve" and resolving is not None:
+        raise ConfigError(f"a {name} decides no effect: only resolve names one")
+
+
 async def plan(
-    store: Store, name: Deed, where: Filter, actor: str, reason: str, *, count: int | None, per_second: float
+    store: Store,
+    name: Deed,
+    where: Filter,
+    actor: str,
+    reason: str,
+    *,
+    count: int | None,
+    per_second: float,
+    resolving: Resolving | None = None,
 ) -> Job:
-    """Freeze the set, which must have `count` events if that is given."""
+    """Freeze the set, which must have `count` events, or effects to be decided, if that is given."""
+    _check(name, resolving)
     if not math.isfinite(per_second) or per_second < 0:
         raise ConfigError("a pace is a number of events a second; 0: as fast as it goes")
     try:
         msgspec.json.encode(where)
     except UnicodeEncodeError as error:
         raise ConfigError("the filter has text in it that no database can keep") from error
-    new = NewJob(id=new_id(), name=name, where=where, actor=actor, reason=reason, per_second=per_second)
+    new = NewJob(
+        id=new_id(),
+        name=name,
+        where=where,
+        actor=actor,
+        reason=reason,
+        per_second=per_second,
+        resolving=resolving,
+    )
     return await store.jobs.plan(new, count)
 
 

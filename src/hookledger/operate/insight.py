@@ -11,7 +11,7 @@ from ..accounting import Accounting, Oddity
 from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..errors import ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
-from ..jobs import Deed, ItemOutcome, Job, JobItem, Pause, Refusals
+from ..jobs import Deed, ItemOutcome, Job, JobItem, Pause, Refusals, Resolving
 from ..ledger import Circuit, Effect
 from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, id_bounds, operation_key
 from ..reconciling import Reconciliation
@@ -149,9 +149,9 @@ class Insight:
 
     # ── bulk work and pauses ──
 
-    async def prospect(self, name: Deed, where: Filter) -> bulk.Prospect:
-        """What a job would be about, if it were made now."""
-        return await bulk.look(self._store, self._declared, name, where)
+    async def prospect(self, name: Deed, where: Filter, resolving: Resolving | None = None) -> bulk.Prospect:
+        """What a job would be about, if it were made now. `resolving`: as `Actions.plan_job` takes it."""
+        return await bulk.look(self._store, self._declared, name, where, resolving)
 
     async def jobs(self, *, before: UUID | None = None, limit: int = 50) -> list[Job]:
         """The newest first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -152,8 +153,12 @@ _DECIDED = (EffectState.DONE, EffectState.CANCELLED)
 """By a check or a person, where no call ended at that moment."""
 
 
+PART_OF_A_JOB = re.compile(r", job [0-9a-f-]{36}$")
+"""How the subject of a decision ends that was one of many."""
+
+
 def _action(action: ActionRow) -> Entry:
     about = f"{action.subject}: " if action.subject else ""
     words = f"{about}{action.from_state} → {action.to_state}: {action.reason}"
-    effect = action.subject if action.subject and ":" in action.subject else None
+    effect = PART_OF_A_JOB.sub("", action.subject) if action.subject and ":" in action.subject else None
     return Entry(action.at, "action", action.name, words, action.actor, effect=effect)

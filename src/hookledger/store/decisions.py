@@ -65,14 +65,18 @@ def refusal(
         again = " again" if found.state is expected else ""
         was = f"it is not {expected} any more" if not again else "it went round meanwhile"
         words = f"event {event_id} is {found.state}{again} now, in run {found.run}: {was}"
-        if found.last is not None:
-            last = found.last
-            words += f". Last action: {last.name} by {last.actor} at {last.at:%Y-%m-%d %H:%M:%S} UTC ({last.reason})"
-        return WrongState(words)
+        return WrongState(words + last_action(found.last))
     if found.emptied and name != "discard":
         return WrongState(f"the bytes of event {event_id} were pruned or erased: there is nothing to process")
     allowed = ", ".join(sorted(state.value for state in BY_NAME[name].sources))
     return WrongState(f"event {event_id} is {found.state}: only {allowed} can be {DONE[name]}")
+
+
+def last_action(last: ActionRow | None) -> str:
+    """Who was faster, as a refusal ends."""
+    if last is None:
+        return ""
+    return f". Last action: {last.name} by {last.actor} at {last.at:%Y-%m-%d %H:%M:%S} UTC ({last.reason})"
 
 
 def stands(found: Found | Tombstone | None, expected: State, seen: int | None) -> bool:

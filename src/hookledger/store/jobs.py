@@ -3,34 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
 
 from ..errors import WrongState
 from ..filters import Filter
-from ..jobs import Cause, Deed, ItemOutcome, Job, JobItem, JobState, NewJob, Objection, Portion, Refusals, Taken
-from ..model import Evidence
-from ..states import State
+from ..jobs import (
+    Cause,
+    Decided,
+    Deed,
+    ItemOutcome,
+    Job,
+    JobItem,
+    JobState,
+    NewJob,
+    Objection,
+    Portion,
+    Refusals,
+    Resolving,
+    Taken,
+)
+from ..ledger import Effect
+from ..model import ActionRow, Evidence
+from ..states import EffectState, State
+from .decisions import about, last_action
 from .rows import Row, Rows
+from .weigh import decide
+
+
+class Doubtful(NamedTuple):
+    """The size of a set whose effects are to be resolved."""
+
+    events: int
+    effects: int
 
 
 class Jobs(Protocol):
     """`store.jobs`. Nothing here is on the way of an ack."""
 
     # ── planning ──
-    async def breakdown(self, where: Filter) -> list[Portion]:
-        """What a set would consist of now, the largest portion first; at most a hundred portions."""
+    async def breakdown(self, where: Filter, effect: str | None = None) -> list[Portion]:
+        """What a set would consist of now, the largest portion first; at most a hundred portions. `effect`: only
+        events with an unknown effect of this name."""
+        ...
+
+    async def doubtful(self, where: Filter, effect: str) -> Doubtful:
+        """How many events for which the filter holds have an unknown effect of this name now, and how many such
+        effects."""
         ...
 
     async def plan(self, new: NewJob, expected: int | None) -> Job:
         """Freeze the set: exactly the events for which the filter holds at one moment, each with the state and claim
-        number it has then. Audited.
+        number it has then. Audited. For `resolve`: those of them that have unknown effects of the name, each of these
+        with its fence.
 
-        Raises WrongState when there are none, or not as many as `expected`. PostgreSQL freezes in one statement;
-        SQLite reads one snapshot and writes in batches, so that no ack waits for long: a crash in between leaves a
-        job without `frozen_at`, which nobody runs and which can be cancelled.
+        Raises WrongState when there are none, or not as many as `expected`: events, or effects if those are resolved.
+        PostgreSQL freezes in one statement; SQLite reads one snapshot and writes in batches, so that no ack waits for
+        long: a crash in between leaves a job without `frozen_at`, which nobody runs and which can be cancelled.
         """
         ...
 
@@ -61,7 +92,8 @@ class Jobs(Protocol):
     ) -> Job | None:
         """Act on the next events, all or nothing: their transitions, their audit, their outcomes and the job's
         progress are one commit. Those objected to are refused, and so are those that changed since the freezing; the
-        words say what changed. After the last one the job is done. None when it is not ours any more, or when these
+        words say what changed. An event of which one effect cannot be decided keeps all of them as they are. After
+        the last one the job is done. None when it is not ours any more, or when these
         events are not the next.
         """
         ...
@@ -103,6 +135,53 @@ def checked(found: int, expected: int | None) -> int:
     return found
 
 
+def checked_effects(found: Doubtful, expected: int | None, name: str) -> Doubtful:
+    """The same for a set whose effects are to be resolved: what is agreed to is how many effects."""
+    if expected is not None and found.effects != expected:
+        says = f"{found.effects:,} effects {name} are unknown now, and not the {expected:,} that were agreed to"
+        raise WrongState(f"{says}: nothing was planned")
+    if found.events == 0:
+        raise WrongState(f"no event that matches has an effect {name} that is unknown: nothing was planned")
+    return found
+
+
+def against(
+    frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision: Decided
+) -> Objection | None:
+    """What stands against deciding these effects of one event: identities with the fences they were frozen with, and
+    what is known of them now.
+
+    A fence only grows, so whoever called, checked, decided or erased it meanwhile is noticed, be it unknown again.
+    """
+    for identity, fence in frozen.items():
+        effect = known.get(identity)
+        if effect is None:
+            return Objection(Cause.CHANGED, f"its effect {identity.hex()} is not there any more")
+        if effect.state is not EffectState.UNKNOWN:
+            words = f"effect {about(effect)} is {effect.state} now: it is not unknown any more"
+            return Objection(Cause.CHANGED, words)
+        if effect.fence != fence:
+            words = f"effect {about(effect)} is unknown again: it was called or looked at after the set was frozen"
+            return Objection(Cause.CHANGED, words)
+        try:
+            decide(effect, decision)
+        except WrongState as error:
+            return Objection(Cause.STATE, str(error))
+    return None
+
+
+def said_by(objection: Objection, job: Job, last: ActionRow | None) -> Objection:
+    """The same, with what was done to the event last, if that was after the set was frozen."""
+    if last is None or job.frozen_at is None or last.at < job.frozen_at:
+        return objection
+    return Objection(objection.cause, objection.words + last_action(last))
+
+
+def resolved_facts(new: NewJob) -> tuple[str | None, str | None]:
+    """The columns of a job that decides effects."""
+    return (new.resolving.effect, new.resolving.decision) if new.resolving else (None, None)
+
+
 def cannot_cancel(job_id: UUID, job: Job | None) -> WrongState:
     if job is None:
         return WrongState(f"there is no job {job_id}")
@@ -133,6 +212,8 @@ def job_of(row: Row, rows: Rows) -> Job:
     return Job(
         id=rows.ident(row["id"]),
         name=name,
+        resolving=Resolving(row["effect"], row["decision"]) if row["decision"] else None,
+        effects=row["effects"],
         where=msgspec.json.decode(row["filter"], type=Filter),
         actor=row["actor"],
         reason=row["reason"],

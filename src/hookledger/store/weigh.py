@@ -197,6 +197,9 @@ _ACKNOWLEDGED = {
 
 def decide(effect: Effect, decision: str, result: bytes | None = None) -> EffectState:
     """The state that a person's decision leads to. Raises WrongState where there is nothing to decide."""
+    if decision == "did_not_happen" and effect.kind is EffectKind.LATER and not effect.arguments:
+        label = f"{effect.name}:{effect.key}"
+        raise WrongState(f"the arguments of effect {label} were erased: it cannot be done again")
     if decision not in DECISIONS:
         raise ValueError(f"a decision is one of {', '.join(DECISIONS)}, not {decision!r}")
     if effect.state is EffectState.STARTED:

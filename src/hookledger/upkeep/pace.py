@@ -15,11 +15,11 @@ class Pace:
     time longer than CATCH_UP. Whoever takes a job over begins anew, so that nothing is made up for what nobody did.
     """
 
-    def __init__(self, per_second: float, now: float) -> None:
-        """0: as fast as it goes."""
+    def __init__(self, per_second: float, now: float, most: int = MOST) -> None:
+        """0: as fast as it goes. `most`: events in one step."""
         self._per_second = per_second
         self._done_at = now
-        self.size = MOST if per_second == 0 else max(1, min(MOST, round(per_second * STEP)))
+        self.size = most if per_second == 0 else max(1, min(most, round(per_second * STEP)))
         """Events in the next step."""
 
     @property

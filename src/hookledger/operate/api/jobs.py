@@ -8,10 +8,11 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
+from ...errors import ConfigError
 from ...filters import Filter
-from ...jobs import Deed, ItemOutcome, Job, JobItem, JobState, Refusals
+from ...jobs import Decided, Deed, ItemOutcome, Job, JobItem, JobState, Refusals, Resolving
 from ..bulk import PER_SECOND, Prospect
-from .call import Asked, Count, Limit, Look, Nothing, Reason
+from .call import Asked, Count, Limit, Look, Nothing, Reason, Text
 from .circuits import Why
 from .events import IN_PAYLOADS, asked_filter
 
@@ -20,6 +21,10 @@ class ProspectQuery(Filter, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """A filter, and what is to be done."""
 
     name: Deed
+    resolves: Text | None = None
+    """For `resolve`: the name of the effect, of which those are meant that are unknown,"""
+    decision: Decided | None = None
+    """and what they would be decided to be."""
 
 
 class NewJob(Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,10 +33,14 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True):
     name: Deed
     where: Filter
     count: Count
-    """How many events you mean, as `GET /jobs-prospect` said: refused if there are more or fewer."""
+    """How many events you mean, or to resolve how many effects, as `GET /jobs-prospect` said (`count`, or `effects`):
+    refused if there are more or fewer."""
     reason: Reason
     per_second: Annotated[float, Meta(ge=0, le=1_000_000)] = PER_SECOND
     """The pace; 0: as fast as it goes."""
+    resolving: Resolving | None = None
+    """For `resolve`, and for nothing else: the name of the effect, of which those are meant that are unknown, and
+    what they are decided to be."""
 
 
 class JobView(Struct, frozen=True):
@@ -39,6 +48,10 @@ class JobView(Struct, frozen=True):
 
     id: UUID
     name: Deed
+    resolving: Resolving | None
+    """For `resolve` alone: which effects of its events, and what they are decided to be;"""
+    effects: int | None
+    """and how many these are."""
     where: Filter | None
     """What the set was made of; null for a viewer where it looks into payloads."""
     actor: str
@@ -104,16 +117,27 @@ def _view(asked: Asked[Any, Any], job: Job) -> JobView:
 async def foresee_job(asked: Asked[ProspectQuery, Nothing]) -> Prospect:
     """What a job would be about, if it were made now; nothing is changed. The filters `text` and `error` need the
     role operator."""
-    return await asked.insight.prospect(asked.query.name, asked_filter(asked))
+    query, where = asked.query, asked_filter(asked)
+    resolving = None
+    if query.resolves is not None and query.decision is not None:
+        resolving = Resolving(query.resolves, query.decision)
+    elif query.resolves is not None or query.decision is not None:
+        raise ConfigError("resolves and decision go together")
+    return await asked.insight.prospect(query.name, where, resolving)
 
 
 async def make_job(asked: Asked[Nothing, NewJob]) -> JobView:
-    """Freeze the events that are meant, and leave it to the workers to retry, replay or discard each, as the single
-    action would. It compares the count alone: after an answer that was lost, look at `GET /jobs` before you send it
-    again, or there may be two."""
+    """Freeze the events that are meant, and leave it to the workers to retry, replay or discard each, or to resolve
+    its effects, as the single action would. It compares the count alone: after an answer that was lost, look at
+    `GET /jobs` before you send it again, or there may be two."""
     new = asked.body
     job = await asked.actions.plan_job(
-        new.name, new.where, new.reason, count=new.count, per_second=new.per_second
+        new.name,
+        new.where,
+        new.reason,
+        count=new.count,
+        per_second=new.per_second,
+        resolving=new.resolving,
     )
     return _view(asked, job)
 

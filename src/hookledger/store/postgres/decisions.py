@@ -9,7 +9,7 @@ from uuid import UUID
 from ...errors import WrongState
 from ...jobs import Deed
 from ...ledger import Effect
-from ...model import new_id, superseded_identity
+from ...model import ActionRow, new_id, superseded_identity
 from ...retention import Tombstone
 from ...states import EffectKind, State
 from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order, refusal, stands
@@ -113,6 +113,10 @@ class PostgresDecisions:
         if row is None:
             gone = await connection.fetchrow(self._sql("pruned"), event_id)
             return self._rows.tombstone(gone) if gone else None
-        last = await connection.fetchrow(self._sql("last_action"), event_id)
-        action = self._rows.action(last) if last else None
-        return Found(State(row["state"]), row["run"], row["claim"], action, row["emptied_at"] is not None)
+        last = await self.last_action(connection, event_id)
+        return Found(State(row["state"]), row["run"], row["claim"], last, row["emptied_at"] is not None)
+
+    async def last_action(self, connection: Any, event_id: UUID) -> ActionRow | None:
+        """What was done to it last."""
+        row = await connection.fetchrow(self._sql("last_action"), event_id)
+        return self._rows.action(row) if row else None

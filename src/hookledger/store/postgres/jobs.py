@@ -7,11 +7,26 @@ from typing import Any
 from uuid import UUID
 
 from ...filters import Filter
-from ...jobs import Cause, ItemOutcome, Job, JobItem, NewJob, Objection, Portion, Refusals, Taken
-from ...ledger import EffectHistory
+from ...jobs import Cause, ItemOutcome, Job, JobItem, NewJob, Objection, Portion, Refusals, Resolving, Taken
+from ...ledger import Effect, EffectHistory
 from ...model import AttemptRow, Evidence, id_bounds, new_id
 from ..filtering import Condition
-from ..jobs import cannot_cancel, checked, filter_text, item_of, job_of, part_of, portion_of, refusals_of, subject
+from ..jobs import (
+    Doubtful,
+    against,
+    cannot_cancel,
+    checked,
+    checked_effects,
+    filter_text,
+    item_of,
+    job_of,
+    part_of,
+    portion_of,
+    refusals_of,
+    resolved_facts,
+    said_by,
+    subject,
+)
 from ..queries import load
 from ..rows import Rows
 from .connection import Connections, transaction
@@ -47,25 +62,45 @@ class PostgresJobs:
 
     # ── planning ──
 
-    async def breakdown(self, where: Filter) -> list[Portion]:
-        condition, values = self._condition.of(where)
+    def _asked(self, name: str, where: Filter, *given: Any) -> tuple[str, list[Any]]:
+        """A query about the events for which the filter holds; the last of the `given` is the effect's {name}."""
+        condition, values = self._condition.of(where, *given)
+        return self._sql(name).replace("{where}", condition).replace("{name}", f"${len(given)}"), values
+
+    async def breakdown(self, where: Filter, effect: str | None = None) -> list[Portion]:
+        sql, values = self._asked("breakdown", where)
+        if effect is not None:
+            sql, values = self._asked("breakdown_doubtful", where, effect)
         async with self._connections().use() as connection:
-            sql = self._sql("breakdown").replace("{where}", condition)
             return [portion_of(row) for row in await connection.fetch(sql, *values, timeout=FREEZE)]
 
+    async def doubtful(self, where: Filter, effect: str) -> Doubtful:
+        sql, values = self._asked("count_doubtful", where, effect)
+        async with self._connections().use() as connection:
+            [row] = await connection.fetch(sql, *values, timeout=FREEZE)
+            return Doubtful(row["events"], row["effects"])
+
     async def plan(self, new: NewJob, expected: int | None) -> Job:
-        condition, values = self._condition.of(new.where, new.id)
         facts = (new.id, new.name, filter_text(new.where), new.actor, new.reason, new.per_second)
 
         async def work(connection: Any) -> Job:
             async with transaction(connection, self._sql("begin")):
-                freeze = self._sql("freeze").replace("{where}", condition)
-                told: str = await connection.execute(freeze, *values, timeout=FREEZE)
-                total = checked(int(told.rsplit(" ", 1)[1]), expected)
-                row = await connection.fetchrow(self._sql("plan"), *facts, total, new_id(), subject(new.id))
+                total, effects = await self._freeze(connection, new, expected)
+                args = (*facts, total, new_id(), subject(new.id), *resolved_facts(new), effects)
+                row = await connection.fetchrow(self._sql("plan"), *args)
                 return job_of(row, self._rows)
 
         return await self._connections().insist(work)
+
+    async def _freeze(self, connection: Any, new: NewJob, expected: int | None) -> tuple[int, int | None]:
+        """How many events, and how many effects if these are to be decided."""
+        if new.resolving is None:
+            sql, values = self._asked("freeze", new.where, new.id)
+            told: str = await connection.execute(sql, *values, timeout=FREEZE)
+            return checked(int(told.rsplit(" ", 1)[1]), expected), None
+        sql, values = self._asked("freeze_doubtful", new.where, new.id, new.resolving.effect)
+        row = await connection.fetchrow(sql, *values, timeout=FREEZE)
+        return checked_effects(Doubtful(row["events"], row["effects"]), expected, new.resolving.effect)
 
     # ── running ──
 
@@ -142,6 +177,8 @@ class PostgresJobs:
         meant = [item for item in items if item.event_id not in objections]
         if not meant:
             return {}
+        if job.resolving is not None:
+            return await self._resolve(connection, job, job.resolving, [item.event_id for item in meant])
         events = [(item.event_id, item.state, item.claim) for item in meant]
         by = (job.actor, job.reason, part_of(job))
         moved = await self._decisions.move_all(connection, job.name, events, *by)
@@ -150,6 +187,26 @@ class PostgresJobs:
             if event[0] not in moved:
                 words = str(await self._decisions.refusal(connection, job.name, *event))
                 found[event[0]] = Objection(Cause.CHANGED, words)
+        return found
+
+    async def _resolve(
+        self, connection: Any, job: Job, resolving: Resolving, events: Sequence[UUID]
+    ) -> dict[UUID, Objection]:
+        """Decide the frozen effects of these events; why those of the others were not."""
+        frozen: dict[UUID, dict[bytes, int]] = {event: {} for event in events}
+        for row in await connection.fetch(self._sql("item_effects"), job.id, events):
+            frozen[row["event_id"]][row["identity"]] = row["fence"]
+        known = await self._ledger.lock_all(connection, {i for effects in frozen.values() for i in effects})
+        found: dict[UUID, Objection] = {}
+        meant: list[Effect] = []
+        for event, effects in frozen.items():
+            if objection := against(effects, known, resolving.decision):
+                last = await self._decisions.last_action(connection, event)
+                found[event] = said_by(objection, job, last)
+            else:
+                meant += [known[identity] for identity in effects]
+        by = (job.actor, job.reason, part_of(job))
+        await self._ledger.resolve_all(connection, meant, resolving.decision, None, *by)
         return found
 
     # ── operating ──

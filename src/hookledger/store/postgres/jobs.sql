@@ -1,9 +1,10 @@
--- PostgreSQL's dialect of bulk work; {schema} and {clock} as in queries.sql. A step locks the job, then its events.
+-- PostgreSQL's dialect of bulk work; {schema} and {clock} as in queries.sql. A step locks the job, then effects by
+-- identity, then events by id.
 
 -- name: columns
 -- A job, and what the clock makes of it.
 j.id, j.name, j.filter, j.actor, j.reason, j.per_second, j.state, j.total, j.done, j.refused, j.upto, j.created_at,
-j.frozen_at, j.started_at, j.finished_at, j.ended_by, j.ended_why, j.fence, j.worker,
+j.frozen_at, j.started_at, j.finished_at, j.ended_by, j.ended_why, j.fence, j.worker, j.effect, j.decision, j.effects,
 coalesce(greatest(extract(epoch FROM j.leased_until - {clock})::float8, 0), 0) AS lease_left
 
 -- name: begin
@@ -17,6 +18,36 @@ SET LOCAL idle_in_transaction_session_timeout = '10s'
 SELECT e.source, e.type, e.state, count(*) AS n FROM {schema}.events AS e WHERE {where}
 GROUP BY e.source, e.type, e.state ORDER BY n DESC, e.source, e.type, e.state LIMIT 100
 
+-- name: doubtful
+-- The events with unknown effects of one name, and these effects. Found first, by the index that has only what is
+-- unknown: however the rest of the condition looks, few events are asked for it. {name} is a parameter.
+SELECT e.id, e.source, e.type, e.state, e.claim, d.identity, d.fence
+FROM (SELECT f.event_id, f.identity, f.fence FROM {schema}.effects AS f
+      WHERE f.name = {name}::text AND f.state = 'unknown' OFFSET 0) AS d
+JOIN {schema}.events AS e ON e.id = d.event_id WHERE {where}
+
+-- name: breakdown_doubtful
+-- What a set of those consists of.
+SELECT source, type, state, count(DISTINCT id) AS n FROM ({doubtful}) AS d
+GROUP BY source, type, state ORDER BY n DESC, source, type, state LIMIT 100
+
+-- name: count_doubtful
+-- How many they are.
+SELECT count(DISTINCT id) AS events, count(*) AS effects FROM ({doubtful}) AS d
+
+-- name: freeze_doubtful
+-- The whole set of those, events and effects, in one statement as below.
+WITH d AS MATERIALIZED (
+    {doubtful}
+), items AS (
+    INSERT INTO {schema}.job_items (job_id, event_id, seen_state, seen_claim)
+    SELECT DISTINCT $1::uuid, id, state, claim FROM d
+), effects AS (
+    INSERT INTO {schema}.job_effects (job_id, event_id, identity, fence)
+    SELECT $1::uuid, id, identity, fence FROM d
+)
+SELECT count(DISTINCT id) AS events, count(*) AS effects FROM d
+
 -- name: freeze
 -- The whole set in one statement, and so of one moment. Takes no lock that an ack or a worker could wait for.
 INSERT INTO {schema}.job_items (job_id, event_id, seen_state, seen_claim)
@@ -25,8 +56,9 @@ SELECT $1::uuid, e.id, e.state, e.claim FROM {schema}.events AS e WHERE {where}
 -- name: plan
 -- The job of a set that is there, with its audit row.
 WITH planned AS (
-    INSERT INTO {schema}.jobs AS j (id, name, filter, actor, reason, per_second, state, total, created_at, frozen_at)
-    VALUES ($1, $2::text, $3, $4, $5, $6, 'planned', $7, {clock}, {clock})
+    INSERT INTO {schema}.jobs AS j (id, name, filter, actor, reason, per_second, state, total, created_at, frozen_at,
+                                    effect, decision, effects)
+    VALUES ($1, $2::text, $3, $4, $5, $6, 'planned', $7, {clock}, {clock}, $10, $11, $12)
     RETURNING {columns}
 ), noted AS (
     INSERT INTO {schema}.actions (id, at, name, actor, reason, subject, from_state, to_state)
@@ -69,6 +101,11 @@ SELECT i.* FROM (
 -- name: hold
 -- The job is ours, and nobody else's until the end of the transaction.
 SELECT upto FROM {schema}.jobs WHERE id = $1 AND fence = $2 AND state = 'running' FOR NO KEY UPDATE
+
+-- name: item_effects
+-- The effects of some of its events that are to be decided, as they were frozen.
+SELECT event_id, identity, fence FROM {schema}.job_effects WHERE job_id = $1 AND event_id = ANY($2::uuid[])
+ORDER BY event_id, identity
 
 -- name: end_items
 -- What became of some events, which stand together. Between the first and the last, because a table without

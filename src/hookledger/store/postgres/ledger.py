@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -66,10 +66,11 @@ class PostgresLedger(PostgresCircuits):
         attention: set[UUID],
         news: Sequence[Settled],
         waiting: Mapping[UUID, tuple[str, str]] | None = None,
+        part_of: str | None = None,
     ) -> None:
         """What changed effects mean for events: their attention; and who waited for what is known now goes on.
 
-        `waiting`: actor and reason of those that go on besides.
+        `waiting`: actor and reason of those that go on besides. `part_of`: as the audit names the job.
         """
         sent = dict(waiting or {})
         if news:
@@ -83,7 +84,7 @@ class PostgresLedger(PostgresCircuits):
         await connection.execute(self._sql("attend"), sorted(attention))
         for event_id, by in sent.items():
             # For an event that does not wait, or not any more, nothing matches.
-            args = ([event_id], [State.NEEDS_REVIEW.value], [None], [new_id()], *by, None)
+            args = ([event_id], [State.NEEDS_REVIEW.value], [None], [new_id()], *by, part_of)
             await connection.fetch(self._events("retry"), *args)
 
     # ── calls ──
@@ -236,25 +237,51 @@ class PostgresLedger(PostgresCircuits):
     async def resolve(
         self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
     ) -> None:
-        target = decide(effect, decision, result)
-        changes = target is not effect.state
-        decided = decision if changes and target is not EffectState.CANCELLED else None
-        where = (effect.identity, effect.fence, effect.state.value, target.value)
-
         async def work(connection: Any) -> None:
             async with transaction(connection, self._sql("begin")):
-                row = await connection.fetchrow(
-                    self._sql("resolve"), *where, decided, result, new_id(), actor, reason
-                )
-                if row is None:
-                    raise WrongState(f"effect {effect.name}:{effect.key} changed meanwhile")
-                news = _settled(effect, target) if changes else []
-                news = [known._replace(actor=actor, reason=reason) for known in news]
-                # Its own handler waited for this answer, whatever it said.
-                waiting = {row["event_id"]: (actor, reason)} if changes and effect.kind is EffectKind.CALL else {}
-                await self._follow(connection, {row["event_id"]}, news, waiting)
+                await self.resolve_all(connection, [effect], decision, result, actor, reason)
 
         await self._connections().insist(work)
+
+    async def resolve_all(
+        self,
+        connection: Any,
+        effects: Sequence[Effect],
+        decision: str,
+        result: bytes | None,
+        actor: str,
+        reason: str,
+        part_of: str | None = None,
+    ) -> None:
+        """In the caller's transaction: decide these effects, in the order of their identities, and then what that
+        means for events, all of them together. Raises WrongState, after which the transaction cannot go on."""
+        attention: set[UUID] = set()
+        settling: list[Settled] = []
+        waiting: dict[UUID, tuple[str, str]] = {}
+        for effect in sorted(effects, key=lambda effect: effect.identity):
+            target = decide(effect, decision, result)
+            changes = target is not effect.state
+            decided = decision if changes and target is not EffectState.CANCELLED else None
+            where = (effect.identity, effect.fence, effect.state.value, target.value)
+            args = (*where, decided, result, new_id(), actor, reason, part_of)
+            row = await connection.fetchrow(self._sql("resolve"), *args)
+            if row is None:
+                raise WrongState(f"effect {effect.name}:{effect.key} changed meanwhile")
+            attention.add(row["event_id"])
+            if changes:
+                news = _settled(effect, target)
+                settling += [known._replace(actor=actor, reason=reason) for known in news]
+            if changes and effect.kind is EffectKind.CALL:
+                # Its own handler waited for this answer, whatever it said.
+                waiting[row["event_id"]] = (actor, reason)
+        await self._follow(connection, attention, settling, waiting, part_of)
+
+    async def lock_all(self, connection: Any, identities: Collection[bytes]) -> dict[bytes, Effect]:
+        """Effects as they are now, and stay until the end of the caller's transaction."""
+        asked = sorted(identities)
+        await connection.fetch(self._sql("lock"), asked)
+        rows = await connection.fetch(self._sql("effects"), asked)
+        return {row["identity"]: self._rows.effect(row) for row in rows}
 
     async def of_event(self, event_id: UUID) -> tuple[EffectHistory, ...]:
         """What an event brought about, and the calls made for it."""

@@ -158,7 +158,7 @@ WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'unknown'
 RETURNING e.event_id, e.state
 
 -- name: resolve
--- A person's decision, with its audit row.
+-- A person's decision, with its audit row. $10: the job that it belongs to, or null.
 WITH resolved AS (
     UPDATE {schema}.effects AS e
     SET state = $4, fence = e.fence + 1, alert = NULL, leased_until = NULL,
@@ -174,7 +174,8 @@ WITH resolved AS (
     RETURNING e.event_id, e.name, e.key
 )
 INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
-SELECT $7, {clock}, 'resolve', $8, $9, event_id, name || ':' || key, $3, $4 FROM resolved
+SELECT $7, {clock}, 'resolve', $8, $9, event_id, name || ':' || key || coalesce(', ' || $10::text, ''), $3, $4
+FROM resolved
 RETURNING event_id
 
 -- name: waiting

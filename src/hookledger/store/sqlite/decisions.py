@@ -9,7 +9,7 @@ import apsw
 
 from ...jobs import Deed
 from ...ledger import Effect
-from ...model import new_id, superseded_identity
+from ...model import ActionRow, new_id, superseded_identity
 from ...retention import Tombstone
 from ...states import BY_NAME, EffectKind, State
 from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order, refusal, stands
@@ -93,8 +93,13 @@ class SqliteDecisions:
     def found(self, connection: apsw.Connection, event_id: UUID) -> Found | Tombstone | None:
         """The event as it is now."""
         for state, run, claim, emptied in rows(connection, SQL["found"], (event_id.bytes,)):
-            last = [self._rows.action(row) for row in rows(connection, SQL["last_action"], (event_id.bytes,))]
-            return Found(State(state), run, claim, last[0] if last else None, emptied is not None)
+            last = self.last_action(connection, event_id)
+            return Found(State(state), run, claim, last, emptied is not None)
         for gone in rows(connection, SQL["pruned"], (event_id.bytes,)):
             return self._rows.tombstone(gone)
         return None
+
+    def last_action(self, connection: apsw.Connection, event_id: UUID) -> ActionRow | None:
+        """What was done to it last."""
+        found = rows(connection, SQL["last_action"], (event_id.bytes,))
+        return self._rows.action(found[0]) if found else None

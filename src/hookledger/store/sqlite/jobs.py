@@ -15,10 +15,25 @@ import apsw
 
 from ...errors import WrongState
 from ...filters import Filter
-from ...jobs import Cause, ItemOutcome, Job, JobItem, NewJob, Objection, Portion, Refusals, Taken
+from ...jobs import Cause, ItemOutcome, Job, JobItem, NewJob, Objection, Portion, Refusals, Resolving, Taken
 from ...model import Evidence, id_bounds, new_id
 from ..filtering import Condition
-from ..jobs import cannot_cancel, checked, filter_text, item_of, job_of, part_of, portion_of, refusals_of, subject
+from ..jobs import (
+    Doubtful,
+    against,
+    cannot_cancel,
+    checked,
+    checked_effects,
+    filter_text,
+    item_of,
+    job_of,
+    part_of,
+    portion_of,
+    refusals_of,
+    resolved_facts,
+    said_by,
+    subject,
+)
 from ..queries import load
 from ..rows import Rows
 from .circuits import Run
@@ -63,31 +78,48 @@ class SqliteJobs:
 
     # ── planning ──
 
-    async def breakdown(self, where: Filter) -> list[Portion]:
-        condition, values = self._condition.of(where)
-        sql = SQL["breakdown"].replace("{where}", condition)
+    def _asked(self, name: str, where: Filter, effect: str | None = None) -> tuple[str, list[Any]]:
+        """A query about the events for which the filter holds, and about their effects of this {name}."""
+        condition, values = self._condition.of(where, *([effect] if effect is not None else []))
+        return SQL[name].replace("{where}", condition).replace("{name}", "?1"), values
 
-        def look() -> list[Portion]:
+    async def _look(self, name: str, where: Filter, effect: str | None) -> list[Row]:
+        sql, values = self._asked(name, where, effect)
+
+        def look() -> list[Row]:
             with closing(connect(self._path, wait=5.0)) as connection:
-                return [portion_of(row) for row in rows(connection, sql, values)]
+                return rows(connection, sql, values)
 
         return await _in_thread(look)
+
+    async def breakdown(self, where: Filter, effect: str | None = None) -> list[Portion]:
+        name = "breakdown" if effect is None else "breakdown_doubtful"
+        return [portion_of(row) for row in await self._look(name, where, effect)]
+
+    async def doubtful(self, where: Filter, effect: str) -> Doubtful:
+        [row] = await self._look("count_doubtful", where, effect)
+        return Doubtful(row["events"], row["effects"])
 
     async def plan(self, new: NewJob, expected: int | None) -> Job:
         """The snapshot is read on a connection and in a thread of its own, a batch at a time: whoever gives up in the
         middle closes it after what is being read."""
-        condition, values = self._condition.of(new.where)
+        effect = new.resolving.effect if new.resolving else None
+        kind = "" if effect is None else "_doubtful"
         reader = ThreadPoolExecutor(1)
         snapshot = await _in_thread(lambda: connect(self._path, wait=5.0), reader)
         try:
 
-            def begin() -> tuple[int, Iterator[Any]]:
+            def begin() -> tuple[Row, Iterator[Any]]:
                 snapshot.execute(SQL["begin"])
-                found = rows(snapshot, SQL["count"].replace("{where}", condition), values)[0]["n"]
-                return found, iter(snapshot.execute(SQL["snapshot"].replace("{where}", condition), values))
+                [found] = rows(snapshot, *self._asked(f"count{kind}", new.where, effect))
+                return found, iter(snapshot.execute(*self._asked(f"snapshot{kind}", new.where, effect)))
 
             found, events = await _in_thread(begin, reader)
-            await self._make(new, checked(found, expected))
+            if effect is None:
+                await self._make(new, checked(found["n"], expected), None)
+            else:
+                doubtful = Doubtful(found["events"], found["effects"])
+                await self._make(new, *checked_effects(doubtful, expected, effect))
             while batch := await _in_thread(lambda: list(islice(events, BATCH)), reader):
                 await self._freeze(new.id, batch)
             return await self._frozen(new.id)
@@ -95,19 +127,28 @@ class SqliteJobs:
             await _in_thread(snapshot.close, reader)
             reader.shutdown(wait=False)
 
-    async def _make(self, new: NewJob, total: int) -> None:
+    async def _make(self, new: NewJob, total: int, effects: int | None) -> None:
         def job(connection: apsw.Connection) -> None:
             now, who = self._now(), (new.actor, new.reason)
             facts = (new.id.bytes, new.name, filter_text(new.where), *who, new.per_second, total)
-            connection.execute(SQL["plan"], (now, *facts))
+            connection.execute(SQL["plan"], (now, *facts, *resolved_facts(new), effects))
             note = (now, f"bulk {new.name}", new_id().bytes, subject(new.id), "absent", "planned", *who)
             connection.execute(SQL["note"], note)
 
         await self._write(job)
 
     async def _freeze(self, job_id: UUID, batch: Sequence[tuple[Any, ...]]) -> None:
-        values = [(job_id.bytes, *event) for event in batch]
-        await self._write(lambda connection: connection.executemany(SQL["freeze"], values))
+        """Of each event its id, state and claim; with an effect of it, the effect's identity and fence."""
+
+        def job(connection: apsw.Connection) -> None:
+            if len(batch[0]) == 3:
+                connection.executemany(SQL["freeze"], [(job_id.bytes, *event) for event in batch])
+                return
+            for ident, state, claim, identity, fence in batch:
+                connection.execute(SQL["freeze_once"], (job_id.bytes, ident, state, claim))
+                connection.execute(SQL["freeze_effect"], (job_id.bytes, ident, identity, fence))
+
+        await self._write(job)
 
     async def _frozen(self, job_id: UUID) -> Job:
         def job(connection: apsw.Connection) -> Job:
@@ -193,11 +234,26 @@ class SqliteJobs:
         return await self._write(job)
 
     def _act(self, connection: apsw.Connection, now: int, job: Job, item: JobItem) -> Objection | None:
+        if job.resolving is not None:
+            return self._resolve(connection, now, job, job.resolving, item.event_id)
         by = (job.actor, job.reason, part_of(job))
         try:
             self._decisions.move(connection, now, job.name, item.event_id, item.state, item.claim, *by)
         except WrongState as error:
             return Objection(Cause.CHANGED, str(error))
+        return None
+
+    def _resolve(
+        self, connection: apsw.Connection, now: int, job: Job, resolving: Resolving, event_id: UUID
+    ) -> Objection | None:
+        """Decide the frozen effects of this event; why they were not."""
+        found = rows(connection, SQL["item_effects"], (job.id.bytes, event_id.bytes))
+        frozen = {row["identity"]: row["fence"] for row in found}
+        known = self._ledger.get_all(connection, now, frozen)
+        if objection := against(frozen, known, resolving.decision):
+            return said_by(objection, job, self._decisions.last_action(connection, event_id))
+        effects, by = [known[identity] for identity in frozen], (job.actor, job.reason, part_of(job))
+        self._ledger.resolve_all(connection, now, effects, resolving.decision, None, *by)
         return None
 
     def _end(

@@ -3,7 +3,7 @@
 -- name: columns
 -- A job, and what the clock makes of it.
 j.id, j.name, j.filter, j.actor, j.reason, j.per_second, j.state, j.total, j.done, j.refused, j.upto, j.created_at,
-j.frozen_at, j.started_at, j.finished_at, j.ended_by, j.ended_why, j.fence, j.worker,
+j.frozen_at, j.started_at, j.finished_at, j.ended_by, j.ended_why, j.fence, j.worker, j.effect, j.decision, j.effects,
 max(coalesce((j.leased_until - ?1) / 1e6, 0.0), 0.0) AS lease_left
 
 -- name: begin
@@ -15,6 +15,26 @@ BEGIN
 SELECT e.source, e.type, e.state, count(*) AS n FROM events AS e WHERE {where}
 GROUP BY e.source, e.type, e.state ORDER BY n DESC, e.source, e.type, e.state LIMIT 100
 
+-- name: doubtful
+-- The events with unknown effects of one name, and these effects, in the order of the events. Found first, by the index
+-- that has only what is unknown. {name} is a parameter.
+SELECT e.id, e.source, e.type, e.state, e.claim, f.identity, f.fence
+FROM effects AS f INDEXED BY effects_in_doubt CROSS JOIN events AS e ON e.id = f.event_id
+WHERE f.name = {name} AND f.state = 'unknown' AND {where} ORDER BY f.event_id
+
+-- name: breakdown_doubtful
+-- What a set of those consists of.
+SELECT source, type, state, count(DISTINCT id) AS n FROM ({doubtful}) AS d
+GROUP BY source, type, state ORDER BY n DESC, source, type, state LIMIT 100
+
+-- name: count_doubtful
+-- How many they are.
+SELECT count(DISTINCT id) AS events, count(*) AS effects FROM ({doubtful}) AS d
+
+-- name: snapshot_doubtful
+-- The set of those. An event has a row for each of its effects.
+SELECT id, state, claim, identity, fence FROM ({doubtful}) AS d
+
 -- name: count
 -- How many events a set would have.
 SELECT count(*) AS n FROM events AS e WHERE {where}
@@ -25,17 +45,26 @@ SELECT e.id, e.state, e.claim FROM events AS e WHERE {where}
 
 -- name: plan
 -- A job whose set is not there yet.
-INSERT INTO jobs (created_at, id, name, filter, actor, reason, per_second, total, state)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'planned')
+INSERT INTO jobs (created_at, id, name, filter, actor, reason, per_second, total, effect, decision, effects, state)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'planned')
 
 -- name: freeze
 -- One event of the set.
 INSERT INTO job_items (job_id, event_id, seen_state, seen_claim) VALUES (?1, ?2, ?3, ?4)
 
+-- name: freeze_once
+-- The same for one that may have been in the batch before.
+INSERT INTO job_items (job_id, event_id, seen_state, seen_claim) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING
+
+-- name: freeze_effect
+-- One effect of it.
+INSERT INTO job_effects (job_id, event_id, identity, fence) VALUES (?1, ?2, ?3, ?4)
+
 -- name: frozen
 -- The whole set is there: the job can be run.
 UPDATE jobs SET frozen_at = ?1
 WHERE id = ?2 AND state = 'planned' AND total = (SELECT count(*) FROM job_items WHERE job_id = ?2)
+  AND coalesce(effects, 0) = (SELECT count(*) FROM job_effects WHERE job_id = ?2)
 RETURNING id
 
 -- name: note
@@ -68,6 +97,10 @@ ORDER BY i.event_id LIMIT ?3
 -- name: hold
 -- The job is ours.
 SELECT upto FROM jobs WHERE id = ?1 AND fence = ?2 AND state = 'running'
+
+-- name: item_effects
+-- The effects of one of its events that are to be decided, as they were frozen.
+SELECT identity, fence FROM job_effects WHERE job_id = ?1 AND event_id = ?2 ORDER BY identity
 
 -- name: end_item
 -- What became of one event.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -76,13 +76,16 @@ class SqliteLedger(SqliteCircuits):
             self._go_on(connection, now, settled(effect.identity, effect.source, effect.name, effect.key, state))
         return found[0]
 
-    def _go_on(self, connection: apsw.Connection, now: int, known: Settled, *others: bytes) -> None:
-        """Who waited for what is known now goes on, and so do the others, if they wait at all."""
+    def _go_on(
+        self, connection: apsw.Connection, now: int, known: Settled, *others: bytes, part_of: str | None = None
+    ) -> None:
+        """Who waited for what is known now goes on, and so do the others, if they wait at all. `part_of`: as the
+        audit names the job."""
         found = rows(connection, SQL["waiting"], (known.source, known.words))
         review, pending = State.NEEDS_REVIEW.value, BY_NAME["retry"].target.value
         for event in dict.fromkeys((*others, *(row["id"] for row in found))):
             if rows(connection, self._events("retry"), (now, event, review, None)):
-                note = (now, "retry", new_id().bytes, event, None, review, pending, known.actor, known.reason)
+                note = (now, "retry", new_id().bytes, event, part_of, review, pending, known.actor, known.reason)
                 connection.execute(SQL["note_action"], note)
 
     async def doubt(self, effect: Effect, due_in: float | None) -> bool:
@@ -199,26 +202,48 @@ class SqliteLedger(SqliteCircuits):
     async def resolve(
         self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
     ) -> None:
-        target = decide(effect, decision, result)
-        changes = target is not effect.state
-        decided = decision if changes and target is not EffectState.CANCELLED else None
-
         def job(connection: apsw.Connection) -> None:
-            now = self._now()
+            self.resolve_all(connection, self._now(), [effect], decision, result, actor, reason)
+
+        await self._write(job)
+
+    def resolve_all(
+        self,
+        connection: apsw.Connection,
+        now: int,
+        effects: Sequence[Effect],
+        decision: str,
+        result: bytes | None,
+        actor: str,
+        reason: str,
+        part_of: str | None = None,
+    ) -> None:
+        """In the caller's transaction: decide these effects, and then what that means for events. Raises WrongState,
+        after which the transaction cannot go on."""
+        settling: list[tuple[Settled, list[bytes]]] = []
+        for effect in effects:
+            target = decide(effect, decision, result)
+            changes = target is not effect.state
+            decided = decision if changes and target is not EffectState.CANCELLED else None
             states = (effect.state.value, target.value)
             row = self._change(connection, "resolve", now, effect, *states, decided, result)
             if row is None:
                 raise WrongState(f"effect {effect.name}:{effect.key} changed meanwhile")
-            event, subject = row["event_id"], row["subject"]
-            note = (now, "resolve", new_id().bytes, event, subject, *states, actor, reason)
+            subject = ", ".join(filter(None, (row["subject"], part_of)))
+            note = (now, "resolve", new_id().bytes, row["event_id"], subject, *states, actor, reason)
             connection.execute(SQL["note_action"], note)
             if changes and is_known(target):
                 known = settled(effect.identity, effect.source, effect.name, effect.key, target)
                 # Its own handler waited for this answer, whatever it said.
-                own = (event,) if effect.kind is EffectKind.CALL else ()
-                self._go_on(connection, now, known._replace(actor=actor, reason=reason), *own)
+                own = [row["event_id"]] if effect.kind is EffectKind.CALL else []
+                settling.append((known._replace(actor=actor, reason=reason), own))
+        for known, own in settling:
+            self._go_on(connection, now, known, *own, part_of=part_of)
 
-        await self._write(job)
+    def get_all(self, connection: apsw.Connection, now: int, identities: Iterable[bytes]) -> dict[bytes, Effect]:
+        """Effects as they are now, on the caller's connection."""
+        found = (self._get(connection, now, identity) for identity in identities)
+        return {effect.identity: effect for effect in found if effect is not None}
 
     async def of_event(self, event_id: UUID) -> tuple[EffectHistory, ...]:
         """What an event brought about, and the calls made for it."""
