@@ -45,7 +45,8 @@ class Asgi:
         self._recorder: Recorder | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
+    async def start(self, *, apart: bool = False) -> None:
+        """`apart`: what is received is recorded by a process of its own, where the database is no server."""
         async with self._opening:
             if self._intake is not None:
                 return
@@ -53,7 +54,7 @@ class Asgi:
                 raise Unavailable("the database did not answer a moment ago")
             store = self._inbox.store()
             try:
-                await store.open()
+                await store.open(apart=apart)
             except Unavailable:
                 # Those who wait for the lock now need not wait for the same answer once more.
                 self._not_before = time.monotonic() + 1.0
