@@ -1,7 +1,7 @@
-"""How long operators wait with a million events in the inbox, and what senders notice while all of them are pruned.
+"""How long operators wait with a million events in the inbox, and what senders notice of operators and of pruning.
 
     python -m benchmarks.operate                     # one million events on PostgreSQL: about ten minutes
-    python -m benchmarks.operate --only read         # or prune
+    python -m benchmarks.operate --only read         # or prune, or ack
     python -m benchmarks.operate --events 20000      # does it run at all
     python -m benchmarks.operate --markdown          # for docs/explanation/performance.md
 
@@ -30,7 +30,7 @@ from uuid import UUID
 import asyncpg
 from tests.services.postgres import Databases
 
-from benchmarks import prune, report
+from benchmarks import prune, readers, report
 from benchmarks.servers import Postgresql, postgresql
 from hookledger.clock import Clock
 from hookledger.filters import Filter
@@ -271,7 +271,8 @@ def read(server: Postgresql, events: int) -> tuple[list[str], list[list[str]], l
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operate", description=__doc__.split("\n")[0])
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--only", choices=["read", "prune"], help="one of the two parts")
+    parser.add_argument("--only", choices=["read", "prune", "ack"], help="one of the parts")
+    parser.add_argument("--rounds", type=int, default=10, help="turns of the callers while acks are measured")
     parser.add_argument("--per-second", type=float, default=100.0, help="deliveries while pruning")
     parser.add_argument("--limit", type=float, default=540.0, help="seconds after which pruning is broken off")
     parser.add_argument("--markdown", action="store_true", help="the tables as Markdown on stdout")
@@ -281,11 +282,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and databases go too
     with postgresql() as server:
         notes = report.machine(server.version)
-        if options.only != "prune":
+        if options.only in (None, "ack"):
+            watch = report.Watch()
+            head, table, more = readers.run(server, options.rounds, 3.0)
+            show(head, table, [*notes, *more, watch.words()])
+        if options.only in (None, "read"):
             watch = report.Watch()
             head, table, more = read(server, options.events)
             show(head, table, [*notes, *more, watch.words()])
-        if options.only != "read":
+        if options.only in (None, "prune"):
             watch = report.Watch()
             found = prune.run(server, options.events, per_second=options.per_second, limit=options.limit)
             head = ["while all is pruned", "resting, ms", "running, ms", "ratio"]

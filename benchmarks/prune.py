@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import itertools
 import json
 import os
 import signal
@@ -124,6 +125,7 @@ class Load:
         self._client = client
         self._per_second = per_second
         self._sending: set[asyncio.Task[None]] = set()
+        self._names = (f"load_{os.getpid()}_{number}" for number in itertools.count())
         self.phase: str | None = None
         self.latencies: dict[str, list[float]] = {"without": [], "with": []}
         self.statuses: Counter[int] = Counter()
@@ -133,14 +135,14 @@ class Load:
         while True:
             due = begun + number / self._per_second
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            task = asyncio.create_task(self._one(number, due))
+            task = asyncio.create_task(self._one(due))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
             number += 1
 
-    async def _one(self, number: int, due: float) -> None:
+    async def _one(self, due: float) -> None:
         phase = self.phase
-        self.statuses[await self._client.send(f"load_{os.getpid()}_{number}")] += 1
+        self.statuses[await self._client.send(next(self._names))] += 1
         if phase is not None and phase == self.phase:
             self.latencies[phase].append(time.perf_counter() - due)
 

@@ -5,28 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from .config import IntakeSettings
 from .errors import HookledgerError, Unavailable
 from .model import Request
-from .operate.health import ALIVE, Readiness
+from .operate.health import ALIVE, HEALTH, Readiness
 from .receive import respond
 from .receive.aftercare import Aftercare
 from .receive.app import Intake
 from .receive.record import Recorder
 from .receive.refusals import Refusals
 from .receive.request import Receive, Scope, Send
+from .store.opening import Opener
 from .store.protocol import Store
 
 if TYPE_CHECKING:
     from .inbox import Inbox
 
 log = logging.getLogger(__name__)
-
-HEALTH = ("/healthz", "/readyz")
 
 
 class Asgi:
@@ -36,7 +34,7 @@ class Asgi:
         self._inbox = inbox
         self._stack = contextlib.AsyncExitStack()
         self._opening = asyncio.Lock()
-        self._not_before = float("-inf")
+        self._opener = Opener(inbox.store)
         self._intake: Intake | None = None
         self._readiness: Readiness | None = None
         self._refusals: Refusals | None = None
@@ -50,16 +48,7 @@ class Asgi:
         async with self._opening:
             if self._intake is not None:
                 return
-            if time.monotonic() < self._not_before:
-                raise Unavailable("the database did not answer a moment ago")
-            store = self._inbox.store()
-            try:
-                await store.open(apart=apart)
-            except Unavailable:
-                # Those who wait for the lock now need not wait for the same answer once more.
-                self._not_before = time.monotonic() + 1.0
-                raise
-            self._stack.push_async_callback(store.close)
+            store = await self._opener.open(self._stack, apart=apart)
             settings: IntakeSettings = self._inbox.settings.intake
             self._recorder = Recorder(
                 store, batch=settings.batch, queue=settings.queue, parallel=settings.parallel

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .asgi import HEALTH, Asgi
+from .asgi import Asgi
 from .clock import Clock, Seconds
 from .config import Config, SecretSettings, WorkSettings
 from .declared import Declarations
@@ -21,6 +21,7 @@ from .ledger import Effect
 from .model import Claimed, Evidence, Expired, Kind
 from .operate.actions import Actions
 from .operate.bulk import objection
+from .operate.health import HEALTH
 from .operate.insight import Insight
 from .operate.receiving import Plan
 from .operate.reconcile import LEASE, Window, carry_out

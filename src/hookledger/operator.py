@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,13 +13,14 @@ from .errors import ConfigError, HookledgerError, Unavailable
 from .examine import Examiner
 from .operate.actions import Actions
 from .operate.api.auth import Role, Token, Tokens, token
-from .operate.health import ALIVE, Readiness
+from .operate.health import ALIVE, Readiness, Receiver
 from .operate.insight import Insight
 from .providers.schemes.base import Where
 from .receive import respond
 from .receive.endpoint import text_of
 from .receive.request import Receive, Scope, Send
 from .retention import Pruned
+from .store.opening import Opener
 from .store.protocol import Store
 
 if TYPE_CHECKING:
@@ -95,24 +95,19 @@ class Operator:
         self._api: Api | None = None
         self._stack = contextlib.AsyncExitStack()
         self._opening = asyncio.Lock()
-        self._not_before = float("-inf")
+        self._opener = Opener(inbox.store)
         self._services: Services | None = None
         self._readiness: Readiness | None = None
+        self._answering: set[asyncio.Task[object]] = set()
+        self.receiver: Receiver | None = None
+        """Whose health the checks tell; without one they tell of the store that the API uses."""
 
     async def start(self) -> None:
         """Raises Unavailable while there is no database."""
         async with self._opening:
             if self._services is not None:
                 return
-            if time.monotonic() < self._not_before:
-                raise Unavailable("the database did not answer a moment ago")
-            store = self._inbox.store()
-            try:
-                await store.open()
-            except Unavailable:
-                self._not_before = time.monotonic() + 1.0
-                raise
-            self._stack.push_async_callback(store.close)
+            store = await self._opener.open(self._stack)
             self._readiness = Readiness(store.health, rejected=lambda: self._inbox.asgi.rejected)
             self._services = Services(self._inbox, store)
 
@@ -120,17 +115,34 @@ class Operator:
         await self._stack.aclose()
         self._services = self._readiness = None
 
+    def cut_off(self) -> int:
+        """Cancel what is being answered; returns how much it was."""
+        for task in self._answering:
+            task.cancel()
+        return len(self._answering)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            path = scope["path"].removeprefix(scope.get("root_path", ""))
-            if path == API or path.startswith(f"{API}/"):
-                await self._served()(scope, receive, send)
-            else:
-                await respond.send(await self._health(path), send)
+            task = asyncio.current_task()
+            assert task is not None
+            self._answering.add(task)
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                self._answering.discard(task)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path == API or path.startswith(f"{API}/"):
+            await self._served()(scope, receive, send)
+        else:
+            await respond.send(await self._health(path), send)
 
     async def _health(self, path: str) -> respond.Response:
+        if self.receiver is not None:
+            return _found(await self.receiver.answer(path))
         if path == "/healthz":
             return respond.Response(200, ALIVE)  # the process is, whatever the database is
         try:
@@ -139,7 +151,7 @@ class Operator:
             log.warning("the store cannot be opened: %s", error)
             return respond.unavailable()
         assert self._readiness is not None
-        return respond.Response(*(await self._readiness.answer(path) or (404, b'{"error":"not found"}')))
+        return _found(await self._readiness.answer(path))
 
     def _served(self) -> Api:
         if self._api is None:
@@ -166,3 +178,7 @@ class Operator:
                 await self.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def _found(answer: tuple[int, bytes] | None) -> respond.Response:
+    return respond.Response(*(answer or (404, b'{"error":"not found"}')))

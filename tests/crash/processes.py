@@ -1,6 +1,7 @@
 """One installation under test: a database, a settings file, and real processes with their logs in files."""
 
 import asyncio
+import http.client
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 PATIENCE = 90.0
 """Seconds for anything to happen; the machine may be busy. Nothing is asserted about how long it took."""
+TOKEN = "a-made-up-token-of-ada"
 WORK: dict[str, Any] = {
     "concurrency": 8,
     "lease": "1s",
@@ -123,6 +125,11 @@ class Installation:
             "PYTHONUNBUFFERED": "1",
         }
 
+    def give_token(self) -> None:
+        """Turn the API on."""
+        token = f'tokens = [{{ name = "ada", role = "operator", token = "{TOKEN}" }}]'
+        self._settings.write_text(self._settings.read_text().replace("[operator]", f"[operator]\n{token}"))
+
     def use(self, app: str, **environment: str) -> None:
         """Run this application instead of the usual one."""
         self._environment |= {"HOOKLEDGER_APP": app, **environment}
@@ -167,11 +174,18 @@ class Installation:
 
     def ready(self) -> bool:
         """What /readyz says."""
+        return self.ask_operator("/readyz")[0] == 200
+
+    def ask_operator(self, path: str) -> tuple[int, bytes]:
+        """Status and body; 0 where nobody answers."""
+        url, token = f"http://127.0.0.1:{self.operator_port}{path}", {"authorization": f"Bearer {TOKEN}"}
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.operator_port}/readyz", timeout=20) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+            with urllib.request.urlopen(urllib.request.Request(url, headers=token), timeout=20) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+        except (OSError, http.client.HTTPException):
+            return 0, b""
 
     def end(self) -> None:
         """kill -9 to everything that we started and that still runs; the children of a supervisor follow it."""

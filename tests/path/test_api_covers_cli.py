@@ -47,6 +47,7 @@ WITHOUT = {
     "serve": "a process",
     "receive": "a process",
     "work": "a process",
+    "operate": "a process",
     "migrate": "the schema is changed by whoever deploys",
     "send": "a provider's side, for trying things out",
     "demo": "a provider's side, for trying things out",

@@ -4,10 +4,13 @@ import asyncio
 from pathlib import Path
 
 import apsw
+import pytest
 
 from hookledger import Inbox
+from hookledger.operate.health import Receiver
 from tests.asgi_client import Answer, Site, ask, stripe_event
 from tests.path.conftest import SECRET, MakeSite
+from tests.path.served import serving
 from tests.services.postgres import Postgres
 
 
@@ -63,6 +66,40 @@ async def test_database_that_goes_away(site_on: MakeSite, postgres_server: Postg
     await eventually(site.inbox, 200)
     assert (await site.deliver(stripe_event("evt_2"))).status == 202
     assert {event.key for event in await site.events()} == {"evt_1", "evt_2"}
+
+
+# ── asked by the operator's listener ──
+
+
+async def told(site: Site, path: str, port: int, patience: float = 5.0) -> Answer:
+    site.inbox.operator.receiver = Receiver("0.0.0.0", port, patience=patience)
+    return await ask(site.inbox.operator, "GET", path)
+
+
+async def test_the_operators_listener_tells_what_the_receiver_says(site: Site) -> None:
+    async with serving(site) as served:
+        assert (await served.ask("GET", "/nobody")).status == 404
+        answer = await told(site, "/readyz", served.port)
+        assert (answer.status, answer.json) == (200, (await served.ask("GET", "/readyz")).json)
+        assert sum(answer.json["rejected"].values()) == 1
+        assert (await told(site, "/healthz", served.port)).json == {"status": "alive"}
+        assert (await told(site, "/stripe", served.port)).status == 404
+        assert site.inbox.operator._services is None, "no connection to the database is opened for it"
+    assert (await told(site, "/readyz", served.port)).status == 503
+
+
+@pytest.mark.parametrize("says", [None, b"", b"what?\r\n\r\n", b"HTTP/1.1 what?\r\n\r\n", b"x" * 100_000])
+async def test_a_receiver_that_is_stuck_or_somebody_else_is_not_ready(site: Site, says: bytes | None) -> None:
+    async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if says is not None:
+            writer.write(says)
+            writer.close()
+
+    async with await asyncio.start_server(meet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        answer = await told(site, "/readyz", port, patience=0.2 if says is None else 5.0)
+    assert (answer.status, answer.json["status"]) == (503, "not ready")
+    assert "the receiver does not answer" in answer.json["problem"]
 
 
 async def eventually(inbox: Inbox, status: int) -> Answer:

@@ -27,7 +27,7 @@ from .keys import keys
 from .look import events, show
 from .odd import admit, deliveries
 from .pauses import pause, pauses, resume
-from .processes import receive, serve, work
+from .processes import operate, receive, serve, work
 from .providers import providers
 from .prune import erase, prune
 from .reconcile import reconcile
@@ -64,7 +64,7 @@ def _show_variables(command: click.Command) -> None:
             _show_variables(part)
 
 
-for command in (serve, receive, work, migrate, *LOOK, *DECIDE, *KEEP, send, demo):
+for command in (serve, receive, work, operate, migrate, *LOOK, *DECIDE, *KEEP, send, demo):
     cli.add_command(command)
     _show_variables(command)
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 
 from ..inbox import Inbox
+
+log = logging.getLogger(__name__)
+
+GRACE = 10.0
+"""Seconds that what is being answered has when we stop."""
 
 
 class OperatorListener:
@@ -52,9 +58,17 @@ class OperatorListener:
         stopping.cancel()
         server.stop()  # type: ignore[no-untyped-call]
         try:
-            await serving
+            await self._drained(serving)
         finally:
             await self._inbox.operator.stop()
+
+    async def _drained(self, serving: asyncio.Task[None]) -> None:
+        """What is being answered may end; what would take minutes, or has a reader who does not read, is cut off."""
+        if not (await asyncio.wait((serving,), timeout=GRACE))[0]:
+            log.warning("%d requests of operators take too long: cut off", self._inbox.operator.cut_off())
+            await asyncio.wait((serving,), timeout=1.0)
+        if serving.done():
+            serving.result()
 
     async def _wait(self, stop: asyncio.Event) -> None:
         if not self._stopped.is_set():  # else it was said before there was a loop to hear it

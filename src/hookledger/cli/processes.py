@@ -8,12 +8,16 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import urlsplit
 
 import click
 import msgspec
 
+from ..config import IntakeSettings, OperatorSettings
 from ..errors import ConfigError
 from ..inbox import Inbox
+from ..operate.health import Receiver
 from ..operator import load_tokens
 from . import exits
 from .common import finds_inbox, run, set_up_logging, status
@@ -28,6 +32,9 @@ operator_host = click.option("--operator-host", help="Where API and health check
 operator_port = click.option("--operator-port", type=click.IntRange(0, 65535), help="Settings file, else 8701.")
 concurrency = click.option("--concurrency", type=click.IntRange(1), help="Handlers at once; settings file, else 16.")
 
+
+L = TypeVar("L", IntakeSettings, OperatorSettings)
+
 log = logging.getLogger(__name__)
 
 
@@ -36,6 +43,7 @@ log = logging.getLogger(__name__)
 @port
 @operator_host
 @operator_port
+@click.option("--no-operator", is_flag=True, help="Without the operator's listener: `hookledger operate` has it.")
 @logs
 @log_json
 @finds_inbox
@@ -45,6 +53,7 @@ def receive(
     port: int | None,
     operator_host: str | None,
     operator_port: int | None,
+    no_operator: bool,
     log_level: str,
     log_json: bool,
 ) -> None:
@@ -52,26 +61,26 @@ def receive(
     set_up_logging(log_level, as_json=log_json)
     _override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
-    load_tokens(inbox)
+    if not no_operator:
+        load_tokens(inbox)
     _advise(inbox)
-    run(_receive(inbox))
+    run(_receive(inbox, operates=not no_operator))
 
 
 def _override_listeners(
     inbox: Inbox, host: str | None, port: int | None, operator_host: str | None, operator_port: int | None
 ) -> None:
-    replace = msgspec.structs.replace
-    intake, operator = inbox.settings.intake, inbox.settings.operator
-    intake = replace(intake, host=host or intake.host, port=intake.port if port is None else port)
-    operator = replace(
-        operator,
-        host=operator_host or operator.host,
-        port=operator.port if operator_port is None else operator_port,
-    )
-    intake, operator = replace(intake, host=_address(intake.host)), replace(operator, host=_address(operator.host))
+    intake = _listening(inbox.settings.intake, host, port)
+    operator = _listening(inbox.settings.operator, operator_host, operator_port)
     if intake.host == operator.host and intake.port == operator.port:
         raise ConfigError("the intake's listener and the operator's must differ")
-    inbox.settings = replace(inbox.settings, intake=intake, operator=operator)
+    inbox.settings = msgspec.structs.replace(inbox.settings, intake=intake, operator=operator)
+
+
+def _listening(settings: L, host: str | None, port: int | None) -> L:
+    """The settings with what the options say instead; for port 0 one that is free."""
+    host, port = _address(host or settings.host), settings.port if port is None else port
+    return msgspec.structs.replace(settings, host=host, port=port or _free_port(host))
 
 
 def _require_sources(inbox: Inbox) -> None:
@@ -87,11 +96,18 @@ def _advise(inbox: Inbox) -> None:
 
 def _require_free(host: str, port: int) -> None:
     """The server shares its port with any other that asks for it, and would split the deliveries between them."""
+    _free_port(host, port)
+
+
+def _free_port(host: str, port: int = 0) -> int:
+    """This one, or any for 0; ConfigError if it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
+            found: int = probe.getsockname()[1]
+            return found
     except OSError as error:
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
@@ -104,34 +120,44 @@ def _address(host: str) -> str:
         raise ConfigError(f"no address is known for the host {host!r}") from error
 
 
-async def _receive(inbox: Inbox) -> None:
+async def _receive(inbox: Inbox, *, operates: bool) -> None:
     from ..receive.http import Listener
     from .operator import OperatorListener
 
-    intake, operator = inbox.settings.intake, inbox.settings.operator
-    for one in (intake, operator):
+    intake = inbox.settings.intake
+    for one in (intake, inbox.settings.operator) if operates else (intake,):
         _require_free(one.host, one.port)
     async with inbox.opened():
         pass  # say at once what is wrong with the database, rather than with every delivery
     await inbox.asgi.start(apart=intake.apart)
     listener = Listener(inbox.asgi, intake.limits)
-    operating = OperatorListener(inbox)
+    operating = OperatorListener(inbox) if operates else None
 
     def stop() -> None:
         listener.stop()
-        operating.stop()
+        if operating:
+            operating.stop()
 
     _on_signals(stop)
     for source in inbox.sources.values():
         where = f"http://{intake.host}:{intake.port}{source.endpoint.path}"
         status.print(f"Receiving {source.name} ({source.endpoint.contract.title}) at {where}")
+    serving = [listener.serve(intake.host, intake.port)]
+    if operating:
+        inbox.operator.receiver = Receiver(intake.host, intake.port)
+        _tell_operators(inbox)
+        serving.append(operating.serve())
+    try:
+        await asyncio.gather(*serving)
+    finally:
+        stop()
+        await inbox.asgi.stop()
+
+
+def _tell_operators(inbox: Inbox) -> None:
+    operator = inbox.settings.operator
     status.print(f"Health at http://{operator.host}:{operator.port}/readyz")
     status.print(_api(inbox), markup=False, soft_wrap=True)
-    try:
-        await asyncio.gather(listener.serve(intake.host, intake.port), operating.serve())
-    finally:
-        operating.stop()
-        await inbox.asgi.stop()
 
 
 def _api(inbox: Inbox) -> str:
@@ -142,6 +168,54 @@ def _api(inbox: Inbox) -> str:
         return f"API off: no token is configured. To turn it on: [operator] tokens = [{example}]"
     names = ", ".join(f"{caller.name} ({caller.role})" for caller in callers)
     return f"API at http://{operator.host}:{operator.port}/api, tokens: {names}"
+
+
+@click.command()
+@click.option("--receiver", help="Whose health the checks tell, as http://HOST:PORT; else that of this process.")
+@operator_host
+@operator_port
+@logs
+@log_json
+@finds_inbox
+def operate(
+    inbox: Inbox,
+    receiver: str | None,
+    operator_host: str | None,
+    operator_port: int | None,
+    log_level: str,
+    log_json: bool,
+) -> None:
+    """Serve the API and health checks to operators, apart from the receiver, so that no ack waits for a reading."""
+    set_up_logging(log_level, as_json=log_json)
+    operator = _listening(inbox.settings.operator, operator_host, operator_port)
+    inbox.settings = msgspec.structs.replace(inbox.settings, operator=operator)
+    if receiver is not None:
+        inbox.operator.receiver = _receiver(receiver)
+    run(_operate(inbox))
+
+
+def _receiver(url: str) -> Receiver:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "http" and parts.hostname and parts.port:
+            return Receiver(parts.hostname, parts.port)
+    except ValueError:
+        pass
+    raise ConfigError(f"--receiver is written http://HOST:PORT, not {url!r}")
+
+
+async def _operate(inbox: Inbox) -> None:
+    from .operator import OperatorListener
+
+    operator = inbox.settings.operator
+    _require_free(operator.host, operator.port)
+    if inbox.operator.receiver is None:  # else it is the receiver who says what is wrong with the database
+        async with inbox.opened():
+            pass
+    listener = OperatorListener(inbox)
+    _on_signals(listener.stop)
+    _tell_operators(inbox)
+    await listener.serve()
 
 
 @click.command()
@@ -211,7 +285,8 @@ def serve(
     log_level: str,
     log_json: bool,
 ) -> None:
-    """Receiver and worker, each in a process of its own, so that slow handlers never slow the acks."""
+    """Receiver and worker, and the API if a token is configured: each in a process of its own, so that neither slow
+    handlers nor operators slow the acks."""
     set_up_logging(log_level, as_json=log_json)
     if dev:
         inbox.database = inbox.database or "sqlite:///hookledger-dev.db"
@@ -221,14 +296,18 @@ def serve(
     _override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
     inbox.store()  # says what is wrong with the database's name before anything is started
-    load_tokens(inbox)
     intake, operator = inbox.settings.intake, inbox.settings.operator
     common = ["--log-level", log_level, *(["--log-json"] if log_json else [])]
     listen = ["--host", intake.host, "--port", str(intake.port)]
-    listen += ["--operator-host", operator.host, "--operator-port", str(operator.port)]
+    operators = ["--operator-host", operator.host, "--operator-port", str(operator.port)]
     limit = ["--concurrency", str(concurrency)] if concurrency else []
+    commands = {"receive": [*listen, *operators, *common], "work": [*limit, *common]}
+    if load_tokens(inbox):  # without any there is nothing to read, and health checks cost next to nothing
+        where = f"[{intake.host}]" if ":" in intake.host else intake.host
+        commands["operate"] = ["--receiver", f"http://{where}:{intake.port}", *operators, *common]
+        commands["receive"].append("--no-operator")
     supervisor = Supervisor(
-        {"receive": [*listen, *common], "work": [*limit, *common]},
+        commands,
         environment=_same_inbox(inbox),
         lock_limit=inbox.settings.work.transaction_limit * 3 + 2,
         grace=inbox.settings.work.grace + 10,

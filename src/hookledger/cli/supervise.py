@@ -1,4 +1,4 @@
-"""Keeps a receiver and a worker running, and ends them together."""
+"""Keeps a receiver, a worker and perhaps the API running, and ends them together."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +22,14 @@ PARENT_PIPE = "HOOKLEDGER_PARENT_PIPE"
 """A pipe whose end means that the supervisor is gone, even by kill -9."""
 FATAL = frozenset({2, 3, 5})
 """Exit codes that starting again cannot mend: usage, configuration, schema."""
+OPERATE = "operate"
+"""The child that nobody's delivery waits for: it has less of the processor when that is short, and once all have
+started, nothing that ends it ends the others."""
+WATCHED = frozenset({"work", OPERATE})
+"""What writes beside the receiver."""
+NICE = 5
+"""How much it stands back: about a third of a receiver's share. One that hardly ran at all would be as bad as a
+frozen one while it has SQLite's write lock."""
 
 
 def when_parent_ends(then: Callable[[], object]) -> None:
@@ -37,12 +46,21 @@ def when_parent_ends(then: Callable[[], object]) -> None:
     threading.Thread(target=wait, name="hookledger-parent", daemon=True).start()
 
 
+def stand_back(pid: int) -> None:
+    """Lower the priority of a process that leads a session of its own; the kernel may group by sessions, and then
+    only what is said of the group counts."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PGRP, pid, NICE)  # of all its threads; by the process it would be the first one's
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(NICE))
+
+
 class Supervisor:
     """`commands`: the subcommands to run and their arguments.
 
-    A child that dies is started again, slower each time it dies young. A
-    worker that holds SQLite's write lock over `lock_limit` seconds is killed:
-    it is frozen, and every ack waits for it.
+    A child that dies is started again, slower each time it dies young. One
+    of those in WATCHED that holds SQLite's write lock over `lock_limit`
+    seconds is killed: it is frozen, and every ack waits for it.
     """
 
     def __init__(
@@ -56,11 +74,13 @@ class Supervisor:
         self._commands = commands
         self._environment = environment
         self._lock_limit = lock_limit
+        self._watches: dict[str, LockWatch] = {}
         self._grace = grace
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._born: dict[str, float] = {}
         self._due: dict[str, float] = {}
         self._early_deaths: dict[str, int] = {}
+        self._lives: Counter[str] = Counter()
         self._stopping = False
 
     def run(self) -> int:
@@ -70,16 +90,9 @@ class Supervisor:
         read, write = os.pipe()
         os.set_inheritable(read, True)
         with tempfile.TemporaryDirectory(prefix="hookledger-") as folder:
-            watch_file = Path(folder) / "lock"
-            LockWatch.create(watch_file)
-            watch = LockWatch(watch_file)
-            environment = {
-                **os.environ,
-                **self._environment,
-                PARENT_PIPE: str(read),
-            }
+            environment = {**os.environ, **self._environment, PARENT_PIPE: str(read)}
             try:
-                return self._watch(watch, environment, {LOCK_WATCH: str(watch_file)}, read)
+                return self._watch(environment, Path(folder), read)
             finally:
                 os.close(write)
                 self._end_children()
@@ -91,42 +104,59 @@ class Supervisor:
         self._stopping = True
         status.print(f"Stopping: what runs has up to {self._grace:.0f} s. Once more ends it now.")
 
-    def _watch(
-        self, watch: LockWatch, environment: Mapping[str, str], for_worker: Mapping[str, str], pipe: int
-    ) -> int:
+    def _watch(self, environment: Mapping[str, str], folder: Path, pipe: int) -> int:
         self._due = dict.fromkeys(self._commands, 0.0)
         while not self._stopping:
             for name, due in list(self._due.items()):
                 if time.monotonic() >= due:
                     del self._due[name]
-                    extra = for_worker if name == "work" else {}
-                    self._start(name, {**environment, **extra}, pipe)
+                    self._start(name, {**environment, **self._watched(name, folder)}, pipe)
             for name, child in list(self._children.items()):
                 code = child.poll()
                 if code is None:
                     continue
                 del self._children[name]
-                if name == "work":
-                    watch.clear()  # the lock died with it; its successor does not hold it
-                if code in FATAL and time.monotonic() - self._born[name] < 10:
+                if self._is_fatal(name, code):
                     return code
                 self._start_later(name, code)
-            if watch.held_for() > self._lock_limit and "work" in self._children:
-                status.print("[red]The worker holds SQLite's write lock for too long: killing it.[/]")
-                watch.clear()
-                self._children["work"].kill()
+            for name in self._children:
+                self._end_if_frozen(name)
             time.sleep(0.1)
         return 0
 
+    def _watched(self, name: str, folder: Path) -> dict[str, str]:
+        """Blank for each life: a lock died with whoever held it, and its successor does not hold it."""
+        if name not in WATCHED:
+            return {}
+        file = folder / f"{name}.lock"
+        LockWatch.create(file)
+        self._watches[name] = LockWatch(file)
+        return {LOCK_WATCH: str(file)}
+
+    def _end_if_frozen(self, name: str) -> None:
+        if name in self._watches and self._watches[name].held_for() > self._lock_limit:
+            status.print(f"[red]{name} holds SQLite's write lock for too long: killing it.[/]")
+            self._watches[name].clear()
+            self._children[name].kill()
+
     def _start(self, name: str, environment: Mapping[str, str], pipe: int) -> None:
         command = [sys.executable, "-m", "hookledger", name, *self._commands[name]]
-        self._children[name] = subprocess.Popen(  # noqa: S603 - our own command
+        self._children[name] = child = subprocess.Popen(  # noqa: S603 - our own command
             command, env=dict(environment), pass_fds=[pipe], start_new_session=True
         )
         self._born[name] = time.monotonic()
+        self._lives[name] += 1
+        if name == OPERATE:
+            stand_back(child.pid)
+
+    def _young(self, name: str) -> bool:
+        return time.monotonic() - self._born[name] < 10
+
+    def _is_fatal(self, name: str, code: int) -> bool:
+        return code in FATAL and self._young(name) and (name != OPERATE or self._lives[name] == 1)
 
     def _start_later(self, name: str, code: int) -> None:
-        young = time.monotonic() - self._born[name] < 10
+        young = self._young(name)
         self._early_deaths[name] = self._early_deaths.get(name, 0) + 1 if young else 0
         delay = min(30.0, 0.1 * 2 ** self._early_deaths[name])
         status.print(f"[yellow]{name} ended with {code}; starting it again in {delay:.1f} s.[/]")

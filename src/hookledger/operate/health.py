@@ -1,4 +1,4 @@
-"""`/healthz`: this process answers. `/readyz`: and the database can be written, in a schema we know."""
+"""`/healthz`: the receiver answers. `/readyz`: and the database can be written, in a schema we know."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from ..store import SCHEMA_RANGE
 
 Probe = Callable[[], Awaitable[Health]]
 ALIVE = b'{"status":"alive"}'
+HEALTH = ("/healthz", "/readyz")
+SILENT = 7.0
+"""Seconds after which a receiver is taken to be stuck; one that waits for its database says so before that."""
 
 
 class Readiness:
@@ -69,3 +72,36 @@ class Readiness:
             "rejected": dict(self._rejected()),
         }
         return (200 if health.writable else 503), msgspec.json.encode(report)
+
+
+class Receiver:
+    """The health of a receiver that has a process, or a thread, of its own: asked where it takes deliveries, so that
+    one that is stuck, full or gone is not called ready by somebody else who is fine."""
+
+    def __init__(self, host: str, port: int, *, patience: float = SILENT) -> None:
+        self._host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - where to ask, not to listen
+        self._port = port
+        self._patience = patience
+
+    async def answer(self, path: str) -> tuple[int, bytes] | None:
+        """What the receiver says, or 503 where it says nothing; None for what is no health path."""
+        if path not in HEALTH:
+            return None
+        try:
+            async with asyncio.timeout(self._patience):
+                return await self._ask(path)
+        except TimeoutError:
+            problem = f"the receiver does not answer within {self._patience:g} s"
+        except (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError):
+            problem = "the receiver does not answer"
+        return 503, msgspec.json.encode({"status": "not ready", "problem": problem})
+
+    async def _ask(self, path: str) -> tuple[int, bytes]:
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        try:
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: receiver\r\nConnection: close\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            body = await reader.read()  # to the end of the connection, as asked for
+            return int(head.split(maxsplit=2)[1]), body
+        finally:
+            writer.close()
