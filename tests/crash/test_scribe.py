@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from tests.crash.conftest import Install
-from tests.crash.processes import Installation, events, eventually, process_state
+from tests.crash.processes import Installation, Process, events, eventually, process_state
 
 
 @pytest.fixture
@@ -26,13 +26,17 @@ def test_the_scribe_is_killed_under_load(installation: Installation) -> None:
         eventually(partial(log.acked_more_than, 200 * number + 100), "acks")
         [scribe] = eventually(receiver.children, "a scribe")
         os.kill(scribe, signal.SIGKILL)
-        eventually(lambda scribe=scribe: scribe not in receiver.children(), "it is gone")
+        eventually(partial(_gone, scribe, receiver), "it is gone")
     assert sender.exit_code() == 0, log.statuses()
     assert log.statuses().keys() <= {200, 202, 503}
     assert receiver.running
     installation.drain()
     installation.check()
     assert installation.database.states() == {"processed": len(load)}
+
+
+def _gone(scribe: int, receiver: Process) -> bool:
+    return scribe not in receiver.children()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
