@@ -43,11 +43,12 @@ class Asgi:
         self._recorder: Recorder | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
+    async def start(self, *, apart: bool = False) -> None:
+        """`apart`: what is received is recorded by a process of its own, where the database is no server."""
         async with self._opening:
             if self._intake is not None:
                 return
-            store = await self._opener.open(self._stack)
+            store = await self._opener.open(self._stack, apart=apart)
             settings: IntakeSettings = self._inbox.settings.intake
             self._recorder = Recorder(
                 store, batch=settings.batch, queue=settings.queue, parallel=settings.parallel

@@ -36,6 +36,9 @@ class IntakeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Deliveries that may wait for a commit; beyond it the answer is 503."""
     parallel: int = 2
     """Commits at the same time: while one is on its way to the disk, the next is filled."""
+    apart: bool = True
+    """On SQLite, under `hookledger receive` and `serve`: a process of its own writes, so that it never holds up the
+    next deliveries. Costs about 50 MB."""
     trusted_proxies: list[str] = []
     """Addresses and networks, such as `10.0.0.0/8`, whose X-Forwarded-Proto and X-Forwarded-Host are believed where
     the URL is signed and a source has no `public_url`."""

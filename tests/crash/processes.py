@@ -93,8 +93,8 @@ class Process:
         return self._popen.wait(seconds)
 
     def children(self) -> list[int]:
-        text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
-        return [int(pid) for pid in text.split()]
+        lists = Path(f"/proc/{self.pid}/task").glob("*/children")  # each thread has those that it started
+        return [int(pid) for children in lists for pid in children.read_text().split()]
 
 
 def process_state(pid: int) -> str | None:

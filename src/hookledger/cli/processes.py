@@ -129,7 +129,7 @@ async def _receive(inbox: Inbox, *, operates: bool) -> None:
         _require_free(one.host, one.port)
     async with inbox.opened():
         pass  # say at once what is wrong with the database, rather than with every delivery
-    await inbox.asgi.start()
+    await inbox.asgi.start(apart=intake.apart)
     listener = Listener(inbox.asgi, intake.limits)
     operating = OperatorListener(inbox) if operates else None
 

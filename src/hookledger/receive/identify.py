@@ -187,6 +187,9 @@ def _key(endpoint: Endpoint, around: _Around, content: Content) -> list[bytes] |
 
 
 def _values(fields: tuple[Field, ...], around: _Around, content: Content) -> list[bytes] | None:
+    if len(fields) == 1:  # as most keys are
+        value = _value(fields[0], around, content)
+        return None if value is None else [value]
     return _complete([_value(field, around, content) for field in fields])
 
 
@@ -284,12 +287,13 @@ def _text(field: Field | None, around: _Around, content: Content) -> str | None:
 
 def _type(contract: Contract, around: _Around, content: Content) -> tuple[str, str]:
     """The type, and the part of it that its first field gives."""
+    if len(contract.type) == 1:  # as most types are
+        name = _text(contract.type[0], around, content) or UNKNOWN_TYPE
+        return name, name
     values = [_value(field, around, content) for field in contract.type]
     if not values or values[0] is None:
         return UNKNOWN_TYPE, UNKNOWN_TYPE
     first = show(values[0])
-    if len(values) == 1:
-        return first, first
     return show(b".".join([value for value in values if value is not None])), first
 
 

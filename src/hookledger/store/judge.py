@@ -83,6 +83,19 @@ def proposals(arrivals: Sequence[Arrival]) -> list[Proposal]:
     return [first[identity] for identity in sorted(first)]
 
 
+def all_new(arrivals: Sequence[Arrival], won: int) -> Judgement | None:
+    """The judgement where every identity of the batch was won, and none stands in it twice: most batches are so."""
+    identities = sum([1 if item.body_identity is None else 2 for arrival in arrivals for item in arrival.items])
+    if won != identities:
+        return None
+    verdicts = [
+        Verdict(arrival, place, item, Recorded(new_outcome(item, reconciled=arrival.reconciled), event_id))
+        for arrival in arrivals
+        for place, (item, event_id) in enumerate(zip(arrival.items, arrival.event_ids, strict=True))
+    ]
+    return Judgement(verdicts, {}, set())
+
+
 def conflicts(arrivals: Sequence[Arrival], owners: dict[bytes, Owner]) -> set[bytes]:
     """Whose owners must be looked up as well: contents that are conflicts unless an operator admitted them."""
     found = set()

@@ -20,13 +20,13 @@ class Opener:
         self._make = make
         self._not_before = float("-inf")
 
-    async def open(self, stack: contextlib.AsyncExitStack) -> Store:
-        """Closed with the stack; Unavailable while there is no database."""
+    async def open(self, stack: contextlib.AsyncExitStack, *, apart: bool = False) -> Store:
+        """Closed with the stack; Unavailable while there is no database. `apart`: as the store has it."""
         if time.monotonic() < self._not_before:
             raise Unavailable("the database did not answer a moment ago")
         store = self._make()
         try:
-            await store.open()
+            await store.open(apart=apart)
         except Unavailable:
             # Those who wait for their turn now need not wait for the same answer once more.
             self._not_before = time.monotonic() + PAUSE

@@ -168,8 +168,9 @@ class Store(Protocol):
     """One database."""
 
     # ── life ──
-    async def open(self, *, handlers: int = 0) -> None:
-        """Connect. `handlers` is how many handler transactions may be open at once."""
+    async def open(self, *, handlers: int = 0, apart: bool = False) -> None:
+        """Connect. `handlers` is how many handler transactions may be open at once; `apart`, that arrivals are
+        recorded outside this process."""
         ...
 
     async def close(self) -> None: ...

@@ -161,7 +161,8 @@ class PostgresStore:
         pool = await asyncpg.create_pool(self._url, min_size=least, max_size=most, reset=nothing, **self._options())
         return Connections(pool, timeout=self._timeout, pooler=self._pooler)
 
-    async def open(self, *, handlers: int = 0) -> None:
+    async def open(self, *, handlers: int = 0, apart: bool = False) -> None:
+        del apart  # PostgreSQL's own processes write
         try:
             self._general = await self._connect(1, self._connections)
             if handlers:

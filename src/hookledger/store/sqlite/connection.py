@@ -21,6 +21,10 @@ T = TypeVar("T")
 MINIMUM = (3, 51, 3)
 """Every older build can corrupt a WAL database that two connections use."""
 
+PAGE = 1024
+"""Bytes. Identities come in no order, so each new event writes a page for its own: a quarter of SQLite's usual
+size halves what the log takes, and reading was measured to cost the same."""
+
 _DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.RangeError)
 
 
@@ -48,6 +52,8 @@ def connect(path: Path, *, wait: float, create: bool = False) -> apsw.Connection
     must not become an empty database."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = apsw.Connection(str(path), flags=flags)
+    if create:  # of a new file only; the size of one that exists stays
+        connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.set_busy_timeout(int(wait * 1000))
     _use_wal(connection, time.monotonic() + wait)
     # Blocking file locks instead of sleep-and-poll, so that writers of several processes take turns.

@@ -14,7 +14,7 @@ import apsw
 from ...causes import MAX_CAUSE
 from ...model import Arrival, Recorded
 from ...states import FINAL, State
-from ..judge import Judgement, Owner, Verdict, conflicts, first_state, judge, proposals
+from ..judge import Judgement, Owner, Proposal, Verdict, all_new, conflicts, first_state, judge, proposals
 from ..rows import NEW, kept_requests
 
 Sql = Callable[[str], str]
@@ -30,20 +30,20 @@ def record(
     connection: apsw.Connection, sql: Sql, now: int, arrivals: Sequence[Arrival]
 ) -> list[list[Recorded]]:
     """Take the identities, look up who owns the taken ones, judge, write. The caller commits."""
-    judgement = judge(arrivals, _owners(connection, sql, arrivals))
+    wanted = proposals(arrivals)
+    values = [(p.identity, p.kind, p.source, p.event_id.bytes, p.fingerprint) for p in wanted]
+    won = {row[0] for row in insert(connection, sql("take_identities"), values)}
+    judgement = all_new(arrivals, len(won)) or judge(arrivals, _owners(connection, sql, arrivals, wanted, won))
     _write(connection, sql, now, judgement)
     verdicts = iter(judgement.verdicts)
     return [[next(verdicts).recorded for _ in arrival.items] for arrival in arrivals]
 
 
-def _owners(connection: apsw.Connection, sql: Sql, arrivals: Sequence[Arrival]) -> dict[bytes, Owner]:
-    wanted = proposals(arrivals)
-    owners = {p.identity: Owner(p.event_id, p.fingerprint) for p in wanted}
-    values = [(p.identity, p.kind, p.source, p.event_id.bytes, p.fingerprint) for p in wanted]
-    won = {row[0] for row in insert(connection, sql("take_identities"), values)}
-    taken = owners.keys() - won
-    for identity in taken:
-        del owners[identity]
+def _owners(
+    connection: apsw.Connection, sql: Sql, arrivals: Sequence[Arrival], wanted: Iterable[Proposal], won: set[bytes]
+) -> dict[bytes, Owner]:
+    owners = {p.identity: Owner(p.event_id, p.fingerprint) for p in wanted if p.identity in won}
+    taken = [p.identity for p in wanted if p.identity not in won]
     owners.update(_known(connection, sql, taken))
     owners.update(_known(connection, sql, conflicts(arrivals, owners)))
     return owners

@@ -52,6 +52,7 @@ from .pruning import SqlitePruning
 from .pulse import SqlitePulse
 from .reconciling import SqliteReconciling
 from .rehearsals import SqliteRehearsals
+from .scribe import Scribe
 from .search import SqliteAsks
 from .transaction import SqliteTransaction
 from .transfer import SqliteTransfer
@@ -120,6 +121,7 @@ class SqliteStore:
         self.transfer = SqliteTransfer(path, self._write, self._now)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
+        self._scribe: Scribe | None = None
 
     # ── life ──
 
@@ -129,7 +131,7 @@ class SqliteStore:
     def sql(self, name: str) -> str:
         return _QUERIES[name]
 
-    async def open(self, *, handlers: int = 0) -> None:
+    async def open(self, *, handlers: int = 0, apart: bool = False) -> None:
         del handlers  # one writer at a time, however many handlers there are
         if not self._path.parent.is_dir():
             raise Unavailable(f"SQLite: the folder {self._path.parent} does not exist")
@@ -137,8 +139,13 @@ class SqliteStore:
         self._writer.start()
         self._checkpointer = Checkpointer(self._path)
         self._checkpointer.start()
+        if apart:
+            self._scribe = Scribe(self._path, wait=self._wait)
 
     async def close(self) -> None:
+        if self._scribe is not None:
+            await self._scribe.close()
+            self._scribe = None
         for thread in (self._checkpointer, self._writer):
             if thread is not None:
                 thread.stop()
@@ -195,6 +202,8 @@ class SqliteStore:
         low, high = SCHEMA_RANGE
         try:
             schema = await self._write(job) if self._path.exists() else 0
+            if self._scribe is not None and schema:
+                await self._scribe.record(self._now(), [])
         except (Unavailable, StoreError) as error:
             return Health(False, 0, 0.0, str(error))
         if low <= schema <= high:
@@ -211,6 +220,8 @@ class SqliteStore:
         return [None] * len(arrivals)  # no round trips to save
 
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        if self._scribe is not None:
+            return await self._scribe.record(self._now(), arrivals)
         return await self._write(lambda c: intake.record(c, self.sql, self._now(), arrivals))
 
     # ── work ──

@@ -1,0 +1,243 @@
+"""Records arrivals in a process of its own, so that checking the next ones never waits for writing the last.
+
+In one process the two take turns: Python runs one of them at a time, and handing over costs more than either.
+The scribe lives as long as its receiver's end of the socket is open; nothing else ends it, so that a Ctrl-C for
+all of them still leaves it to write what will be acked. If it dies or stands still, what it had is unknown: the
+provider is told to send again, and another scribe is started for the next ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import apsw
+import msgspec
+from msgspec import Struct
+
+from ...errors import BadData, HookledgerError, SchemaMismatch, StoreError, Unavailable
+from ...model import Arrival, Recorded
+from ..judge import new_outcome
+from ..queries import load
+from ..rows import NEW
+from . import intake
+from .connection import connect, in_transaction, translate
+from .watch import LockWatch
+
+log = logging.getLogger(__name__)
+
+STANDSTILL = 20.0
+"""Seconds beyond the wait for the write lock after which a scribe that says nothing is ended."""
+LEAVE = 5.0
+"""Seconds it has to end by itself when it is no longer needed."""
+PAUSE = 1.0
+"""Seconds between the starts of two scribes."""
+UNKNOWN = "SQLite: it is not known what was recorded"
+_LENGTH = struct.Struct("<I")
+_ERRORS = {error.__name__: error for error in (BadData, SchemaMismatch, StoreError, Unavailable)}
+
+
+class Batch(Struct, frozen=True, array_like=True):
+    now: int
+    arrivals: list[Arrival]
+
+
+class Told(Struct, frozen=True, array_like=True):
+    """What became of a batch: an error's name and text, or what each arrival is."""
+
+    error: tuple[str, str] | None = None
+    recorded: list[list[Recorded] | None] = []
+    """None for one in which everything is new."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_batch = msgspec.msgpack.Decoder(Batch)
+_told = msgspec.msgpack.Decoder(Told)
+
+
+# ── the receiver's end ───────────────────────────────────────────────────────
+
+
+class Scribe:
+    """`wait`: how long the scribe may queue for the write lock."""
+
+    def __init__(self, path: Path, *, wait: float) -> None:
+        self._path = path
+        self._wait = wait
+        self._line: _Line | None = None
+        self._opening = asyncio.Lock()
+        self._not_before = 0.0
+
+    async def record(self, now: int, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        try:
+            question = _encode(Batch(now, cast(list[Arrival], arrivals)))
+        except ValueError as error:  # lone surrogates
+            raise BadData(str(error)) from error
+        line = self._line
+        if line is None or line.cut:
+            line = await self._open()
+        answer = line.ask(question)
+        try:
+            told = _told.decode(await asyncio.wait_for(answer, self._wait + STANDSTILL))
+        except TimeoutError:
+            log.warning("the scribe stands still: it is ended, and another one will be started")
+            line.end()
+            raise Unavailable(UNKNOWN) from None
+        if told.error is not None:
+            name, text = told.error
+            raise _ERRORS.get(name, StoreError)(text)
+        return [
+            _all_new(arrival) if recorded is None else recorded
+            for arrival, recorded in zip(arrivals, told.recorded, strict=True)
+        ]
+
+    async def _open(self) -> _Line:
+        async with self._opening:
+            if self._line is not None and not self._line.cut:
+                return self._line
+            moment = time.monotonic()
+            if moment < self._not_before:
+                raise Unavailable("SQLite: the scribe ended as soon as it was started")
+            self._not_before = moment + PAUSE
+            try:
+                self._line = await _Line.open(self._path, self._wait)
+            except OSError as error:
+                raise Unavailable(f"SQLite: the scribe cannot be started: {error}") from error
+            return self._line
+
+    async def close(self) -> None:
+        if self._line is not None:
+            await self._line.close()
+
+
+class _Line(asyncio.Protocol):
+    """One scribe, and the socket to it. Answers come in the order of the questions."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._transport: asyncio.Transport
+        self._heard = bytearray()
+        self._waiting: deque[asyncio.Future[bytes]] = deque()
+        self._closing = False
+        self.cut = False
+
+    @classmethod
+    async def open(cls, path: Path, wait: float) -> _Line:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            code = "from hookledger.store.sqlite.scribe import main; main()"
+            command = [sys.executable, "-c", code, str(path), str(wait), str(theirs.fileno())]
+            process = await asyncio.to_thread(
+                subprocess.Popen, command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            )
+        loop = asyncio.get_running_loop()
+        _, line = await loop.create_connection(lambda: cls(process), sock=ours)
+        return line
+
+    def ask(self, question: bytes) -> asyncio.Future[bytes]:
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        self._transport.write(_LENGTH.pack(len(question)) + question)
+        return answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard += data
+        while len(self._heard) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._heard)[0]
+            if len(self._heard) < end:
+                return
+            answer = self._waiting.popleft()
+            if not answer.done():
+                answer.set_result(bytes(self._heard[_LENGTH.size : end]))
+            del self._heard[:end]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.cut = True
+        if self._waiting:
+            log.error("the scribe is gone: what it had is not acked")
+        for answer in self._waiting:
+            if not answer.done():
+                answer.set_exception(Unavailable(UNKNOWN))
+        if not self._closing:
+            self.end()
+            asyncio.get_running_loop().run_in_executor(None, self._process.wait)
+
+    def end(self) -> None:
+        self.cut = True
+        self._process.kill()
+
+    async def close(self) -> None:
+        self._closing = True
+        self._transport.close()
+        try:
+            await asyncio.to_thread(self._process.wait, LEAVE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+
+
+def _all_new(arrival: Arrival) -> list[Recorded]:
+    return [
+        Recorded(new_outcome(item, reconciled=arrival.reconciled), event_id)
+        for item, event_id in zip(arrival.items, arrival.event_ids, strict=True)
+    ]
+
+
+# ── the scribe's end ─────────────────────────────────────────────────────────
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    _, path, wait, line = sys.argv
+    with socket.socket(fileno=int(line)) as theirs, theirs.makefile("rb") as heard:
+        desk = _Desk(Path(path), float(wait))
+        while length := heard.read(_LENGTH.size):
+            question = heard.read(_LENGTH.unpack(length)[0])
+            answer = _encode(desk.record(_batch.decode(question)))
+            theirs.sendall(_LENGTH.pack(len(answer)) + answer)
+
+
+class _Desk:
+    def __init__(self, path: Path, wait: float) -> None:
+        self._path = path
+        self._wait = wait
+        self._watch = LockWatch(None)
+        self._sql = load(__package__).__getitem__
+        self._connection: apsw.Connection | None = None
+
+    def record(self, batch: Batch) -> Told:
+        try:
+            if self._connection is None:
+                self._connection = connect(self._path, wait=self._wait)
+            recorded = in_transaction(
+                self._connection, lambda c: intake.record(c, self._sql, batch.now, batch.arrivals), self._watch
+            )
+        except Exception as error:
+            meaning = in_words(error)
+            return Told((type(meaning).__name__, str(meaning)))
+        return Told(None, [None if all(one.outcome in NEW for one in found) else found for found in recorded])
+
+
+def in_words(error: Exception) -> Exception:
+    """The error that the store would raise."""
+    if isinstance(error, apsw.Error):
+        return translate(error)
+    if isinstance(error, OverflowError | ValueError):  # what no column can hold: 1e300 seconds, lone surrogates
+        return BadData(str(error))
+    if not isinstance(error, HookledgerError):
+        log.exception("a batch is not recorded: a defect")
+    return error

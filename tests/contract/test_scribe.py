@@ -1,0 +1,169 @@
+"""SQLite alone: arrivals recorded by a process of its own are recorded as by any other store, or not acked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hookledger.clock import Clock
+from hookledger.errors import BadData, SchemaMismatch, Unavailable
+from hookledger.model import Arrival, Recorded
+from hookledger.states import DeliveryOutcome
+from hookledger.store.connect import connect
+from hookledger.store.protocol import Store
+from hookledger.store.sqlite import scribe
+from tests.builders import Raw, arrival, delivered, event, item, record
+
+TABLES = ("identities", "requests", "events", "deliveries")
+
+
+class Still(Clock):
+    def time(self) -> float:
+        return 1_800_000_000.0
+
+
+async def opened(path: Path, *, apart: bool = True, migrated: bool = True) -> Store:
+    store = connect(f"sqlite:///{path}", clock=Still())
+    await store.open(apart=apart)
+    if migrated:
+        await store.migrate()
+    return store
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    """One that records apart."""
+    store = await opened(tmp_path / "inbox.db")
+    yield store
+    await store.close()
+
+
+def scribes() -> list[int]:
+    """The processes of ours that are scribes."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if int(parent) == os.getpid() and any(b"scribe import main" in word for word in words):
+            found.append(int(folder.name))
+    return found
+
+
+def some(chance: random.Random) -> Arrival:
+    """An arrival of few keys and contents, so that all kinds of meetings happen."""
+    several = chance.random() < 0.2
+    made = [
+        item(
+            f"evt_{chance.randrange(12)}",
+            b"%d" % chance.randrange(3),
+            unsigned=chance.random() < 0.4,
+            **chance.choice(({}, {}, {"invalid": "no JSON"}, {"skip": "observed"}, {"review": "old"})),
+        )
+        for _ in range(chance.randrange(5) if several else 1)
+    ]
+    sent = arrival(*made) if made else msgspec.structs.replace(arrival(), items=(), event_ids=())
+    return msgspec.structs.replace(sent, reconciled=chance.random() < 0.1)
+
+
+async def test_it_records_what_a_store_records(store: Store, tmp_path: Path) -> None:  # proves R5, R7
+    other = await opened(tmp_path / "other.db", apart=False)
+    chance, seen = random.Random(5), set()
+    for _ in range(60):
+        batch = [some(chance) for _ in range(chance.randrange(1, 9))]
+        expected = await other.record(batch)
+        assert await store.record(batch) == expected
+        seen |= {one.outcome for found in expected for one in found}
+    assert seen >= set(DeliveryOutcome) - {DeliveryOutcome.RECONCILED}
+    for table in TABLES:
+        assert await Raw(store).all(table) == await Raw(other).all(table)
+    await other.close()
+
+
+async def test_batches_at_the_same_moment(store: Store) -> None:  # proves R7
+    sent = [[delivered(f"evt_{n}_{place}") for place in range(5)] for n in range(20)]
+    found = await asyncio.gather(*(store.record(batch) for batch in sent))
+    assert found == [[[Recorded(DeliveryOutcome.ACCEPTED, one.event_ids[0])] for one in batch] for batch in sent]
+    assert len(scribes()) == 1
+
+
+async def test_errors_are_the_stores_own(store: Store, tmp_path: Path) -> None:  # proves R10
+    with pytest.raises(BadData):
+        await store.record([arrival(item(provider_id="\ud800"))])
+    with pytest.raises(BadData):
+        await store.record([arrival(item(occurred_at=1e300))])
+    assert await record(store, delivered())
+    bare = await opened(tmp_path / "bare.db", migrated=False)
+    with pytest.raises(SchemaMismatch, match="migrate"):
+        await bare.record([delivered()])
+    await bare.close()
+
+
+async def test_a_scribe_that_is_killed(store: Store) -> None:  # proves R6
+    """What it had is not acked; the next ones go to another."""
+    await record(store, delivered("evt_before"))
+    [first] = scribes()
+    os.kill(first, signal.SIGSTOP)
+    unsure = asyncio.ensure_future(store.record([delivered("evt_unsure")]))
+    await asyncio.sleep(0.1)
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(Unavailable, match="not known"):
+        await unsure
+    await sooner_or_later(store, "evt_after")
+    assert first not in scribes()
+    assert await Raw(store).run("SELECT key FROM events ORDER BY key") == [("evt_after",), ("evt_before",)]
+
+
+async def sooner_or_later(store: Store, key: str) -> None:
+    """Recorded, by a scribe that may have to be started first."""
+    for _ in range(100):
+        try:
+            await record(store, delivered(key))
+        except Unavailable:
+            await asyncio.sleep(0.1)
+        else:
+            return
+    pytest.fail("no other scribe is started")
+
+
+async def test_a_scribe_that_stands_still_is_ended(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R6
+    monkeypatch.setattr(scribe, "STANDSTILL", -4.5)
+    await record(store, delivered("evt_before"))
+    [first] = scribes()
+    os.kill(first, signal.SIGSTOP)
+    with pytest.raises(Unavailable, match="not known"):
+        await store.record([delivered("evt_unsure")])
+    await sooner_or_later(store, "evt_after")
+    assert first not in scribes()
+
+
+async def test_only_its_receiver_ends_it(tmp_path: Path) -> None:  # proves R6
+    store = await opened(tmp_path / "inbox.db")
+    [kept] = await record(store, delivered("evt_1"))
+    [process] = scribes()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(process, number)
+    assert (await record(store, delivered("evt_1")))[0].event_id == kept.event_id
+    assert (await event(store, kept.event_id)).deliveries == 2
+    await store.close()
+    assert scribes() == []
+
+
+async def test_no_python_to_start(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R6
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    with pytest.raises(Unavailable, match="cannot be started"):
+        await store.record([delivered()])
+    health = await store.health()
+    assert not health.writable
+    assert "scribe" in (health.problem or "")
