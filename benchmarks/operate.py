@@ -34,7 +34,7 @@ from benchmarks import prune, readers, report
 from benchmarks.servers import Postgresql, postgresql
 from hookledger.clock import Clock
 from hookledger.filters import Filter
-from hookledger.model import effect_identity, key_identity
+from hookledger.identities import effect_identity, key_identity
 from hookledger.states import State
 from hookledger.store.connect import connect
 from hookledger.store.postgres.store import PostgresStore

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from hookledger.clock import Clock
+from hookledger.identities import identity, key_identity, new_id
 from hookledger.model import (
     Arrival,
     Claimed,
@@ -21,9 +22,6 @@ from hookledger.model import (
     Recorded,
     Request,
     Rescue,
-    identity,
-    key_identity,
-    new_id,
     pack_headers,
 )
 from hookledger.states import KeyOrigin, State

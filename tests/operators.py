@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from hookledger import Inbox
 from hookledger.cases import Refusal
 from hookledger.config import decode
-from hookledger.model import new_id
+from hookledger.identities import new_id
 from hookledger.store.protocol import Store
 from tests.asgi_client import Answer, ask
 from tests.builders import Raw

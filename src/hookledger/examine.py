@@ -9,7 +9,8 @@ import msgspec
 
 from .cases import RefusalRow
 from .errors import ConfigError, Rejected, WrongState
-from .model import LISTED, Arrival, Headers, Item, Proof, Request, RequestRow, key_identity, unpack_headers
+from .identities import key_identity
+from .model import LISTED, Arrival, Headers, Item, Proof, Request, RequestRow, unpack_headers
 from .operate.receiving import Plan, SourceFacts
 from .providers.fields import Header, exact
 from .providers.listing.base import Content

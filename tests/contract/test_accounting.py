@@ -11,7 +11,8 @@ import pytest
 from hookledger.accounting import ENTRIES, TOTAL, Accounting
 from hookledger.clock import Clock
 from hookledger.errors import Unavailable
-from hookledger.model import Claimed, Rescue, key_identity
+from hookledger.identities import key_identity
+from hookledger.model import Claimed, Rescue
 from hookledger.states import AttemptOutcome, EffectKind, State
 from hookledger.store.postgres.accounting import QUERIES
 from hookledger.store.postgres.store import PostgresStore

@@ -8,7 +8,8 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData
-from hookledger.model import Kind, new_id
+from hookledger.identities import new_id
+from hookledger.model import Kind
 from hookledger.operate import doctor
 from hookledger.operate.insight import Insight
 from hookledger.states import State

@@ -10,7 +10,8 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
-from hookledger.model import Arrival, Item, Recorded, new_id
+from hookledger.identities import new_id
+from hookledger.model import Arrival, Item, Recorded
 from hookledger.states import DeliveryOutcome, KeyOrigin, State
 from hookledger.store.protocol import Store
 from tests.builders import (

@@ -9,7 +9,7 @@ import pytest
 
 from hookledger.cases import Refusal
 from hookledger.clock import Clock
-from hookledger.model import new_id
+from hookledger.identities import new_id
 from hookledger.states import EffectState
 from hookledger.store.connect import connect
 from hookledger.store.postgres.store import PostgresStore

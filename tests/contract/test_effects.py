@@ -12,8 +12,8 @@ import pytest
 from hookledger.batching import isolating
 from hookledger.clock import Clock
 from hookledger.errors import BadData, Blocked, Unavailable
+from hookledger.identities import effect_identity, new_id
 from hookledger.ledger import Completion, Concluded, Effect, Intent, Started
-from hookledger.model import effect_identity, new_id
 from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat
 from hookledger.store.connect import connect
 from hookledger.store.protocol import Store

@@ -8,8 +8,9 @@ from hookledger.cases import Refusal
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
 from hookledger.filters import EVERYTHING
+from hookledger.identities import new_id
 from hookledger.jobs import Cause, Objection
-from hookledger.model import Kind, new_id
+from hookledger.model import Kind
 from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight
 from hookledger.operate.repair import made

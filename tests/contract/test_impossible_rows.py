@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hookledger.errors import BadData
+from hookledger.identities import new_id
 from hookledger.jobs import Cause
-from hookledger.model import new_id
 from hookledger.states import (
     FINAL,
     AttemptOutcome,

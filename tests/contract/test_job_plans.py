@@ -10,7 +10,7 @@ from uuid import UUID
 
 import apsw.ext
 
-from hookledger.model import new_id
+from hookledger.identities import new_id
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite import jobs as sqlite_jobs

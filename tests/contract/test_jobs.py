@@ -13,8 +13,9 @@ import pytest
 from hookledger.clock import Clock
 from hookledger.errors import ConfigError, HookledgerError, WrongState
 from hookledger.filters import EVERYTHING, Filter
+from hookledger.identities import new_id
 from hookledger.jobs import Cause, ItemOutcome, Job, JobState, Taken
-from hookledger.model import Evidence, new_id
+from hookledger.model import Evidence
 from hookledger.operate.actions import Actions
 from hookledger.operate.bulk import objection
 from hookledger.operate.insight import Ambiguous, Insight, NotFound

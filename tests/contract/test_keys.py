@@ -10,7 +10,8 @@ import pytest
 
 from hookledger.cases import Imported, KeyAudit, KeyGroup
 from hookledger.errors import BadData, SchemaMismatch
-from hookledger.model import Recorded, key_identity
+from hookledger.identities import key_identity
+from hookledger.model import Recorded
 from hookledger.states import DeliveryOutcome, KeyOrigin, State
 from hookledger.store import evidence
 from hookledger.store.protocol import Store

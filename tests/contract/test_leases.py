@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from hookledger.clock import Clock
-from hookledger.model import Rescue, new_id
+from hookledger.identities import new_id
+from hookledger.model import Rescue
 from hookledger.states import AttemptOutcome, State
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, WORKER, Raw, claim, claimed, crash, event, history, keys, recorded, settle

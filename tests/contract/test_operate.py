@@ -11,7 +11,8 @@ import pytest
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
 from hookledger.filters import Filter
-from hookledger.model import Kind, new_id
+from hookledger.identities import new_id
+from hookledger.model import Kind
 from hookledger.states import BY_NAME, State
 from hookledger.store.protocol import Store
 from tests.builders import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw.ext
 
-from hookledger.model import new_id
+from hookledger.identities import new_id
 from hookledger.store.evidence import LAST_ID
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store

@@ -9,7 +9,8 @@ from typing import Any, cast
 from hookledger import Inbox
 from hookledger.cases import Refusal
 from hookledger.errors import BadData, Unavailable
-from hookledger.model import Arrival, Recorded, new_id, pack_headers
+from hookledger.identities import new_id
+from hookledger.model import Arrival, Recorded, pack_headers
 from hookledger.operate.recheck import PAGE, recheck, take_in
 from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign

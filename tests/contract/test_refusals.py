@@ -11,7 +11,7 @@ import pytest
 from hookledger.cases import Refusal
 from hookledger.clock import Clock
 from hookledger.errors import BadData
-from hookledger.model import new_id
+from hookledger.identities import new_id
 from hookledger.store.protocol import Store
 from tests.builders import SOURCE, Raw, delivered, record
 from tests.contract.conftest import OpenStore

@@ -10,8 +10,9 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
+from hookledger.identities import identity, operation_key
 from hookledger.ledger import Effect, Intent, Started
-from hookledger.model import Claimed, identity, operation_key
+from hookledger.model import Claimed
 from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight
 from hookledger.states import EffectKind, EffectState, State

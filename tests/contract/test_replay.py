@@ -8,7 +8,7 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
-from hookledger.model import new_id
+from hookledger.identities import new_id
 from hookledger.states import BY_NAME, State
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, WORKER, Raw, claim, crash, event, history, reach, recorded, settle

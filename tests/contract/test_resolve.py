@@ -10,8 +10,8 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
+from hookledger.identities import effect_identity
 from hookledger.ledger import Effect
-from hookledger.model import effect_identity
 from hookledger.states import EffectKind, EffectState, Repeat, State
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, WORKER, Raw, claim, claimed, event, history, settle

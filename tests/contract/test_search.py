@@ -13,8 +13,9 @@ from msgspec import structs
 from hookledger.clock import Clock
 from hookledger.errors import ConfigError, Unavailable
 from hookledger.filters import Filter
+from hookledger.identities import effect_identity
 from hookledger.ledger import Intent
-from hookledger.model import Arrival, Item, Kind, effect_identity
+from hookledger.model import Arrival, Item, Kind
 from hookledger.states import EffectKind, KeyOrigin, State
 from hookledger.store import search
 from hookledger.store.protocol import Store

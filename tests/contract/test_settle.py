@@ -9,7 +9,8 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData
-from hookledger.model import Outcome, Rescue, new_id
+from hookledger.identities import new_id
+from hookledger.model import Outcome, Rescue
 from hookledger.states import BY_NAME, AttemptOutcome, State
 from hookledger.store.protocol import Store
 from tests.builders import (

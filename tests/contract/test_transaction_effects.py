@@ -9,8 +9,9 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, ClaimLost, HandlerCommitted
+from hookledger.identities import effect_identity
 from hookledger.ledger import Intent, Known
-from hookledger.model import Claimed, Outcome, effect_identity
+from hookledger.model import Claimed, Outcome
 from hookledger.states import EffectKind, EffectState, Repeat, State
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, Raw, claimed, delivered, event, record, settle, way_out

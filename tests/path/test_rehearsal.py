@@ -8,7 +8,7 @@ import pytest
 
 from hookledger import ConfigError, Event, Permanent, Retry, Review, Skip, State
 from hookledger.errors import WrongState
-from hookledger.model import operation_key
+from hookledger.identities import operation_key
 from hookledger.rehearsals import Ended, StepFate, Write
 from hookledger.states import EffectKind, RehearsalState
 from tests.contract.conftest import postgres_url, shared_postgres_url  # noqa: F401 - a database, emptied for each test

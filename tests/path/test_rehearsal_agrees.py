@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hookledger import Event, Inbox, Op, Permanent, RetryPolicy
 from hookledger.clock import Clock
 from hookledger.config import decode
-from hookledger.model import new_id
+from hookledger.identities import new_id
 from hookledger.rehearsals import Ended, Rehearsal, StepFate
 from hookledger.states import State
 from hookledger.store.protocol import Store

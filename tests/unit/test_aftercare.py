@@ -12,7 +12,8 @@ from uuid import UUID
 import pytest
 
 from hookledger.errors import HookledgerError, StoreError, Unavailable, WrongState
-from hookledger.model import Recorded, new_id
+from hookledger.identities import new_id
+from hookledger.model import Recorded
 from hookledger.providers.catalogue import find
 from hookledger.receive.aftercare import MAX_WAITING, Aftercare
 from hookledger.receive.endpoint import Endpoint, Rules, configure

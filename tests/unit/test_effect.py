@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 
 from hookledger import BadArguments, BadResult, ConfigError, Effect, Inbox, Op, RetryPolicy
-from hookledger.model import new_id
+from hookledger.identities import new_id
 from hookledger.work.effect import Performance, effect_key
 
 

@@ -8,7 +8,8 @@ import json
 import pytest
 
 from hookledger.errors import NoKey, Rejected
-from hookledger.model import Item, Proof, Request, key_identity
+from hookledger.identities import key_identity
+from hookledger.model import Item, Proof, Request
 from hookledger.providers.catalogue import find
 from hookledger.providers.reading import decode
 from hookledger.providers.tolerant import UnreadableError

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookledger.errors import Unavailable
-from hookledger.model import Arrival, Recorded, admitted_identity, new_id
+from hookledger.identities import admitted_identity, new_id
+from hookledger.model import Arrival, Recorded
 from hookledger.states import DeliveryOutcome, State
 from hookledger.store.judge import Owner, conflicts, first_state, judge, proposals
 from tests.builders import SOURCE, arrival, delivered, item

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hookledger.model import Arrival, Recorded, new_id
+from hookledger.identities import new_id
+from hookledger.model import Arrival, Recorded
 from hookledger.states import DeliveryOutcome, State
 from hookledger.store.judge import Judgement, Owner, first_state, judge, proposals
 from tests.builders import delivered, item

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from hookledger import ConfigError, Inbox
+from hookledger.identities import effect_identity, new_id
 from hookledger.ledger import Effect, EffectHistory
-from hookledger.model import AttemptRow, EventRow, History, RequestRow, effect_identity, new_id
+from hookledger.model import AttemptRow, EventRow, History, RequestRow
 from hookledger.operate.preview import (
     CANNOT_FORESEE,
     EffectFacts,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hookledger.model import new_id
+from hookledger.identities import new_id
 from hookledger.operate.doctor import judge_reconciliation
 from hookledger.operate.receiving import Plan
 from hookledger.reconciling import Counts, Reconciliation

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hookledger.errors import WrongState
+from hookledger.identities import new_id
 from hookledger.ledger import Completion, Effect
-from hookledger.model import new_id
 from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, Repeat
 from hookledger.store.weigh import DECISIONS, Move, Standing, Told, calls_for_attention, decide, weigh
 

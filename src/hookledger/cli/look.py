@@ -13,9 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..filters import EVERYTHING, Filter
+from ..identities import operation_key
 from ..inbox import Inbox
 from ..ledger import Effect
-from ..model import EventRow, History, operation_key, unpack_headers
+from ..model import EventRow, History, unpack_headers
 from ..operate.answers import Answers, answer
 from ..operate.insight import Summary
 from ..operate.preview import Preview

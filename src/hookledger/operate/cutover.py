@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ..errors import ConfigError
 from ..filters import Filter
-from ..model import key_identity
+from ..identities import key_identity
 from ..providers.fields import Constant, exact, written
 from ..states import KeyOrigin
 from ..store.protocol import Store

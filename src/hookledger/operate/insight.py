@@ -11,9 +11,10 @@ from ..accounting import Accounting, Oddity
 from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..errors import ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
+from ..identities import id_bounds, operation_key
 from ..jobs import Deed, ItemOutcome, Job, JobItem, Pause, Refusals, Resolving
 from ..ledger import Circuit, Effect
-from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo, id_bounds, operation_key
+from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo
 from ..reconciling import Reconciliation
 from ..rehearsals import Rehearsal
 from ..retention import Tombstone

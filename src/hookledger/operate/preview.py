@@ -14,8 +14,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from ..identities import operation_key
 from ..ledger import Effect
-from ..model import Evidence, History, operation_key
+from ..model import Evidence, History
 from ..states import BY_NAME, EffectKind, EffectState, State
 
 CANNOT_FORESEE = (

@@ -7,7 +7,8 @@ from hashlib import sha256
 import msgspec
 
 from ..errors import ConfigError
-from ..model import REPAIR, Arrival, EventRow, Item, Proof, Request, identity, new_id
+from ..identities import identity, new_id
+from ..model import REPAIR, Arrival, EventRow, Item, Proof, Request
 from ..states import KeyOrigin
 
 PREFIX = "repair:"

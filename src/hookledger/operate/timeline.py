@@ -8,8 +8,9 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from ..identities import operation_key
 from ..ledger import EffectHistory
-from ..model import LISTED, ActionRow, AttemptRow, DeliveryRow, History, RequestRow, operation_key
+from ..model import LISTED, ActionRow, AttemptRow, DeliveryRow, History, RequestRow
 from ..states import EffectKind, EffectState
 
 UNSIGNED = {

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Struct
 
-from ..model import new_id
+from ..identities import new_id
 from .contract import Contract
 from .fields import Body, Field, Present
 from .schemes.adyen import AdyenItems

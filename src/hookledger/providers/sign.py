@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..model import new_id
+from ..identities import new_id
 from .contract import Contract
 from .fields import Header
 from .schemes.base import Draft

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from ..clock import Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
-from ..model import Arrival, Item, Proof, Recorded, Request, new_id, pack_headers
+from ..identities import new_id
+from ..model import Arrival, Item, Proof, Recorded, Request, pack_headers
 from ..observe.logs import Seldom
 from ..providers.schemes.base import KeyNeeded, Where
 from . import respond

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from ..errors import NoKey, Rejected
-from ..model import Item, Proof, Request, key_identity, new_id
-from ..model import identity as digest_of
+from ..identities import identity as digest_of
+from ..identities import key_identity, new_id
+from ..model import Item, Proof, Request
 from ..providers.contract import UNKNOWN_TYPE, Contract
 from ..providers.fields import Content, Field, exact, found, written
 from ..providers.reading import contents, decode

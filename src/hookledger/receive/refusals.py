@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from ..cases import Refusal
 from ..errors import HookledgerError, Malformed, Rejected, Unauthentic
-from ..model import Request, new_id, pack_headers
+from ..identities import new_id
+from ..model import Request, pack_headers
 from ..providers import forms
 from .endpoint import Endpoint
 

@@ -13,7 +13,8 @@ import msgspec
 
 from ..cases import KeyAudit, KeyGroup, OddDelivery, Refusal
 from ..errors import BadData, WrongState
-from ..model import Item, admitted_identity, id_bounds
+from ..identities import admitted_identity, id_bounds
+from ..model import Item
 from ..states import DeliveryOutcome, KeyOrigin
 from .judge import Proposal
 

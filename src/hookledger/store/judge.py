@@ -14,7 +14,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from ..errors import Unavailable
-from ..model import Arrival, Item, Recorded, admitted_identity
+from ..identities import admitted_identity
+from ..model import Arrival, Item, Recorded
 from ..states import DeliveryOutcome, State
 
 AS_LISTED = b"api"

@@ -16,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..filters import EVERYTHING, Filter
-from ..model import EventRow, Kind, effect_identity, key_identity
+from ..identities import effect_identity, key_identity
+from ..model import EventRow, Kind
 from ..states import State
 from .filtering import LAST, Condition
 from .rows import Rows

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..errors import WrongState
+from ..identities import effect_identity
 from ..ledger import Completion, Effect, Intent, Known
-from ..model import effect_identity
 from ..states import CallOutcome, EffectKind, EffectState, Repeat
 
 MAX_REASON = 500

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from ..errors import ChangedArguments, Review
+from ..identities import operation_key
 from ..ledger import Effect as Entry
 from ..ledger import Intent, Known
-from ..model import operation_key
 from ..rehearsals import Step, StepFate, Write
 from ..states import EffectKind, EffectState, Repeat
 from ..store.ledger import Ledger

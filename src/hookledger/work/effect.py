@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import BadArguments, BadResult, ConfigError
+from ..identities import effect_identity, operation, operation_key
 from ..ledger import Effect as Entry
 from ..ledger import Intent, Started
-from ..model import effect_identity, operation, operation_key
 from ..states import Repeat
 from .retry import RetryPolicy
 

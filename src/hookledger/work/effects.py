@@ -15,8 +15,9 @@ from ..errors import (
     NeedsDecision,
     NoTransaction,
 )
+from ..identities import identity
 from ..ledger import Intent, Known
-from ..model import Claimed, identity
+from ..model import Claimed
 from ..states import EffectKind, EffectState
 from .effect import Effect, effect_key, shown
 

@@ -10,17 +10,9 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from ...identities import operation_key
 from ...ledger import Call, Effect, EffectHistory
-from ...model import (
-    ActionRow,
-    AttemptRow,
-    DeliveryRow,
-    EventRow,
-    History,
-    RequestRow,
-    operation_key,
-    unpack_headers,
-)
+from ...model import ActionRow, AttemptRow, DeliveryRow, EventRow, History, RequestRow, unpack_headers
 from ...states import EffectKind, EffectState, Repeat, State
 from ..preview import Forecast, Preview, Verdict
 

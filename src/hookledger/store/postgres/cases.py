@@ -11,7 +11,8 @@ import asyncpg
 
 from ...cases import Imported, KeyAudit, OddDelivery, Refusal, RefusalCount, RefusalRow
 from ...errors import ConfigError
-from ...model import Item, RequestRow, new_id
+from ...identities import new_id
+from ...model import Item, RequestRow
 from ...states import DeliveryOutcome, KeyOrigin
 from ..evidence import (
     IMPORT_BATCH,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import WrongState
+from ...identities import new_id
 from ...ledger import Circuit
-from ...model import new_id
 from ..queries import load
 from ..rows import Rows
 from .connection import Connections

@@ -7,9 +7,10 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import WrongState
+from ...identities import new_id, superseded_identity
 from ...jobs import Deed
 from ...ledger import Effect
-from ...model import ActionRow, new_id, superseded_identity
+from ...model import ActionRow
 from ...retention import Tombstone
 from ...states import EffectKind, State
 from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order, refusal, stands

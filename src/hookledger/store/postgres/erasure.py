@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import WrongState
-from ...model import new_id
+from ...identities import new_id
 from ...retention import Erased
 from ...states import EffectKind, EffectState, State
 from ..erasure import Finished, Left, check, check_effects, check_finished, check_others, key_left, reason_left

@@ -7,9 +7,10 @@ from typing import Any
 from uuid import UUID
 
 from ...filters import Filter
+from ...identities import id_bounds, new_id
 from ...jobs import Cause, ItemOutcome, Job, JobItem, NewJob, Objection, Portion, Refusals, Resolving, Taken
 from ...ledger import Effect, EffectHistory
-from ...model import AttemptRow, Evidence, id_bounds, new_id
+from ...model import AttemptRow, Evidence
 from ..filtering import Condition
 from ..jobs import (
     Doubtful,

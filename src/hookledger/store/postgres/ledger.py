@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import Blocked, Unavailable, WrongState
+from ...identities import new_id
 from ...ledger import Completion, Concluded, Effect, EffectHistory, Intent, Started
-from ...model import new_id
 from ...states import CallOutcome, EffectKind, EffectState, State
 from ..queries import load
 from ..rows import Rows, standing, told

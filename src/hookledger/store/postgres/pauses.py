@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...identities import new_id
 from ...jobs import Pause
-from ...model import new_id
 from ..pauses import not_paused, pause_of, paused_already, words
 from ..queries import load
 from ..rows import Rows

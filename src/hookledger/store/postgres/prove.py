@@ -9,8 +9,8 @@ from typing import Any
 from asyncpg.pool import PoolConnectionProxy
 
 from ...errors import ConfigError, HandlerCommitted, HookledgerError, Unavailable
+from ...identities import new_id
 from ...ledger import Intent
-from ...model import new_id
 from ...states import EffectKind, Repeat
 from ..protocol import Adapter, Transactions
 from .transaction import PostgresTransaction, sqlstate

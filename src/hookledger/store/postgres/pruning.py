@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from ...model import new_id
+from ...identities import new_id
 from ...retention import Arrived, Candidate, Tombstone
 from ..queries import load
 from ..rows import Rows

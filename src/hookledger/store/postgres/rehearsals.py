@@ -10,8 +10,9 @@ import msgspec
 from asyncpg import Connection
 
 from ...errors import HandlerCommitted, Unavailable
+from ...identities import new_id
 from ...ledger import Effect, Intent, Known
-from ...model import Kind, new_id
+from ...model import Kind
 from ...rehearsals import DIED, NOBODY, Rehearsal, Result, Write
 from ...states import EffectKind, EffectState, State
 from ..decisions import in_order, refusal

@@ -16,6 +16,7 @@ from asyncpg.pool import Pool, PoolConnectionProxy
 from ...clock import Clock
 from ...errors import ConfigError, StoreError, Unavailable
 from ...filters import EVERYTHING, Filter
+from ...identities import id_bounds, key_identity
 from ...ledger import Effect
 from ...model import (
     Arrival,
@@ -30,8 +31,6 @@ from ...model import (
     Rescue,
     Waiting,
     WorkerInfo,
-    id_bounds,
-    key_identity,
 )
 from ...states import State
 from .. import SCHEMA_RANGE

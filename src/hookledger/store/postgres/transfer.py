@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import BadData
-from ...model import new_id
+from ...identities import new_id
 from ..queries import load
 from ..transfer import TABLES, Line, Taken, arriving, is_held, met, own_identities
 from .connection import Connections, transaction

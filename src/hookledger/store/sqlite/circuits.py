@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 import apsw
 
 from ...errors import WrongState
+from ...identities import new_id
 from ...ledger import Circuit
-from ...model import new_id
 from ...states import CircuitState
 from ..queries import load
 from ..rows import Rows

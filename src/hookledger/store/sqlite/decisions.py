@@ -7,9 +7,10 @@ from uuid import UUID
 
 import apsw
 
+from ...identities import new_id, superseded_identity
 from ...jobs import Deed
 from ...ledger import Effect
-from ...model import ActionRow, new_id, superseded_identity
+from ...model import ActionRow
 from ...retention import Tombstone
 from ...states import BY_NAME, EffectKind, State
 from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order, refusal, stands

@@ -15,8 +15,9 @@ import apsw
 
 from ...errors import WrongState
 from ...filters import Filter
+from ...identities import id_bounds, new_id
 from ...jobs import Cause, ItemOutcome, Job, JobItem, NewJob, Objection, Portion, Refusals, Resolving, Taken
-from ...model import Evidence, id_bounds, new_id
+from ...model import Evidence
 from ..filtering import Condition
 from ..jobs import (
     Doubtful,

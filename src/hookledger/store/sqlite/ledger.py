@@ -10,8 +10,8 @@ from uuid import UUID
 import apsw
 
 from ...errors import WrongState
+from ...identities import new_id
 from ...ledger import Completion, Concluded, Effect, EffectHistory, Intent, Started
-from ...model import new_id
 from ...states import BY_NAME, EffectKind, EffectState, State
 from ..queries import load
 from ..rows import Rows, standing, told

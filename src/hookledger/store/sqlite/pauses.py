@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import apsw
 
+from ...identities import new_id
 from ...jobs import Pause
-from ...model import new_id
 from ..pauses import not_paused, pause_of, paused_already, words
 from ..queries import load
 from ..rows import Rows

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import apsw
 
-from ...model import new_id
+from ...identities import new_id
 from ...retention import Arrived, Candidate, Tombstone
 from ..queries import load
 from ..rows import Rows

@@ -9,7 +9,8 @@ from uuid import UUID
 import apsw
 import msgspec
 
-from ...model import Arrival, new_id
+from ...identities import new_id
+from ...model import Arrival
 from ...reconciling import Begun, Counts, Known, Reconciliation
 from ...states import State
 from ..queries import load

@@ -10,8 +10,9 @@ import apsw
 import msgspec
 
 from ...errors import ConfigError
+from ...identities import new_id
 from ...ledger import Effect
-from ...model import Kind, new_id
+from ...model import Kind
 from ...rehearsals import DIED, NOBODY, Rehearsal, Result
 from ...states import State
 from ..decisions import in_order, refusal

@@ -15,6 +15,7 @@ import msgspec
 from ...clock import Clock
 from ...errors import BadData, ConfigError, StoreError, Unavailable
 from ...filters import EVERYTHING, Filter
+from ...identities import id_bounds, key_identity
 from ...ledger import Effect
 from ...model import (
     Arrival,
@@ -29,8 +30,6 @@ from ...model import (
     Rescue,
     Waiting,
     WorkerInfo,
-    id_bounds,
-    key_identity,
 )
 from ...states import State
 from .. import SCHEMA_RANGE

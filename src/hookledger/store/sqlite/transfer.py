@@ -14,7 +14,7 @@ import apsw
 import msgspec
 
 from ...errors import BadData
-from ...model import new_id
+from ...identities import new_id
 from ..queries import load
 from ..transfer import FLAG, IDENT, TABLES, TIME, Line, Taken, arriving, is_held, met, own_identities
 from .circuits import Run
