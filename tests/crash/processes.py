@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from hookledger import Inbox
 from tests.crash.app import EFFECTS
 from tests.crash.checker import Database, Log, check
+from tests.services.forked import Forked
 from tests.services.ports import free_port
 
 T = TypeVar("T")
@@ -48,14 +49,18 @@ def eventually(condition: Callable[[], T], what: str, seconds: float = PATIENCE)
 class Process:
     """One process that we started, and what it said."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, environment: dict[str, str]) -> None:
+    def __init__(self, name: str, module: str, arguments: Sequence[str], log: Path, env: dict[str, str]) -> None:
         self.name = name
         self.log_file = log
+        self._popen: Forked | subprocess.Popen[bytes]
+        if os.environ.get("HOOKLEDGER_SOAK") != "1":
+            self._popen = Forked(module, arguments, cwd=ROOT, env=env, stdout=log, stderr=log)
+            return
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
-                command,
+                [sys.executable, "-m", module, *arguments],
                 cwd=ROOT,
-                env=environment,
+                env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -141,10 +146,10 @@ class Installation:
 
     # ── processes ──
 
-    def _start(self, name: str, *command: str) -> Process:
+    def _start(self, name: str, module: str, *arguments: str) -> Process:
         number = sum(process.name == name for process in self.processes) + 1
         log = self.folder / f"{name}-{number}.log"
-        process = Process(name, [sys.executable, "-m", *command], log, self._environment)
+        process = Process(name, module, arguments, log, self._environment)
         self.processes.append(process)
         return process
 

@@ -27,6 +27,7 @@ from hookledger.filters import Filter
 from tests.crash.conftest import INSTALLED
 from tests.crash.processes import PATIENCE, ROOT, Installation, Process, eventually
 from tests.crash.provisioning_app import EXAMPLE, HANDLER, POINTS, SECRET, example, load
+from tests.services import forked
 from tests.services.ports import free_port
 
 WORK: dict[str, Any] = {
@@ -95,10 +96,7 @@ class Shop(Installation):
 
     def hookledger(self, *arguments: str) -> str:
         """A command as an operator gives it."""
-        command = [sys.executable, "-m", "hookledger", *arguments]
-        done = subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
+        done = forked.run("hookledger", arguments, cwd=ROOT, env=self._environment, folder=self.folder)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -23,6 +23,7 @@ from hookledger.clock import Clock
 from hookledger.store import SCHEMA_RANGE
 from hookledger.store.connect import connect
 from tests.builders import recorded
+from tests.services import forked
 
 SOURCE = Path(__file__).parents[2] / "src"
 SECRET = "whsec_of_the_cli_tests"
@@ -54,13 +55,11 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, environment: dict[str, str]) -> Run:
+def run(tmp_path: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    outputs = tmp_path_factory.mktemp("outputs")
+
     def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "hookledger", *arguments]
-        variables = {**environment, **variables}
-        return subprocess.run(
-            command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60, check=False
-        )
+        return forked.run("hookledger", arguments, cwd=tmp_path, env={**environment, **variables}, folder=outputs)
 
     return run
 

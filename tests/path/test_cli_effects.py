@@ -1,14 +1,13 @@
 """`resolve`, `circuits`, `trip`, `reset` and what `show` prints of effects: real processes."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hookledger.cli import exits
 from tests.path.test_cli import Run, environment, run, shop  # noqa: F401 - fixtures
+from tests.services import forked
 
 APP = """
 from pathlib import Path
@@ -68,7 +67,7 @@ def store(tmp_path: Path, shop: Run, environment: dict[str, str]) -> Run:  # noq
 
 
 def arrive(folder: Path, environment: dict[str, str], *pairs: str) -> None:  # noqa: F811
-    subprocess.run([sys.executable, "book.py", *pairs], cwd=folder, env=environment, check=True, timeout=60)
+    forked.run("book", pairs, cwd=folder, env=environment, folder=folder).check_returncode()
 
 
 def calls(folder: Path) -> int:

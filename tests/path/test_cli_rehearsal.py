@@ -17,6 +17,7 @@ import pytest
 from hookledger.cli import exits
 from tests.path.test_cli import Run, environment, run  # noqa: F401 - fixtures
 from tests.path.test_cli_effects import BOOK, arrive
+from tests.services.forked import Forked
 from tests.services.postgres import Databases
 
 APP = """
@@ -73,11 +74,11 @@ def shop(tmp_path: Path, url: str, environment: dict[str, str], run: Run) -> Run
 
 
 @pytest.fixture
-def worker(tmp_path: Path, environment: dict[str, str], shop: Run) -> Iterator[subprocess.Popen[bytes]]:  # noqa: F811
-    command = [sys.executable, "-m", "hookledger", "work"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as process:
-        yield process
-        process.kill()
+def worker(tmp_path: Path, environment: dict[str, str], shop: Run) -> Iterator[Forked]:  # noqa: F811
+    process = Forked("hookledger", ["work"], cwd=tmp_path, env=environment)
+    yield process
+    process.kill()
+    process.wait(60)
 
 
 def eventually(condition: Callable[[], Any], what: str) -> None:
@@ -96,7 +97,7 @@ REASON = ("--reason", "finance asked", "--actor", "ada")
 
 
 # proves R45, R51
-def test_a_rehearsal(shop: Run, worker: subprocess.Popen[bytes], url: str, tmp_path: Path) -> None:
+def test_a_rehearsal(shop: Run, worker: Forked, url: str, tmp_path: Path) -> None:
     assert credit(url) == 2
     told = shop("replay", "paid", "--rehearse", *REASON)
     assert told.returncode == exits.REHEARSAL, told.stderr
@@ -134,7 +135,7 @@ def test_what_is_refused(shop: Run) -> None:  # proves R45, R51
 
 def test_a_worker_killed_at_it(  # proves R45
     shop: Run,
-    worker: subprocess.Popen[bytes],
+    worker: Forked,
     url: str,
     tmp_path: Path,
     environment: dict[str, str],  # noqa: F811

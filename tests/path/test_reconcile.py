@@ -29,6 +29,7 @@ from hookledger.work.loop import Worker
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 from tests.services import apis as service
+from tests.services import forked
 from tests.services.apis import HANG, TOKEN, Apis
 
 WHY = "support asked"
@@ -297,9 +298,8 @@ class Shell:
         return subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
     def run(self, *words: str) -> Ended:
-        process = self.start(*words)
-        out, err = process.communicate(timeout=60)
-        return Ended(process.returncode, out, err)
+        ended = forked.run("hookledger", words, cwd=self.folder, env=self.environment, folder=self.folder)
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     async def looked(self) -> tuple[int, tuple[Any, ...]]:
         """How many events there are, and what is the matter with the books."""
