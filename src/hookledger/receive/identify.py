@@ -119,7 +119,8 @@ def _item(
     # For what cannot be read, the bytes make a better key than an unsigned id: nobody can change them.
     trusted = trusted or invalid is None or endpoint.rules.key_required
     if parts is not None and trusted:
-        key, identity = show(b":".join(parts)), key_identity(endpoint.name, *parts)
+        key = show(parts[0] if len(parts) == 1 else b":".join(parts))
+        identity = key_identity(endpoint.name, *parts)
     elif demanded and endpoint.key_demanded:
         raise NoKey("key_missing")
     elif contract.hint or (first in endpoint.repeatable and invalid is None):
@@ -282,7 +283,12 @@ def _first(fields: tuple[Field, ...], around: _Around, content: Content) -> str 
 
 
 def _text(field: Field | None, around: _Around, content: Content) -> str | None:
-    value = None if field is None else _value(field, around, content)
+    if field is None:
+        return None
+    given = found(field, around.headers, content, around.query)
+    if type(given) is str and given.isascii() and given.isprintable() and len(given) <= MAX_TEXT and given.strip():
+        return given  # as nearly all are: nothing to clean
+    value = exact(given)
     return None if value is None else show(value)
 
 

@@ -193,7 +193,7 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
     def _messages(
         self, request: Request, url: bytes, raw: bytes, event_id: bytes, elements: list[bytes]
     ) -> tuple[bytes, ...]:
-        values: dict[str | None, bytes] = {"body": request.body, "ts": raw, "id": event_id, "url": url, None: b""}
+        values = {"body": request.body, "ts": raw, "id": event_id, "url": url}
         if not template.fields(self.message) <= _PLAIN:
             names = next((e[2:] for e in elements if e.startswith(b"h=")), b"")
             values |= template.odd_values(self.message, request, names)

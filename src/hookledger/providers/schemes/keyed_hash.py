@@ -63,7 +63,7 @@ class KeyedHash(Struct, frozen=True, kw_only=True):
         versions = request.values(self.version_header)
         if versions != [self.version] and (versions or self.version != b"v1"):  # v1 came without the header once
             raise Malformed("signature_version")
-        values = {"body": request.body, "url": url, "method": request.method.encode(), None: b""}
+        values = {"body": request.body, "url": url, "method": request.method.encode()}
         return Presented(candidates=(signature,), messages=(template.render(self.message, values),))
 
     def matches(self, key: bytes, presented: Presented) -> bool:
@@ -77,6 +77,6 @@ class KeyedHash(Struct, frozen=True, kw_only=True):
         return None
 
     def sign(self, key: bytes, draft: Draft) -> Draft:
-        values = {"body": draft.body, "url": draft.url.encode(), "method": draft.method.encode(), None: b""}
+        values = {"body": draft.body, "url": draft.url.encode(), "method": draft.method.encode()}
         digest = hashlib.sha256(key + template.render(self.message, values)).hexdigest()
         return adding(draft, {self.header: digest, self.version_header: self.version.decode()})

@@ -58,13 +58,21 @@ def after_id(template: str) -> bytes:
     return next((after[0] for part, after in pairwise(parts(template)) if part[1] == "id"), b"")
 
 
-def render(template: str, values: Mapping[str | None, bytes]) -> bytes:
-    return b"".join([piece for text, name in parts(template) for piece in (text, values[name])])
+@cache
+def _form(template: str) -> tuple[bytes, tuple[str, ...]]:
+    """The same for bytes' own `%`, and what to put there."""
+    literals = [literal.replace(b"%", b"%%") + (b"" if name is None else b"%b") for literal, name in parts(template)]
+    return b"".join(literals), tuple(name for _, name in parts(template) if name is not None)
 
 
-def odd_values(template: str, request: Request, header_names: bytes) -> dict[str | None, bytes]:
+def render(template: str, values: Mapping[str, bytes]) -> bytes:
+    form, names = _form(template)
+    return form % tuple([values[name] for name in names])
+
+
+def odd_values(template: str, request: Request, header_names: bytes) -> dict[str, bytes]:
     """What few providers sign: everything but body, ts, id and url."""
-    values: dict[str | None, bytes] = {}
+    values: dict[str, bytes] = {}
     for name in fields(template):
         if name == "method":
             values[name] = request.method.encode()

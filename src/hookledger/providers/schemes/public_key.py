@@ -134,7 +134,7 @@ class PublicKey(Struct, frozen=True, kw_only=True):
         )
 
     def _message(self, body: bytes, timestamp: bytes, event_id: bytes) -> bytes:
-        return template.render(self.message, {"body": body, "ts": timestamp, "id": event_id, None: b""})
+        return template.render(self.message, {"body": body, "ts": timestamp, "id": event_id})
 
     def matches(self, key: bytes, presented: Presented) -> bool:
         publics = [_public(key, self.key_kind)]
