@@ -124,10 +124,17 @@ def test_a_person_decides_many(store: Run, tmp_path: Path, environment: dict[str
     assert "called again, under the same idempotency key" in looked.stdout
     asked = store("bulk", "resolve", "charge", "--did-not-happen", *why)
     assert (asked.returncode, "--count 2" in asked.stderr) == (exits.REFUSED, True)
+    seen = json.loads(store("bulk", "resolve", "charge", "--did-not-happen", "--dry-run", "--json").stdout)
+    assert f"--fingerprint {seen['fingerprint']}" in looked.stdout
+    others = store("bulk", "resolve", "charge", "--did-not-happen", "--count", "2", "--fingerprint", "0" * 16, *why)
+    assert (others.returncode, "not those that were looked at" in others.stderr) == (exits.REFUSED, True)
+    one = store("bulk", "resolve", "charge", "--did-not-happen", "--effect", "charge:evt_0", "--yes", *why)
+    assert (one.returncode, "use `hookledger resolve`" in one.stderr) == (exits.CONFIG, True)
     assert json.loads(store("jobs", "--json").stdout) == []
 
     pace = ("--per-second", "0")
-    done = store("bulk", "resolve", "charge", "--did-not-happen", "--count", "2", *pace, *why, "--json")
+    agree = ("--fingerprint", seen["fingerprint"])
+    done = store("bulk", "resolve", "charge", "--did-not-happen", *agree, *pace, *why, "--json")
     assert done.returncode == exits.OK, done.stderr
     job = json.loads(done.stdout)
     assert (job["done"], job["effects"]) == (2, 2)
