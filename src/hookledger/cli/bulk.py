@@ -165,6 +165,8 @@ def _agreed(prospect: Prospect, count: int | None, yes: bool) -> int | None:
     if count is not None or yes:
         return count
     what = "events match" if prospect.effects is None else "effects would be decided"
+    if prospect.agreed == 0:
+        raise WrongState(f"no {what}: nothing was planned")
     if not sys.stdin.isatty():
         these = f", by --fingerprint {prospect.fingerprint}" if prospect.fingerprint else ""
         raise WrongState(f"{prospect.agreed:,} {what}: agree by --count {prospect.agreed}{these}, or by --yes")
@@ -182,8 +184,9 @@ def _print_prospect(prospect: Prospect, resolving: Resolving | None, *, to_statu
         table.add_row(escape(portion.source), escape(portion.type), coloured(portion.state), f"{portion.count:,}")
     if prospect.portions:
         console.print(table)
-    console.print(f"{prospect.count:,} events match.")
-    if resolving is not None:
+    having = f", and have an effect {escape(resolving.effect)} that is unknown" if resolving else ""
+    console.print(f"{prospect.count:,} events match{having}.", soft_wrap=True)
+    if resolving is not None and prospect.effects:
         words = f"{prospect.effects:,} unknown effects of them would be decided: {escape(resolving.words)}."
         console.print(words, soft_wrap=True)
         console.print(f"{prospect.then}.", soft_wrap=True)

@@ -178,8 +178,9 @@ def against(
 
 
 def said_by(objection: Objection, job: Job, last: ActionRow | None) -> Objection:
-    """The same, with what was done to the event last, if that was after the set was frozen."""
-    if last is None or job.frozen_at is None or last.at < job.frozen_at:
+    """The same, with what was done to the event last, if that was after the job was made. SQLite takes its time to
+    freeze, and whoever acted meanwhile is named, too."""
+    if last is None or last.at < job.created_at:
         return objection
     return Objection(objection.cause, objection.words + last_action(last))
 
