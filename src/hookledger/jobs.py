@@ -128,7 +128,9 @@ class NewJob(Struct, frozen=True, kw_only=True):
     reason: str
     per_second: float
     resolving: Resolving | None = None
-    """For `resolve`, and for nothing else."""
+    """For `resolve`, and for nothing else;"""
+    fingerprint: str | None = None
+    """and of the calls that were looked at: others are not decided. None: whichever are unknown by now."""
 
 
 class Taken(Struct, frozen=True):

@@ -137,6 +137,9 @@ async def test_a_job_that_resolves(desk: Desk) -> None:  # proves R46
         ({"resolving": {"effect": "mail", "decision": "cancel"}}, 400),
         ({"resolving": {"effect": "mail"}}, 400),
         ({"resolving": {"effect": "", "decision": "happened"}}, 400),
+        ({"count": 6, "where": {"effect": "mail:a0"}}, 422),  # it has another one of that name
+        ({"count": 6, "fingerprint": "0" * 16}, 409),
+        ({"name": "retry", "resolving": None, "fingerprint": "0" * 16}, 422),
     ):
         assert (await desk.ask("POST", "/jobs", {**new, **wrong})).status == status, wrong
     for half in ({"resolves": "mail"}, {"decision": "happened"}, {}, {"resolves": "", "decision": "happened"}):
@@ -144,7 +147,8 @@ async def test_a_job_that_resolves(desk: Desk) -> None:  # proves R46
         assert answer.status in (400, 422), half
     assert await desk.snapshot() == before
     assert (await desk.ask("POST", "/jobs", {**new, "count": 6}, role="viewer")).status == 403
-    job = (await desk.ask("POST", "/jobs", {**new, "count": 6})).json
+    seen = {"count": 6, "fingerprint": prospect["fingerprint"]}
+    job = (await desk.ask("POST", "/jobs", {**new, **seen})).json
     assert (job["total"], job["effects"], job["resolving"]) == (3, 6, resolving)
     assert await desk.inbox.job_runner(desk.store).run_one(UUID(job["id"]))
     shown = (await desk.ask("GET", f"/jobs/{job['id']}", role="viewer")).json

@@ -118,15 +118,26 @@ def test_a_person_decides_many(store: Run, tmp_path: Path, environment: dict[str
         assert store("bulk", "resolve", "charge", *wrong, *why).returncode == exits.USAGE
     none = store("bulk", "resolve", "chrage", "--happened", "--yes", *why)
     assert (none.returncode, "no event that matches has an effect chrage" in none.stderr) == (exits.REFUSED, True)
+    for command in (("resolve", "chrage", "--happened"), ("retry", "--state", "failed")):
+        none = store("bulk", *command, *why)
+        assert (none.returncode, "agree by" in none.stderr) == (exits.REFUSED, False), "there is nothing to agree to"
     looked = store("bulk", "resolve", "charge", "--did-not-happen", "--dry-run")
+    assert "2 events match, and have an effect charge that is unknown." in looked.stdout
     assert "2 unknown effects of them would be decided: charge did not happen." in looked.stdout
     assert "called again, under the same idempotency key" in looked.stdout
     asked = store("bulk", "resolve", "charge", "--did-not-happen", *why)
     assert (asked.returncode, "--count 2" in asked.stderr) == (exits.REFUSED, True)
+    seen = json.loads(store("bulk", "resolve", "charge", "--did-not-happen", "--dry-run", "--json").stdout)
+    assert f"--fingerprint {seen['fingerprint']}" in looked.stdout
+    others = store("bulk", "resolve", "charge", "--did-not-happen", "--count", "2", "--fingerprint", "0" * 16, *why)
+    assert (others.returncode, "not those that were looked at" in others.stderr) == (exits.REFUSED, True)
+    one = store("bulk", "resolve", "charge", "--did-not-happen", "--effect", "charge:evt_0", "--yes", *why)
+    assert (one.returncode, "use `hookledger resolve`" in one.stderr) == (exits.CONFIG, True)
     assert json.loads(store("jobs", "--json").stdout) == []
 
     pace = ("--per-second", "0")
-    done = store("bulk", "resolve", "charge", "--did-not-happen", "--count", "2", *pace, *why, "--json")
+    agree = ("--fingerprint", seen["fingerprint"])
+    done = store("bulk", "resolve", "charge", "--did-not-happen", *agree, *pace, *why, "--json")
     assert done.returncode == exits.OK, done.stderr
     job = json.loads(done.stdout)
     assert (job["done"], job["effects"]) == (2, 2)

@@ -80,12 +80,14 @@ def bulk_discard(**options: Any) -> None:
 @click.argument("resolves", metavar="EFFECT")
 @click.option("--happened", is_flag=True, help="You found that all of them happened.")
 @click.option("--did-not-happen", is_flag=True, help="You found that none of them did.")
+@click.option("--fingerprint", help="Agree to the calls that --dry-run looked at, and to no later ones.")
 @_bulk
 def bulk_resolve(resolves: str, happened: bool, did_not_happen: bool, **options: Any) -> None:
     """Decide about all unknown effects named EFFECT of the matching events.
 
     After --happened they are not done again; after --did-not-happen they are, each under its own idempotency key. The
-    count to agree to is that of effects. One that became known, was called again or was decided by somebody else
+    count to agree to is that of effects; what you know is about the calls that --dry-run saw, and --fingerprint keeps
+    it to them, however long ago you looked. One that became known, was called again or was decided by somebody else
     before its turn comes is refused; an event with several is decided as a whole, or not at all.
     """
     if happened == did_not_happen:
@@ -107,6 +109,7 @@ def _begin(
     dry_run: bool,
     detach: bool,
     as_json: bool,
+    fingerprint: str | None = None,
 ) -> None:
     if reason is None and not dry_run:
         raise click.UsageError("say why: --reason; or only look: --dry-run")
@@ -117,12 +120,15 @@ def _begin(
         if as_json:
             print_json(prospect)
         return
-    agreed = _agreed(prospect, count, yes)
+    agreed = _agreed(prospect, count, yes or fingerprint is not None)
+    if count is None and not yes and fingerprint is None:
+        fingerprint = prospect.fingerprint  # who typed the number has seen these
 
     async def plan() -> Job:
         async with inbox.opened() as store:
             actions = inbox.actions(store, actor)
             how: dict[str, Any] = {"count": agreed, "per_second": per_second, "resolving": resolving}
+            how["fingerprint"] = fingerprint
             return await actions.plan_job(name, where, reason or "", **how)
 
     job = run(plan())
@@ -159,8 +165,11 @@ def _agreed(prospect: Prospect, count: int | None, yes: bool) -> int | None:
     if count is not None or yes:
         return count
     what = "events match" if prospect.effects is None else "effects would be decided"
+    if prospect.agreed == 0:
+        raise WrongState(f"no {what}: nothing was planned")
     if not sys.stdin.isatty():
-        raise WrongState(f"{prospect.agreed:,} {what}: agree by --count {prospect.agreed}, or by --yes")
+        these = f", by --fingerprint {prospect.fingerprint}" if prospect.fingerprint else ""
+        raise WrongState(f"{prospect.agreed:,} {what}: agree by --count {prospect.agreed}{these}, or by --yes")
     which = "they" if prospect.effects is None else "effects they"
     typed: int = click.prompt(f"To {prospect.name} them, type how many {which} are", type=int, err=True)
     if typed != prospect.agreed:
@@ -175,11 +184,13 @@ def _print_prospect(prospect: Prospect, resolving: Resolving | None, *, to_statu
         table.add_row(escape(portion.source), escape(portion.type), coloured(portion.state), f"{portion.count:,}")
     if prospect.portions:
         console.print(table)
-    console.print(f"{prospect.count:,} events match.")
-    if resolving is not None:
+    having = f", and have an effect {escape(resolving.effect)} that is unknown" if resolving else ""
+    console.print(f"{prospect.count:,} events match{having}.", soft_wrap=True)
+    if resolving is not None and prospect.effects:
         words = f"{prospect.effects:,} unknown effects of them would be decided: {escape(resolving.words)}."
         console.print(words, soft_wrap=True)
         console.print(f"{prospect.then}.", soft_wrap=True)
+        console.print(f"To agree to these calls, and to no later ones: --fingerprint {prospect.fingerprint}")
     shown = sum(portion.count for portion in prospect.portions)
     if shown > prospect.fitting:
         unfit = shown - prospect.fitting

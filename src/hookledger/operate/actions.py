@@ -189,10 +189,12 @@ class Actions:
         count: int | None = None,
         per_second: float = bulk.PER_SECOND,
         resolving: Resolving | None = None,
+        fingerprint: str | None = None,
     ) -> Job:
         """Freeze the events that are meant, and leave it to a worker to act on each, at this pace, as the single
         action would. `count`: how many they must be; as many as there are if it is None. `resolving`: for `resolve`,
-        which of their effects and how; `count` is how many effects then.
+        which of their effects and how; `count` is how many effects then, and `fingerprint` that of the prospect:
+        whoever names it decides no call that was made after the look.
         """
         _why(reason)
         return await bulk.plan(
@@ -204,6 +206,7 @@ class Actions:
             count=count,
             per_second=per_second,
             resolving=resolving,
+            fingerprint=fingerprint,
         )
 
     async def cancel_job(self, job: Job, reason: str) -> Job:

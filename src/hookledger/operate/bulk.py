@@ -51,6 +51,8 @@ class Prospect(Struct, frozen=True):
     """For a resolve: how many effects would be decided. To agree is to name this number, and not that of events."""
     then: str | None = None
     """What would follow."""
+    fingerprint: str | None = None
+    """For a resolve: which effects, and which calls of them. A job that is planned with it decides no later call."""
 
     @property
     def agreed(self) -> int:
@@ -63,7 +65,7 @@ async def look(
 ) -> Prospect:
     """Reads no more than a sample of the events themselves. What it says may have changed by the next moment: only
     the count is held to, when the job is planned."""
-    _check(name, resolving)
+    _check(name, where, resolving)
     if resolving is not None:
         return await _look_at_effects(store, where, resolving)
     portions = tuple(await store.jobs.breakdown(where))
@@ -80,16 +82,21 @@ async def look(
 async def _look_at_effects(store: Store, where: Filter, resolving: Resolving) -> Prospect:
     """An effect can be decided in whatever state its event is."""
     portions = tuple(await store.jobs.breakdown(where, resolving.effect))
-    events, effects = await store.jobs.doubtful(where, resolving.effect)
+    found = await store.jobs.doubtful(where, resolving.effect)
     fitting, then = sum(portion.count for portion in portions), THEN[resolving.decision]
-    return Prospect("resolve", events, portions, fitting, {}, 0, effects, then)
+    return Prospect("resolve", found.events, portions, fitting, {}, 0, found.effects, then, found.fingerprint)
 
 
-def _check(name: Deed, resolving: Resolving | None) -> None:
+def _check(name: Deed, where: Filter, resolving: Resolving | None, fingerprint: str | None = None) -> None:
     if name == "resolve" and resolving is None:
         raise ConfigError("to resolve, name the effect, and say whether it happened")
     if name != "resolve" and resolving is not None:
         raise ConfigError(f"a {name} decides no effect: only resolve names one")
+    if resolving is None and fingerprint is not None:
+        raise ConfigError(f"a {name} has no fingerprint: only resolve has one")
+    if resolving is not None and (where.effect or "").startswith(f"{resolving.effect}:"):
+        says = f"{where.effect} chooses its event, of which every unknown {resolving.effect} would be decided"
+        raise ConfigError(f"{says}: to decide this one, use `hookledger resolve`")
 
 
 async def plan(
@@ -102,9 +109,11 @@ async def plan(
     count: int | None,
     per_second: float,
     resolving: Resolving | None = None,
+    fingerprint: str | None = None,
 ) -> Job:
-    """Freeze the set, which must have `count` events, or effects to be decided, if that is given."""
-    _check(name, resolving)
+    """Freeze the set, which must have `count` events, or effects to be decided, if that is given; and if there is a
+    fingerprint, these with the calls that were looked at."""
+    _check(name, where, resolving, fingerprint)
     if not math.isfinite(per_second) or per_second < 0:
         raise ConfigError("a pace is a number of events a second; 0: as fast as it goes")
     try:
@@ -119,6 +128,7 @@ async def plan(
         reason=reason,
         per_second=per_second,
         resolving=resolving,
+        fingerprint=fingerprint,
     )
     return await store.jobs.plan(new, count)
 

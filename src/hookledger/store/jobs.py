@@ -38,6 +38,8 @@ class Doubtful(NamedTuple):
 
     events: int
     effects: int
+    fingerprint: str
+    """Of these effects, each with the number of its newest call. It is another one after each further call."""
 
 
 class Jobs(Protocol):
@@ -59,7 +61,8 @@ class Jobs(Protocol):
         number it has then. Audited. For `resolve`: those of them that have unknown effects of the name, each of these
         with its fence.
 
-        Raises WrongState when there are none, or not as many as `expected`: events, or effects if those are resolved.
+        Raises WrongState when there are none, or not as many as `expected`: events, or effects if those are resolved;
+        or when these, or their newest calls, are others than those of the fingerprint.
         PostgreSQL freezes in one statement; SQLite reads one snapshot and writes in batches, so that no ack waits for
         long: a crash in between leaves a job without `frozen_at`, which nobody runs and which can be cancelled.
         """
@@ -135,11 +138,15 @@ def checked(found: int, expected: int | None) -> int:
     return found
 
 
-def checked_effects(found: Doubtful, expected: int | None, name: str) -> Doubtful:
-    """The same for a set whose effects are to be resolved: what is agreed to is how many effects."""
+def checked_effects(found: Doubtful, expected: int | None, name: str, seen: str | None) -> Doubtful:
+    """The same for a set whose effects are to be resolved: what is agreed to is how many effects, and if there is a
+    fingerprint, these very calls."""
     if expected is not None and found.effects != expected:
         says = f"{found.effects:,} effects {name} are unknown now, and not the {expected:,} that were agreed to"
         raise WrongState(f"{says}: nothing was planned")
+    if seen is not None and found.fingerprint != seen:
+        says = f"the effects {name} that are unknown now, or their newest calls, are not those that were looked at"
+        raise WrongState(f"{says}: nothing was planned. Look again: what you know may not be about these")
     if found.events == 0:
         raise WrongState(f"no event that matches has an effect {name} that is unknown: nothing was planned")
     return found
@@ -171,8 +178,9 @@ def against(
 
 
 def said_by(objection: Objection, job: Job, last: ActionRow | None) -> Objection:
-    """The same, with what was done to the event last, if that was after the set was frozen."""
-    if last is None or job.frozen_at is None or last.at < job.frozen_at:
+    """The same, with what was done to the event last, if that was after the job was made. SQLite takes its time to
+    freeze, and whoever acted meanwhile is named, too."""
+    if last is None or last.at < job.created_at:
         return objection
     return Objection(objection.cause, objection.words + last_action(last))
 

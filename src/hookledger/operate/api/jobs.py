@@ -41,6 +41,9 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True):
     resolving: Resolving | None = None
     """For `resolve`, and for nothing else: the name of the effect, of which those are meant that are unknown, and
     what they are decided to be."""
+    fingerprint: Text | None = None
+    """For `resolve`: `fingerprint` of the prospect; refused if one of these effects was called since, or if they are
+    others. Without it the count alone is compared."""
 
 
 class JobView(Struct, frozen=True):
@@ -128,8 +131,8 @@ async def foresee_job(asked: Asked[ProspectQuery, Nothing]) -> Prospect:
 
 async def make_job(asked: Asked[Nothing, NewJob]) -> JobView:
     """Freeze the events that are meant, and leave it to the workers to retry, replay or discard each, or to resolve
-    its effects, as the single action would. It compares the count alone: after an answer that was lost, look at
-    `GET /jobs` before you send it again, or there may be two."""
+    its effects, as the single action would. It compares the count, and to resolve also the fingerprint, if there is
+    one: after an answer that was lost, look at `GET /jobs` before you send it again, or there may be two."""
     new = asked.body
     job = await asked.actions.plan_job(
         new.name,
@@ -138,6 +141,7 @@ async def make_job(asked: Asked[Nothing, NewJob]) -> JobView:
         count=new.count,
         per_second=new.per_second,
         resolving=new.resolving,
+        fingerprint=new.fingerprint,
     )
     return _view(asked, job)
 

@@ -79,7 +79,7 @@ class PostgresJobs:
         sql, values = self._asked("count_doubtful", where, effect)
         async with self._connections().use() as connection:
             [row] = await connection.fetch(sql, *values, timeout=FREEZE)
-            return Doubtful(row["events"], row["effects"])
+            return Doubtful(row["events"], row["effects"], row["fingerprint"])
 
     async def plan(self, new: NewJob, expected: int | None) -> Job:
         facts = (new.id, new.name, filter_text(new.where), new.actor, new.reason, new.per_second)
@@ -101,7 +101,8 @@ class PostgresJobs:
             return checked(int(told.rsplit(" ", 1)[1]), expected), None
         sql, values = self._asked("freeze_doubtful", new.where, new.id, new.resolving.effect)
         row = await connection.fetchrow(sql, *values, timeout=FREEZE)
-        return checked_effects(Doubtful(row["events"], row["effects"]), expected, new.resolving.effect)
+        found = Doubtful(row["events"], row["effects"], row["fingerprint"])
+        return checked_effects(found, expected, new.resolving.effect, new.fingerprint)[:2]
 
     # ── running ──
 

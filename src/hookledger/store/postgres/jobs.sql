@@ -21,8 +21,8 @@ GROUP BY e.source, e.type, e.state ORDER BY n DESC, e.source, e.type, e.state LI
 -- name: doubtful
 -- The events with unknown effects of one name, and these effects. Found first, by the index that has only what is
 -- unknown: however the rest of the condition looks, few events are asked for it. {name} is a parameter.
-SELECT e.id, e.source, e.type, e.state, e.claim, d.identity, d.fence
-FROM (SELECT f.event_id, f.identity, f.fence FROM {schema}.effects AS f
+SELECT e.id, e.source, e.type, e.state, e.claim, d.identity, d.fence, d.number
+FROM (SELECT f.event_id, f.identity, f.fence, f.number FROM {schema}.effects AS f
       WHERE f.name = {name}::text AND f.state = 'unknown' OFFSET 0) AS d
 JOIN {schema}.events AS e ON e.id = d.event_id WHERE {where}
 
@@ -31,9 +31,14 @@ JOIN {schema}.events AS e ON e.id = d.event_id WHERE {where}
 SELECT source, type, state, count(DISTINCT id) AS n FROM ({doubtful}) AS d
 GROUP BY source, type, state ORDER BY n DESC, source, type, state LIMIT 100
 
+-- name: size
+-- How many they are, and which calls these are: whoever called one of them again made another fingerprint.
+count(DISTINCT id) AS events, count(*) AS effects, left(encode(sha256(coalesce(
+    string_agg(identity || int8send(number), '' ORDER BY identity), '')), 'hex'), 16) AS fingerprint
+
 -- name: count_doubtful
--- How many they are.
-SELECT count(DISTINCT id) AS events, count(*) AS effects FROM ({doubtful}) AS d
+-- The size of a set of those.
+SELECT {size} FROM ({doubtful}) AS d
 
 -- name: freeze_doubtful
 -- The whole set of those, events and effects, in one statement as below.
@@ -46,7 +51,7 @@ WITH d AS MATERIALIZED (
     INSERT INTO {schema}.job_effects (job_id, event_id, identity, fence)
     SELECT $1::uuid, id, identity, fence FROM d
 )
-SELECT count(DISTINCT id) AS events, count(*) AS effects FROM d
+SELECT {size} FROM d
 
 -- name: freeze
 -- The whole set in one statement, and so of one moment. Takes no lock that an ack or a worker could wait for.

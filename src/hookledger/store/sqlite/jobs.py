@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -99,7 +100,7 @@ class SqliteJobs:
 
     async def doubtful(self, where: Filter, effect: str) -> Doubtful:
         [row] = await self._look("count_doubtful", where, effect)
-        return Doubtful(row["events"], row["effects"])
+        return _doubtful(row)
 
     async def plan(self, new: NewJob, expected: int | None) -> Job:
         """The snapshot is read on a connection and in a thread of its own, a batch at a time: whoever gives up in the
@@ -119,8 +120,8 @@ class SqliteJobs:
             if effect is None:
                 await self._make(new, checked(found["n"], expected), None)
             else:
-                doubtful = Doubtful(found["events"], found["effects"])
-                await self._make(new, *checked_effects(doubtful, expected, effect))
+                doubtful = checked_effects(_doubtful(found), expected, effect, new.fingerprint)
+                await self._make(new, doubtful.events, doubtful.effects)
             while batch := await _in_thread(lambda: list(islice(events, BATCH)), reader):
                 await self._freeze(new.id, batch)
             return await self._frozen(new.id)
@@ -307,6 +308,10 @@ class SqliteJobs:
         else:
             found = await self._fetch("items", job_id.bytes, place, outcome.value if outcome else None, limit)
         return [item_of(row, self._rows) for row in found]
+
+
+def _doubtful(row: Row) -> Doubtful:
+    return Doubtful(row["events"], row["effects"], sha256(row["calls"].encode()).hexdigest()[:16])
 
 
 async def _in_thread(job: Callable[[], T], thread: ThreadPoolExecutor | None = None) -> T:

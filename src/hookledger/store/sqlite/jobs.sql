@@ -18,7 +18,7 @@ GROUP BY e.source, e.type, e.state ORDER BY n DESC, e.source, e.type, e.state LI
 -- name: doubtful
 -- The events with unknown effects of one name, and these effects, in the order of the events. Found first, by the index
 -- that has only what is unknown. {name} is a parameter.
-SELECT e.id, e.source, e.type, e.state, e.claim, f.identity, f.fence
+SELECT e.id, e.source, e.type, e.state, e.claim, f.identity, f.fence, f.number
 FROM effects AS f INDEXED BY effects_in_doubt CROSS JOIN events AS e ON e.id = f.event_id
 WHERE f.name = {name} AND f.state = 'unknown' AND {where} ORDER BY f.event_id
 
@@ -28,8 +28,10 @@ SELECT source, type, state, count(DISTINCT id) AS n FROM ({doubtful}) AS d
 GROUP BY source, type, state ORDER BY n DESC, source, type, state LIMIT 100
 
 -- name: count_doubtful
--- How many they are.
-SELECT count(DISTINCT id) AS events, count(*) AS effects FROM ({doubtful}) AS d
+-- How many they are, and which calls these are: whoever called one of them again made this another text.
+SELECT count(DISTINCT id) AS events, count(*) AS effects,
+       coalesce(group_concat(hex(identity) || number, ' ' ORDER BY identity), '') AS calls
+FROM ({doubtful}) AS d
 
 -- name: snapshot_doubtful
 -- The set of those. An event has a row for each of its effects.
