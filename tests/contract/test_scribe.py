@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import apsw
 import msgspec
 import pytest
 
@@ -19,6 +20,7 @@ from hookledger.states import DeliveryOutcome
 from hookledger.store.connect import connect
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite import scribe
+from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw, arrival, delivered, event, item, record
 
 TABLES = ("identities", "requests", "events", "deliveries")
@@ -135,17 +137,86 @@ async def sooner_or_later(store: Store, key: str) -> None:
     pytest.fail("no other scribe is started")
 
 
+@pytest.fixture
+async def impatient(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """One whose scribe has started, and may from now on say nothing for half a second; the next has all its time."""
+    with monkeypatch.context() as patch:
+        patch.setattr(scribe, "LOOKS", 1000)  # of 25 ms
+        await record(store, delivered("evt_before"))
+    monkeypatch.setattr(scribe, "LOOKS", 20)
+    return store
+
+
 async def test_a_scribe_that_stands_still_is_ended(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    impatient: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # proves R6
-    monkeypatch.setattr(scribe, "STANDSTILL", -4.5)
-    await record(store, delivered("evt_before"))
     [first] = scribes()
     os.kill(first, signal.SIGSTOP)
     with pytest.raises(Unavailable, match="not known"):
-        await store.record([delivered("evt_unsure")])
-    await sooner_or_later(store, "evt_after")
+        await impatient.record([delivered("evt_unsure")])
+    monkeypatch.undo()
+    await sooner_or_later(impatient, "evt_after")
     assert first not in scribes()
+
+
+async def test_one_that_only_health_checks_ask(impatient: Store) -> None:  # proves R6
+    """They give up before it is ended, and whoever believes them sends no delivery that would wait longer."""
+    [first] = scribes()
+    os.kill(first, signal.SIGSTOP)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(impatient.health(), 0.2)
+    for _ in range(200):
+        if first not in scribes():
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("it stands still for ever")
+
+
+async def test_one_that_is_slow_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Questions wait for one another: what counts is since when nothing was answered, not since when one waits."""
+    # proves R6
+    path = tmp_path / "inbox.db"
+    store = SqliteStore(path, wait=0.2)
+    await store.open(apart=True)
+    await store.migrate()
+    with monkeypatch.context() as patch:
+        patch.setattr(scribe, "LOOKS", 1000)
+        await record(store, delivered("evt_before"))
+    first = scribes()
+    monkeypatch.setattr(scribe, "LOOKS", 50)  # one second
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+    asked = (store.record([delivered(f"evt_{n}")]) for n in range(10))
+    refused = await asyncio.gather(*asked, return_exceptions=True)
+    other.close()
+    assert {(type(error), str(error)) for error in refused} == {(Unavailable, "SQLite: database is locked")}
+    assert await record(store, delivered("evt_after"))
+    assert scribes() == first
+    await store.close()
+
+
+async def test_what_lies_in_the_folder_is_not_the_scribes(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R6
+    for name in ("signal", "queue", "msgspec", "hookledger"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not mine')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as `--app` does
+    assert await record(store, delivered())
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+async def test_it_is_closed_while_it_opens(tmp_path: Path, given_up: bool) -> None:  # proves R6
+    store = await opened(tmp_path / "inbox.db")
+    recording = asyncio.ensure_future(store.record([delivered()]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    if given_up:
+        recording.cancel()
+    await store.close()
+    [found] = await asyncio.gather(recording, return_exceptions=True)
+    assert isinstance(found, asyncio.CancelledError if given_up else Unavailable | list)
+    assert scribes() == []
 
 
 async def test_only_its_receiver_ends_it(tmp_path: Path) -> None:  # proves R6

@@ -54,6 +54,7 @@ def test_it_ends_with_its_receiver(installation: Installation, number: int) -> N
         os.killpg(receiver.pid, number)
         assert receiver.exit_code() == 0
     eventually(lambda: process_state(scribe) is None, "the scribe has ended")
+    assert "Traceback" not in receiver.log
     installation.receive()
     assert sender.exit_code() == 0, log.statuses()
     installation.work("--drain")

@@ -88,7 +88,10 @@ async def test_the_operators_listener_tells_what_the_receiver_says(site: Site) -
     assert (await told(site, "/readyz", served.port)).status == 503
 
 
-@pytest.mark.parametrize("says", [None, b"", b"what?\r\n\r\n", b"HTTP/1.1 what?\r\n\r\n", b"x" * 100_000])
+STRANGE = (b"", b"what?\r\n\r\n", b"HTTP/1.1 what?\r\n\r\n", b"HTTP/1.1 -5 x\r\n\r\n", b"HTTP/1.1 204 x\r\n\r\n")
+
+
+@pytest.mark.parametrize("says", [None, *STRANGE, b"x" * 100_000])
 async def test_a_receiver_that_is_stuck_or_somebody_else_is_not_ready(site: Site, says: bytes | None) -> None:
     async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if says is not None:

@@ -1,10 +1,13 @@
 """What the supervisor does about a child without starting one."""
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import hookledger
 from hookledger.cli.supervise import Supervisor
 from hookledger.store.sqlite import watch
 from hookledger.store.sqlite.watch import LockWatch
@@ -25,3 +28,17 @@ def test_who_holds_the_write_lock_for_too_long_is_killed(name: str, tmp_path: Pa
         assert child.wait(30) == -9
     [again] = supervisor._watched(name, tmp_path).values()
     assert LockWatch(Path(again)).held_for() == 0.0, "its successor does not hold it"
+
+
+def test_what_lies_in_the_folder_is_not_a_childs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("signal", "queue"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not mine')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["/usr/local/bin/hookledger", "serve"])
+    read, write = os.pipe()
+    environment = {**os.environ, "PYTHONPATH": str(Path(hookledger.__file__).parents[1])}
+    supervisor = Supervisor({"receive": ["--help"]}, environment={}, lock_limit=1.0, grace=0.0)
+    supervisor._start("receive", environment, read)
+    assert supervisor._children["receive"].wait(60) == 0
+    os.close(read)
+    os.close(write)

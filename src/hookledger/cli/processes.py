@@ -83,6 +83,11 @@ def _listening(settings: L, host: str | None, port: int | None) -> L:
     return msgspec.structs.replace(settings, host=host, port=port or _free_port(host))
 
 
+def _url(listener: IntakeSettings | OperatorSettings) -> str:
+    where = f"[{listener.host}]" if ":" in listener.host else listener.host
+    return f"http://{where}:{listener.port}"
+
+
 def _require_sources(inbox: Inbox) -> None:
     if not inbox.sources:
         raise ConfigError("there is no source to receive from: add [sources.NAME] to hookledger.toml, or give --app")
@@ -140,8 +145,8 @@ async def _receive(inbox: Inbox, *, operates: bool) -> None:
 
     _on_signals(stop)
     for source in inbox.sources.values():
-        where = f"http://{intake.host}:{intake.port}{source.endpoint.path}"
-        status.print(f"Receiving {source.name} ({source.endpoint.contract.title}) at {where}")
+        where = f"{_url(intake)}{source.endpoint.path}"
+        status.print(f"Receiving {source.name} ({source.endpoint.contract.title}) at {where}", markup=False)
     serving = [listener.serve(intake.host, intake.port)]
     if operating:
         inbox.operator.receiver = Receiver(intake.host, intake.port)
@@ -156,7 +161,7 @@ async def _receive(inbox: Inbox, *, operates: bool) -> None:
 
 def _tell_operators(inbox: Inbox) -> None:
     operator = inbox.settings.operator
-    status.print(f"Health at http://{operator.host}:{operator.port}/readyz")
+    status.print(f"Health at {_url(operator)}/readyz", markup=False)
     status.print(_api(inbox), markup=False, soft_wrap=True)
 
 
@@ -167,7 +172,7 @@ def _api(inbox: Inbox) -> str:
         example = '{ name = "ada", role = "operator", token = "env:HOOKLEDGER_TOKEN_ADA" }'
         return f"API off: no token is configured. To turn it on: [operator] tokens = [{example}]"
     names = ", ".join(f"{caller.name} ({caller.role})" for caller in callers)
-    return f"API at http://{operator.host}:{operator.port}/api, tokens: {names}"
+    return f"API at {_url(operator)}/api, tokens: {names}"
 
 
 @click.command()
@@ -303,8 +308,7 @@ def serve(
     limit = ["--concurrency", str(concurrency)] if concurrency else []
     commands = {"receive": [*listen, *operators, *common], "work": [*limit, *common]}
     if load_tokens(inbox):  # without any there is nothing to read, and health checks cost next to nothing
-        where = f"[{intake.host}]" if ":" in intake.host else intake.host
-        commands["operate"] = ["--receiver", f"http://{where}:{intake.port}", *operators, *common]
+        commands["operate"] = ["--receiver", _url(intake), *operators, *common]
         commands["receive"].append("--no-operator")
     supervisor = Supervisor(
         commands,

@@ -55,6 +55,12 @@ def stand_back(pid: int) -> None:
         Path(f"/proc/{pid}/autogroup").write_text(str(NICE))
 
 
+def _away() -> list[str]:
+    """`-m` looks for every module in the current folder first. The installed command does not, so neither do the
+    children that it starts: a `queue.py` in the project's folder is not the one that we mean."""
+    return [] if Path(sys.argv[0]).name == "__main__.py" else ["-P"]
+
+
 class Supervisor:
     """`commands`: the subcommands to run and their arguments.
 
@@ -140,7 +146,7 @@ class Supervisor:
             self._children[name].kill()
 
     def _start(self, name: str, environment: Mapping[str, str], pipe: int) -> None:
-        command = [sys.executable, "-m", "hookledger", name, *self._commands[name]]
+        command = [sys.executable, *_away(), "-m", "hookledger", name, *self._commands[name]]
         self._children[name] = child = subprocess.Popen(  # noqa: S603 - our own command
             command, env=dict(environment), pass_fds=[pipe], start_new_session=True
         )

@@ -14,6 +14,8 @@ from ..store import SCHEMA_RANGE
 Probe = Callable[[], Awaitable[Health]]
 ALIVE = b'{"status":"alive"}'
 HEALTH = ("/healthz", "/readyz")
+SAYS = (200, 500, 503)
+"""What a receiver answers there; whatever else is said comes from somebody else."""
 SILENT = 7.0
 """Seconds after which a receiver is taken to be stuck; one that waits for its database says so before that."""
 
@@ -102,6 +104,9 @@ class Receiver:
             writer.write(f"GET {path} HTTP/1.1\r\nHost: receiver\r\nConnection: close\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
             body = await reader.read()  # to the end of the connection, as asked for
-            return int(head.split(maxsplit=2)[1]), body
+            status = int(head.split(maxsplit=2)[1])
+            if status not in SAYS:
+                raise ValueError(f"{status} is not what a receiver says of its health")
+            return status, body
         finally:
             writer.close()

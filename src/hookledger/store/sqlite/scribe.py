@@ -9,6 +9,7 @@ provider is told to send again, and another scribe is started for the next ones.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
@@ -19,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 import apsw
 import msgspec
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 STANDSTILL = 20.0
 """Seconds beyond the wait for the write lock after which a scribe that says nothing is ended."""
+LOOKS = 5
+"""How often we look within that time. Looks are counted, not seconds: our own standing still is one of them."""
 LEAVE = 5.0
 """Seconds it has to end by itself when it is no longer needed."""
 PAUSE = 1.0
@@ -75,7 +78,7 @@ class Scribe:
         self._path = path
         self._wait = wait
         self._line: _Line | None = None
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[_Line] | None = None
         self._not_before = 0.0
 
     async def record(self, now: int, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
@@ -84,15 +87,9 @@ class Scribe:
         except ValueError as error:  # lone surrogates
             raise BadData(str(error)) from error
         line = self._line
-        if line is None or line.cut:
-            line = await self._open()
-        answer = line.ask(question)
-        try:
-            told = _told.decode(await asyncio.wait_for(answer, self._wait + STANDSTILL))
-        except TimeoutError:
-            log.warning("the scribe stands still: it is ended, and another one will be started")
-            line.end()
-            raise Unavailable(UNKNOWN) from None
+        while line is None or line.cut:
+            line = await self._opened()
+        told = _told.decode(await line.ask(question))
         if told.error is not None:
             name, text = told.error
             raise _ERRORS.get(name, StoreError)(text)
@@ -101,21 +98,30 @@ class Scribe:
             for arrival, recorded in zip(arrivals, told.recorded, strict=True)
         ]
 
+    async def _opened(self) -> _Line:
+        """One opens for all who wait, to the end: who gives up waiting would leave a process behind."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        return await asyncio.shield(self._opening)
+
     async def _open(self) -> _Line:
-        async with self._opening:
-            if self._line is not None and not self._line.cut:
-                return self._line
+        try:
+            if self._line is not None and not await self._line.gone():
+                raise Unavailable("SQLite: the scribe that was ended is still there")
             moment = time.monotonic()
             if moment < self._not_before:
                 raise Unavailable("SQLite: the scribe ended as soon as it was started")
             self._not_before = moment + PAUSE
-            try:
-                self._line = await _Line.open(self._path, self._wait)
-            except OSError as error:
-                raise Unavailable(f"SQLite: the scribe cannot be started: {error}") from error
-            return self._line
+            self._line = await _Line.open(self._path, self._wait)
+        except (OSError, RuntimeError) as error:  # no more processes, files or threads
+            raise Unavailable(f"SQLite: the scribe cannot be started: {error}") from error
+        finally:
+            self._opening = None
+        return self._line
 
     async def close(self) -> None:
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
         if self._line is not None:
             await self._line.close()
 
@@ -123,38 +129,53 @@ class Scribe:
 class _Line(asyncio.Protocol):
     """One scribe, and the socket to it. Answers come in the order of the questions."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], patience: float) -> None:
         self._process = process
         self._transport: asyncio.Transport
+        self._loop = asyncio.get_running_loop()
         self._heard = bytearray()
         self._waiting: deque[asyncio.Future[bytes]] = deque()
+        self._pace = patience / LOOKS
+        self._looking = False
+        self._silent = 0
         self._closing = False
+        self._end: asyncio.Future[int] | None = None
         self.cut = False
 
     @classmethod
     async def open(cls, path: Path, wait: float) -> _Line:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            code = "from hookledger.store.sqlite.scribe import main; main()"
-            command = [sys.executable, "-c", code, str(path), str(wait), str(theirs.fileno())]
-            process = await asyncio.to_thread(
-                subprocess.Popen, command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
-            )
+        ours, process = await asyncio.to_thread(_start, path, wait)
         loop = asyncio.get_running_loop()
-        _, line = await loop.create_connection(lambda: cls(process), sock=ours)
+        _, line = await loop.create_connection(lambda: cls(process, wait + STANDSTILL), sock=ours)
         return line
 
     def ask(self, question: bytes) -> asyncio.Future[bytes]:
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = self._loop.create_future()
         self._waiting.append(answer)
         self._transport.write(_LENGTH.pack(len(question)) + question)
+        if not self._looking:
+            self._looking, self._silent = True, 0
+            self._loop.call_later(self._pace, self._look)
         return answer
+
+    def _look(self) -> None:
+        """Whoever asked may have given up waiting, as health checks do; an answer is owed all the same."""
+        self._silent += 1
+        self._looking = bool(self._waiting) and not self.cut
+        if not self._looking:
+            return
+        if self._silent < LOOKS:
+            self._loop.call_later(self._pace, self._look)
+            return
+        log.warning("the scribe stands still: it is ended, and another one will be started")
+        self.end()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._heard += data
+        self._silent = 0
         while len(self._heard) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._heard)[0]
             if len(self._heard) < end:
@@ -171,13 +192,22 @@ class _Line(asyncio.Protocol):
         for answer in self._waiting:
             if not answer.done():
                 answer.set_exception(Unavailable(UNKNOWN))
+        self._waiting.clear()
         if not self._closing:
             self.end()
-            asyncio.get_running_loop().run_in_executor(None, self._process.wait)
 
     def end(self) -> None:
-        self.cut = True
-        self._process.kill()
+        """At once; what it had is unknown."""
+        if self._end is None:
+            self.cut = True
+            self._process.kill()
+            self._transport.abort()
+            self._end = self._loop.run_in_executor(None, self._process.wait)
+
+    async def gone(self) -> bool:
+        """Whether it has ended, or soon does: one that waits for a broken disk cannot even be killed, and then each
+        other one would end up in the same way."""
+        return self._end is not None and bool((await asyncio.wait([self._end], timeout=PAUSE))[0])
 
     async def close(self) -> None:
         self._closing = True
@@ -187,6 +217,21 @@ class _Line(asyncio.Protocol):
         except subprocess.TimeoutExpired:
             self._process.kill()
             await asyncio.to_thread(self._process.wait)
+
+
+def _start(path: Path, wait: float) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """What is in the folder that we were started in comes last: a `queue.py` there is not ours."""
+    find = "import sys; sys.path += sys.argv.pop().split('\\n')"
+    code = f"{find}; from hookledger.store.sqlite.scribe import main; main()"
+    places = "\n".join(map(str, [Path(__file__).parents[3], *sys.path]))
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            command = [sys.executable, "-P", "-c", code, str(path), str(wait), str(theirs.fileno()), places]
+            return ours, subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
+    except BaseException:
+        ours.close()
+        raise
 
 
 def _all_new(arrival: Arrival) -> list[Recorded]:
@@ -205,10 +250,20 @@ def main() -> None:
     _, path, wait, line = sys.argv
     with socket.socket(fileno=int(line)) as theirs, theirs.makefile("rb") as heard:
         desk = _Desk(Path(path), float(wait))
-        while length := heard.read(_LENGTH.size):
-            question = heard.read(_LENGTH.unpack(length)[0])
-            answer = _encode(desk.record(_batch.decode(question)))
-            theirs.sendall(_LENGTH.pack(len(answer)) + answer)
+        with contextlib.suppress(OSError):  # the receiver is gone, and with it whoever would be told
+            while (question := _next(heard)) is not None:
+                answer = _encode(desk.record(_batch.decode(question)))
+                theirs.sendall(_LENGTH.pack(len(answer)) + answer)
+
+
+def _next(heard: BinaryIO) -> bytes | None:
+    """None at the end, be it in the middle of a question: nobody waits for its answer."""
+    length = heard.read(_LENGTH.size)
+    if len(length) < _LENGTH.size:
+        return None
+    (size,) = _LENGTH.unpack(length)
+    question = heard.read(size)
+    return question if len(question) == size else None
 
 
 class _Desk:
