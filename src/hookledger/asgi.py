@@ -149,7 +149,7 @@ class Asgi:
 
     async def _health(self, path: str) -> respond.Response:
         assert self._readiness is not None
-        return respond.Response(*(await self._readiness.answer(path) or (404, b'{"error":"not found"}')))
+        return respond.found(await self._readiness.answer(path))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

@@ -142,7 +142,7 @@ class Operator:
 
     async def _health(self, path: str) -> respond.Response:
         if self.receiver is not None:
-            return _found(await self.receiver.answer(path))
+            return respond.found(await self.receiver.answer(path))
         if path == "/healthz":
             return respond.Response(200, ALIVE)  # the process is, whatever the database is
         try:
@@ -151,7 +151,7 @@ class Operator:
             log.warning("the store cannot be opened: %s", error)
             return respond.unavailable()
         assert self._readiness is not None
-        return _found(await self._readiness.answer(path))
+        return respond.found(await self._readiness.answer(path))
 
     def _served(self) -> Api:
         if self._api is None:
@@ -178,7 +178,3 @@ class Operator:
                 await self.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
-
-
-def _found(answer: tuple[int, bytes] | None) -> respond.Response:
-    return respond.Response(*(answer or (404, b'{"error":"not found"}')))

@@ -63,6 +63,11 @@ def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
     return Response(status, f'{{"status":"{items[0].outcome}","event":"{items[0].event_id}"}}'.encode())
 
 
+def found(answer: tuple[int, bytes] | None) -> Response:
+    """What a health check says; None for a path that is none."""
+    return Response(*(answer or (404, b'{"error":"not found"}')))
+
+
 def rejected(error: Rejected, contract: Contract | None = None) -> Response:
     """This request will never be recorded. The reason helps whoever sets the source up; it tells no secret."""
     status = STATUS[type(error)]

@@ -110,9 +110,10 @@ def in_transaction(
     return result
 
 
-def translate(error: apsw.Error) -> HookledgerError:
+def translate(error: apsw.Error | OverflowError | ValueError) -> HookledgerError:
     """What a driver's error means to the caller."""
-    if isinstance(error, _DATA):
+    # The last two: what no column can hold, such as 1e300 seconds or lone surrogates.
+    if isinstance(error, (*_DATA, OverflowError, ValueError)):
         return BadData(str(error))
     if isinstance(error, apsw.CantOpenError):
         return SchemaMismatch("SQLite: the file cannot be opened; if it does not exist yet, run 'hookledger migrate'")

@@ -289,10 +289,8 @@ class _Desk:
 
 def in_words(error: Exception) -> Exception:
     """The error that the store would raise."""
-    if isinstance(error, apsw.Error):
+    if isinstance(error, apsw.Error | OverflowError | ValueError):
         return translate(error)
-    if isinstance(error, OverflowError | ValueError):  # what no column can hold: 1e300 seconds, lone surrogates
-        return BadData(str(error))
     if not isinstance(error, HookledgerError):
         log.exception("a batch is not recorded: a defect")
     return error

@@ -13,7 +13,7 @@ import apsw
 import msgspec
 
 from ...clock import Clock
-from ...errors import BadData, ConfigError, StoreError, Unavailable
+from ...errors import ConfigError, StoreError, Unavailable
 from ...filters import EVERYTHING, Filter
 from ...identities import id_bounds, key_identity
 from ...ledger import Effect
@@ -157,10 +157,8 @@ class SqliteStore:
         async with self._turn:
             try:
                 return await self._writer.run_job(job)
-            except apsw.Error as error:
+            except (apsw.Error, OverflowError, ValueError) as error:
                 raise translate(error) from error
-            except (OverflowError, ValueError) as error:  # what no column can hold: 1e300 seconds, lone surrogates
-                raise BadData(str(error)) from error
 
     async def _write(self, job: Callable[[apsw.Connection], T]) -> T:
         """Run `job` in one durable transaction."""
