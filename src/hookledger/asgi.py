@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .config import IntakeSettings
@@ -14,10 +14,11 @@ from .model import Request
 from .operate.health import ALIVE, HEALTH, Readiness
 from .receive import respond
 from .receive.aftercare import Aftercare
-from .receive.app import Intake
+from .receive.app import Delivery, Intake
 from .receive.record import Recorder
 from .receive.refusals import Refusals
 from .receive.request import Receive, Scope, Send
+from .receive.respond import Answer
 from .store.opening import Opener
 from .store.protocol import Store
 
@@ -127,21 +128,28 @@ class Asgi:
         assert self._intake is not None
         return 0 if path in HEALTH else self._intake.endpoint(method, path).max_body
 
-    def take(self, request: Request, answer: Callable[[respond.Response], object]) -> None:
-        assert self._intake is not None
-        if request.path in HEALTH:
-            task = asyncio.create_task(self._tell_health(request.path, answer))
-            self._telling.add(task)  # the loop itself would let it be collected
-            task.add_done_callback(self._telling.discard)
-        else:
-            self._intake.take(self._intake.endpoint(request.method, request.path), request, answer)
+    def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
+        intake = self._intake
+        assert intake is not None
+        deliveries = []
+        for request, answer in requests:
+            if request.path in HEALTH:
+                self._tell_health(request.path, answer)
+            else:
+                deliveries.append(Delivery(intake.endpoint(request.method, request.path), request, answer))
+        intake.take(deliveries)
 
-    async def _tell_health(self, path: str, answer: Callable[[respond.Response], object]) -> None:
-        try:
-            response = await self._health(path)
-        except Exception as error:
-            response = self.refuse(error)
-        answer(response)
+    def _tell_health(self, path: str, answer: Answer) -> None:
+        async def tell() -> None:
+            try:
+                response = await self._health(path)
+            except Exception as error:
+                response = self.refuse(error)
+            answer(response)
+
+        task = asyncio.create_task(tell())
+        self._telling.add(task)  # the loop itself would let it be collected
+        task.add_done_callback(self._telling.discard)
 
     def refuse(self, error: Exception) -> respond.Response:
         assert self._intake is not None

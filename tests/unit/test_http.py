@@ -1,8 +1,9 @@
 """The receiver's HTTP/1.1: its limits, and who speaks when."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -12,7 +13,7 @@ from hookledger.model import Request
 from hookledger.receive import http, respond
 from hookledger.receive.http import Listener
 from hookledger.receive.request import Limits
-from hookledger.receive.respond import Response
+from hookledger.receive.respond import Answer, Response
 from tests.services.ports import free_port
 
 POST = b"POST /stripe?a=1 HTTP/1.1\r\nHost: x\r\nX-Sign: \xe4\r\n"
@@ -30,13 +31,14 @@ class Site:
             raise UnknownSource("unknown_source")
         return 100
 
-    def take(self, request: Request, answer: Callable[[Response], object]) -> None:
-        self.taken.append(request)
-        response = Response(204) if request.path == "/empty" else Response(202, request.body)
-        if request.path == "/slow":
-            self.waiting.append(lambda: answer(response))
-        else:
-            answer(response)
+    def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
+        for request, answer in requests:
+            self.taken.append(request)
+            response = Response(204) if request.path == "/empty" else Response(202, request.body)
+            if request.path == "/slow":
+                self.waiting.append(partial(answer, response))
+            else:
+                answer(response)
 
     def refuse(self, error: Rejected) -> Response:
         return respond.rejected(error)

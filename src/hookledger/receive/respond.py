@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -48,6 +48,10 @@ class Response(Struct, frozen=True):
     status: int
     body: bytes = b""
     headers: _Pairs = _JSON
+
+
+Answer = Callable[[Response], object]
+"""Tells one sender."""
 
 
 def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
