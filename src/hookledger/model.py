@@ -22,7 +22,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 def pack_headers(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Headers as they are sent on the wire: no value can contain a line break."""
-    return b"\r\n".join([b"%b: %b" % pair for pair in headers])
+    return b"\r\n".join(map(b": ".join, headers))
 
 
 def unpack_headers(packed: bytes) -> list[tuple[str, str]]:

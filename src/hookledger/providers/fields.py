@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from msgspec import Struct
 
 from ..errors import ConfigError
+from ..model import Request
 from .forms import parameters
 
 Content = dict[str, object]
@@ -87,8 +88,8 @@ def written(field: Field) -> str:
             return f"whichever field is there: {', '.join(names)}"
 
 
-def found(field: Field, headers: Mapping[bytes, bytes], content: Content, query: bytes) -> object:
-    """What stands there, of whatever kind; None if nothing does."""
+def found(field: Field, request: Request, content: Content) -> object:
+    """What stands there, of whatever kind; None if nothing does. Of several headers the first counts."""
     # By class, the most frequent first: on the way of an ack a match statement costs several times as much.
     kind = type(field)
     if kind is Body:
@@ -99,10 +100,10 @@ def found(field: Field, headers: Mapping[bytes, bytes], content: Content, query:
             inner = inner.get(name)
         return inner
     if kind is Header:
-        return headers.get(field.name)  # type: ignore[union-attr, arg-type]
+        return request.value(field.name)  # type: ignore[union-attr, arg-type]
     match field:
         case Query(name):
-            return parameters(query).get(name)
+            return parameters(request.query).get(name)
         case Constant(text):
             return text
         case Present(names):

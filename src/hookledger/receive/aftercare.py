@@ -15,6 +15,7 @@ from .endpoint import Endpoint, Rules
 
 log = logging.getLogger(__name__)
 
+_DUPLICATE = DeliveryOutcome.DUPLICATE  # asked of the class each time, a member costs a call
 TROUBLED = frozenset({State.FAILED, State.RETRYING, State.NEEDS_REVIEW})
 MAX_WAITING = 1000
 ACTOR = "hookledger"
@@ -44,7 +45,7 @@ class Aftercare:
     def look(self, endpoint: Endpoint, items: Sequence[Recorded]) -> None:
         """Called after each commit; costs next to nothing unless something is in trouble."""
         for item in items:
-            if item.outcome is DeliveryOutcome.DUPLICATE and item.state in TROUBLED and not self._waiting.full():
+            if item.outcome is _DUPLICATE and item.state in TROUBLED and not self._waiting.full():
                 self._waiting.put_nowait((endpoint.rules, item))
 
     async def run(self) -> None:

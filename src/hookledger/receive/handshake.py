@@ -62,7 +62,6 @@ class _Fields:
 
     def __init__(self, endpoint: Endpoint, request: Request, handshake: Handshake) -> None:
         self._request = request
-        self._headers = dict(request.headers[::-1])
         wanted = [field for field, _ in handshake.when] + [handshake.value, handshake.fetch]
         needs_body = any(isinstance(field, Body) for field in wanted) and request.method == "POST"
         self._content = _content(endpoint, request) if needs_body else {}
@@ -81,7 +80,7 @@ class _Fields:
             return None
         if isinstance(field, Header) and len(self._request.values(field.name)) > 1:
             raise Malformed("handshake_duplicate")
-        value = exact(found(field, self._headers, self._content, self._request.query))
+        value = exact(found(field, self._request, self._content))
         return None if value is None else value.decode("utf-8", "replace")
 
 

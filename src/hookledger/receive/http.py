@@ -238,13 +238,13 @@ class Connection(asyncio.Protocol):
         self._method = self._parser.get_method().decode("latin-1")
         try:
             self._max_body = self._listener.site.max_body(self._method, self._path)
-            check_headers(self._headers, self._listener.limits, self._max_body)
+            waits = check_headers(self._headers, self._listener.limits, self._max_body)
             if len(self._url) > MAX_URL:
                 raise Malformed("url_too_long")
         except Rejected as error:
             self._refuse(error)
             return
-        if any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers):
+        if waits:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, part: bytes) -> None:

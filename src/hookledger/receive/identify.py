@@ -6,7 +6,6 @@ import hashlib
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import msgspec
 
@@ -45,45 +44,36 @@ def identify(endpoint: Endpoint, request: Request, _proof: Proof, now: float) ->
     for it makes identifying before verifying a type error.
     """
     contract, raw = endpoint.contract, request.body
-    around = _Around(dict(request.headers[::-1]), request.query, now)  # the first of several values counts
     if endpoint.outline is not None:
         try:
             content = endpoint.outline(raw)
         except (msgspec.MsgspecError, ValueError):
             pass  # odd: read all of it
         else:
-            return _allowed(endpoint, [_item(endpoint, around, content, _fingerprint(endpoint, request))])
+            return _allowed(endpoint, [_item(endpoint, request, now, content, _fingerprint(endpoint, request))])
     try:
         found = contents(contract, decode(contract, raw))
     except UnreadableError as problem:
-        return (_item(endpoint, around, {}, _digest(endpoint, request), invalid=str(problem)),)
+        return (_item(endpoint, request, now, {}, _digest(endpoint, request), invalid=str(problem)),)
     if contract.items is None:
-        return _allowed(endpoint, [_whole(endpoint, around, found[0], _fingerprint(endpoint, request))])
+        return _allowed(endpoint, [_whole(endpoint, request, now, found[0], _fingerprint(endpoint, request))])
     digest = hashlib.sha256(raw).digest()
-    items = [_part(endpoint, around, part, digest, number) for number, part in enumerate(found)]
+    items = [_part(endpoint, request, now, part, digest, number) for number, part in enumerate(found)]
     return _allowed(endpoint, items)
 
 
-def _whole(endpoint: Endpoint, around: _Around, content: object, fingerprint: bytes) -> Item:
+def _whole(endpoint: Endpoint, request: Request, now: float, content: object, fingerprint: bytes) -> Item:
     if not isinstance(content, dict):
-        return _item(endpoint, around, {}, fingerprint, invalid="not an object")
-    return _item(endpoint, around, content, fingerprint)
+        return _item(endpoint, request, now, {}, fingerprint, invalid="not an object")
+    return _item(endpoint, request, now, content, fingerprint)
 
 
-def _part(endpoint: Endpoint, around: _Around, content: object, digest: bytes, index: int) -> Item:
+def _part(endpoint: Endpoint, request: Request, now: float, content: object, digest: bytes, index: int) -> Item:
     """One of several events. What has no content to be known by is known by the body and its place there."""
     place = hashlib.sha256(digest + b"#%d" % index).digest()
     if not isinstance(content, dict):  # never a reason to refuse the others
-        return _item(endpoint, around, {}, place, invalid="not an object", demanded=False)
-    return _item(endpoint, around, content, _part_fingerprint(endpoint.contract, content) or place)
-
-
-class _Around(NamedTuple):
-    """What surrounds the content of an event."""
-
-    headers: dict[bytes, bytes]
-    query: bytes
-    now: float
+        return _item(endpoint, request, now, {}, place, invalid="not an object", demanded=False)
+    return _item(endpoint, request, now, content, _part_fingerprint(endpoint.contract, content) or place)
 
 
 def _allowed(endpoint: Endpoint, items: list[Item]) -> tuple[Item, ...]:
@@ -95,7 +85,8 @@ def _allowed(endpoint: Endpoint, items: list[Item]) -> tuple[Item, ...]:
 
 def _item(
     endpoint: Endpoint,
-    around: _Around,
+    request: Request,
+    now: float,
     content: Content,
     fingerprint: bytes,
     *,
@@ -103,18 +94,18 @@ def _item(
     demanded: bool = True,
 ) -> Item:
     contract = endpoint.contract
-    kind, first = _type(contract, around, content)
-    delivery_id = _text(contract.delivery_id, around, content)
+    kind, first = _type(contract, request, content)
+    delivery_id = _text(contract.delivery_id, request, content)
     backed = endpoint.backed
     parts: list[bytes] | None = None
     try:
-        parts = _key(endpoint, around, content)
+        parts = _key(endpoint, request, content)
     except Exception as error:  # the user's function: whatever it raises, the event is authentic and must be kept
         invalid = invalid or f"the source's key function raised {type(error).__name__}"
     origin, trusted = endpoint.key_origin, endpoint.key_signed
     if parts is None and endpoint.key_function is not None and contract.scheme.coverage == "fields":
         # The content is not signed, so it cannot stand for a key; the provider's own key is, and can.
-        parts, origin, trusted = _values(endpoint.key_fields, around, content), KeyOrigin.COMPOSITE, True
+        parts, origin, trusted = _values(endpoint.key_fields, request, content), KeyOrigin.COMPOSITE, True
 
     # For what cannot be read, the bytes make a better key than an unsigned id: nobody can change them.
     trusted = trusted or invalid is None or endpoint.rules.key_required
@@ -127,7 +118,7 @@ def _item(
         arrival = new_id()
         key, identity, origin = f"arrival:{arrival}", key_identity(endpoint.name, arrival.bytes), KeyOrigin.ARRIVAL
     else:
-        digest = _named_digest(contract, around, content) or fingerprint
+        digest = _named_digest(contract, request, content) or fingerprint
         key, origin = f"sha256:{digest.hex()}", KeyOrigin.DIGEST
         more: tuple[bytes, ...] = ()
         if endpoint.delivered_once:
@@ -139,7 +130,7 @@ def _item(
     if backed and first not in endpoint.repeatable:
         # The type goes in where the body does not give it: one body under two topics is two events.
         body_identity = digest_of(endpoint.name, b"body", kind.encode() if endpoint.type_apart else b"", fingerprint)
-    occurred_at = _time(contract, around, content)
+    occurred_at = _time(contract, request, content)
     return Item(
         key=key,
         key_origin=origin,
@@ -147,13 +138,13 @@ def _item(
         fingerprint=fingerprint,
         type=kind,
         body_identity=body_identity,
-        provider_id=_text(contract.id, around, content),
-        object_id=_first(contract.object_id, around, content),
+        provider_id=_text(contract.id, request, content),
+        object_id=_first(contract.object_id, request, content),
         occurred_at=occurred_at,
         delivery_id=delivery_id,
         invalid=invalid,
         skip=None if invalid is not None else _skip(endpoint, kind),
-        review=_review(endpoint, occurred_at, around.now),
+        review=_review(endpoint, occurred_at, now),
     )
 
 
@@ -175,24 +166,24 @@ def _review(endpoint: Endpoint, occurred_at: float | None, now: float) -> str | 
 # ── keys and digests ─────────────────────────────────────────────────────────
 
 
-def _key(endpoint: Endpoint, around: _Around, content: Content) -> list[bytes] | None:
+def _key(endpoint: Endpoint, request: Request, content: Content) -> list[bytes] | None:
     """The exact bytes of the event key, in parts; None if a part of it is missing."""
     if endpoint.key_function is not None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in around.headers.items()}
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers[::-1]}
         made = endpoint.key_function(content, headers)
         made = made if isinstance(made, tuple) else (made,)
         for part in made:
             if part is not None and (isinstance(part, bool) or not isinstance(part, str | int | bytes)):
                 raise TypeError(f"a key is text, a number, or a tuple of them, not {type(part).__name__}")
         return _complete([exact(part) for part in made])
-    return _values(endpoint.key_fields, around, content)
+    return _values(endpoint.key_fields, request, content)
 
 
-def _values(fields: tuple[Field, ...], around: _Around, content: Content) -> list[bytes] | None:
+def _values(fields: tuple[Field, ...], request: Request, content: Content) -> list[bytes] | None:
     if len(fields) == 1:  # as most keys are
-        value = _value(fields[0], around, content)
+        value = _value(fields[0], request, content)
         return None if value is None else [value]
-    return _complete([_value(field, around, content) for field in fields])
+    return _complete([_value(field, request, content) for field in fields])
 
 
 def _complete(values: list[bytes | None]) -> list[bytes] | None:
@@ -200,10 +191,10 @@ def _complete(values: list[bytes | None]) -> list[bytes] | None:
     return parts if parts and len(parts) == len(values) else None
 
 
-def _named_digest(contract: Contract, around: _Around, content: Content) -> bytes | None:
+def _named_digest(contract: Contract, request: Request, content: Content) -> bytes | None:
     """Digest of the fields that the contract calls immutable; None if it names none, or lacks the first: what the
     others say of a thing that is not named would be said of any."""
-    values = [(written(field), _value(field, around, content)) for field in contract.immutable]
+    values = [(written(field), _value(field, request, content)) for field in contract.immutable]
     if not values or values[0][1] is None:
         return None
     named = [name.encode() + b"\0" + value for name, value in values if value is not None]
@@ -270,44 +261,44 @@ def _without(content: Content, path: tuple[str, ...]) -> Content:
 # ── fields ───────────────────────────────────────────────────────────────────
 
 
-def _value(field: Field, around: _Around, content: Content) -> bytes | None:
-    return exact(found(field, around.headers, content, around.query))
+def _value(field: Field, request: Request, content: Content) -> bytes | None:
+    return exact(found(field, request, content))
 
 
-def _first(fields: tuple[Field, ...], around: _Around, content: Content) -> str | None:
+def _first(fields: tuple[Field, ...], request: Request, content: Content) -> str | None:
     for field in fields:
-        text = _text(field, around, content)
+        text = _text(field, request, content)
         if text is not None:
             return text
     return None
 
 
-def _text(field: Field | None, around: _Around, content: Content) -> str | None:
+def _text(field: Field | None, request: Request, content: Content) -> str | None:
     if field is None:
         return None
-    given = found(field, around.headers, content, around.query)
+    given = found(field, request, content)
     if type(given) is str and given.isascii() and given.isprintable() and len(given) <= MAX_TEXT and given.strip():
         return given  # as nearly all are: nothing to clean
     value = exact(given)
     return None if value is None else show(value)
 
 
-def _type(contract: Contract, around: _Around, content: Content) -> tuple[str, str]:
+def _type(contract: Contract, request: Request, content: Content) -> tuple[str, str]:
     """The type, and the part of it that its first field gives."""
     if len(contract.type) == 1:  # as most types are
-        name = _text(contract.type[0], around, content) or UNKNOWN_TYPE
+        name = _text(contract.type[0], request, content) or UNKNOWN_TYPE
         return name, name
-    values = [_value(field, around, content) for field in contract.type]
+    values = [_value(field, request, content) for field in contract.type]
     if not values or values[0] is None:
         return UNKNOWN_TYPE, UNKNOWN_TYPE
     first = show(values[0])
     return show(b".".join([value for value in values if value is not None])), first
 
 
-def _time(contract: Contract, around: _Around, content: Content) -> float | None:
+def _time(contract: Contract, request: Request, content: Content) -> float | None:
     if contract.occurred_at is None:
         return None
-    value = found(contract.occurred_at, around.headers, content, around.query)
+    value = found(contract.occurred_at, request, content)
     if isinstance(value, bytes):
         value = value.decode("ascii", "replace")
     try:

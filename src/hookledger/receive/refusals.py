@@ -19,7 +19,7 @@ from msgspec import Struct
 from ..cases import Refusal
 from ..errors import HookledgerError, Malformed, Rejected, Unauthentic
 from ..identities import new_id
-from ..model import Request, pack_headers
+from ..model import Headers, Request, pack_headers
 from ..providers import forms
 from .endpoint import Endpoint
 
@@ -141,10 +141,10 @@ def refusal(endpoint: Endpoint, request: Request, reason: str) -> Refusal:
     )
 
 
-def safe_headers(endpoint: Endpoint, request: Request) -> list[tuple[bytes, bytes]]:
+def safe_headers(endpoint: Endpoint, request: Request) -> Headers:
     """The headers less the secrets presented in them."""
     secret = endpoint.contract.secret_headers
-    return [pair for pair in request.headers if pair[0] not in secret]
+    return tuple([pair for pair in request.headers if pair[0] not in secret]) if secret else request.headers
 
 
 def safe_query(endpoint: Endpoint, query: bytes) -> bytes:

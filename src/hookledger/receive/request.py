@@ -41,19 +41,26 @@ async def read(
     return Request(scope["method"], scope["path"], scope.get("query_string", b""), headers, body, remote)
 
 
-def check_headers(headers: Sequence[tuple[bytes, bytes]], limits: Limits, max_body: int) -> None:
-    """Refuses what can be refused before the body comes."""
+_WATCHED = frozenset({b"content-encoding", b"transfer-encoding", b"content-length", b"expect"})
+
+
+def check_headers(headers: Sequence[tuple[bytes, bytes]], limits: Limits, max_body: int) -> bool:
+    """Refuses what can be refused before the body comes; whether the sender waits to be told to go on."""
     size = 0
+    waits = False
     for name, value in headers:
         size += len(name) + len(value)
-        if name == b"content-encoding" and value.lower() != b"identity":
-            raise WrongEncoding("content_encoding")
-        if name == b"transfer-encoding" and value.lower() != b"chunked":
-            raise WrongEncoding("transfer_encoding")
-        if name == b"content-length" and value.isdigit() and int(value[:20]) > max_body:
-            raise TooLarge("body_too_large")
+        if name in _WATCHED:
+            if name == b"content-encoding" and value.lower() != b"identity":
+                raise WrongEncoding("content_encoding")
+            if name == b"transfer-encoding" and value.lower() != b"chunked":
+                raise WrongEncoding("transfer_encoding")
+            if name == b"content-length" and value.isdigit() and int(value[:20]) > max_body:
+                raise TooLarge("body_too_large")
+            waits = waits or (name == b"expect" and value.lower() == b"100-continue")
     if size > limits.header_bytes or len(headers) > limits.headers:
         raise Malformed("headers_too_large")
+    return waits
 
 
 async def _parts(receive: Receive) -> AsyncIterator[bytes]:

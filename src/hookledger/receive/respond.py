@@ -60,8 +60,8 @@ def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
     if answer.body is not None:
         kind = () if answer.content_type is None else (("content-type", answer.content_type),)
         return Response(answer.status, answer.body, kind)
-    known = bool(items) and all(item.outcome is _DUPLICATE for item in items)
-    status = 200 if known and answer.status == 202 else answer.status
+    new = [item for item in items if item.outcome is not _DUPLICATE]
+    status = 200 if items and not new and answer.status == 202 else answer.status
     if len(items) != 1:
         return Response(status, b'{"status":"recorded"}')
     return Response(status, f'{{"status":"{items[0].outcome}","event":"{items[0].event_id}"}}'.encode())

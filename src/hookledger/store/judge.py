@@ -18,6 +18,8 @@ from ..identities import admitted_identity
 from ..model import Arrival, Item, Recorded
 from ..states import DeliveryOutcome, State
 
+# Asked of their classes each time, members cost a call.
+_ACCEPTED, _PENDING = DeliveryOutcome.ACCEPTED, State.PENDING
 AS_LISTED = b"api"
 """The fingerprint of an identity that a provider's log gave: its delivery may be written in any way."""
 
@@ -162,7 +164,7 @@ def new_outcome(item: Item, *, reconciled: bool = False) -> DeliveryOutcome:
     """What the delivery of a new event is."""
     if item.invalid:
         return DeliveryOutcome.INVALID
-    return DeliveryOutcome.RECONCILED if reconciled else DeliveryOutcome.ACCEPTED
+    return DeliveryOutcome.RECONCILED if reconciled else _ACCEPTED
 
 
 def first_state(item: Item) -> tuple[State, str | None]:
@@ -173,4 +175,4 @@ def first_state(item: Item) -> tuple[State, str | None]:
         return State.SKIPPED, item.skip
     if item.review:
         return State.NEEDS_REVIEW, item.review
-    return State.PENDING, None
+    return _PENDING, None
