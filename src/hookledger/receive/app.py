@@ -84,7 +84,6 @@ class Intake:
         self._skew = skew
         self._seldom = Seldom(log)
         self._loop = asyncio.get_running_loop()  # asked once: each time costs a system call
-        self._answers: list[tuple[Answer, respond.Response]] = []
         self._errands: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,7 +145,7 @@ class Intake:
         endpoint, request = delivery.endpoint, delivery.request
         handshakes = endpoint.contract.handshakes
         if handshakes and (shake := _handshake(endpoint, request)):
-            self._answer(delivery, shake.response)
+            delivery.answer(shake.response)
             return False
         delivery.proof = self._prove(endpoint, request)
         if handshakes and (shake := ask_signed(endpoint, request)):
@@ -175,21 +174,7 @@ class Intake:
                     self._aftercare.look(delivery.endpoint, result)
         except Exception as error:
             response = self.refuse(error)
-        self._answer(delivery, response)
-
-    def _answer(self, delivery: Delivery, response: respond.Response) -> None:
-        """Soon, not now: here too one step for all, and then the next."""
-        if not self._answers:
-            self._loop.call_soon(self._tell)
-        self._answers.append((delivery.answer, response))
-
-    def _tell(self) -> None:
-        answers, self._answers = self._answers, []
-        for answer, response in answers:
-            try:
-                answer(response)
-            except Exception:
-                log.exception("an answer could not be told")  # the others still can
+        delivery.answer(response)
 
     def refuse(
         self, error: Exception, endpoint: Endpoint | None = None, request: Request | None = None
@@ -245,7 +230,7 @@ class Intake:
             return shake.response
 
         if shake.fetch is None and not shake.keep:
-            self._answer(delivery, shake.response)
+            delivery.answer(shake.response)
         else:
             self._run(errand(), delivery)
 
@@ -256,7 +241,7 @@ class Intake:
             except Exception as error:
                 response = self.refuse(error, delivery.endpoint, delivery.request)
             if response is not None:
-                self._answer(delivery, response)
+                delivery.answer(response)
 
         task = self._loop.create_task(run(errand))
         self._errands.add(task)  # the loop itself would let it be collected
@@ -276,5 +261,5 @@ def arrival(endpoint: Endpoint, request: Request, proof: Proof, items: tuple[Ite
     kept = pack_headers(safe_headers(endpoint, request))
     if request.query and endpoint.contract.secret_parameters:
         request = msgspec.structs.replace(request, query=safe_query(endpoint, request.query))
-    ids = tuple([new_id() for _ in items])
+    ids = (new_id(),) if len(items) == 1 else tuple([new_id() for _ in items])
     return Arrival(new_id(), endpoint.name, request, kept, proof, items, ids)

@@ -67,7 +67,7 @@ def _form(template: str) -> tuple[bytes, tuple[str, ...]]:
 
 def render(template: str, values: Mapping[str, bytes]) -> bytes:
     form, names = _form(template)
-    return form % tuple([values[name] for name in names])
+    return form % tuple(map(values.__getitem__, names))
 
 
 def odd_values(template: str, request: Request, header_names: bytes) -> dict[str, bytes]:

@@ -13,6 +13,8 @@ from asyncpg.pool import Pool, PoolConnectionProxy
 from ...errors import BadData, SchemaMismatch, Unavailable
 
 T = TypeVar("T")
+IDLE = 60.0
+"""Seconds between two looks for connections that nobody needs."""
 _DATA_ERRORS = ("22", "23", "54")
 _TRY_AGAIN = ("40001", "40P01")
 # Everything that means "not now": the driver's own errors and the operating system's.
@@ -27,27 +29,77 @@ OUTAGE = (
 
 
 class Connections:
-    """A pool. `pooler`: no statement outlives a transaction, so each use is one."""
+    """A pool, and before it those that were just used: the pool's own hand-over costs as much as thirty rows do.
+
+    `pooler`: no statement outlives a transaction, so each use is one.
+    """
 
     def __init__(self, pool: Pool[Any], *, timeout: float, pooler: bool) -> None:
         self._pool = pool
         self._timeout = timeout
         self.pooler = pooler
+        self._idle: list[PoolConnectionProxy[Any]] = []  # the last one used goes first
+        self._unused = 0  # so many of them, the first ones, nobody needed since the last look
+        self._look: asyncio.TimerHandle | None = None
+        self._releasing: set[asyncio.Task[None]] = set()
+        self._waiting = 0
+        self._closing = False
 
     async def close(self) -> None:
+        self._closing = True
+        if self._look is not None:
+            self._look.cancel()
         try:
-            await asyncio.wait_for(self._pool.close(), self._timeout)
+            async with asyncio.timeout(self._timeout):
+                while self._idle:
+                    await self._pool.release(self._idle.pop())
+                await self._pool.close()
         except (*OUTAGE,):
             self._pool.terminate()
 
     @asynccontextmanager
     async def _acquire(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
-        async with self._pool.acquire(timeout=self._timeout) as connection:
-            try:
-                yield connection
-            except asyncpg.InternalClientError:
-                connection.terminate()  # out of step with the server: no later query could use it
-                raise
+        connection = await self._take()
+        whole = False
+        try:
+            yield connection
+            whole = True
+        except asyncpg.InternalClientError:
+            connection.terminate()  # out of step with the server: no later query could use it
+            raise
+        finally:
+            if whole and _is_open(connection) and not (self._waiting or self._closing):
+                self._keep(connection)
+            else:
+                await self._pool.release(connection)  # it knows who waits, and what to do with a broken one
+
+    async def _take(self) -> PoolConnectionProxy[Any]:
+        while self._idle:
+            connection = self._idle.pop()
+            self._unused = min(self._unused, len(self._idle))
+            if _is_open(connection):
+                return connection
+            await self._pool.release(connection)
+        self._waiting += 1
+        try:
+            return await self._pool.acquire(timeout=self._timeout)
+        finally:
+            self._waiting -= 1
+
+    def _keep(self, connection: PoolConnectionProxy[Any]) -> None:
+        self._idle.append(connection)
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_later(IDLE, self._tidy)
+
+    def _tidy(self) -> None:
+        """Those that nobody needed for a while go back to the pool, which closes them in time."""
+        unused, self._idle = self._idle[: self._unused], self._idle[self._unused :]
+        self._unused = len(self._idle)
+        self._look = asyncio.get_running_loop().call_later(IDLE, self._tidy) if self._idle else None
+        for connection in unused:
+            task = asyncio.ensure_future(self._pool.release(connection))
+            self._releasing.add(task)  # the loop itself would let it be collected
+            task.add_done_callback(self._releasing.discard)
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
@@ -72,6 +124,13 @@ class Connections:
                 if getattr(error, "sqlstate", None) not in _TRY_AGAIN:
                     raise translate(error) from error
         raise Unavailable("deadlocks three times in a row")
+
+
+def _is_open(connection: PoolConnectionProxy[Any]) -> bool:
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:  # the server ended it, and the pool has it back already
+        return False
 
 
 @asynccontextmanager

@@ -1,0 +1,168 @@
+"""What comes at once goes through the steps together, and each delivery still has its own fate."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from hookledger.errors import BadData, Unavailable
+from hookledger.model import Arrival, Recorded, Request
+from hookledger.providers.catalogue import find
+from hookledger.providers.sign import sign
+from hookledger.receive import http, respond
+from hookledger.receive.app import Delivery, Intake
+from hookledger.receive.endpoint import Rules, configure
+from hookledger.receive.http import Listener
+from hookledger.receive.record import Recorder
+from hookledger.receive.refusals import Refusals, SampleSettings
+from hookledger.receive.request import Limits
+from hookledger.receive.respond import Answer, Response
+from hookledger.states import DeliveryOutcome
+from tests.services.ports import free_port
+
+SECRET = "whsec_made_up_for_the_tests"
+
+
+class Store:
+    """Records everything but what is called `refused`; nothing at all while it is down."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+        self.down = False
+
+    async def record_new(self, arrivals: Sequence[Arrival]) -> list[list[Recorded] | None]:
+        return list(await self.record(arrivals))
+
+    async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        if self.down:
+            raise Unavailable("down")
+        if any(arrival.items[0].key == "refused" for arrival in arrivals):
+            raise BadData("refused")
+        self.kept += [arrival.items[0].key for arrival in arrivals]
+        return [[Recorded(DeliveryOutcome.ACCEPTED, arrival.event_ids[0])] for arrival in arrivals]
+
+    async def refuse(self, *args: Any, **options: Any) -> None: ...
+
+
+def intake(store: Store) -> Intake:
+    rules = Rules(types=frozenset({"invoice.paid"}), other_types="refuse")
+    endpoint = configure("stripe", find("stripe"), [SECRET], rules=rules)
+    return Intake({endpoint.path: endpoint}, Recorder(store), Refusals(store, SampleSettings(), time.time))
+
+
+def request(ident: str, *, secret: str = SECRET, kind: str = "invoice.paid", ago: float = 0.0) -> Request:
+    body = f'{{"id":"{ident}","type":"{kind}"}}'.encode()
+    headers = sign(find("stripe"), secret, body, now=time.time() - ago)
+    pairs = tuple((name.lower().encode(), value.encode()) for name, value in headers)
+    return Request("POST", "/stripe", b"", pairs, body)
+
+
+async def take(app: Intake, requests: Sequence[Request]) -> list[list[int]]:
+    """The statuses that each one was answered."""
+    told: list[list[int]] = [[] for _ in requests]
+
+    def answer(place: int, response: Response) -> None:
+        told[place].append(response.status)
+
+    endpoint = app.endpoint("POST", "/stripe")
+    app.take([Delivery(endpoint, one, partial(answer, place)) for place, one in enumerate(requests)])
+    async with asyncio.timeout(20):
+        while not all(told):
+            await asyncio.sleep(0)
+    await asyncio.sleep(0.01)  # a second answer would come now
+    return told
+
+
+async def test_neighbours_in_a_burst_do_not_touch_one_another() -> None:  # proves R1, R8
+    store = Store()
+    odd = Request("POST", "/stripe", b"", ((b"stripe-signature", b"t=1"),), b"{}")
+    requests = [
+        request("one"),
+        request("forged", secret="whsec_of_somebody_else"),
+        request("two"),
+        odd,
+        request("refused"),
+        request("old", ago=86_400),
+        request("other", kind="customer.created"),
+        Request("POST", "/stripe", b"", (), b""),
+        request("three"),
+    ]
+    told = await take(intake(store), requests)
+    assert told == [[202], [401], [202], [400], [503], [401], [422], [401], [202]]
+    assert sorted(store.kept) == ["one", "three", "two"]
+
+
+async def test_an_outage_is_told_to_each_of_a_burst() -> None:  # proves R8
+    store = Store()
+    store.down = True
+    assert await take(intake(store), [request(f"evt_{n}") for n in range(70)]) == [[503]] * 70
+    store.down = False
+    assert await take(intake(store), [request(f"evt_{n}") for n in range(70)]) == [[202]] * 70
+    assert sorted(store.kept) == sorted(f"evt_{n}" for n in range(70))
+
+
+async def test_a_defect_with_one_is_not_the_others_loss(monkeypatch: pytest.MonkeyPatch) -> None:  # proves R8
+    store, app = Store(), None
+    app = intake(store)
+    prove = app._prove
+
+    def broken(endpoint: Any, one: Request) -> Any:
+        if b"broken" in one.body:
+            raise RuntimeError("a defect")
+        return prove(endpoint, one)
+
+    monkeypatch.setattr(app, "_prove", broken)
+    assert await take(app, [request("a"), request("broken"), request("b")]) == [[202], [503], [202]]
+    assert store.kept == ["a", "b"]
+
+
+class Site:
+    """Answers when told, and breaks when told."""
+
+    def __init__(self) -> None:
+        self.bursts: list[int] = []
+        self.answers: list[Answer] = []
+        self.breaks = False
+
+    def max_body(self, method: str, path: str) -> int:
+        return 100
+
+    def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
+        self.bursts.append(len(requests))
+        self.answers += [answer for _, answer in requests]
+        if self.breaks:
+            raise RuntimeError("a defect, after some were taken on")
+
+    def refuse(self, error: Exception) -> Response:
+        return respond.unavailable()
+
+
+async def test_a_burst_is_taken_in_parts_and_an_answer_never_goes_to_another_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # proves R6
+    monkeypatch.setattr(http, "BURST", 4)
+    site, port = Site(), free_port()
+    listener = Listener(site, Limits())
+    serving = asyncio.create_task(listener.serve("127.0.0.1", port))
+    await asyncio.sleep(0.05)
+    ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+    post = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    site.breaks = True
+    for _, writer in ends:
+        writer.write(post)
+    for reader, writer in ends:
+        assert (await asyncio.wait_for(reader.readline(), 20)).split()[1] == b"503"
+        writer.write(post)  # the sender tries again at once, on the same connection
+    assert sum(site.bursts) == 10
+    assert max(site.bursts) <= 4
+    for answer in site.answers:  # what was taken on before the defect is answered after all
+        answer(Response(202))
+    for reader, writer in ends:
+        rest = await asyncio.wait_for(reader.read(), 20)
+        assert b"HTTP/1.1 202" not in rest, "an ack for a request that nobody recorded"
+        writer.close()
+    listener.stop()
+    await asyncio.wait_for(serving, 20)
