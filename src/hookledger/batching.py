@@ -8,6 +8,7 @@ it is full: two small ones cost more than one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -64,14 +65,14 @@ class Batcher(Generic[T, R]):
         self._parallel = parallel
         self._queue: deque[tuple[T, Done[R]]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way = 0
 
     def put(self, item: T, done: Done[R]) -> None:
         """`done` gets the item's own result or exception. Raises Unavailable at once when too many wait already."""
         if len(self._queue) >= self._limit:
             raise Unavailable("the queue is full")
         self._queue.append((item, done))
-        if not self._tasks or (len(self._tasks) < self._parallel and len(self._queue) >= self._most):
-            self._tasks.add(asyncio.create_task(self._run()))
+        self._start()
 
     async def submit(self, item: T) -> R:
         """The same for those who wait."""
@@ -93,24 +94,34 @@ class Batcher(Generic[T, R]):
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _run(self) -> None:
-        try:
-            await self._flush_all()
-        finally:
-            # Here, not in a callback: an item submitted before the callback ran would wait for nobody.
-            self._tasks.discard(asyncio.current_task())
+    def _start(self) -> None:
+        if self._may_go():
+            self._under_way += 1
+            task = asyncio.create_task(self._run())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _flush_all(self) -> None:
-        while len(self._queue) >= (self._most if len(self._tasks) > 1 else 1):
-            group = [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]
+    def _may_go(self, others: int | None = None) -> bool:
+        others = self._under_way if others is None else others
+        return len(self._queue) >= (1 if not others else self._most) and others < self._parallel
+
+    async def _run(self) -> None:
+        if not self._may_go(self._under_way - 1):  # another one took what there was
+            self._under_way -= 1
+            return
+        group = [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]
+        try:
+            results = await self._flush([item for item, _ in group])
+        except asyncio.CancelledError:
+            results = [Unavailable("given up")] * len(group)
+        except Exception as error:
+            results = [error] * len(group)
+        self._under_way -= 1
+        self._start()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)  # whoever may go goes first: the store works while we tell
+        for (_, done), result in zip(group, results, strict=True):
             try:
-                results = await self._flush([item for item, _ in group])
-            except asyncio.CancelledError:
-                results = [Unavailable("given up")] * len(group)
-            except Exception as error:
-                results = [error] * len(group)
-            for (_, done), result in zip(group, results, strict=True):
-                try:
-                    done(result)
-                except Exception:
-                    log.exception("a result could not be told")  # the others still can
+                done(result)
+            except Exception:
+                log.exception("a result could not be told")  # the others still can
