@@ -293,10 +293,9 @@ class Connection(asyncio.Protocol):
             return
         keep = self._keep and not self._listener.stopping
         body = b"" if self._method == "HEAD" else response.body
-        length = b"" if response.status == HTTPStatus.NO_CONTENT else b"content-length: %d\r\n" % len(response.body)
-        head = _head(response.status, response.headers, keep)
+        head = _head(response.status, response.headers, len(response.body), keep)
         self._owed = False
-        self._transport.write(b"%b%b%b\r\n%b" % (head, self._listener.date, length, body))
+        self._transport.write(b"%b%b\r\n%b" % (head, self._listener.date, body))
         if keep:
             self._idle()
         else:
@@ -342,9 +341,11 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}  # some provid
 
 
 @lru_cache(maxsize=64)
-def _head(status: int, headers: tuple[tuple[str, str], ...], keep: bool) -> bytes:
+def _head(status: int, headers: tuple[tuple[str, str], ...], length: int, keep: bool) -> bytes:
     phrase = _PHRASES.get(status, "Unassigned")
     lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers)]
+    if status != HTTPStatus.NO_CONTENT:
+        lines.append(f"content-length: {length}")
     if not keep:
         lines.append("connection: close")
     return "".join(line + "\r\n" for line in lines).encode("latin-1")

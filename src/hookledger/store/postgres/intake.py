@@ -33,6 +33,8 @@ async def record_new(
     if not hopeful:
         return [None] * len(arrivals)
     won = await connection.fetch(sql("add_new"), [_arrival(verdict, True) for verdict in hopeful.values()])
+    if len(won) == len(arrivals):  # as most groups are
+        return [[verdict.recorded] for verdict in hopeful.values()]
     recorded = {}
     for row in won:
         verdict = hopeful[row[0]]
