@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
-from uuid import UUID
 
 import msgspec
 
@@ -225,17 +224,20 @@ class Rows:
         return Reconciliation(**values)
 
 
+_DUPLICATE = DeliveryOutcome.DUPLICATE  # asked of the class each time, a member costs a call
 NEW = frozenset({DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID, DeliveryOutcome.RECONCILED})
 """The outcomes that make an event."""
 
 
-def kept_requests(verdicts: Iterable[Verdict]) -> set[tuple[UUID, int]]:
-    """The first item of each request that brought something new or odd: its bytes are kept once."""
-    kept: dict[UUID, int] = {}
+def keeping(verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, bool]]:
+    """Each verdict, and whether it keeps its request: the first in it that is new or odd does, so once. Verdicts come
+    as their requests did, one request after the other."""
+    kept = None
     for verdict in verdicts:
-        if verdict.recorded.outcome is not DeliveryOutcome.DUPLICATE:
-            kept.setdefault(verdict.arrival.id, verdict.place)
-    return set(kept.items())
+        first = verdict.arrival is not kept and verdict.recorded.outcome is not _DUPLICATE
+        if first:
+            kept = verdict.arrival
+        yield verdict, first
 
 
 def standing(row: Row) -> Standing:

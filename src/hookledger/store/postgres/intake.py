@@ -10,7 +10,7 @@ from asyncpg import Connection
 from ...model import Arrival, Recorded
 from ...states import State
 from ..judge import Judgement, Owner, Verdict, conflicts, first_state, judge, new_outcome, proposals
-from ..rows import kept_requests
+from ..rows import keeping
 
 Sql = Callable[[str], str]
 
@@ -88,8 +88,7 @@ async def _known(connection: Connection[Any], sql: Sql, identities: set[bytes]) 
 
 
 async def _write(connection: Connection[Any], sql: Sql, judgement: Judgement) -> None:
-    kept = kept_requests(judgement.verdicts)
-    await connection.execute(sql("write"), [_arrival(v, (v.arrival.id, v.place) in kept) for v in judgement.verdicts])
+    await connection.execute(sql("write"), [_arrival(verdict, keep) for verdict, keep in keeping(judgement.verdicts)])
     if judgement.repoint:
         await connection.execute(sql("repoint"), *columns(judgement.repoint.items()))
     if judgement.release:

@@ -15,11 +15,13 @@ from ...causes import MAX_CAUSE
 from ...model import Arrival, Recorded
 from ...states import FINAL, State
 from ..judge import Judgement, Owner, Proposal, Verdict, all_new, conflicts, first_state, judge, proposals
-from ..rows import NEW, kept_requests
+from ..rows import NEW, keeping
 
 Sql = Callable[[str], str]
 
-_SIZES = (64, 16, 4, 1)
+_SIZES = (64, 32, 16, 4, 1)
+_PENDING = State.PENDING
+_TROUBLE = (State.FAILED, State.NEEDS_REVIEW)
 
 
 def micros(seconds: float) -> int:
@@ -56,12 +58,11 @@ def _known(connection: apsw.Connection, sql: Sql, identities: Iterable[bytes]) -
 
 
 def _write(connection: apsw.Connection, sql: Sql, now: int, judgement: Judgement) -> None:
-    kept = kept_requests(judgement.verdicts)
     requests: list[tuple[Any, ...]] = []
     events: list[tuple[Any, ...]] = []
     deliveries: list[tuple[Any, ...]] = []
-    for verdict in judgement.verdicts:
-        if (verdict.arrival.id, verdict.place) in kept:
+    for verdict, keep in keeping(judgement.verdicts):
+        if keep:
             requests.append(_request(now, verdict.arrival))
         if verdict.recorded.outcome in NEW:
             events.append(_event(now, verdict))
@@ -130,11 +131,14 @@ def _request(now: int, arrival: Arrival) -> tuple[Any, ...]:
 def _event(now: int, verdict: Verdict) -> tuple[Any, ...]:
     arrival, place, item, recorded = verdict
     state, reason = first_state(item)
+    due = now if state is _PENDING else None
+    finished = now if due is None and state in FINAL else None
+    cause = reason[:MAX_CAUSE] if reason and state in _TROUBLE else None
     return (
         now,
         now,
-        now if state is State.PENDING else None,
-        now if state in FINAL else None,
+        due,
+        finished,
         recorded.event_id.bytes,
         arrival.source,
         item.type,
@@ -148,5 +152,5 @@ def _event(now: int, verdict: Verdict) -> tuple[Any, ...]:
         place,
         state,
         reason,
-        (reason or "")[:MAX_CAUSE] or None if state in (State.FAILED, State.NEEDS_REVIEW) else None,
+        cause,
     )
