@@ -92,7 +92,7 @@ class Batcher(Generic[T, R]):
     async def drain(self) -> None:
         """Wait until everything submitted has its result."""
         while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.wait(self._tasks)  # gather would cancel them with whoever waits here
 
     def _start(self) -> None:
         if self._may_go():

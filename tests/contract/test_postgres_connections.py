@@ -125,3 +125,13 @@ async def test_closing_lets_go_of_all(postgres_url: str) -> None:
         await asyncio.gather(*(pid(connections) for _ in range(9)))
         await asyncio.wait_for(connections.close(), 20)
         assert pool.get_size() == 0
+
+
+async def test_a_transaction_left_open_is_not_handed_on(postgres_url: str) -> None:  # proves R6
+    """What the next one records there would be acked, and never be on disk."""
+    async with opened(postgres_url, 1) as (connections, _):
+        async with connections.use() as connection:
+            await connection.execute("BEGIN; CREATE TABLE left_open (x int)")
+        async with connections.use() as connection:
+            assert not connection.is_in_transaction()
+            assert await connection.fetchval("SELECT to_regclass('left_open')") is None

@@ -166,3 +166,41 @@ async def test_a_burst_is_taken_in_parts_and_an_answer_never_goes_to_another_req
         writer.close()
     listener.stop()
     await asyncio.wait_for(serving, 20)
+
+
+async def test_the_listener_goes_on_whatever_breaks(monkeypatch: pytest.MonkeyPatch) -> None:  # proves R8
+    monkeypatch.setattr(http, "BURST", 2)
+    site, port = Site(), free_port()
+    listener = Listener(site, Limits())
+    serving = asyncio.create_task(listener.serve("127.0.0.1", port))
+    await asyncio.sleep(0.05)
+
+    def broken(*args: object) -> Response:
+        raise RuntimeError("a defect")
+
+    site.breaks = True
+    post = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(site, "refuse", broken)
+        ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(7)]
+        for _, writer in ends:
+            writer.write(post)
+        for reader, writer in ends:
+            try:
+                said = await asyncio.wait_for(reader.read(), 20)
+            except ConnectionResetError:
+                said = b""
+            assert said == b"", "closed without an answer: it will come again"
+            writer.close()
+    site.breaks = False
+    site.answers.clear()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(post)
+    async with asyncio.timeout(20):
+        while not site.answers:
+            await asyncio.sleep(0.01)
+    site.answers[0](Response(202))
+    assert (await asyncio.wait_for(reader.readline(), 20)).split()[1] == b"202"
+    writer.close()
+    listener.stop()
+    await asyncio.wait_for(serving, 20)

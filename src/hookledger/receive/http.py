@@ -7,6 +7,7 @@ server's time (decision 0015). TLS, HTTP/2 and all else is left to the proxy bef
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from email.utils import formatdate
 from functools import lru_cache
@@ -19,6 +20,8 @@ from ..errors import Malformed, Rejected, TooLarge, TooSlow
 from ..model import Request
 from .request import Limits, check_headers
 from .respond import Answer, Response
+
+log = logging.getLogger(__name__)
 
 KEEP_ALIVE = 75.0
 """Seconds that a connection may wait for its next request."""
@@ -98,8 +101,9 @@ class Listener:
         except Exception as error:
             for connection in burst:
                 connection.give_up(error)
-        if self._burst:
-            self.loop.call_soon(self._take)
+        finally:
+            if self._burst:
+                self.loop.call_soon(self._take)
 
     def make_room(self) -> bool:
         """Who says nothing gives way to who may."""
@@ -214,6 +218,7 @@ class Connection(asyncio.Protocol):
         if self._phase != "idle":
             raise Malformed("pipelined")
         self._phase = "head"
+        self._method = ""
         self._size = self._body_size = self._max_body = 0
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
@@ -279,7 +284,11 @@ class Connection(asyncio.Protocol):
     def give_up(self, error: Exception) -> None:
         """The last answer here: one that still came would be taken for the next request's."""
         self._keep = False
-        self.answer(self._listener.site.refuse(error))
+        try:
+            self.answer(self._listener.site.refuse(error))
+        except Exception:
+            log.exception("a request could not even be refused")
+            self.abort()
 
     def _refuse(self, error: Exception) -> None:
         """Answer without having read all of it."""

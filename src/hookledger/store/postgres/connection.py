@@ -68,7 +68,9 @@ class Connections:
             connection.terminate()  # out of step with the server: no later query could use it
             raise
         finally:
-            if whole and _is_open(connection) and not (self._waiting or self._closing):
+            # In the transaction that somebody left open here, what the next one records would not be on disk.
+            whole = whole and is_open(connection) and not connection.is_in_transaction()
+            if whole and not (self._waiting or self._closing):
                 self._keep(connection)
             else:
                 await self._pool.release(connection)  # it knows who waits, and what to do with a broken one
@@ -77,7 +79,7 @@ class Connections:
         while self._idle:
             connection = self._idle.pop()
             self._unused = min(self._unused, len(self._idle))
-            if _is_open(connection):
+            if is_open(connection):
                 return connection
             await self._pool.release(connection)
         self._waiting += 1
@@ -126,7 +128,7 @@ class Connections:
         raise Unavailable("deadlocks three times in a row")
 
 
-def _is_open(connection: PoolConnectionProxy[Any]) -> bool:
+def is_open(connection: Any) -> bool:
     try:
         return not connection.is_closed()
     except asyncpg.InterfaceError:  # the server ended it, and the pool has it back already
@@ -140,7 +142,7 @@ async def transaction(connection: Any, begin: str) -> AsyncIterator[None]:
         await connection.execute(begin)
         yield
     except BaseException:
-        if not connection.is_closed():
+        if is_open(connection):
             await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")

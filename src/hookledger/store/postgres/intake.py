@@ -11,6 +11,7 @@ from ...model import Arrival, Recorded
 from ...states import State
 from ..judge import Judgement, Owner, Verdict, conflicts, first_state, judge, new_outcome, proposals
 from ..rows import keeping
+from .connection import is_open
 
 Sql = Callable[[str], str]
 
@@ -50,7 +51,7 @@ async def record(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arriv
     try:
         judgement = await record_inside(connection, sql, arrivals)
     except BaseException:
-        if not connection.is_closed():
+        if is_open(connection):
             await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")
