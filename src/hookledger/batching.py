@@ -95,18 +95,18 @@ class Batcher(Generic[T, R]):
             await asyncio.wait(self._tasks)  # gather would cancel them with whoever waits here
 
     def _start(self) -> None:
-        if self._may_go():
+        if self._may_go(beside=self._under_way):
             self._under_way += 1
             task = asyncio.create_task(self._run())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _may_go(self, others: int | None = None) -> bool:
-        others = self._under_way if others is None else others
-        return len(self._queue) >= (1 if not others else self._most) and others < self._parallel
+    def _may_go(self, *, beside: int) -> bool:
+        """Whether a group may go beside so many others."""
+        return beside < self._parallel and len(self._queue) >= (self._most if beside else 1)
 
     async def _run(self) -> None:
-        if not self._may_go(self._under_way - 1):  # another one took what there was
+        if not self._may_go(beside=self._under_way - 1):  # another one took what there was
             self._under_way -= 1
             return
         group = [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]

@@ -27,8 +27,6 @@ def identity(source: str, kind: bytes, *parts: bytes) -> bytes:
 
     Each part goes in with its length, so that ("a", "bc") and ("ab", "c") differ.
     """
-    if len(parts) == 1:  # as most are: no list for it
-        return sha256(b"%b%d:%b" % (_scope(source, kind), len(parts[0]), parts[0])).digest()
     return sha256(_scope(source, kind) + b"".join([b"%d:%b" % (len(part), part) for part in parts])).digest()
 
 

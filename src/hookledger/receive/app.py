@@ -261,5 +261,5 @@ def arrival(endpoint: Endpoint, request: Request, proof: Proof, items: tuple[Ite
     kept = pack_headers(safe_headers(endpoint, request))
     if request.query and endpoint.contract.secret_parameters:
         request = msgspec.structs.replace(request, query=safe_query(endpoint, request.query))
-    ids = (new_id(),) if len(items) == 1 else tuple([new_id() for _ in items])
+    ids = tuple([new_id() for _ in items])
     return Arrival(new_id(), endpoint.name, request, kept, proof, items, ids)
