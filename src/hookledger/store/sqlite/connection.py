@@ -25,6 +25,9 @@ PAGE = 1024
 """Bytes. Identities come in no order, so each new event writes a page for its own: a quarter of SQLite's usual
 size halves what the log takes, and reading was measured to cost the same."""
 
+TURN = 0.001
+"""Seconds between two tries to get a lock."""
+
 _DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.RangeError)
 
 
@@ -54,12 +57,27 @@ def connect(path: Path, *, wait: float, create: bool = False) -> apsw.Connection
     connection = apsw.Connection(str(path), flags=flags)
     if create:  # of a new file only; the size of one that exists stays
         connection.execute(f"PRAGMA page_size = {PAGE}")
-    connection.set_busy_timeout(int(wait * 1000))
+    connection.set_busy_handler(_patience(wait))
     _use_wal(connection, time.monotonic() + wait)
-    # Blocking file locks instead of sleep-and-poll, so that writers of several processes take turns.
-    connection.setlk_timeout(int(wait * 1000), 0)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY")
     return connection
+
+
+def _patience(wait: float) -> Callable[[int], bool]:
+    """SQLite's own time-out sleeps longer after each try, up to 0.1 s: who has waited longest looks least often, and
+    where others write all the time hardly ever finds the lock free."""
+    deadline = 0.0
+
+    def again(tries: int) -> bool:
+        nonlocal deadline
+        now = time.monotonic()
+        if tries == 0:
+            deadline = now + wait
+        if now < deadline:
+            time.sleep(TURN)
+        return now < deadline
+
+    return again
 
 
 def _use_wal(connection: apsw.Connection, deadline: float) -> None:
@@ -244,31 +262,50 @@ class Writer(threading.Thread):
 class Checkpointer(threading.Thread):
     """Moves the WAL into the database on a connection of its own, so that no ack pays for it."""
 
-    PASSIVE_FROM = 4 * 2**20
-    RESTART_FROM = 256 * 2**20
+    FROM = 4 * 2**20
+    RESTART_FROM = 64 * 2**20
+    PATIENCE = 0.05
+    """Seconds that those who write may be made to wait for those who read; more where the log is larger than that."""
 
     def __init__(self, path: Path, every: float = 1.0) -> None:
         super().__init__(name="hookledger-checkpoint", daemon=True)
         self._path = path
         self._every = every
         self._halt = threading.Event()
+        self._connection: apsw.Connection | None = None
 
     def stop(self) -> None:
         self._halt.set()
 
     def run(self) -> None:
-        connection: apsw.Connection | None = None
         while not self._halt.wait(self._every):
             try:
-                size = self._path.with_name(self._path.name + "-wal").stat().st_size
-                if size < self.PASSIVE_FROM:
-                    continue
-                connection = connection or connect(self._path, wait=1.0)
-                restart = size >= self.RESTART_FROM
-                mode = apsw.SQLITE_CHECKPOINT_RESTART if restart else apsw.SQLITE_CHECKPOINT_PASSIVE
-                connection.wal_checkpoint(mode=mode)
+                if self._path.with_name(self._path.name + "-wal").stat().st_size >= self.FROM:
+                    self._connection = self._connection or connect(self._path, wait=self.PATIENCE)
+                    self._move(self._connection)
             except (OSError, apsw.Error):
                 # Busy, full or gone: whoever writes next will hear about it. Try again in a second.
                 continue
-        if connection is not None:
-            connection.close()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _move(self, connection: apsw.Connection) -> None:
+        """Where others write all the time, the WAL begins again only while they are made to wait. That must not take
+        long: all of it is moved beside them first and brought to disk, and only the last bit before them."""
+        frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        excess = frames * connection.pragma("page_size") / self.RESTART_FROM
+        if excess >= 1:
+            _bring_to_disk(self._path)
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            connection.set_busy_handler(_patience(min(self.PATIENCE * excess, 1.0)))
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+
+
+def _bring_to_disk(path: Path) -> None:
+    """Opened by SQLite's hands: when a process closes a file that it opened in another way, it loses the locks that
+    SQLite holds on it."""
+    file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_MAIN_DB, 0])
+    try:
+        file.xSync(apsw.SQLITE_SYNC_NORMAL)
+    finally:
+        file.xClose()
