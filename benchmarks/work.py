@@ -35,7 +35,7 @@ from benchmarks.pgbench import pgbench
 from benchmarks.servers import ROOT, Postgresql, ServerError, postgresql
 from hookledger.clock import Clock
 from hookledger.identities import key_identity
-from hookledger.model import Arrival, Item, Proof, Request
+from hookledger.model import Arrival, Item, Proof
 from hookledger.states import KeyOrigin
 from hookledger.store.connect import connect
 
@@ -52,9 +52,8 @@ def arrival(source: str, number: int) -> Arrival:
     key = f"evt_{number}"
     digest = sha256(key.encode()).digest()
     item = Item(key, KeyOrigin.SIGNED_ID, key_identity(source, key.encode()), digest, "invoice.paid")
-    request = Request("POST", f"/{source}", b"", (), BODY)
-    proof = Proof("hmac-sha256", "00000000")
-    return Arrival(UUID(int=number + 2**64), source, request, b"", proof, (item,), (event_id(number),))
+    proof, own = Proof("hmac-sha256", "00000000"), UUID(int=number + 2**64)
+    return Arrival(own, source, b"", b"", BODY, None, proof, (item,), (event_id(number),))
 
 
 async def fill(url: str, source: str, count: int) -> None:

@@ -20,7 +20,6 @@ from hookledger.model import (
     Outcome,
     Proof,
     Recorded,
-    Request,
     Rescue,
     pack_headers,
 )
@@ -78,8 +77,10 @@ def arrival(
     return Arrival(
         id=new_id(),
         source=source,
-        request=Request("POST", f"/{source}", query, headers, body, remote),
+        query=query,
         headers=pack_headers(headers),
+        body=body,
+        remote=remote,
         proof=proof or Proof("hmac-sha256", "f1ng3r"),
         items=items,
         event_ids=tuple(new_id() for _ in items),

@@ -72,7 +72,8 @@ class Batcher(Generic[T, R]):
         if len(self._queue) >= self._limit:
             raise Unavailable("the queue is full")
         self._queue.append((item, done))
-        self._start()
+        if self._under_way < self._parallel:
+            self._start()
 
     async def submit(self, item: T) -> R:
         """The same for those who wait."""

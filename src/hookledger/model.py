@@ -22,7 +22,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 def pack_headers(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Headers as they are sent on the wire: no value can contain a line break."""
-    return b"\r\n".join(map(b": ".join, headers))
+    return b"\r\n".join([b": ".join(pair) for pair in headers])
 
 
 def unpack_headers(packed: bytes) -> list[tuple[str, str]]:
@@ -32,6 +32,7 @@ def unpack_headers(packed: bytes) -> list[tuple[str, str]]:
 
 
 # ── receive ──────────────────────────────────────────────────────────────────
+# Those that are array_like travel to the process that writes: without the names of their fields.
 
 
 class Request(Struct, frozen=True):
@@ -62,7 +63,7 @@ REPAIR = "hookledger.repair"
 """The type of an event that an operator made, so that the source's repair handler runs."""
 
 
-class Proof(Struct, frozen=True):
+class Proof(Struct, frozen=True, array_like=True):
     """How a request was found authentic."""
 
     scheme: str
@@ -71,7 +72,7 @@ class Proof(Struct, frozen=True):
     signed_at: float | None = None
 
 
-class Item(Struct, frozen=True):
+class Item(Struct, frozen=True, array_like=True):
     """One event found in a request, before it is known whether it is new."""
 
     key: str
@@ -96,14 +97,17 @@ class Item(Struct, frozen=True):
     """Why a person must decide about it first."""
 
 
-class Arrival(Struct, frozen=True):
+class Arrival(Struct, frozen=True, array_like=True):
     """One authentic request and the events in it, ready to be recorded in one commit."""
 
     id: UUID
     source: str
-    request: Request
+    query: bytes
+    """Less the secrets that the contract names, as the headers."""
     headers: bytes
-    """As they are sent on the wire, less the secrets that the contract names."""
+    """As they are sent on the wire."""
+    body: bytes
+    remote: str | None
     proof: Proof
     items: tuple[Item, ...]
     event_ids: tuple[UUID, ...]
@@ -117,7 +121,7 @@ class Arrival(Struct, frozen=True):
         return self.proof.scheme == LISTED
 
 
-class Recorded(Struct, frozen=True):
+class Recorded(Struct, frozen=True, array_like=True):
     """What one item turned out to be."""
 
     outcome: DeliveryOutcome

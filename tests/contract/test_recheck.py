@@ -49,7 +49,7 @@ class Picky:
         return getattr(self._store, name)
 
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
-        if any(word in arrival.request.body for arrival in arrivals for word in self._bad):
+        if any(word in arrival.body for arrival in arrivals for word in self._bad):
             raise BadData
         return await self._store.record(arrivals)
 

@@ -100,7 +100,7 @@ def test_a_secret_of_the_url_is_not_stored(query: str) -> None:  # proves R1, R3
     at, sent = endpoint("chargebee_key"), request(query, ("x-kept", "1"))
     proof = verify(at, sent, NOW)
     taken = arrival(at, sent, proof, identify(at, sent, proof, NOW))
-    assert (taken.request.query, taken.request.body, taken.request.path) == (b"a=1", BODY, "/s")
+    assert (taken.query, taken.body) == (b"a=1", BODY)
     assert unpack_headers(taken.headers) == [("x-kept", "1")]
     assert SECRET not in repr(proof)
     kept = refusal(at, sent, "signature_mismatch")
@@ -113,4 +113,4 @@ def test_a_secret_of_a_header_is_not_stored() -> None:  # proves R1, R3
     proof = verify(at, sent, NOW)
     taken = arrival(at, sent, proof, identify(at, sent, proof, NOW))
     assert unpack_headers(taken.headers) == [("x-gitlab-event", "Push Hook")]
-    assert taken.request.query == b"key=1&code=2", "what is no secret here stays"
+    assert taken.query == b"key=1&code=2", "what is no secret here stays"

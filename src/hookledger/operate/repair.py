@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import ConfigError
 from ..identities import identity, new_id
-from ..model import REPAIR, Arrival, EventRow, Item, Proof, Request
+from ..model import REPAIR, Arrival, EventRow, Item, Proof
 from ..states import KeyOrigin
 
 PREFIX = "repair:"
@@ -29,5 +29,5 @@ def made(source: str, object_id: str, actor: str, reason: str, about: EventRow |
         type=REPAIR,
         object_id=object_id,
     )
-    request = Request("POST", "", b"", (), body)
-    return Arrival(new_id(), source, request, b"", Proof("repair", ""), (item,), (event_id,), reconciled=True)
+    proof = Proof("repair", "")
+    return Arrival(event_id, source, b"", b"", body, None, proof, (item,), (event_id,), reconciled=True)

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-import msgspec
-
 from ..clock import Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
 from ..identities import new_id
@@ -257,9 +255,10 @@ def _handshake(endpoint: Endpoint, request: Request) -> Shake | None:
 
 
 def arrival(endpoint: Endpoint, request: Request, proof: Proof, items: tuple[Item, ...]) -> Arrival:
-    """What is to be recorded: the ids are made here; headers and query lose the secrets presented in them."""
-    kept = pack_headers(safe_headers(endpoint, request))
-    if request.query and endpoint.contract.secret_parameters:
-        request = msgspec.structs.replace(request, query=safe_query(endpoint, request.query))
+    """What is to be recorded. The ids are made here, the request's is its first event's; headers and query lose the
+    secrets presented in them."""
+    headers = pack_headers(safe_headers(endpoint, request))
+    query = request.query and safe_query(endpoint, request.query)
     ids = tuple([new_id() for _ in items])
-    return Arrival(new_id(), endpoint.name, request, kept, proof, items, ids)
+    own = ids[0] if ids else new_id()
+    return Arrival(own, endpoint.name, query, headers, request.body, request.remote, proof, items, ids)

@@ -101,6 +101,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     key_fields: tuple[Field, ...]
     key_function: KeyFunction | None
     key_origin: KeyOrigin
+    key_is_id: bool
+    """Whether the key is the provider's own id and nothing else."""
     key_signed: bool
     """Whether the signature covers the whole event key."""
     backed: bool
@@ -194,6 +196,7 @@ def configure(
         key_fields=fields,
         key_function=function,
         key_origin=_origin(function, fields, signed),
+        key_is_id=function is None and fields == (contract.id,),
         key_signed=signed,
         backed=bool(fields or function) and contract.body_authenticated and not signed,
         repeatable=contract.repeatable if repeatable is None else frozenset(repeatable),

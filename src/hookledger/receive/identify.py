@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
+from hashlib import sha256
 
 import msgspec
 
@@ -30,6 +30,7 @@ LATEST = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SORTED = msgspec.json.Encoder(order="sorted").encode
 _NUMBER = re.compile(r"[0-9]{9,16}(\.[0-9]{1,9})?")  # a Unix time written as text; ISO 8601 has other lengths
 
 NOT_ALLOWED = "type not allowed by the source"
@@ -57,7 +58,7 @@ def identify(endpoint: Endpoint, request: Request, _proof: Proof, now: float) ->
         return (_item(endpoint, request, now, {}, _digest(endpoint, request), invalid=str(problem)),)
     if contract.items is None:
         return _allowed(endpoint, [_whole(endpoint, request, now, found[0], _fingerprint(endpoint, request))])
-    digest = hashlib.sha256(raw).digest()
+    digest = sha256(raw).digest()
     items = [_part(endpoint, request, now, part, digest, number) for number, part in enumerate(found)]
     return _allowed(endpoint, items)
 
@@ -70,7 +71,7 @@ def _whole(endpoint: Endpoint, request: Request, now: float, content: object, fi
 
 def _part(endpoint: Endpoint, request: Request, now: float, content: object, digest: bytes, index: int) -> Item:
     """One of several events. What has no content to be known by is known by the body and its place there."""
-    place = hashlib.sha256(digest + b"#%d" % index).digest()
+    place = sha256(digest + b"#%d" % index).digest()
     if not isinstance(content, dict):  # never a reason to refuse the others
         return _item(endpoint, request, now, {}, place, invalid="not an object", demanded=False)
     return _item(endpoint, request, now, content, _part_fingerprint(endpoint.contract, content) or place)
@@ -109,7 +110,9 @@ def _item(
 
     # For what cannot be read, the bytes make a better key than an unsigned id: nobody can change them.
     trusted = trusted or invalid is None or endpoint.rules.key_required
+    by_id = False
     if parts is not None and trusted:
+        by_id = endpoint.key_is_id
         key = show(parts[0] if len(parts) == 1 else b":".join(parts))
         identity = key_identity(endpoint.name, *parts)
     elif demanded and endpoint.key_demanded:
@@ -138,7 +141,7 @@ def _item(
         fingerprint=fingerprint,
         type=kind,
         body_identity=body_identity,
-        provider_id=_text(contract.id, request, content),
+        provider_id=key if by_id else _text(contract.id, request, content),
         object_id=_first(contract.object_id, request, content),
         occurred_at=occurred_at,
         delivery_id=delivery_id,
@@ -207,7 +210,7 @@ def _digest(endpoint: Endpoint, request: Request) -> bytes:
     if endpoint.canonical is not None:
         with suppress(Rejected):  # it was verified, so it can be read; if not, its bytes will do
             signed = endpoint.canonical(request)
-    return hashlib.sha256(request.body if signed is None else signed).digest()
+    return sha256(request.body if signed is None else signed).digest()
 
 
 def _fingerprint(endpoint: Endpoint, request: Request) -> bytes:
@@ -216,23 +219,24 @@ def _fingerprint(endpoint: Endpoint, request: Request) -> bytes:
     Where all that is volatile stands at the top, the rest is not read: each field at the top goes in with its
     own bytes, in sorted order.
     """
-    contract, raw = endpoint.contract, request.body
-    if not contract.volatile:
+    volatile, raw = endpoint.contract.volatile, request.body
+    if not volatile:
         return _digest(endpoint, request)
     try:
         parts = _TOP.decode(raw)
-        for field in contract.volatile:
-            name, *inner = field.path
-            if not inner:
+        for field in volatile:
+            path = field.path
+            name = path[0]
+            if len(path) == 1:
                 parts.pop(name, None)
             elif name in parts:
                 value = msgspec.json.decode(parts[name])
                 if isinstance(value, dict):
-                    value = _without(value, tuple(inner))
-                parts[name] = msgspec.Raw(msgspec.json.encode(value, order="sorted"))
+                    value = _without(value, path[1:])
+                parts[name] = msgspec.Raw(_SORTED(value))
+        return sha256(_SORTED(parts)).digest()
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return hashlib.sha256(raw).digest()
-    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).digest()
+        return sha256(raw).digest()
 
 
 def _part_fingerprint(contract: Contract, content: Content) -> bytes | None:
@@ -241,7 +245,7 @@ def _part_fingerprint(contract: Contract, content: Content) -> bytes | None:
         for field in contract.volatile:
             content = _without(content, field.path)
         # Sorted, so that a provider which renders the same fields in another order makes no conflict.
-        return hashlib.sha256(msgspec.json.encode(content, order="sorted")).digest()
+        return sha256(_SORTED(content)).digest()
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
@@ -322,6 +326,6 @@ def show(value: bytes) -> str:
     if not (text.isascii() and text.isprintable()):
         text = _UNPRINTABLE.sub("\ufffd", text)
     if len(text) > MAX_TEXT:
-        tail = f"…sha256:{hashlib.sha256(value).hexdigest()}"
+        tail = f"…sha256:{sha256(value).hexdigest()}"
         text = text[: MAX_TEXT - len(tail)] + tail
     return text

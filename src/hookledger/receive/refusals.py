@@ -144,7 +144,7 @@ def refusal(endpoint: Endpoint, request: Request, reason: str) -> Refusal:
 def safe_headers(endpoint: Endpoint, request: Request) -> Headers:
     """The headers less the secrets presented in them."""
     secret = endpoint.contract.secret_headers
-    return tuple([pair for pair in request.headers if pair[0] not in secret]) if secret else request.headers
+    return tuple([pair for pair in request.headers if pair[0] not in secret])
 
 
 def safe_query(endpoint: Endpoint, query: bytes) -> bytes:

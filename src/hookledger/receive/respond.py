@@ -60,11 +60,18 @@ def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
     if answer.body is not None:
         kind = () if answer.content_type is None else (("content-type", answer.content_type),)
         return Response(answer.status, answer.body, kind)
-    new = [item for item in items if item.outcome is not _DUPLICATE]
-    status = 200 if items and not new and answer.status == 202 else answer.status
+    status = 200 if answer.status == 202 and _all_known(items) else answer.status
     if len(items) != 1:
         return Response(status, b'{"status":"recorded"}')
-    return Response(status, f'{{"status":"{items[0].outcome}","event":"{items[0].event_id}"}}'.encode())
+    [item] = items
+    return Response(status, f'{{"status":"{item.outcome}","event":"{item.event_id}"}}'.encode())
+
+
+def _all_known(items: Sequence[Recorded]) -> bool:
+    for item in items:
+        if item.outcome is not _DUPLICATE:
+            return False
+    return bool(items)
 
 
 def found(answer: tuple[int, bytes] | None) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 from urllib.parse import quote
 
@@ -81,7 +81,7 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
             if named not in signed:
                 raise ConfigError("a time in the body is signed only if the body, or that field, is")
 
-    @property
+    @cached_property
     def name(self) -> str:
         return f"hmac-{self.alg}"
 
@@ -194,6 +194,8 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
         self, request: Request, url: bytes, raw: bytes, event_id: bytes, elements: list[bytes]
     ) -> tuple[bytes, ...]:
         values = {"body": request.body, "ts": raw, "id": event_id, "url": url}
+        if self._plain:
+            return (template.render(self.message, values),)
         if not template.fields(self.message) <= _PLAIN:
             names = next((e[2:] for e in elements if e.startswith(b"h=")), b"")
             values |= template.odd_values(self.message, request, names)
@@ -207,6 +209,12 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
         if self.any_port and (other := _other_port(url)):
             return first, template.render(self.message, {**values, "url": other})
         return (first,)
+
+    @cached_property
+    def _plain(self) -> bool:
+        """Whether the message is what most sign: one form, and nothing in it that has to be looked for."""
+        odd = self.body_digest or self.never or self.also is not None or self.any_port
+        return not odd and template.fields(self.message) <= _PLAIN
 
     def matches(self, key: bytes, presented: Presented) -> bool:
         for signed in presented.messages:

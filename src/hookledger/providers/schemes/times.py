@@ -48,8 +48,9 @@ class Timestamp(Struct, frozen=True, kw_only=True):
             return only(headers, self.header, "timestamp")
         if self.first:
             return elements[0]
-        assert self.prefix is not None
-        times = [e[len(self.prefix) :] for e in elements if e.startswith(self.prefix)]
+        prefix = self.prefix
+        assert prefix is not None
+        times = [element[len(prefix) :] for element in elements if element.startswith(prefix)]
         if not times:
             raise Unauthentic("timestamp_missing")
         if len(times) > 1:

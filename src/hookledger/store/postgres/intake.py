@@ -99,16 +99,16 @@ async def _write(connection: Connection[Any], sql: Sql, judgement: Judgement) ->
 def _arrival(verdict: Verdict, keep: bool) -> tuple[Any, ...]:
     """The composite type `arrival`; a request that is not kept has no body there."""
     arrival, place, item, recorded = verdict
-    request, proof = arrival.request, arrival.proof
+    proof = arrival.proof
     state, reason = first_state(item)
     return (
         arrival.id,
         place,
         arrival.source,
-        request.query,
+        arrival.query,
         arrival.headers,
-        request.body if keep else None,
-        request.remote,
+        arrival.body if keep else None,
+        arrival.remote,
         proof.scheme,
         proof.secret,
         proof.signed_at,

@@ -13,14 +13,14 @@ import apsw
 
 from ...causes import MAX_CAUSE
 from ...model import Arrival, Recorded
-from ...states import FINAL, State
+from ...states import FINAL, DeliveryOutcome, State
 from ..judge import Judgement, Owner, Proposal, Verdict, all_new, conflicts, first_state, judge, proposals
 from ..rows import NEW, keeping
 
 Sql = Callable[[str], str]
 
 _SIZES = (64, 32, 16, 4, 1)
-_PENDING = State.PENDING
+_ACCEPTED, _PENDING = DeliveryOutcome.ACCEPTED, State.PENDING
 _TROUBLE = (State.FAILED, State.NEEDS_REVIEW)
 
 
@@ -62,9 +62,10 @@ def _write(connection: apsw.Connection, sql: Sql, now: int, judgement: Judgement
     events: list[tuple[Any, ...]] = []
     deliveries: list[tuple[Any, ...]] = []
     for verdict, keep in keeping(judgement.verdicts):
+        outcome = verdict.recorded.outcome
         if keep:
             requests.append(_request(now, verdict.arrival))
-        if verdict.recorded.outcome in NEW:
+        if outcome is _ACCEPTED or outcome in NEW:
             events.append(_event(now, verdict))
         deliveries.append(_delivery(now, verdict))
     insert(connection, sql("keep_requests"), requests)
@@ -112,16 +113,16 @@ def _delivery(now: int, verdict: Verdict) -> tuple[Any, ...]:
 
 
 def _request(now: int, arrival: Arrival) -> tuple[Any, ...]:
-    request, proof = arrival.request, arrival.proof
+    proof = arrival.proof
     signed = None if proof.signed_at is None else micros(proof.signed_at)
     return (
         now,
         arrival.id.bytes,
         arrival.source,
-        request.query,
+        arrival.query,
         arrival.headers,
-        request.body,
-        request.remote,
+        arrival.body,
+        arrival.remote,
         proof.scheme,
         proof.secret,
         signed,

@@ -28,9 +28,8 @@ from msgspec import Struct
 
 from ...errors import BadData, HookledgerError, SchemaMismatch, StoreError, Unavailable
 from ...model import Arrival, Recorded
-from ..judge import new_outcome
+from ...states import DeliveryOutcome
 from ..queries import load
-from ..rows import NEW
 from . import intake
 from .connection import connect, in_transaction, translate
 from .watch import LockWatch
@@ -47,6 +46,7 @@ PAUSE = 1.0
 """Seconds between the starts of two scribes."""
 UNKNOWN = "SQLite: it is not known what was recorded"
 _LENGTH = struct.Struct("<I")
+_ACCEPTED = DeliveryOutcome.ACCEPTED  # asked of the class each time, a member costs a call
 _ERRORS = {error.__name__: error for error in (BadData, SchemaMismatch, StoreError, Unavailable)}
 
 
@@ -60,10 +60,10 @@ class Told(Struct, frozen=True, array_like=True):
 
     error: tuple[str, str] | None = None
     recorded: list[list[Recorded] | None] = []
-    """None for one in which everything is new."""
+    """None for one in which everything is accepted."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder(uuid_format="bytes").encode
 _batch = msgspec.msgpack.Decoder(Batch)
 _told = msgspec.msgpack.Decoder(Told)
 
@@ -94,7 +94,7 @@ class Scribe:
             name, text = told.error
             raise _ERRORS.get(name, StoreError)(text)
         return [
-            _all_new(arrival) if recorded is None else recorded
+            [Recorded(_ACCEPTED, event_id) for event_id in arrival.event_ids] if recorded is None else recorded
             for arrival, recorded in zip(arrivals, told.recorded, strict=True)
         ]
 
@@ -234,13 +234,6 @@ def _start(path: Path, wait: float) -> tuple[socket.socket, subprocess.Popen[byt
         raise
 
 
-def _all_new(arrival: Arrival) -> list[Recorded]:
-    return [
-        Recorded(new_outcome(item, reconciled=arrival.reconciled), event_id)
-        for item, event_id in zip(arrival.items, arrival.event_ids, strict=True)
-    ]
-
-
 # ── the scribe's end ─────────────────────────────────────────────────────────
 
 
@@ -284,7 +277,7 @@ class _Desk:
         except Exception as error:
             meaning = in_words(error)
             return Told((type(meaning).__name__, str(meaning)))
-        return Told(None, [None if all(one.outcome in NEW for one in found) else found for found in recorded])
+        return Told(None, [None if all(one.outcome is _ACCEPTED for one in found) else found for found in recorded])
 
 
 def in_words(error: Exception) -> Exception:
