@@ -56,7 +56,7 @@ def scribes() -> list[int]:
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
-        if int(parent) == os.getpid() and any(b"scribe import main" in word for word in words):
+        if int(parent) == os.getpid() and any(b"desk import main" in word for word in words):
             found.append(int(folder.name))
     return found
 

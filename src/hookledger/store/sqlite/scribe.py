@@ -1,38 +1,26 @@
-"""Records arrivals in a process of its own, so that checking the next ones never waits for writing the last.
+"""Arrivals are recorded by a process of its own, the scribe at its desk: this is the receiver's end of the line.
 
-In one process the two take turns: Python runs one of them at a time, and handing over costs more than either.
-The scribe lives as long as its receiver's end of the socket is open; nothing else ends it, so that a Ctrl-C for
-all of them still leaves it to write what will be acked. If it dies or stands still, what it had is unknown: the
-provider is told to send again, and another scribe is started for the next ones.
+In one process, checking the next ones and writing the last would take turns: Python runs one of them at a time, and
+handing over costs more than either. If the scribe dies or stands still, what it had is unknown: the provider is told
+to send again, and another scribe is started for the next ones.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
-import apsw
-import msgspec
-from msgspec import Struct
-
-from ...errors import BadData, HookledgerError, SchemaMismatch, StoreError, Unavailable
+from ...errors import BadData, SchemaMismatch, StoreError, Unavailable
 from ...model import Arrival, Recorded
-from ...states import DeliveryOutcome
-from ..queries import load
-from . import intake
-from .connection import connect, in_transaction, translate
-from .watch import LockWatch
+from .desk import ACCEPTED, LENGTH, Batch, message, read_told
 
 log = logging.getLogger(__name__)
 
@@ -45,30 +33,7 @@ LEAVE = 5.0
 PAUSE = 1.0
 """Seconds between the starts of two scribes."""
 UNKNOWN = "SQLite: it is not known what was recorded"
-_LENGTH = struct.Struct("<I")
-_ACCEPTED = DeliveryOutcome.ACCEPTED  # asked of the class each time, a member costs a call
 _ERRORS = {error.__name__: error for error in (BadData, SchemaMismatch, StoreError, Unavailable)}
-
-
-class Batch(Struct, frozen=True, array_like=True):
-    now: int
-    arrivals: list[Arrival]
-
-
-class Told(Struct, frozen=True, array_like=True):
-    """What became of a batch: an error's name and text, or what each arrival is."""
-
-    error: tuple[str, str] | None = None
-    recorded: list[list[Recorded] | None] = []
-    """None for one in which everything is accepted."""
-
-
-_encode = msgspec.msgpack.Encoder(uuid_format="bytes").encode
-_batch = msgspec.msgpack.Decoder(Batch)
-_told = msgspec.msgpack.Decoder(Told)
-
-
-# ── the receiver's end ───────────────────────────────────────────────────────
 
 
 class Scribe:
@@ -83,18 +48,18 @@ class Scribe:
 
     async def record(self, now: int, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
         try:
-            question = _encode(Batch(now, cast(list[Arrival], arrivals)))
+            question = message(Batch(now, cast(list[Arrival], arrivals)))
         except ValueError as error:  # lone surrogates
             raise BadData(str(error)) from error
         line = self._line
         while line is None or line.cut:
             line = await self._opened()
-        told = _told.decode(await line.ask(question))
+        told = read_told(await line.ask(question))
         if told.error is not None:
             name, text = told.error
             raise _ERRORS.get(name, StoreError)(text)
         return [
-            [Recorded(_ACCEPTED, event_id) for event_id in arrival.event_ids] if recorded is None else recorded
+            [Recorded(ACCEPTED, event_id) for event_id in arrival.event_ids] if recorded is None else recorded
             for arrival, recorded in zip(arrivals, told.recorded, strict=True)
         ]
 
@@ -152,7 +117,7 @@ class _Line(asyncio.Protocol):
     def ask(self, question: bytes) -> asyncio.Future[bytes]:
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._waiting.append(answer)
-        self._transport.write(_LENGTH.pack(len(question)) + question)
+        self._transport.write(question)
         if not self._looking:
             self._looking, self._silent = True, 0
             self._loop.call_later(self._pace, self._look)
@@ -176,13 +141,13 @@ class _Line(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._heard += data
         self._silent = 0
-        while len(self._heard) >= _LENGTH.size:
-            end = _LENGTH.size + _LENGTH.unpack_from(self._heard)[0]
+        while len(self._heard) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._heard)[0]
             if len(self._heard) < end:
                 return
             answer = self._waiting.popleft()
             if not answer.done():
-                answer.set_result(bytes(self._heard[_LENGTH.size : end]))
+                answer.set_result(bytes(self._heard[LENGTH.size : end]))
             del self._heard[:end]
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -222,7 +187,7 @@ class _Line(asyncio.Protocol):
 def _start(path: Path, wait: float) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """What is in the folder that we were started in comes last: a `queue.py` there is not ours."""
     find = "import sys; sys.path += sys.argv.pop().split('\\n')"
-    code = f"{find}; from hookledger.store.sqlite.scribe import main; main()"
+    code = f"{find}; from hookledger.store.sqlite.desk import main; main()"
     places = "\n".join(map(str, [Path(__file__).parents[3], *sys.path]))
     ours, theirs = socket.socketpair()
     try:
@@ -232,58 +197,3 @@ def _start(path: Path, wait: float) -> tuple[socket.socket, subprocess.Popen[byt
     except BaseException:
         ours.close()
         raise
-
-
-# ── the scribe's end ─────────────────────────────────────────────────────────
-
-
-def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    _, path, wait, line = sys.argv
-    with socket.socket(fileno=int(line)) as theirs, theirs.makefile("rb") as heard:
-        desk = _Desk(Path(path), float(wait))
-        with contextlib.suppress(OSError):  # the receiver is gone, and with it whoever would be told
-            while (question := _next(heard)) is not None:
-                answer = _encode(desk.record(_batch.decode(question)))
-                theirs.sendall(_LENGTH.pack(len(answer)) + answer)
-
-
-def _next(heard: BinaryIO) -> bytes | None:
-    """None at the end, be it in the middle of a question: nobody waits for its answer."""
-    length = heard.read(_LENGTH.size)
-    if len(length) < _LENGTH.size:
-        return None
-    (size,) = _LENGTH.unpack(length)
-    question = heard.read(size)
-    return question if len(question) == size else None
-
-
-class _Desk:
-    def __init__(self, path: Path, wait: float) -> None:
-        self._path = path
-        self._wait = wait
-        self._watch = LockWatch(None)
-        self._sql = load(__package__).__getitem__
-        self._connection: apsw.Connection | None = None
-
-    def record(self, batch: Batch) -> Told:
-        try:
-            if self._connection is None:
-                self._connection = connect(self._path, wait=self._wait)
-            recorded = in_transaction(
-                self._connection, lambda c: intake.record(c, self._sql, batch.now, batch.arrivals), self._watch
-            )
-        except Exception as error:
-            meaning = in_words(error)
-            return Told((type(meaning).__name__, str(meaning)))
-        return Told(None, [None if all(one.outcome is _ACCEPTED for one in found) else found for found in recorded])
-
-
-def in_words(error: Exception) -> Exception:
-    """The error that the store would raise."""
-    if isinstance(error, apsw.Error | OverflowError | ValueError):
-        return translate(error)
-    if not isinstance(error, HookledgerError):
-        log.exception("a batch is not recorded: a defect")
-    return error
