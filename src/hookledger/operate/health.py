@@ -81,8 +81,8 @@ class Receiver:
     one that is stuck, full or gone is not called ready by somebody else who is fine."""
 
     def __init__(self, host: str, port: int, *, patience: float = SILENT) -> None:
-        self._host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - where to ask, not to listen
-        self._port = port
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - where to ask, not to listen
+        self._url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._patience = patience
 
     async def answer(self, path: str) -> tuple[int, bytes] | None:
@@ -94,19 +94,18 @@ class Receiver:
                 return await self._ask(path)
         except TimeoutError:
             problem = f"the receiver does not answer within {self._patience:g} s"
-        except (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError):
+        except (OSError, ValueError):
             problem = "the receiver does not answer"
         return 503, msgspec.json.encode({"status": "not ready", "problem": problem})
 
     async def _ask(self, path: str) -> tuple[int, bytes]:
-        reader, writer = await asyncio.open_connection(self._host, self._port)
+        import httpx2
+
         try:
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: receiver\r\nConnection: close\r\n\r\n".encode())
-            head = await reader.readuntil(b"\r\n\r\n")
-            body = await reader.read()  # to the end of the connection, as asked for
-            status = int(head.split(maxsplit=2)[1])
-            if status not in SAYS:
-                raise ValueError(f"{status} is not what a receiver says of its health")
-            return status, body
-        finally:
-            writer.close()
+            async with httpx2.AsyncClient(timeout=None, trust_env=False, verify=False) as client:
+                said = await client.get(f"{self._url}{path}")
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise OSError(str(error)) from error
+        if said.status_code not in SAYS:
+            raise ValueError(f"{said.status_code} is not what a receiver says of its health")
+        return said.status_code, said.content
