@@ -74,8 +74,9 @@ def arrival(
 ) -> Arrival:
     """One authentic request that carries these items; one plain item if none is given."""
     items = items or (item(body=body, source=source),)
+    event_ids = tuple(new_id() for _ in items)
     return Arrival(
-        id=new_id(),
+        id=event_ids[0],
         source=source,
         query=query,
         headers=pack_headers(headers),
@@ -83,7 +84,7 @@ def arrival(
         remote=remote,
         proof=proof or Proof("hmac-sha256", "f1ng3r"),
         items=items,
-        event_ids=tuple(new_id() for _ in items),
+        event_ids=event_ids,
     )
 
 

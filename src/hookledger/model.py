@@ -32,7 +32,7 @@ def unpack_headers(packed: bytes) -> list[tuple[str, str]]:
 
 
 # ── receive ──────────────────────────────────────────────────────────────────
-# Those that are array_like travel to the process that writes: without the names of their fields.
+# An arrival and what is in it may travel to a process that writes: without the names of its fields (array_like).
 
 
 class Request(Struct, frozen=True):
@@ -121,7 +121,7 @@ class Arrival(Struct, frozen=True, array_like=True):
         return self.proof.scheme == LISTED
 
 
-class Recorded(Struct, frozen=True, array_like=True):
+class Recorded(Struct, frozen=True):
     """What one item turned out to be."""
 
     outcome: DeliveryOutcome

@@ -17,6 +17,7 @@ from hookledger.operate.api.app import Api
 from hookledger.operate.api.auth import Role
 from hookledger.operate.api.call import Call, Look, Services
 from hookledger.operate.api.table import CALLS
+from hookledger.receive.endpoint import load_secret
 from hookledger.states import CallOutcome, EffectKind, Repeat, State
 from tests.asgi_client import Site, ask, stripe_event
 from tests.builders import KIND, LEASE, WORKER, claimed, delivered, reach, record, recorded, settle, way_out
@@ -289,6 +290,13 @@ async def test_refused_requests_judged_anew(desk: Desk) -> None:
     answer = await desk.ask("POST", "/sources/stripe/recheck", {"reason": "secret mended"})
     assert (answer.status, answer.json["requests"][0]["became"]) == (200, [])
     assert (await desk.ask("GET", "/sources/none/recheck")).status == 404
+    source = desk.inbox.sources["stripe"]
+    mended = load_secret("whsec_of_somebody_else", source.endpoint.contract)
+    source.endpoint = msgspec.structs.replace(source.endpoint, secrets=(mended,))
+    answer = await desk.ask("POST", "/sources/stripe/recheck", {"reason": "secret mended"})
+    [[became]] = [judged["became"] for judged in answer.json["requests"]]
+    event = (await desk.ask("GET", f"/events/{became['event_id']}")).json
+    assert became == {"outcome": "accepted", "event_id": event["event"]["id"], "state": None}
 
 
 async def test_keys_from_elsewhere(desk: Desk) -> None:

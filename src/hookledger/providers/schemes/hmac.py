@@ -213,7 +213,7 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _plain(self) -> bool:
         """Whether the message is what most sign: one form, and nothing in it that has to be looked for."""
-        odd = self.body_digest or self.never or self.also is not None or self.any_port
+        odd = self.body_digest is not None or self.never or self.also is not None or self.any_port
         return not odd and template.fields(self.message) <= _PLAIN
 
     def matches(self, key: bytes, presented: Presented) -> bool:

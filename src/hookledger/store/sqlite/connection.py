@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 import time
@@ -57,13 +58,13 @@ def connect(path: Path, *, wait: float, create: bool = False) -> apsw.Connection
     connection = apsw.Connection(str(path), flags=flags)
     if create:  # of a new file only; the size of one that exists stays
         connection.execute(f"PRAGMA page_size = {PAGE}")
-    connection.set_busy_handler(_patience(wait))
+    connection.set_busy_handler(patience(wait))
     _use_wal(connection, time.monotonic() + wait)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY")
     return connection
 
 
-def _patience(wait: float) -> Callable[[int], bool]:
+def patience(wait: float) -> Callable[[int], bool]:
     """SQLite's own time-out sleeps longer after each try, up to 0.1 s: who has waited longest looks least often, and
     where others write all the time hardly ever finds the lock free."""
     deadline = 0.0
@@ -265,7 +266,7 @@ class Checkpointer(threading.Thread):
     FROM = 4 * 2**20
     RESTART_FROM = 64 * 2**20
     PATIENCE = 0.05
-    """Seconds that those who write may be made to wait for those who read; more where the log is larger than that."""
+    """Seconds that writers may be made to wait for readers at RESTART_FROM; more in proportion, up to one second."""
 
     def __init__(self, path: Path, every: float = 1.0) -> None:
         super().__init__(name="hookledger-checkpoint", daemon=True)
@@ -273,6 +274,7 @@ class Checkpointer(threading.Thread):
         self._every = every
         self._halt = threading.Event()
         self._connection: apsw.Connection | None = None
+        self._frames = 0
 
     def stop(self) -> None:
         self._halt.set()
@@ -292,20 +294,26 @@ class Checkpointer(threading.Thread):
     def _move(self, connection: apsw.Connection) -> None:
         """Where others write all the time, the WAL begins again only while they are made to wait. That must not take
         long: all of it is moved beside them first and brought to disk, and only the last bit before them."""
-        frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        excess = frames * connection.pragma("page_size") / self.RESTART_FROM
-        if excess >= 1:
-            _bring_to_disk(self._path)
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            connection.set_busy_handler(_patience(min(self.PATIENCE * excess, 1.0)))
+        last = self._frames
+        self._frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        limit = self.RESTART_FROM / connection.pragma("page_size")
+        if self._frames < limit or self._frames == last:  # of one to which nothing comes the next writer begins anew
+            return
+        _bring_to_disk(self._path)
+        frames, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        if frames - moved < limit / 8:  # else somebody reads what is older, and it would be in vain
+            connection.set_busy_handler(patience(min(self.PATIENCE * frames / limit, 1.0)))
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
 
 
+_opened: dict[tuple[int, int], int] = {}
+
+
 def _bring_to_disk(path: Path) -> None:
-    """Opened by SQLite's hands: when a process closes a file that it opened in another way, it loses the locks that
-    SQLite holds on it."""
-    file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_MAIN_DB, 0])
-    try:
-        file.xSync(apsw.SQLITE_SYNC_NORMAL)
-    finally:
-        file.xClose()
+    """On a descriptor that is never closed: to close any of a file takes all of the process' locks on it away, those
+    of SQLite too. And not by SQLite's hands: apsw would keep the interpreter's lock all the while."""
+    there = path.stat()
+    key = there.st_dev, there.st_ino
+    if key not in _opened:
+        _opened[key] = os.open(path, os.O_RDONLY)
+    os.fsync(_opened[key])

@@ -65,7 +65,7 @@ def _write(connection: apsw.Connection, sql: Sql, now: int, judgement: Judgement
         outcome = verdict.recorded.outcome
         if keep:
             requests.append(_request(now, verdict.arrival))
-        if outcome is _ACCEPTED or outcome in NEW:
+        if outcome is _ACCEPTED or outcome in NEW:  # it is in there too, but to hash a member of an enum is a call
             events.append(_event(now, verdict))
         deliveries.append(_delivery(now, verdict))
     insert(connection, sql("keep_requests"), requests)
