@@ -27,7 +27,10 @@ def identity(source: str, kind: bytes, *parts: bytes) -> bytes:
 
     Each part goes in with its length, so that ("a", "bc") and ("ab", "c") differ.
     """
-    return sha256(_scope(source, kind) + b"".join([b"%d:%b" % (len(part), part) for part in parts])).digest()
+    scope = _scope(source, kind)
+    if len(parts) == 1:  # as most are
+        return sha256(b"%b%d:%b" % (scope, len(parts[0]), parts[0])).digest()
+    return sha256(scope + b"".join([b"%d:%b" % (len(part), part) for part in parts])).digest()
 
 
 @cache

@@ -20,9 +20,9 @@ from .states import (
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-def pack_headers(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+def pack_headers(headers: Iterable[tuple[bytes, bytes]], *, without: frozenset[bytes] = frozenset()) -> bytes:
     """Headers as they are sent on the wire: no value can contain a line break."""
-    return b"\r\n".join([b": ".join(pair) for pair in headers])
+    return b"\r\n".join([b": ".join(pair) for pair in headers if pair[0] not in without])
 
 
 def unpack_headers(packed: bytes) -> list[tuple[str, str]]:

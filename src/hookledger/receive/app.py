@@ -20,7 +20,7 @@ from .endpoint import Endpoint
 from .handshake import Shake, ask_signed, ask_unsigned, methods
 from .identify import identify
 from .record import Recorder
-from .refusals import Refusals, safe_headers, safe_query
+from .refusals import Refusals, safe_query
 from .request import Limits, Receive, Scope, Send, read
 from .respond import Answer
 from .verify import verify
@@ -257,7 +257,7 @@ def _handshake(endpoint: Endpoint, request: Request) -> Shake | None:
 def arrival(endpoint: Endpoint, request: Request, proof: Proof, items: tuple[Item, ...]) -> Arrival:
     """What is to be recorded. The ids are made here, the request's is its first event's; headers and query lose the
     secrets presented in them."""
-    headers = pack_headers(safe_headers(endpoint, request))
+    headers = pack_headers(request.headers, without=endpoint.contract.secret_headers)
     query = request.query and safe_query(endpoint, request.query)
     ids = tuple([new_id() for _ in items])
     own = ids[0] if ids else new_id()

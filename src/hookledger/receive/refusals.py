@@ -19,7 +19,7 @@ from msgspec import Struct
 from ..cases import Refusal
 from ..errors import HookledgerError, Malformed, Rejected, Unauthentic
 from ..identities import new_id
-from ..model import Headers, Request, pack_headers
+from ..model import Request, pack_headers
 from ..providers import forms
 from .endpoint import Endpoint
 
@@ -135,16 +135,10 @@ def refusal(endpoint: Endpoint, request: Request, reason: str) -> Refusal:
         method=request.method,
         path=request.path[:1024],
         query=safe_query(endpoint, request.query),
-        headers=pack_headers(safe_headers(endpoint, request)),
+        headers=pack_headers(request.headers, without=endpoint.contract.secret_headers),
         body=request.body,
         remote=request.remote,
     )
-
-
-def safe_headers(endpoint: Endpoint, request: Request) -> Headers:
-    """The headers less the secrets presented in them."""
-    secret = endpoint.contract.secret_headers
-    return tuple([pair for pair in request.headers if pair[0] not in secret])
 
 
 def safe_query(endpoint: Endpoint, query: bytes) -> bytes:

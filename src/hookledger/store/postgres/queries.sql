@@ -60,7 +60,7 @@ WITH durably AS MATERIALIZED (
 ), kept AS (
     INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)
     SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
-    FROM won JOIN a USING (event_id)
+    FROM a WHERE event_id IN (SELECT event_id FROM won)
 ), new AS (
     INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
                                  fingerprint, request_id, item, received_at, run_started_at, state, reason,
@@ -69,12 +69,12 @@ WITH durably AS MATERIALIZED (
            fingerprint, request_id, item, now, now, state, reason,
            CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
            CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END
-    FROM won JOIN a USING (event_id)
+    FROM a WHERE event_id IN (SELECT event_id FROM won)
 ), first AS (
     INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
                                      delivery_id, fingerprint)
     SELECT request_id, item, event_id, source, now, outcome, NULL, delivery_id, fingerprint
-    FROM won JOIN a USING (event_id)
+    FROM a WHERE event_id IN (SELECT event_id FROM won)
 )
 SELECT identity FROM won
 
