@@ -72,7 +72,7 @@ class Batcher(Generic[T, R]):
         if len(self._queue) >= self._limit:
             raise Unavailable("the queue is full")
         self._queue.append((item, done))
-        if self._under_way < self._parallel:  # else there is nothing to start: under load so it is for most
+        if self._under_way < self._parallel:  # under load most find all under way, and save a call
             self._start()
 
     async def submit(self, item: T) -> R:

@@ -273,23 +273,23 @@ class Checkpointer(threading.Thread):
         self._path = path
         self._every = every
         self._halt = threading.Event()
-        self._connection: apsw.Connection | None = None
-        self._frames = 0
+        self._frames = 0  # of the log, when it was last looked at
 
     def stop(self) -> None:
         self._halt.set()
 
     def run(self) -> None:
+        connection: apsw.Connection | None = None
         while not self._halt.wait(self._every):
             try:
                 if self._path.with_name(self._path.name + "-wal").stat().st_size >= self.FROM:
-                    self._connection = self._connection or connect(self._path, wait=self.PATIENCE)
-                    self._move(self._connection)
+                    connection = connection or connect(self._path, wait=self.PATIENCE)
+                    self._move(connection)
             except (OSError, apsw.Error):
                 # Busy, full or gone: whoever writes next will hear about it. Try again in a second.
                 continue
-        if self._connection is not None:
-            self._connection.close()
+        if connection is not None:
+            connection.close()
 
     def _move(self, connection: apsw.Connection) -> None:
         """Where others write all the time, the WAL begins again only while they are made to wait. That must not take
@@ -306,7 +306,7 @@ class Checkpointer(threading.Thread):
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
 
 
-_opened: dict[tuple[int, int], int] = {}
+_kept_open: dict[tuple[int, int], int] = {}
 
 
 def _bring_to_disk(path: Path) -> None:
@@ -314,6 +314,6 @@ def _bring_to_disk(path: Path) -> None:
     of SQLite too. And not by SQLite's hands: apsw would keep the interpreter's lock all the while."""
     there = path.stat()
     key = there.st_dev, there.st_ino
-    if key not in _opened:
-        _opened[key] = os.open(path, os.O_RDONLY)
-    os.fsync(_opened[key])
+    if key not in _kept_open:
+        _kept_open[key] = os.open(path, os.O_RDONLY)
+    os.fsync(_kept_open[key])
