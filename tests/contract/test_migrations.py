@@ -9,6 +9,7 @@ import pytest
 from hookledger.clock import Clock
 from hookledger.errors import BadData, SchemaMismatch
 from hookledger.model import Kind
+from hookledger.states import DeliveryOutcome
 from hookledger.store import SCHEMA_RANGE
 from hookledger.store.connect import connect
 from hookledger.store.postgres import store as postgres_store
@@ -170,11 +171,33 @@ async def test_from_version_8_every_job_is_kept(
         await raw.run(insert(raw, "jobs", row))
     await raw.run(insert(raw, "job_items", REFUSED))
     before, items = await raw.all("jobs"), await raw.all("job_items")
-    assert await store.migrate() == ["0009_bulk_resolve"]
+    assert await store.migrate() == ["0009_bulk_resolve", "0010_lighter_intake"]
     store = await open_store()
     assert await Raw(store).all("jobs") == [(*row, None, None, None) for row in before]
     assert await Raw(store).all("job_items") == items
     assert {job.resolving for job in await store.jobs.jobs()} == {None}
+
+
+async def test_from_version_9_every_identity_is_kept(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R7, R14
+    store = await open_store()
+    with monkeypatch.context() as patch:
+        for module in (sqlite_store, postgres_store):
+            patch.setattr(module, "migrations", lambda package: migrations(package)[:9])
+        await store.migrate()
+    assert (await store.health()).writable, "this release works with it as it is"
+    first = await recorded(store, "old")
+    raw = Raw(store)
+    for kind in ("body", "admitted"):
+        await raw.run(insert(raw, "identities", in_dialect(raw, IDENTITY | {"kind": f"'{kind}'"})))
+    before = [await raw.all(table) for table in ("identities", "events", "deliveries")]
+    assert len(before[0]) == 3
+    assert await store.migrate() == ["0010_lighter_intake"]
+    store = await open_store()
+    assert [await Raw(store).all(table) for table in ("identities", "events", "deliveries")] == before
+    [[again]] = await store.record([delivered("old")])
+    assert (again.outcome, again.event_id) == (DeliveryOutcome.DUPLICATE, first)
 
 
 async def test_the_same_indexes(sqlite_url: str, postgres_url: str) -> None:

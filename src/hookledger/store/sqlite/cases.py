@@ -38,7 +38,7 @@ from ..queries import load
 from ..rows import Rows
 from .circuits import Run
 from .connection import Row, connect, rows, translate
-from .intake import insert, micros
+from .intake import ask, insert, micros
 
 SQL = load(__package__, "cases.sql")
 
@@ -172,7 +172,7 @@ class SqliteCases:
     ) -> None:
         for identity, kind, source, _, fingerprint in admission(odd, event_id, item):
             values = (identity, kind, source, event_id.bytes, fingerprint)
-            if not rows(connection, self._store("take_identities"), values) and kind == "admitted":
+            if not insert(connection, self._store("take_identities"), [values]) and kind == "admitted":
                 [owner] = rows(connection, self._store("owner"), (identity,))
                 raise admitted_before(request_id, place, UUID(bytes=owner["event_id"]))
 
@@ -205,7 +205,7 @@ class SqliteCases:
                     about = (action, action, source, "absent", "known")
                     connection.execute(SQL["note_action"], (self._now(), "import-keys", *about, actor, reason))
                 values = [(identity, "key", source, action, b"") for identity in batch]
-                return len(insert(connection, SQL["import_keys"], values))
+                return insert(connection, self._store("take_identities"), values)
 
             new += await self._write(job)
             given += len(batch)
@@ -216,7 +216,7 @@ class SqliteCases:
         for batch in batches(identities):
 
             def job(connection: apsw.Connection, batch: list[bytes] = batch) -> list[Any]:
-                return insert(connection, SQL["known_keys"], [(identity,) for identity in batch])
+                return ask(connection, SQL["known_keys"], [(identity,) for identity in batch])
 
             found.update(row[0] for row in await self._run(job))
         return found

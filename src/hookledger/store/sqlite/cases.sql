@@ -113,12 +113,6 @@ UPDATE events SET alert = ?2
 WHERE id = ?1 AND state IN ('failed', 'retrying', 'processing', 'needs_review') AND alert IS NULL
 RETURNING state
 
--- name: import_keys
--- Keys whose events were processed elsewhere.
-INSERT INTO identities (identity, kind, source, event_id, fingerprint) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING
-RETURNING identity
-
 -- name: known_keys
 -- Those that are taken.
 WITH wanted (identity) AS (VALUES (?))

@@ -31,22 +31,20 @@ def micros(seconds: float) -> int:
 def record(
     connection: apsw.Connection, sql: Sql, now: int, arrivals: Sequence[Arrival]
 ) -> list[list[Recorded]]:
-    """Take the identities, look up who owns the taken ones, judge, write. The caller commits."""
+    """Take the identities, look up who owns them unless all are ours, judge, write. The caller commits."""
     wanted = proposals(arrivals)
     values = [(p.identity, p.kind, p.source, p.event_id.bytes, p.fingerprint) for p in wanted]
-    won = {row[0] for row in insert(connection, sql("take_identities"), values)}
-    judgement = all_new(arrivals, len(won)) or judge(arrivals, _owners(connection, sql, arrivals, wanted, won))
+    won = insert(connection, sql("take_identities"), values)
+    judgement = all_new(arrivals, won) or judge(arrivals, _owners(connection, sql, arrivals, wanted))
     _write(connection, sql, now, judgement)
     verdicts = iter(judgement.verdicts)
     return [[next(verdicts).recorded for _ in arrival.items] for arrival in arrivals]
 
 
 def _owners(
-    connection: apsw.Connection, sql: Sql, arrivals: Sequence[Arrival], wanted: Iterable[Proposal], won: set[bytes]
+    connection: apsw.Connection, sql: Sql, arrivals: Sequence[Arrival], wanted: Iterable[Proposal]
 ) -> dict[bytes, Owner]:
-    owners = {p.identity: Owner(p.event_id, p.fingerprint) for p in wanted if p.identity in won}
-    taken = [p.identity for p in wanted if p.identity not in won]
-    owners.update(_known(connection, sql, taken))
+    owners = dict(_known(connection, sql, [p.identity for p in wanted]))
     owners.update(_known(connection, sql, conflicts(arrivals, owners)))
     return owners
 
@@ -63,11 +61,12 @@ def _write(connection: apsw.Connection, sql: Sql, now: int, judgement: Judgement
     deliveries: list[tuple[Any, ...]] = []
     for verdict, keep in keeping(judgement.verdicts):
         outcome = verdict.recorded.outcome
+        request_id, event_id = verdict.arrival.id.bytes, verdict.recorded.event_id.bytes
         if keep:
-            requests.append(_request(now, verdict.arrival))
+            requests.append(_request(now, request_id, verdict.arrival))
         if outcome is _ACCEPTED or outcome in NEW:  # it is in there too, but to hash a member of an enum is a call
-            events.append(_event(now, verdict))
-        deliveries.append(_delivery(now, verdict))
+            events.append(_event(now, request_id, event_id, verdict))
+        deliveries.append(_delivery(now, request_id, event_id, verdict))
     insert(connection, sql("keep_requests"), requests)
     insert(connection, sql("add_events"), events)
     insert(connection, sql("add_deliveries"), deliveries)
@@ -77,16 +76,23 @@ def _write(connection: apsw.Connection, sql: Sql, now: int, judgement: Judgement
         connection.execute(sql("release"), (identity,))
 
 
-def insert(connection: apsw.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+def insert(connection: apsw.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    """How many of them were not there before."""
+    before = connection.total_changes()
+    ask(connection, statement, rows)
+    return connection.total_changes() - before
+
+
+def ask(connection: apsw.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Many rows a statement: each one that runs gives up the interpreter's lock and has to win it back."""
-    returned: list[Any] = []
+    answers: list[Any] = []
     start = 0
     while start < len(rows):
         size = next(size for size in _SIZES if size <= len(rows) - start)
         values = list(chain.from_iterable(rows[start : start + size]))
-        returned += connection.execute(_repeated(statement, size), values).fetchall()
+        answers += connection.execute(_repeated(statement, size), values).fetchall()
         start += size
-    return returned
+    return answers
 
 
 @cache
@@ -97,13 +103,13 @@ def _repeated(statement: str, size: int) -> str:
     return statement.replace(row[0], ", ".join([row[0]] * size))
 
 
-def _delivery(now: int, verdict: Verdict) -> tuple[Any, ...]:
+def _delivery(now: int, request_id: bytes, event_id: bytes, verdict: Verdict) -> tuple[Any, ...]:
     arrival, place, item, recorded = verdict
     return (
         now,
-        arrival.id.bytes,
+        request_id,
         place,
-        recorded.event_id.bytes,
+        event_id,
         arrival.source,
         recorded.outcome,
         recorded.state,
@@ -112,12 +118,12 @@ def _delivery(now: int, verdict: Verdict) -> tuple[Any, ...]:
     )
 
 
-def _request(now: int, arrival: Arrival) -> tuple[Any, ...]:
+def _request(now: int, request_id: bytes, arrival: Arrival) -> tuple[Any, ...]:
     proof = arrival.proof
     signed = None if proof.signed_at is None else micros(proof.signed_at)
     return (
         now,
-        arrival.id.bytes,
+        request_id,
         arrival.source,
         arrival.query,
         arrival.headers,
@@ -129,8 +135,8 @@ def _request(now: int, arrival: Arrival) -> tuple[Any, ...]:
     )
 
 
-def _event(now: int, verdict: Verdict) -> tuple[Any, ...]:
-    arrival, place, item, recorded = verdict
+def _event(now: int, request_id: bytes, event_id: bytes, verdict: Verdict) -> tuple[Any, ...]:
+    arrival, place, item, _ = verdict
     state, reason = first_state(item)
     due = now if state is _PENDING else None
     finished = now if due is None and state in FINAL else None
@@ -140,7 +146,7 @@ def _event(now: int, verdict: Verdict) -> tuple[Any, ...]:
         now,
         due,
         finished,
-        recorded.event_id.bytes,
+        event_id,
         arrival.source,
         item.type,
         item.key,
@@ -149,7 +155,7 @@ def _event(now: int, verdict: Verdict) -> tuple[Any, ...]:
         item.object_id,
         None if item.occurred_at is None else micros(item.occurred_at),
         item.fingerprint,
-        arrival.id.bytes,
+        request_id,
         place,
         state,
         reason,

@@ -35,7 +35,6 @@ SELECT name FROM sources ORDER BY name
 INSERT INTO identities (identity, kind, source, event_id, fingerprint)
 VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
-RETURNING identity
 
 -- name: owner
 -- Who owns an identity that was taken.
