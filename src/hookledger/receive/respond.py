@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from ..errors import (
@@ -54,6 +56,16 @@ Answer = Callable[[Response], object]
 """Tells one sender."""
 
 
+class Told(Struct, frozen=True):
+    """What a sender of one event reads."""
+
+    status: DeliveryOutcome
+    event: UUID
+
+
+_in_json = msgspec.json.Encoder().encode
+
+
 def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
     """The events are on disk: 202, or the provider's own form of success; 200 when all of them were known."""
     answer = contract.answer
@@ -64,7 +76,7 @@ def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
     if len(items) != 1:
         return Response(status, b'{"status":"recorded"}')
     [item] = items
-    return Response(status, f'{{"status":"{item.outcome}","event":"{item.event_id}"}}'.encode())
+    return Response(status, _in_json(Told(item.outcome, item.event_id)))
 
 
 def _all_known(items: Sequence[Recorded]) -> bool:

@@ -188,7 +188,7 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
         else:
             value = template.form_value(request.body, self.form, "signature")
         elements = [value] if self.separator is None else value.split(self.separator)
-        return [element.strip(b" ") for element in elements]
+        return [element.strip(b" ") for element in elements] if b" " in value else elements
 
     def _messages(
         self, request: Request, url: bytes, raw: bytes, event_id: bytes, elements: list[bytes]

@@ -50,12 +50,15 @@ class Timestamp(Struct, frozen=True, kw_only=True):
             return elements[0]
         prefix = self.prefix
         assert prefix is not None
-        times = [element[len(prefix) :] for element in elements if element.startswith(prefix)]
-        if not times:
+        found = None
+        for element in elements:
+            if element.startswith(prefix):
+                if found is not None:
+                    raise Malformed("timestamp_duplicate")
+                found = element
+        if found is None:
             raise Unauthentic("timestamp_missing")
-        if len(times) > 1:
-            raise Malformed("timestamp_duplicate")
-        return times[0]
+        return found.removeprefix(prefix)
 
 
 def seconds(raw: bytes, unit: Unit) -> float:

@@ -7,9 +7,9 @@ from typing import Any
 
 from asyncpg import Connection
 
-from ...model import Arrival, Recorded
+from ...model import Arrival, Item, Recorded
 from ...states import State
-from ..judge import Judgement, Owner, Verdict, conflicts, first_state, judge, new_outcome, proposals
+from ..judge import Judgement, Owner, conflicts, first_state, judge, new_outcome, proposals
 from ..rows import keeping
 from .connection import is_open
 
@@ -25,22 +25,25 @@ async def record_new(
     connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]
 ) -> list[list[Recorded] | None]:
     """What is plainly new, in one round trip; None for what has to be looked at."""
-    hopeful: dict[bytes, Verdict] = {}
+    hopeful: dict[bytes, tuple[Arrival, list[Recorded]]] = {}
+    rows = []
     for arrival in arrivals:
         if len(arrival.items) == 1 and arrival.items[0].body_identity is None:
             [item], [event_id] = arrival.items, arrival.event_ids
             if item.identity not in hopeful:
-                hopeful[item.identity] = Verdict(arrival, 0, item, Recorded(new_outcome(item), event_id))
-    if not hopeful:
+                new = Recorded(new_outcome(item), event_id)
+                hopeful[item.identity] = arrival, [new]
+                rows.append(_arrival(arrival, 0, item, new, True))
+    if not rows:
         return [None] * len(arrivals)
-    won = await connection.fetch(sql("add_new"), [_arrival(verdict, True) for verdict in hopeful.values()])
+    won = await connection.fetch(sql("add_new"), rows)
     if len(won) == len(arrivals):  # as most groups are
-        return [[verdict.recorded] for verdict in hopeful.values()]
-    recorded = {}
-    for row in won:
-        verdict = hopeful[row[0]]
-        recorded[id(verdict.arrival)] = [verdict.recorded]
-    return [recorded.get(id(arrival)) for arrival in arrivals]
+        return [recorded for _, recorded in hopeful.values()]
+    found = {}
+    for (identity,) in won:
+        arrival, recorded = hopeful[identity]
+        found[id(arrival)] = recorded
+    return [found.get(id(arrival)) for arrival in arrivals]
 
 
 async def record(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
@@ -89,16 +92,16 @@ async def _known(connection: Connection[Any], sql: Sql, identities: set[bytes]) 
 
 
 async def _write(connection: Connection[Any], sql: Sql, judgement: Judgement) -> None:
-    await connection.execute(sql("write"), [_arrival(verdict, keep) for verdict, keep in keeping(judgement.verdicts)])
+    rows = [_arrival(*verdict, keep) for verdict, keep in keeping(judgement.verdicts)]
+    await connection.execute(sql("write"), rows)
     if judgement.repoint:
         await connection.execute(sql("repoint"), *columns(judgement.repoint.items()))
     if judgement.release:
         await connection.execute(sql("release"), list(judgement.release))
 
 
-def _arrival(verdict: Verdict, keep: bool) -> tuple[Any, ...]:
+def _arrival(arrival: Arrival, place: int, item: Item, recorded: Recorded, keep: bool) -> tuple[Any, ...]:
     """The composite type `arrival`; a request that is not kept has no body there."""
-    arrival, place, item, recorded = verdict
     proof = arrival.proof
     state, reason = first_state(item)
     return (
