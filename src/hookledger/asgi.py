@@ -52,7 +52,11 @@ class Asgi:
             store = await self._opener.open(self._stack, apart=apart)
             settings: IntakeSettings = self._inbox.settings.intake
             self._recorder = Recorder(
-                store, batch=settings.batch, queue=settings.queue, parallel=settings.parallel
+                store,
+                batch=settings.batch,
+                queue=settings.queue,
+                parallel=settings.parallel,
+                queues=store.queues,
             )
             self._stack.push_async_callback(self._recorder.drain)
             refusals = Refusals(store.cases, settings.rejections, self._inbox.clock.time)

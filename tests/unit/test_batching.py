@@ -93,3 +93,105 @@ async def test_a_second_group_goes_beside_the_first_only_when_it_is_full() -> No
     gate.set()
     assert await asyncio.gather(*waiting) == [1, 2, 3, 4, 5]
     assert sizes == [1, 3, 1]
+
+
+async def test_one_half_of_the_crowd_goes_while_the_other_gathers() -> None:  # proves R10
+    sizes: list[int] = []
+
+    async def flush(items: Sequence[int]) -> Sequence[int]:
+        sizes.append(len(items))
+        await asyncio.sleep(0)
+        return items
+
+    async def sender(times: int) -> None:
+        for number in range(times):
+            await batcher.submit(number)
+
+    batcher = Batcher(flush, most=1000, queue=1000, step=16)
+    await asyncio.gather(*(sender(20) for _ in range(64)))
+    assert (sizes[0], set(sizes[1:20])) == (16, {32})  # it has to see them first
+    sizes.clear()
+    await asyncio.gather(*(sender(20) for _ in range(300)))
+    assert set(sizes[5:20]) == {144}, "multiples of the step: 150 is none"
+    sizes.clear()
+    await asyncio.gather(*(sender(300) for _ in range(8)))
+    assert set(sizes[:200]) == {8}, "and a few wait for nobody"
+    sizes.clear()
+    await asyncio.gather(*(sender(5) for _ in range(64)))
+    assert max(sizes) == 32, "the crowd of long ago is forgotten"
+
+
+async def test_never_more_than_the_most_however_many_there_are() -> None:  # proves R10
+    sizes: list[int] = []
+
+    async def flush(items: Sequence[int]) -> Sequence[int]:
+        sizes.append(len(items))
+        await asyncio.sleep(0)
+        return items
+
+    batcher = Batcher(flush, most=20, queue=1000, step=16)
+    assert await asyncio.gather(*map(batcher.submit, range(500))) == list(range(500))
+    assert max(sizes) == 20
+
+
+@pytest.mark.parametrize("patience", [3600.0, 0.01])
+async def test_the_first_group_is_left_alone_for_a_while(patience: float) -> None:
+    gone: asyncio.Queue[int] = asyncio.Queue()
+    gate = asyncio.Event()
+
+    async def flush(items: Sequence[int]) -> Sequence[int]:
+        gone.put_nowait(len(items))
+        await gate.wait()
+        return items
+
+    batcher = Batcher(flush, most=3, queue=100, parallel=2, patience=patience)
+    waiting = [asyncio.create_task(batcher.submit(number)) for number in range(10)]
+    assert await gone.get() == 3
+    if patience < 1:  # nobody comes any more, and still the second goes when it is time; a third never does
+        assert await asyncio.wait_for(gone.get(), 30) == 3
+    await asyncio.sleep(0.05)
+    assert gone.empty()
+    gate.set()
+    assert await asyncio.gather(*waiting) == list(range(10))
+    assert sum([gone.get_nowait() for _ in range(gone.qsize())]) == (4 if patience < 1 else 7)
+    # And nothing is left that would hold up the next one.
+    assert await asyncio.wait_for(batcher.submit(11), 30) == 11
+
+
+async def test_the_time_of_a_group_that_is_back_is_over() -> None:
+    gates = [asyncio.Event() for _ in range(4)]
+    gone: list[Sequence[int]] = []
+
+    async def flush(items: Sequence[int]) -> Sequence[int]:
+        gone.append(items)
+        await gates[len(gone) - 1].wait()
+        return items
+
+    batcher = Batcher(flush, most=2, queue=100, parallel=2, patience=3600.0)
+    waiting = [asyncio.create_task(batcher.submit(number)) for number in range(4)]
+    await asyncio.sleep(0.01)
+    assert gone == [[0, 1]]
+    gates[0].set()
+    await asyncio.gather(*waiting[:2])
+    await asyncio.sleep(0.01)
+    assert gone == [[0, 1], [2, 3]]
+    waiting += [asyncio.create_task(batcher.submit(number)) for number in (4, 5)]
+    await asyncio.sleep(0.01)
+    assert len(gone) == 2, "the second one is left alone too"
+    for gate in gates:
+        gate.set()
+    assert await asyncio.gather(*waiting) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_a_heavy_group_goes_with_few() -> None:  # proves R10
+    sizes: list[int] = []
+
+    async def flush(items: Sequence[int]) -> Sequence[int]:
+        sizes.append(len(items))
+        await asyncio.sleep(0)
+        return items
+
+    batcher = Batcher(flush, most=100, queue=1000, weigh=lambda item: item, heaviest=10)
+    weights = [50, 50, 9, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    assert await asyncio.gather(*map(batcher.submit, weights)) == weights
+    assert sizes == [1, 1, 2, 10, 1]

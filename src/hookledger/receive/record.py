@@ -24,13 +24,38 @@ class Records(Protocol):
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]: ...
 
 
-class Recorder:
-    """`batch`: how many deliveries one commit may hold; `queue`: how many may wait; `parallel`: commits at once."""
+STEP = 16
+"""Groups of fewer cost too much each, and SQLite writes so many rows with one statement."""
+PATIENCE = 0.005
+"""Seconds; a commit that takes longer waits rather than works, be it for a disk or for a network."""
 
-    def __init__(self, store: Records, *, batch: int = 32, queue: int = 2048, parallel: int = 2) -> None:
+HEAVIEST = 4 * 1024 * 1024
+"""Bytes of bodies with which a commit goes, however few they are: some providers send 50 MiB, and a message to
+PostgreSQL holds 1 GiB."""
+
+
+class Recorder:
+    """`batch`: how many deliveries one commit may hold; `queue`: how many may wait; `parallel`: commits at once.
+
+    `queues`: whether a commit can wait at the store for its turn, without being in the way of the one before it.
+    """
+
+    def __init__(
+        self, store: Records, *, batch: int = 64, queue: int = 2048, parallel: int = 2, queues: bool = False
+    ) -> None:
         self._store = store
         self._look = isolating(store.record)
-        self._batcher = Batcher(self._commit, most=batch, queue=queue, parallel=parallel)
+        patience = 0.0 if queues else PATIENCE
+        self._batcher = Batcher(
+            self._commit,
+            most=batch,
+            queue=queue,
+            parallel=parallel,
+            patience=patience,
+            step=STEP,
+            weigh=lambda arrival: len(arrival.body),
+            heaviest=HEAVIEST,
+        )
 
     def submit(self, arrival: Arrival, done: Done[list[Recorded]]) -> None:
         """`done` is called when the arrival is on disk; with Unavailable when it is not, or when that is unknown.

@@ -188,6 +188,10 @@ class Store(Protocol):
         ...
 
     # ── intake ──
+    queues: bool
+    """Whether arrivals that are to be recorded can wait there for their turn, and are not in the way of those before
+    them."""
+
     async def know_sources(self, names: Sequence[str]) -> None:
         """Remember the sources that a receiver serves, so that keys can be looked for in each."""
         ...

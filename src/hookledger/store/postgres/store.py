@@ -80,6 +80,8 @@ _QUERIES = load(__package__)
 class PostgresStore:
     """`pooler=True` for a transaction pooler between us and the server: no statement outlives a transaction."""
 
+    queues = False  # two transactions run side by side, on the processors that they share
+
     def __init__(
         self,
         url: str,

@@ -86,6 +86,8 @@ def _time(value: int) -> datetime:
 class SqliteStore:
     """`wait`: how long to queue for the write lock; `limit`: how long a handler may hold it."""
 
+    queues = True  # one writer, and a line before it
+
     def __init__(
         self, path: Path, *, clock: Clock | None = None, wait: float = 5.0, limit: float = 1.0
     ) -> None:
