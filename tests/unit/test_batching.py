@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hookledger.batching import Batcher, isolating
+from hookledger.batching import Batcher, Flush, isolating
 from hookledger.errors import BadData, Unavailable
 
 
@@ -13,6 +13,18 @@ async def refuse_threes(items: Sequence[int]) -> Sequence[int]:
     if any(item % 3 == 0 for item in items):
         raise BadData
     return [item * 10 for item in items]
+
+
+def noting() -> tuple[list[int], Flush[int, int]]:
+    """A flush that answers soon, and how large its groups were."""
+    sizes: list[int] = []
+
+    async def flush(items: Sequence[int]) -> Sequence[int]:
+        sizes.append(len(items))
+        await asyncio.sleep(0)
+        return items
+
+    return sizes, flush
 
 
 async def test_a_refused_item_is_found_out_alone() -> None:  # proves R8
@@ -41,13 +53,7 @@ async def test_what_was_done_before_an_outage_stays_done() -> None:  # proves R8
 
 
 async def test_groups_never_exceed_the_most_and_nothing_is_left_waiting() -> None:  # proves R10
-    sizes: list[int] = []
-
-    async def flush(items: Sequence[int]) -> Sequence[int]:
-        sizes.append(len(items))
-        await asyncio.sleep(0)
-        return items
-
+    sizes, flush = noting()
     batcher = Batcher(flush, most=7, queue=1000, parallel=2)
     assert await asyncio.gather(*map(batcher.submit, range(100))) == list(range(100))
     assert max(sizes) <= 7
@@ -96,13 +102,7 @@ async def test_a_second_group_goes_beside_the_first_only_when_it_is_full() -> No
 
 
 async def test_one_half_of_the_crowd_goes_while_the_other_gathers() -> None:  # proves R10
-    sizes: list[int] = []
-
-    async def flush(items: Sequence[int]) -> Sequence[int]:
-        sizes.append(len(items))
-        await asyncio.sleep(0)
-        return items
-
+    sizes, flush = noting()
     async def sender(times: int) -> None:
         for number in range(times):
             await batcher.submit(number)
@@ -122,13 +122,7 @@ async def test_one_half_of_the_crowd_goes_while_the_other_gathers() -> None:  # 
 
 
 async def test_never_more_than_the_most_however_many_there_are() -> None:  # proves R10
-    sizes: list[int] = []
-
-    async def flush(items: Sequence[int]) -> Sequence[int]:
-        sizes.append(len(items))
-        await asyncio.sleep(0)
-        return items
-
+    sizes, flush = noting()
     batcher = Batcher(flush, most=20, queue=1000, step=16)
     assert await asyncio.gather(*map(batcher.submit, range(500))) == list(range(500))
     assert max(sizes) == 20
@@ -184,13 +178,7 @@ async def test_the_time_of_a_group_that_is_back_is_over() -> None:
 
 
 async def test_a_heavy_group_goes_with_few() -> None:  # proves R10
-    sizes: list[int] = []
-
-    async def flush(items: Sequence[int]) -> Sequence[int]:
-        sizes.append(len(items))
-        await asyncio.sleep(0)
-        return items
-
+    sizes, flush = noting()
     batcher = Batcher(flush, most=100, queue=1000, weigh=lambda item: item, heaviest=10)
     weights = [50, 50, 9, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
     assert await asyncio.gather(*map(batcher.submit, weights)) == weights
