@@ -266,7 +266,7 @@ SQLITE_LEDGER = [
 SQLITE_CASES = [
     *("count_refusals", "keep_refusals", "trim_refusals", "refusals", "refusal_counts", "forget_refusal"),
     *("odd_sources", "odd_deliveries", "find_delivery", "odd", "take_key", "admit", "again", "alert"),
-    *("import_keys", "known_keys"),
+    "known_keys",
 ]
 SQLITE_DECISIONS = ["retry", "replay", "discard", "repeat", "make_way", "found", "last_action"]
 
