@@ -55,8 +55,8 @@ class Batcher(Generic[T, R]):
 
     `parallel`: how many groups may be under way; `patience`: for how many seconds the last to go has it to itself.
     `step`: groups are as many of these as come nearest to half of the crowd, so that one half is on its way while the
-    other gathers (decision 0031); without, they take whatever there is. `weigh`: what an item weighs; a group goes
-    once it has `heaviest`.
+    other gathers (decision 0031); without, they take whatever there is. `weigh`: what an item weighs; a group takes
+    no more once it has `heaviest`.
     """
 
     def __init__(
@@ -133,6 +133,11 @@ class Batcher(Generic[T, R]):
             return self._most
         return min(self._most, max(1, round(self._crowd / 2 / self._step)) * self._step)
 
+    def _remember(self, here: int) -> None:
+        """Of a rush no more than makes the largest group, so that it is soon forgotten."""
+        enough = 2 * (self._most + (self._step or 0))
+        self._crowd = min(enough, max(here, self._crowd - 1))
+
     def _gathered(self) -> list[tuple[T, Done[R]]]:
         """The next group, out of the queue."""
         size = min(self._full(), len(self._queue))
@@ -168,7 +173,7 @@ class Batcher(Generic[T, R]):
             results = [Unavailable("given up")] * len(group)
         except Exception as error:
             results = [error] * len(group)
-        self._crowd = max(self._away + len(self._queue), self._crowd - 1)
+        self._remember(self._away + len(self._queue))
         self._away -= len(group)
         self._under_way -= 1
         if alone is not None and alone is self._alone:

@@ -36,7 +36,8 @@ class IntakeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     queue: int = 2048
     """Deliveries that may wait for a commit; beyond it the answer is 503."""
     parallel: int = 2
-    """Commits at the same time. On PostgreSQL a second one goes only when the first takes longer than 5 ms."""
+    """Commits at the same time. A second one goes once as many wait for it as make a group; on PostgreSQL only if the
+    first takes longer than 5 ms."""
     apart: bool = True
     """On SQLite, under `hookledger receive` and `serve`: a process of its own writes, so that it never holds up the
     next deliveries. Costs about 50 MB."""

@@ -66,8 +66,8 @@ IMPOSSIBLE: list[tuple[State, dict[str, str]]] = [
     *((s, {"leased_until": NOW}) for s in State if s is not State.PROCESSING),
     *((s, {"finished_at": NOW}) for s in State if "finished_at" not in STATES[s]),
     # values that mean nothing
-    (State.PENDING, {"state": "'unknown'"}),
-    (State.PENDING, {"state": "''"}),
+    (State.NEEDS_REVIEW, {"state": "'unknown'"}),  # of which nothing else is demanded
+    (State.NEEDS_REVIEW, {"state": "''"}),
     (State.PENDING, {"state": NULL}),
     (State.PENDING, {"key_origin": "'guessed'"}),
     (State.PENDING, {"attempts": "-1"}),

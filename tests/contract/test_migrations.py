@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 import pytest
 
 from hookledger.clock import Clock
@@ -198,6 +199,27 @@ async def test_from_version_9_every_identity_is_kept(
     assert [await Raw(store).all(table) for table in ("identities", "events", "deliveries")] == before
     [[again]] = await store.record([delivered("old")])
     assert (again.outcome, again.event_id) == (DeliveryOutcome.DUPLICATE, first)
+
+
+async def test_the_intake_may_be_at_work(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R6
+    """In another order than the intake's, the migration and a commit would wait for each other."""
+    store = connect(postgres_url, clock=Clock())
+    await store.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres_store, "migrations", lambda package: migrations(package)[:9])
+        await store.migrate()
+    commit = await asyncpg.connect(postgres_url)
+    async with commit.transaction():
+        await commit.execute("LOCK TABLE hookledger.identities IN ROW EXCLUSIVE MODE")
+        migrating = asyncio.create_task(store.migrate())
+        while not await commit.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            assert not migrating.done()
+            await asyncio.sleep(0.01)
+        for table in ("requests", "events", "deliveries"):
+            await commit.execute(f"LOCK TABLE hookledger.{table} IN ROW EXCLUSIVE MODE")
+    await commit.close()
+    assert await migrating == ["0010_lighter_intake"]
+    await store.close()
 
 
 async def test_the_same_indexes(sqlite_url: str, postgres_url: str) -> None:

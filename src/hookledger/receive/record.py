@@ -30,8 +30,8 @@ PATIENCE = 0.005
 """Seconds; a commit that takes longer waits rather than works, be it for a disk or for a network."""
 
 HEAVIEST = 4 * 1024 * 1024
-"""Bytes of bodies with which a commit goes, however few they are: some providers send 50 MiB, and a message to
-PostgreSQL holds 1 GiB."""
+"""Bytes of bodies after which a commit takes no more: some providers send 50 MiB, and a message to PostgreSQL holds
+1 GiB."""
 
 
 class Recorder:

@@ -1,7 +1,7 @@
 """Decides what each arrival is, once the unique constraint has spoken.
 
-Pure: both stores insert the identities, look up the owners of those that were
-taken, and then ask here. Duplicates inside one batch meet the same rules as
+Pure: both stores insert the identities, look up who owns those that they did
+not win, and then ask here. Duplicates inside one batch meet the same rules as
 duplicates of what was there before.
 """
 

@@ -33,7 +33,7 @@ from ...model import (
     WorkerInfo,
 )
 from ...states import State
-from .. import SCHEMA_RANGE
+from .. import SCHEMA_RANGE, out_of_range
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
@@ -223,10 +223,7 @@ class PostgresStore:
                     schema = await connection.fetchval(self.sql("applied"))
                 low, high = SCHEMA_RANGE
                 if not low <= schema <= high:
-                    problem = (
-                        f"schema version {schema}, this release needs {low} to {high}: run 'hookledger migrate'"
-                    )
-                    return Health(False, schema, 0.0, problem)
+                    return Health(False, schema, 0.0, out_of_range(schema))
                 before = time.time()
                 there = await connection.fetchval(self.sql("probe"))
                 skew = there - (before + time.time()) / 2

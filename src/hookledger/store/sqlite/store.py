@@ -32,7 +32,7 @@ from ...model import (
     WorkerInfo,
 )
 from ...states import State
-from .. import SCHEMA_RANGE
+from .. import SCHEMA_RANGE, out_of_range
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
@@ -207,8 +207,7 @@ class SqliteStore:
             return Health(False, 0, 0.0, str(error))
         if low <= schema <= high:
             return Health(True, schema, 0.0)
-        problem = f"schema version {schema}, this release needs {low} to {high}: run 'hookledger migrate'"
-        return Health(False, schema, 0.0, problem)
+        return Health(False, schema, 0.0, out_of_range(schema))
 
     # ── intake ──
 

@@ -2,6 +2,9 @@
 -- that is made of constants: a tenth of its time for a group of arrivals went there. The same is refused, under the same
 -- names; NOT VALID because the rows that are there have been through it.
 
+-- First of all, and in the order in which the intake comes to them: it may be at work.
+LOCK TABLE {schema}.identities, {schema}.events, {schema}.deliveries IN ACCESS EXCLUSIVE MODE;
+
 ALTER TABLE {schema}.events
     DROP CONSTRAINT events_state_check,
     DROP CONSTRAINT events_key_origin_check,

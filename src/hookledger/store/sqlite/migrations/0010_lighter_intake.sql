@@ -1,5 +1,5 @@
 -- Identities come in no order, so each one is written into a page that holds its neighbours too. With the row beside the
--- key those pages are full four times as soon: now they hold keys only, and the rows stand one after the other elsewhere.
+-- key such a page holds 9 of them: now it holds 22 keys, and the rows stand one after the other elsewhere.
 -- PostgreSQL's 0010_lighter_intake is about something else: its rows always stand so.
 
 CREATE TABLE new_identities (
