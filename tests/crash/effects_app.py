@@ -220,8 +220,15 @@ class RemoteError(Exception):
         self.status = status
 
 
+_tried: set[str] = set()
+
+
 def _base(op: Op) -> str:
-    return NOBODY if op.effect_key == "refused" and op.call == 1 else SINK
+    # Not by the number of the call: a busy machine may begin the first too late, and not send it then.
+    if op.effect_key != "refused" or op.name in _tried:
+        return SINK
+    _tried.add(op.name)
+    return NOBODY
 
 
 async def perform(op: Op, note: str) -> str:

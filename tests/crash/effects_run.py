@@ -26,6 +26,8 @@ UNSETTLED = """SELECT
     (SELECT count(*) FROM {h}events WHERE state IN ('pending', 'processing', 'retrying'))
     + (SELECT count(*) FROM {h}effects
        WHERE state = 'started' OR due_at IS NOT NULL OR leased_until IS NOT NULL) AS n"""
+NEVER_SENT = ("never sent", "ClaimLost")
+"""What the errors say of calls that nobody made after all."""
 
 
 def until(condition: Callable[[], Any], what: str, every: float = 0.25) -> None:
@@ -64,9 +66,9 @@ class Snapshot:
         return None if found is None else found["state"]
 
     def outcomes(self, effect: str, key: str) -> list[str | None]:
-        """How its calls ended. A busy machine may begin one too late, and not send it then."""
+        """How its calls ended that were sent. A busy machine may begin one too late, or lose its claim before."""
         calls = self.calls.get((effect, key), [])
-        return [call["outcome"] for call in calls if "not begun in time" not in (call["error"] or "")]
+        return [call["outcome"] for call in calls if not any(word in (call["error"] or "") for word in NEVER_SENT)]
 
 
 class Shop(Installation):
