@@ -28,7 +28,7 @@ MORE = [
 ]
 THEN = datetime(2023, 11, 15, tzinfo=UTC)
 
-ADMITTED = {"events_admitted_ids", "events_admitted_keys"}
+ADMITTED = {"events_admitted", "events_admitted_ids", "events_admitted_keys"}
 """Each holds the admitted events alone, which are few and read whole: to PostgreSQL one is as good as the other."""
 
 # What is asked for, and the indexes of `events` that may be used for it besides the primary key.
