@@ -125,14 +125,19 @@ OLD: list[tuple[str, dict[str, str]]] = [
 """What a database of version 2 may hold."""
 
 
+async def migrate_to(version: int, store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """As a release did that knew no newer one."""
+    with monkeypatch.context() as patch:
+        for module in (sqlite_store, postgres_store):
+            patch.setattr(module, "migrations", lambda package: migrations(package)[:version])
+        return await store.migrate()
+
+
 async def test_from_version_2_every_row_is_kept(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # proves R7, R44
     store = await open_store()
-    with monkeypatch.context() as patch:
-        for module in (sqlite_store, postgres_store):
-            patch.setattr(module, "migrations", lambda package: migrations(package)[:2])
-        assert await store.migrate() == ["0001_path", "0002_effects"]
+    assert await migrate_to(2, store, monkeypatch) == ["0001_path", "0002_effects"]
     raw = Raw(store)
     for table, row in OLD * 3:
         if table != "sources" or not await raw.count("sources"):
@@ -163,10 +168,7 @@ async def test_from_version_8_every_job_is_kept(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # proves R7, R46
     store = await open_store()
-    with monkeypatch.context() as patch:
-        for module in (sqlite_store, postgres_store):
-            patch.setattr(module, "migrations", lambda package: migrations(package)[:8])
-        await store.migrate()
+    await migrate_to(8, store, monkeypatch)
     raw = Raw(store)
     for row in (JOB, FROZEN, RUNNING | {"leased_until": "NOW"}, OVER, CANCELLED) * 2:
         await raw.run(insert(raw, "jobs", row))
@@ -183,10 +185,7 @@ async def test_from_version_9_every_identity_is_kept(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # proves R7, R14
     store = await open_store()
-    with monkeypatch.context() as patch:
-        for module in (sqlite_store, postgres_store):
-            patch.setattr(module, "migrations", lambda package: migrations(package)[:9])
-        await store.migrate()
+    await migrate_to(9, store, monkeypatch)
     assert (await store.health()).writable, "this release works with it as it is"
     first = await recorded(store, "old")
     raw = Raw(store)
@@ -205,9 +204,7 @@ async def test_the_intake_may_be_at_work(postgres_url: str, monkeypatch: pytest.
     """In another order than the intake's, the migration and a commit would wait for each other."""
     store = connect(postgres_url, clock=Clock())
     await store.open()
-    with monkeypatch.context() as patch:
-        patch.setattr(postgres_store, "migrations", lambda package: migrations(package)[:9])
-        await store.migrate()
+    await migrate_to(9, store, monkeypatch)
     commit = await asyncpg.connect(postgres_url)
     async with commit.transaction():
         await commit.execute("LOCK TABLE hookledger.identities IN ROW EXCLUSIVE MODE")
