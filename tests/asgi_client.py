@@ -13,6 +13,7 @@ from msgspec import Struct
 from hookledger import Inbox
 from hookledger.model import EventRow, History
 from hookledger.providers.sign import sign
+from hookledger.receive.endpoint import with_secrets
 from hookledger.receive.request import Message, Scope
 from hookledger.states import State
 
@@ -82,7 +83,7 @@ class Site:
     ) -> Answer:
         """A delivery signed as the provider signs; with `secret`, by somebody who has that one."""
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        endpoint = self.inbox.sources[source].endpoint
+        endpoint = with_secrets(self.inbox.sources[source].endpoint)  # the provider has them before we start
         key = secret or endpoint.secrets[0].key
         now = self.inbox.clock.time()
         signed = sign(endpoint.contract, key, body, now=now, event_id=ident, event_type=kind)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from hookledger.clock import Clock
-from hookledger.identities import identity, key_identity, new_id
+from hookledger.identities import body_identity, key_identity, new_id, token_identity
 from hookledger.model import (
     Arrival,
     Claimed,
@@ -49,16 +49,23 @@ def item(
     source: str = SOURCE,
     type: str = TYPE,  # noqa: A002 - the model's own word
     unsigned: bool = False,
+    group: str = "",
+    token: str = "",
     **other: Any,
 ) -> Item:
-    """One event of a request; with `unsigned`, its body is a second identity."""
+    """One event of a request; with `unsigned`, its body is a second identity, which types of one `group` may share;
+    `token`: what is signed of it."""
+    fingerprint = sha256(body).digest()
     return Item(
         key=key,
         key_origin=KeyOrigin.UNSIGNED_ID if unsigned else KeyOrigin.SIGNED_ID,
         identity=key_identity(source, key.encode()),
-        fingerprint=sha256(body).digest(),
+        fingerprint=fingerprint,
         type=type,
-        body_identity=identity(source, b"body", type.encode(), body) if unsigned else None,
+        body_identity=body_identity(source, fingerprint) if unsigned else None,
+        type_identity=body_identity(source, fingerprint, type) if group else None,
+        body_group=group.encode(),
+        token_identities=(token_identity(source, token.encode()),) if token else (),
         **other,
     )
 

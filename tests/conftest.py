@@ -2,15 +2,17 @@
 
 import os
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import Databases, Postgres, ServiceError
 
-SLOW_FIRST = ("crash", "path", "contract")
+SLOW_FIRST = ("attacks", "crash", "path", "contract")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -58,6 +60,23 @@ def postgres_url(postgres: Databases) -> Iterator[str]:
     name = f"hookledger_test_{uuid.uuid4().hex}"
     yield postgres.create_database(name)
     postgres.drop_database(name)
+
+
+@pytest.fixture
+def pgbouncer(postgres_url: str) -> Iterator[PgBouncer]:
+    """A PgBouncer in transaction mode before that database, which the test may kill and start again.
+
+    Where it cannot be had, the test is skipped and says why; not where everything is to be shown.
+    """
+    try:
+        bouncer = PgBouncer(postgres_url)
+    except ServiceError as failure:
+        if os.environ.get("CI") == "true" or os.environ.get("HOOKLEDGER_SOAK") == "1":
+            pytest.fail(f"No PgBouncer: {failure}", pytrace=False)
+        warnings.warn(f"not shown: {failure}", stacklevel=1)
+        pytest.skip(str(failure))
+    with bouncer:
+        yield bouncer
 
 
 @pytest.fixture

@@ -1,38 +1,102 @@
-"""Why an event is in trouble, in words that are the same for every event with the same trouble."""
+"""Why an event failed, in words that are the same for every event that failed for the same reason."""
 
 from __future__ import annotations
 
 import re
 
 MAX_CAUSE = 200
+MAX_NAME = 50
+"""Characters of a handler's name, and of a place in the code."""
+MAX_IDENTIFIER = 40
 
 _BUDGET = re.compile(r"^(?:attempts exhausted \(\d+\)|older than the retry policy allows|waited too long): ")
+_PLACE = r"[\w./+…-]+:\d+"
+_BUG = re.compile(rf"a bug in {_PLACE}: ")
+_WHERE = re.compile(rf" in [\w.…]+ at {_PLACE}$")
 _CLASS = re.compile(r"^[\w.]+: ")
+_EXCEPTION = re.compile(r"[\w.]*(?:Error|Exception|Timeout|Outcome|Busy|Lost|Group)(?:: |$)")
 _CODE = re.compile(r"(?i)\b(?:http|status|code|error)[ :/=]{1,3}[1-5]\d\d\b")
-_QUOTED = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`")
+_BRACES = re.compile(r"\{.*\}")
+_QUOTED = re.compile(r"(?<!\w)'([^']*)'(?!\w)|\"([^\"]*)\"|`([^`]*)`")
+_PATH = re.compile(r"\$(?:\.\w+|\[\.\.\.\]|\[\d+\])*")
+_INDEX = re.compile(r"\[\d+\]")
 _VALUE = re.compile(r"[\w.@+-]*\d[\w.@:+-]*")
+_SEGMENT = re.compile(r"[A-Za-z]*|[A-Za-z]+\d|[vV]\d{1,3}")
 
 
-def cause_of(reason: str | None, error: str | None = None) -> str | None:
-    """The reason without its budget, ids, numbers and quoted values, at most 200 characters; None without a reason.
+def cause_of(reason: str | None, error: str | None = None, where: str | None = None) -> str | None:
+    """The reason without its budget, ids, numbers and quoted values, then `where`: at most 200 characters.
 
-    The class of an exception and the status that a remote answered stay. It is a guess: values without a digit or
-    quotation marks stay too, and make causes of their own. Without a reason, the error's last line stands for it.
+    The class of an exception, the status that a remote answered and the names of the code stay: a quoted word stays
+    where `is_identifier` says so. It is a guess: values without a digit or quotation marks stay too, and make causes
+    of their own. Without a reason, the error's last line stands for it; None without either.
     """
     lines = (error or "").strip().splitlines()
     text = reason or (lines[-1] if lines else "")
-    text = _BUDGET.sub("", text, count=1)
+    text = _BUG.sub("", _BUDGET.sub("", text, count=1), count=1)
+    text = "".join(character if character.isprintable() else " " for character in text)
     kind = _CLASS.match(text)
     begin = kind[0] if kind else ""
-    rest, kept = text[len(begin) :], []
+    rest, kept = _BRACES.sub("{…}", text[len(begin) :]), []
     place = 0
     for code in _CODE.finditer(rest):
         kept += [_general(rest[place : code.start()]), code[0]]
         place = code.end()
     kept.append(_general(rest[place:]))
     words = " ".join((begin + "".join(kept)).split())
-    return words[:MAX_CAUSE].rstrip() or None
+    if not words:
+        return None
+    end = f" in {where}" if where else ""
+    return words[: MAX_CAUSE - len(end)].rstrip() + end
+
+
+def is_identifier(word: str) -> bool:
+    """Whether it is a name of the code, such as `plan_v2` or `amount`, and not an id such as `cus_9f3` or `order_17`.
+
+    Letters, digits and underscores, beginning with no digit, at most 40. Of what the underscores divide, each part is
+    letters, letters and one digit, or a version such as `v12`: ids have more digits, or digits before letters.
+    """
+    parts = word.strip("_").split("_")
+    return (
+        len(word) <= MAX_IDENTIFIER
+        and parts[0][:1].isalpha()
+        and all(_SEGMENT.fullmatch(part) for part in parts)
+    )
+
+
+def masked(reason: str) -> str:
+    """A reason without the words of its exception, which may quote a payload: what ran out, the place of a bug, the
+    class, and `…`."""
+    end = 0
+    for pattern in (_BUDGET, _BUG, _EXCEPTION):
+        if found := pattern.match(reason, end):
+            end = found.end()
+    return f"{reason[:end]}…" if end < len(reason) else reason
+
+
+def masked_cause(cause: str) -> str:
+    """The same of a cause. Where it came from stays; no words end like that, because their numbers are gone."""
+    where = _WHERE.search(cause)
+    return masked(cause[: where.start()]) + where[0] if where else masked(cause)
 
 
 def _general(text: str) -> str:
-    return _VALUE.sub("…", _QUOTED.sub("…", text))
+    kept, place = [], 0
+    for quoted in _QUOTED.finditer(text):
+        kept += [_VALUE.sub(_word, text[place : quoted.start()]), _named(quoted, text)]
+        place = quoted.end()
+    return "".join(kept) + _VALUE.sub(_word, text[place:])
+
+
+def _word(found: re.Match[str]) -> str:
+    return found[0] if is_identifier(found[0]) else "…"
+
+
+def _named(quoted: re.Match[str], text: str) -> str:
+    """As it is quoted if it names something; what follows a `=` is a value."""
+    word = quoted[quoted.lastindex or 0]
+    if text[: quoted.start()].endswith("="):
+        return "…"
+    if _PATH.fullmatch(word):
+        return _INDEX.sub("[...]", quoted[0])
+    return quoted[0] if is_identifier(word) else "…"

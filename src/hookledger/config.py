@@ -14,8 +14,10 @@ from msgspec import Struct
 from .clock import Seconds
 from .errors import ConfigError
 from .providers.listing.base import ReconcileSettings
+from .receive.client import Proxies, proxies
 from .receive.refusals import SampleSettings
 from .receive.request import Limits
+from .receive.secrets import Place
 from .retention import RetentionSettings, SourceRetention
 from .work.loop import WorkSettings
 from .work.retry import RetryPolicy
@@ -42,14 +44,23 @@ class IntakeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """On SQLite, under `hookledger receive` and `serve`: a process of its own writes, so that it never holds up the
     next deliveries. Costs about 50 MB."""
     trusted_proxies: list[str] = []
-    """Addresses and networks, such as `10.0.0.0/8`, whose X-Forwarded-Proto and X-Forwarded-Host are believed where
-    the URL is signed and a source has no `public_url`."""
+    """Addresses and networks of your proxies, such as `10.0.0.0/8`; `unix` for one that connects by a Unix socket.
+    They are believed about the client's address (`forwarded_header`), and in X-Forwarded-Proto and X-Forwarded-Host
+    where the URL is signed and a source has no `public_url`. The operator's listener trusts the same proxies."""
+    forwarded_header: str | None = None
+    """The header in which your proxies name the client, such as `x-forwarded-for` or `forwarded`. That address is
+    kept with a request, and limits count by it. None: the peer of the connection."""
     limits: Limits = Limits()
     rejections: SampleSettings = SampleSettings()
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.queue < 1 or self.parallel < 1:
             raise ConfigError("intake needs batch, queue and parallel of at least 1")
+        proxies(self.trusted_proxies, self.forwarded_header)  # says what cannot work, even where no source uses it
+
+    @property
+    def proxies(self) -> Proxies:
+        return proxies(self.trusted_proxies, self.forwarded_header)
 
 
 class TokenSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,6 +98,12 @@ class SecretSettings(Struct, frozen=True, forbid_unknown_fields=True):
     expires: datetime
     """From then on it proves nothing; with a time zone."""
 
+    @property
+    def place(self) -> Place:
+        if self.expires.tzinfo is None:
+            raise ConfigError(f"a secret expires at a moment with a time zone, not at {self.expires}")
+        return Place(self.secret, self.expires.timestamp())
+
     def __repr__(self) -> str:
         return f"SecretSettings(expires={self.expires})"
 
@@ -98,8 +115,8 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A name that `hookledger providers` lists, or `hmac` with options of your own."""
     secrets: list[str | SecretSettings] = []
     """Each `env:NAME`, `file:/path` or the secret itself; several while one is rotated, and an old one as
-    `{ secret = "env:OLD", expires = 2027-01-31T00:00:00Z }`. What they are is the provider's matter: `hookledger
-    providers NAME` says it."""
+    `{ secret = "env:OLD", expires = 2027-01-31T00:00:00Z }`. The receiver reads them when it starts. What they are is
+    the provider's matter: `hookledger providers NAME` says it."""
     path: str | None = None
     """Where its deliveries are POSTed, to keep a URL that is registered; `/NAME` if none."""
     types: list[str] | None = None
@@ -114,7 +131,10 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     key_required: bool = False
     """Answer 422 to an event without a key, instead of making one from its content."""
     repeatable: list[str] | None = None
-    """Types whose identical bodies are each an event, where the id is not signed; the provider's own if none."""
+    """Types (`team`) or types with their action (`team.created`) whose identical bodies are each an event, where the
+    id is not signed; default: the provider's own. Where the type is not signed either, the body must show it; where
+    it may be of several types, the provider's own repeat as the first that came, yours as any. `[]` quarantines every
+    known body."""
     on_failed: Literal["record", "retry", "alert"] = "record"
     """What a duplicate of an event in the dead letter brings about, besides being recorded."""
     bounces: int = 3
@@ -122,7 +142,8 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     horizon: Seconds | None = None
     """An event older than that goes to review; refused where it is shorter than the provider's own."""
     tolerance: Seconds | None = None
-    """How far the signed time may be from ours, either way; the provider's own advice if none."""
+    """How old the signed time may be; the provider's own if none: its advice where it signs each attempt anew, else
+    as long as it retries. Ahead of our clock it may be as much, and at most 5 minutes."""
     max_body: int | None = None
     """Bytes; the provider's own limit if none."""
     public_url: str | None = None
@@ -138,6 +159,10 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The provider's own log; no warning then either."""
     options: dict[str, Any] = {}
     """What the provider's scheme leaves open; for provider `hmac`: how its requests are signed and read."""
+
+    @property
+    def places(self) -> list[Place]:
+        return [Place(given) if isinstance(given, str) else given.place for given in self.secrets]
 
     def __repr__(self) -> str:
         return f"SourceSettings({self.provider!r}, {len(self.secrets)} secrets)"

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .errors import BadResult
 from .ledger import Effect
 from .model import Kind
 from .operate.preview import EffectFacts, HandlerFacts
+from .store.protocol import Transactions
 from .work.declare import Effects
 from .work.ledger import recorded
 from .work.route import Routes
+from .work.slots import small_pools
 
 
 class Declarations:
-    def __init__(self, routes: Routes, effects: Effects) -> None:
+    def __init__(
+        self, routes: Routes, effects: Effects, transactions: Sequence[Transactions] = (), concurrency: int = 1
+    ) -> None:
         self._routes = routes
         self._effects = effects
+        self.advice = small_pools(transactions, concurrency)
 
     @property
     def loaded(self) -> bool:
@@ -36,4 +43,7 @@ class Declarations:
                 return False
             return True
 
-        return EffectFacts(found.policy.may_repeat, found.checker is not None, found.policy.ask_first, readable)
+        policy = found.policy
+        return EffectFacts(
+            policy.may_repeat, found.checker is not None, policy.ask_first, readable, found.keep_result, found.form
+        )

@@ -21,8 +21,10 @@ HookledgerError
 ├── ListingFailed          the provider's log could not be read to its end
 ├── ClaimLost              the worker no longer owns the event it works on
 ├── HandlerCommitted       the handler ended the transaction that was not its own to end
+│   └── MayHaveCommitted   the worker was stopped before it knew whether the handler had
 ├── HandlerEnded           the handler cancelled itself or called sys.exit
 ├── TransactionTooLong     the handler held SQLite's write lock over the limit
+├── TransactionIdle        PostgreSQL ended the handler's transaction: it was idle over the limit
 ├── BadResult              the handler or effect returned something that cannot be kept
 ├── BadArguments           an effect's key or arguments cannot be kept
 ├── ForgottenAwait         the handler did not await an effect it asked for
@@ -33,7 +35,8 @@ HookledgerError
     ├── Retry              try again later; counts as an attempt
     ├── Wait               come back later; does not count
     │   ├── CircuitOpen    the downstream is not being called for now
-    │   └── EffectBusy     another worker is at this very effect
+    │   ├── EffectBusy     another worker is at this very effect
+    │   └── CheckPending   an effect's check cannot tell yet whether the call happened
     ├── Permanent          trying again cannot help
     ├── Refused            raised in an effect: it certainly did not happen
     ├── Skip               nothing to do, for this reason
@@ -143,12 +146,20 @@ class HandlerCommitted(HookledgerError):
     """The handler committed or rolled back `event.tx` by itself, so its writes and the outcome are not one."""
 
 
+class MayHaveCommitted(HandlerCommitted):
+    """The handler may have committed `event.tx` by itself: the worker was stopped before the database could say."""
+
+
 class HandlerEnded(HookledgerError):
     """The handler ended in a way that is meant for programs, not for handlers."""
 
 
 class TransactionTooLong(HookledgerError):
-    """The handler held SQLite's write lock longer than the limit, which would stall every ack."""
+    """The handler held SQLite's write lock longer than [work] transaction_limit, which would stall every ack."""
+
+
+class TransactionIdle(HookledgerError):
+    """PostgreSQL ended event.tx: it was idle for longer than [work] lease."""
 
 
 class BadResult(HookledgerError):
@@ -172,11 +183,17 @@ class NoTransaction(HookledgerError):
 
 
 class UnknownOutcome(HookledgerError):
-    """Nobody knows whether the call happened. Its policy or its check decides, `after` seconds at the earliest."""
+    """Nobody knows whether the call happened. Its policy or its check decides, `after` seconds at the earliest.
 
-    def __init__(self, message: str | None = None, *, after: float = 0.0) -> None:
+    `decision`: what it comes to if the event cannot wait for that.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, after: float = 0.0, decision: NeedsDecision | None = None
+    ) -> None:
         super().__init__(message)
         self.after = after
+        self.decision = decision
 
 
 class Signal(HookledgerError):
@@ -211,6 +228,14 @@ class CircuitOpen(Wait):
 
 class EffectBusy(Wait):
     """Another worker is at this very effect."""
+
+
+class CheckPending(Wait):
+    """The effect's check cannot tell yet whether the call happened. `decision`: what it comes to if it never can."""
+
+    def __init__(self, message: str | None = None, *, after: float, decision: NeedsDecision) -> None:
+        super().__init__(message, after=after)
+        self.decision = decision
 
 
 class Permanent(Signal):

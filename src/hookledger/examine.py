@@ -17,7 +17,7 @@ from .providers.listing.base import Content
 from .providers.reading import contents, decode
 from .providers.schemes.base import KeyNeeded
 from .receive.app import Fetches, arrival
-from .receive.endpoint import Endpoint
+from .receive.endpoint import Endpoint, require_secrets
 from .receive.handshake import ask_signed, ask_unsigned
 from .receive.identify import NOT_ALLOWED, identify, show
 from .receive.reasons import NOT_A_DELIVERY, REASONS
@@ -65,6 +65,7 @@ class Examiner:
         endpoint = self._source(refusal.source).endpoint
         if _unprovable(endpoint) is not None:
             return "credential_missing"
+        require_secrets(endpoint)
         request = Request(
             refusal.method, refusal.path, refusal.query, _headers(refusal.headers), refusal.body, refusal.remote
         )
@@ -90,7 +91,8 @@ class Examiner:
         try:
             return verify(endpoint, request, now)
         except KeyNeeded as needed:
-            await self._fetches.fetch(needed.where, again=needed.again)
+            provider = endpoint.contract.name
+            await self._fetches.fetch(needed.where, provider=provider, again=needed.again, who="operator")
         try:
             return verify(endpoint, request, now)
         except KeyNeeded:
@@ -146,7 +148,10 @@ class Examiner:
             if any(_keyless(endpoint, item) for item in items):
                 return "key_missing"
             # The bytes are the API's, so they say nothing about the bytes that were signed.
-            items = tuple(msgspec.structs.replace(item, body_identity=None) for item in items)
+            items = tuple(
+                msgspec.structs.replace(item, body_identity=None, type_identity=None, token_identities=())
+                for item in items
+            )
         return msgspec.structs.replace(arrival(endpoint, request, proof, items), reconciled=True)
 
 
@@ -162,6 +167,7 @@ def _lower(headers: Sequence[tuple[str, str]]) -> Headers:
 def _proved(endpoint: Endpoint, request: Request, now: float) -> Proof:
     """By the delivery's own signature, where the provider still has it and it fits the bytes; else by the API."""
     if endpoint.tolerance is None:
+        require_secrets(endpoint)
         try:
             return verify(endpoint, request, now)
         except (Rejected, KeyNeeded):

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from .errors import ConfigError
-from .states import State
+from .states import EffectState, State
 
 LONGEST = 1000
 """Characters of anything that is looked for."""
@@ -31,6 +31,8 @@ class Filter(Struct, frozen=True, forbid_unknown_fields=True):
     """The event key as it is shown."""
     object_id: Words | None = None
     """The provider's id of what the event is about."""
+    account: Words | None = None
+    """On whose behalf, where a source hears of several accounts: Stripe Connect's `account`, say."""
     text: Words | None = None
     """Somewhere in the body, exactly so."""
     error: Words | None = None
@@ -44,13 +46,31 @@ class Filter(Struct, frozen=True, forbid_unknown_fields=True):
     until: Moment | None = None
     """Received before then."""
     attention: bool = False
-    """Only those that a person should look at."""
+    """Only those that an operator should look at: failed, in review, with an alert, or with an effect that failed for
+    good or whose outcome is unknown."""
 
     def __post_init__(self) -> None:
-        for name in ("source", "type", "key", "object_id", "text", "error", "cause", "effect"):
+        for name in ("source", "type", "key", "object_id", "account", "text", "error", "cause", "effect"):
             check_words(f"the filter's {name}", getattr(self, name))
         for name in ("since", "until"):
             _check_moment(name, getattr(self, name))
+
+
+NOT_OVER = (EffectState.UNKNOWN, EffectState.FAILED, EffectState.PLANNED, EffectState.STARTED)
+
+
+class EffectFilter(Struct, frozen=True, forbid_unknown_fields=True):
+    """Effects for which everything holds that is given."""
+
+    states: tuple[EffectState, ...] = NOT_OVER
+    """In one of these; in any if there is none."""
+    name: Words | None = None
+    """As it is declared."""
+    source: Words | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("name", "source"):
+            check_words(f"the effect's {name}", getattr(self, name))
 
 
 def check_words(what: str, value: str | None) -> None:

@@ -44,6 +44,16 @@ def key_identity(source: str, *key: bytes) -> bytes:
     return identity(source, b"key", *key)
 
 
+def body_identity(source: str, fingerprint: bytes, kind: str = "") -> bytes:
+    """The identity of a body, whatever it is called; with its type, the same body as that type alone."""
+    return identity(source, b"body", kind.encode(), fingerprint)
+
+
+def token_identity(source: str, token: bytes) -> bytes:
+    """The identity of what is signed without the body."""
+    return identity(source, b"token", token)
+
+
 def admitted_identity(source: str, key: bytes, fingerprint: bytes) -> bytes:
     """The identity of content that an operator admitted under a key that another event has; `key` is its identity."""
     return identity(source, b"admitted", key, fingerprint)

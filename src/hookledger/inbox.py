@@ -13,14 +13,15 @@ import msgspec
 
 from .asgi import Asgi
 from .clock import Clock, Seconds
-from .config import Config, SecretSettings, WorkSettings
+from .config import Config, WorkSettings
 from .declared import Declarations
 from .errors import ConfigError, SchemaMismatch, Unavailable
 from .examine import Examiner
 from .ledger import Effect
-from .model import Claimed, Evidence, Expired, Kind
+from .model import Claimed, Evidence, Expired, Kind, covers
 from .operate.actions import Actions
 from .operate.bulk import objection
+from .operate.handlers import UnhandledWatch
 from .operate.health import HEALTH
 from .operate.insight import Insight
 from .operate.receiving import Plan
@@ -30,9 +31,10 @@ from .providers.catalogue import find, with_options
 from .providers.contract import Contract
 from .providers.listing.base import ReconcileSettings
 from .providers.reading import contents, decode
-from .receive.endpoint import KeyFunction, Rules, Secret, configure, load_secret, load_token
+from .receive.endpoint import KeyFunction, Rules, configure, require_secrets, with_secrets
 from .receive.keyring import Fetched
-from .retention import Keep, SourceRetention, limits
+from .receive.secrets import Place, Secret
+from .retention import SourceRetention, limits, source_retention
 from .source import Source, is_repair
 from .states import CallOutcome
 from .store.connect import connect
@@ -43,19 +45,17 @@ from .upkeep.rescue import Rescuer
 from .upkeep.schedule import Daily, Schedule
 from .work.current import Currents
 from .work.declare import Effects
-from .work.ledger import may_go_on
 from .work.loop import Worker, worker_name
 from .work.perform import Ending
+from .work.policy import may_go_on
 from .work.retry import RetryPolicy
-from .work.route import Routes, covers
+from .work.route import Routes
+from .work.signatures import check_takes
 
 log = logging.getLogger(__name__)
 
-
-RETRY_AFTER = 1800.0
-"""Seconds before a planned comparison that failed is tried again,"""
-TRIES = 5
-"""and how often it is begun in all."""
+RETRY_AFTER, TRIES = 1800.0, 5
+"""Seconds before a planned comparison that failed is tried again, and how often it is begun in all."""
 
 
 class Inbox:
@@ -91,6 +91,8 @@ class Inbox:
         """Take the settings of a file, for an inbox that was made without them; its sources are added."""
         self.settings = settings
         self.database = settings.database or self.database
+        for source in self.sources.values():
+            source.endpoint = msgspec.structs.replace(source.endpoint, proxies=settings.intake.proxies)
         self._add_sources(settings)
 
     def _add_sources(self, settings: Config) -> None:
@@ -99,7 +101,7 @@ class Inbox:
             self.source(
                 name,
                 provider=contract,
-                secrets=[_secret(secret, contract) for secret in given.secrets],
+                secrets=given.places,
                 path=given.path,
                 types=given.types,
                 other_types=given.other_types,
@@ -125,7 +127,7 @@ class Inbox:
         name: str,
         *,
         provider: str | Contract,
-        secrets: Iterable[str | Secret] = (),
+        secrets: Iterable[str | Place | Secret] = (),
         path: str | None = None,
         types: Iterable[str] | None = None,
         other_types: Literal["skip", "refuse"] = "skip",
@@ -154,6 +156,8 @@ class Inbox:
         """
         if name in self.sources:
             raise ConfigError(f"there are two sources called {name!r}")
+        if callable(key):
+            check_takes(key, f"source {name!r}: key", "content", "headers")
         contract = find(provider, options) if isinstance(provider, str) else with_options(provider, options or {})
         endpoint = configure(
             name,
@@ -167,14 +171,14 @@ class Inbox:
                 on_failed=on_failed,
                 bounces=bounces,
                 horizon=None if horizon is None else Seconds(horizon),
-                verify_token=None if verify_token is None else load_token(verify_token),
                 origins=frozenset(origins),
             ),
+            verify_token=verify_token,
             path=path,
             tolerance=None if tolerance is None else Seconds(tolerance),
             max_body=max_body,
             public_url=public_url,
-            trusted_proxies=self.settings.intake.trusted_proxies,
+            proxies=self.settings.intake.proxies,
             key=key,
             repeatable=repeatable,
             keyring=self.keyring,
@@ -190,13 +194,19 @@ class Inbox:
             self.currents,
             reconciled=reconciled,
             reconcile=reconcile,
-            retention=_retention(name, retention),
+            retention=source_retention(name, retention),
         )
         return self.sources[name]
 
     def advice(self) -> list[str]:
         """What is allowed and yet may surprise, about each source."""
         return [line for source in self.sources.values() for line in source.advice()]
+
+    def read_secrets(self, *, required: bool = True) -> None:
+        """Read the secrets that `env:` and `file:` name, as the receiver does when it starts. ConfigError names the
+        source and the place of one that is missing; with `required=False` that one proves nothing."""
+        for source in self.sources.values():
+            source.endpoint = with_secrets(source.endpoint, required=required)
 
     # ── parts ──
 
@@ -220,6 +230,7 @@ class Inbox:
     @contextlib.asynccontextmanager
     async def opened(self, *, handlers: int = 0, check: bool = True) -> AsyncIterator[Store]:
         """An open store. `check`: refuse a database whose schema this release does not work with."""
+        self.read_secrets(required=False)
         store = self.store()
         await store.open(handlers=handlers)
         try:
@@ -243,7 +254,8 @@ class Inbox:
         return Examiner(self.sources, self.keyring)
 
     def insight(self, store: Store) -> Insight:
-        return Insight(store, self.receiving, Declarations(self.routes, self.effects))
+        declared = Declarations(self.routes, self.effects, self.transactions, self.settings.work.concurrency)
+        return Insight(store, self.receiving, declared)
 
     def actions(self, store: Store, actor: str) -> Actions:
         return Actions(store, actor, self.insight(store))
@@ -296,6 +308,8 @@ class Inbox:
         for name, plan in plans:
             if plan.at and not plan.lister:
                 raise ConfigError(f"source {name!r} is to be compared every day, and nobody lists its events")
+            if plan.at and self.sources[name].endpoint.tolerance is None:  # what is listed is verified, too
+                require_secrets(self.sources[name].endpoint)
         daily = [self._daily(store, name, plan) for name, plan in plans if plan.at and plan.lister]
         return Schedule(daily, self.clock.now)
 
@@ -349,15 +363,19 @@ class Inbox:
         settings = settings or self.settings.work
         async with self.opened(handlers=settings.concurrency) as store:
             worker = self.worker(store, settings, stuck=stuck)
+            unhandled = UnhandledWatch(store, self.receiving, self.routes.handles(), settings)
+            await unhandled.start()
             if started is not None:
                 started(worker)
+            schedule = None if drain else self.schedule(store)  # says what cannot be done before anything runs
             chores = [
                 self.rescuer(store, settings).run(),
                 self.job_runner(store, settings).run(),
                 self.pruner(store).run(),
+                unhandled.run(),
             ]
-            if not drain:
-                chores.append(self.schedule(store).run())
+            if schedule is not None:
+                chores.append(schedule.run())
             upkeep = [asyncio.create_task(chore) for chore in chores]
             try:
                 await worker.run(drain=drain)
@@ -379,21 +397,3 @@ class Inbox:
         if self._operator is None:
             self._operator = Operator(self)
         return self._operator
-
-
-def _retention(name: str, given: SourceRetention | Mapping[str, float | str] | None) -> SourceRetention:
-    if not isinstance(given, Mapping):
-        return given or SourceRetention()
-    unknown = given.keys() - set(SourceRetention.__struct_fields__)
-    if unknown:
-        known = ", ".join(SourceRetention.__struct_fields__)
-        raise ConfigError(f"source {name!r}: retention knows {known}, not {min(unknown)!r}")
-    return SourceRetention(**{key: Keep(value) for key, value in given.items()})
-
-
-def _secret(given: str | SecretSettings, contract: Contract) -> str | Secret:
-    if isinstance(given, str):
-        return given
-    if given.expires.tzinfo is None:
-        raise ConfigError(f"a secret expires at a moment with a time zone, not at {given.expires}")
-    return load_secret(given.secret, contract, expires_at=given.expires.timestamp())

@@ -152,6 +152,8 @@ class JobItem(Struct, frozen=True):
     words: str | None = None
     """Why it was refused."""
     ended_at: datetime | None = None
+    now: State | None = None
+    """The state of the event by now; None: it is pruned."""
 
 
 class Objection(Struct, frozen=True):

@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from .states import CallOutcome, CircuitState, EffectKind, EffectState, Repeat
 
+UNKNOWN_ARGUMENTS = "waits for a worker that knows its arguments"
+"""How the reason of an outbox entry begins that was planned for another version of its function. Queries match it."""
+
 
 class Intent(Struct, frozen=True):
     """An effect that a handler asks for."""

@@ -84,7 +84,7 @@ class Item(Struct, frozen=True, array_like=True):
     """Digest of the content less the provider's volatile fields."""
     type: str
     body_identity: bytes | None = None
-    """Digest of source, type and body where the key is not covered by the signature."""
+    """Digest of source and body, whatever the type, where key or type is not covered by the signature."""
     provider_id: str | None = None
     object_id: str | None = None
     occurred_at: float | None = None
@@ -95,6 +95,27 @@ class Item(Struct, frozen=True, array_like=True):
     """Why the event is recorded as skipped."""
     review: str | None = None
     """Why a person must decide about it first."""
+    type_identity: bytes | None = None
+    """The body's with the type, for a type that may share its body with others."""
+    body_group: bytes = b""
+    """The types that it may share its body with; kept with the body's identity."""
+    token_identities: tuple[bytes, ...] = ()
+    """Digests of what is signed without the body: each proves one event."""
+    repeats: bool = False
+    """Identical bodies are each an event: the provider repeats them on purpose, and the body shows the type."""
+    whole: bool = True
+    """Whether it is all that its request holds."""
+    alert: str | None = None
+    """What to tell operators if it is quarantined."""
+    account: str | None = None
+    """On whose behalf, where the source hears of several accounts."""
+    retry: str | None = None
+    """What the delivery says of being a retry."""
+
+    @property
+    def by_key_alone(self) -> bool:
+        """Whether nothing but its key tells whether it is new."""
+        return self.body_identity is None and not self.token_identities
 
 
 class Arrival(Struct, frozen=True, array_like=True):
@@ -138,6 +159,17 @@ class Kind(Struct, frozen=True):
 
     source: str
     type: str
+
+
+Pattern = tuple[str, str]
+"""A source, and a type or the beginning of types with `*` after it: what a handler takes."""
+
+
+def covers(pattern: str, kind: str) -> bool:
+    """Whether a type, or a pattern ending in `*`, takes this type. No pattern takes what we call our own."""
+    if kind == pattern:
+        return True
+    return pattern.endswith("*") and kind.startswith(pattern[:-1]) and kind != REPAIR
 
 
 class Waiting(Struct, frozen=True):
@@ -187,6 +219,9 @@ class Outcome(Struct, frozen=True):
     due_in: float = 0.0
     result: str | None = None
     error: str | None = None
+    """The traceback."""
+    where: str | None = None
+    """The handler, and FILE:LINE of the user's code that failed: part of the cause."""
 
 
 class Expired(Struct, frozen=True):
@@ -219,6 +254,12 @@ class WorkerInfo(Struct, frozen=True):
     handles: tuple[tuple[str, str], ...]
     """(source, type pattern) of every handler it has."""
     seen_ago: float
+    left: bool = False
+    """Whether it stopped, and said so."""
+
+    def alive(self, lease: float) -> bool:
+        """Whether it was seen within a lease, and has not stopped since."""
+        return not self.left and self.seen_ago <= lease
 
 
 # ── operate ──────────────────────────────────────────────────────────────────
@@ -261,6 +302,8 @@ class EventRow(Struct, frozen=True):
     """Why it is in trouble, without what differs from one event to the next; kept until it is settled otherwise."""
     emptied_at: datetime | None = None
     """When retention or an erasure took its bytes away; it cannot be replayed since."""
+    account: str | None = None
+    """On whose behalf, where the source hears of several accounts."""
 
 
 class DeliveryRow(Struct, frozen=True):
@@ -272,6 +315,8 @@ class DeliveryRow(Struct, frozen=True):
     received_at: datetime
     kept: bool
     """Whether the request's bytes were kept."""
+    retry: str | None = None
+    """What it said of being a retry: its number, and why."""
 
 
 class AttemptRow(Struct, frozen=True):
@@ -308,6 +353,8 @@ class ActionRow(Struct, frozen=True):
     """The effect or circuit it was about, or the run that a replay began: `run 2`. None for the event itself."""
     from_state: str
     to_state: str
+    replaced: str | None = None
+    """The recorded result of the effect, as JSON, where the decision changed it. For operators, as results are."""
 
 
 class History(Struct, frozen=True):
@@ -319,6 +366,8 @@ class History(Struct, frozen=True):
     attempts: tuple[AttemptRow, ...]
     effects: tuple[EffectHistory, ...]
     actions: tuple[ActionRow, ...]
+    body_of: UUID | None = None
+    """The event that had its body before: its type repeats or shares bodies, or an operator admitted it."""
 
     @property
     def kept(self) -> bool:

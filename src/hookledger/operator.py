@@ -8,19 +8,23 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from .declared import Declarations
 from .errors import ConfigError, HookledgerError, Unavailable
 from .examine import Examiner
+from .operate import proof
 from .operate.actions import Actions
 from .operate.api.auth import Role, Token, Tokens, token
-from .operate.health import ALIVE, Readiness, Receiver
+from .operate.health import ALIVE, Readiness, Receiver, WorkersWatch
 from .operate.insight import Insight
 from .providers.schemes.base import Where
 from .receive import respond
-from .receive.endpoint import text_of
+from .receive.client import rate_limited_as
 from .receive.request import Receive, Scope, Send
+from .receive.secrets import text_of
 from .retention import Pruned
-from .store.opening import Opener
+from .store.opening import Opener, PerLoop
 from .store.protocol import Store
 
 if TYPE_CHECKING:
@@ -47,9 +51,9 @@ class Fetches:
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
 
-    async def fetch(self, where: Where, *, again: bool = False, who: str = "") -> None:
+    async def fetch(self, where: Where, *, provider: str, again: bool = False, who: str = "") -> None:
         home = self._inbox.asgi.loop
-        fetching = self._inbox.keyring.fetch(where, again=again, who=who)
+        fetching = self._inbox.keyring.fetch(where, provider=provider, again=again, who=who)
         if home is None or home is asyncio.get_running_loop():
             await fetching
         else:
@@ -78,11 +82,6 @@ class Services:
         pruner = self._inbox.pruner(self._store)
         await pruner.round(source=source, anew=anew, dry=dry, actor=actor, reason=reason, progress=told)
 
-    def check_result(self, effect: str, value: object) -> None:
-        declared = self._inbox.effects.find(effect)
-        if declared is not None:
-            declared.keep_result(value)
-
 
 class Operator:
     """An ASGI application. It shares no connection with the intake, so that no ack waits for a reading to end; the
@@ -93,27 +92,25 @@ class Operator:
         self._inbox = inbox
         self.tokens = load_tokens(inbox)
         self._api: Api | None = None
-        self._stack = contextlib.AsyncExitStack()
-        self._opening = asyncio.Lock()
         self._opener = Opener(inbox.store)
-        self._services: Services | None = None
-        self._readiness: Readiness | None = None
+        self._opened: PerLoop[tuple[Services, Readiness, WorkersWatch]] = PerLoop()
         self._answering: set[asyncio.Task[object]] = set()
         self.receiver: Receiver | None = None
         """Whose health the checks tell; without one they tell of the store that the API uses."""
 
-    async def start(self) -> None:
+    async def start(self) -> tuple[Services, Readiness, WorkersWatch]:
         """Raises Unavailable while there is no database."""
-        async with self._opening:
-            if self._services is not None:
-                return
-            store = await self._opener.open(self._stack)
-            self._readiness = Readiness(store.health, rejected=lambda: self._inbox.asgi.rejected)
-            self._services = Services(self._inbox, store)
+        return self._opened.here() or await self._opened.open(self._open)
+
+    async def _open(self, stack: contextlib.AsyncExitStack) -> tuple[Services, Readiness, WorkersWatch]:
+        self._inbox.read_secrets(required=False)
+        store = await self._opener.open(stack)
+        readiness = Readiness(store.health, rejected=lambda: self._inbox.asgi.rejected)
+        services = Services(self._inbox, store)
+        return services, readiness, WorkersWatch(lambda: proof.workers(services.insight, services.lease))
 
     async def stop(self) -> None:
-        await self._stack.aclose()
-        self._services = self._readiness = None
+        await self._opened.close()
 
     def cut_off(self) -> int:
         """Cancel what is being answered; returns how much it was."""
@@ -129,9 +126,15 @@ class Operator:
             assert task is not None
             self._answering.add(task)
             try:
-                await self._answer(scope, receive, send)
+                await self._answer({**scope, "client": self._client(scope)}, receive, send)
             finally:
                 self._answering.discard(task)
+
+    def _client(self, scope: Scope) -> tuple[str, int]:
+        """What limits count: behind a trusted proxy, whom it speaks for."""
+        peer = scope["client"][0] if scope.get("client") else None
+        client = self._inbox.settings.intake.proxies.client(peer, tuple(scope["headers"]))
+        return rate_limited_as(client), 0
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
@@ -141,17 +144,26 @@ class Operator:
             await respond.send(await self._health(path), send)
 
     async def _health(self, path: str) -> respond.Response:
+        answered = await self._receivers(path)
+        if isinstance(answered, tuple) and answered[0] == 200 and path == "/readyz":
+            # What goes wrong here is no reason to call a receiver that is ready anything else.
+            with contextlib.suppress(HookledgerError, TimeoutError, msgspec.DecodeError):
+                _, _, workers = await self.start()
+                answered = await workers.add(*answered)
+        return answered if isinstance(answered, respond.Response) else respond.found(answered)
+
+    async def _receivers(self, path: str) -> respond.Response | tuple[int, bytes] | None:
+        """How the receiver is; without one, how we are."""
         if self.receiver is not None:
-            return respond.found(await self.receiver.answer(path))
+            return await self.receiver.answer(path)
         if path == "/healthz":
             return respond.Response(200, ALIVE)  # the process is, whatever the database is
         try:
-            await self.start()
+            _, readiness, _ = await self.start()
         except Unavailable as error:
             log.warning("the store cannot be opened: %s", error)
             return respond.unavailable()
-        assert self._readiness is not None
-        return respond.found(await self._readiness.answer(path))
+        return await readiness.answer(path, why=True)
 
     def _served(self) -> Api:
         if self._api is None:
@@ -159,13 +171,12 @@ class Operator:
                 from .operate.api.app import Api
             except ImportError as error:
                 raise ConfigError("the API needs starlette: pip install 'hookledger[server]'") from error
-            self._api = Api(self.tokens, self._opened)
+            self._api = Api(self.tokens, self._services)
         return self._api
 
-    async def _opened(self) -> Services:
-        await self.start()
-        assert self._services is not None
-        return self._services
+    async def _services(self) -> Services:
+        services, _, _ = await self.start()
+        return services
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

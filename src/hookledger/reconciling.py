@@ -7,7 +7,10 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from .states import State
+from .states import DeliveryOutcome, State
+
+NEW = (DeliveryOutcome.RECONCILED, DeliveryOutcome.INVALID)
+"""What an arrival from a provider's log is where it was missing."""
 
 
 class Known(Struct, frozen=True):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from .clock import Seconds
 from .errors import ConfigError
+from .identities import new_id
 from .states import State
 
 NEVER = float("inf")
@@ -156,6 +158,56 @@ class Pruned(Struct):
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def words(self) -> str:
+        """For people and for the audit."""
+        parts = {
+            "events": self.events,
+            "events' bytes": self.payloads,
+            "events' tracebacks": self.history,
+            "deliveries": self.deliveries,
+        }
+        return ", ".join(f"{n:,} {name}" for name, n in parts.items() if n) or "nothing"
+
+
+class Round(Struct):
+    """One round of pruning: who asked for it and why, and what is committed of it.
+
+    Every transaction that takes something away holds the turn for `lease` more seconds and brings the round's audit
+    entry up to date.
+    """
+
+    holder: str
+    """The process that prunes."""
+    actor: str
+    reason: str
+    lease: float
+    id: UUID = field(default_factory=new_id)
+    """Of the audit entry."""
+    done: Pruned = field(default_factory=Pruned)
+
+    @property
+    def name(self) -> str:
+        """What stands in the table of turns, so that whoever finds it there can close the audit entry."""
+        return f"{self.holder} {self.id}"
+
+    def words_with(self, step: Pruned) -> str:
+        """What the audit says once this step is committed too."""
+        total = Pruned()
+        total.add(self.done)
+        total.add(step)
+        return total.words()
+
+
+class Turn(Struct, frozen=True):
+    """Whose turn it is to prune."""
+
+    ours: bool
+    holder: str = ""
+    until: float = 0.0
+    """Grows each time that the holder renews it."""
+    interrupted: str | None = None
+    """What the round before ours had done, if nobody ended that one."""
+
 
 class Erased(Struct, frozen=True):
     """What an erasure emptied."""
@@ -164,3 +216,14 @@ class Erased(Struct, frozen=True):
     requests: int
     effects: int
     attempts: int
+
+
+def source_retention(name: str, given: SourceRetention | Mapping[str, float | str] | None) -> SourceRetention:
+    """Of a source that is declared in Python."""
+    if not isinstance(given, Mapping):
+        return given or SourceRetention()
+    unknown = given.keys() - set(SourceRetention.__struct_fields__)
+    if unknown:
+        known = ", ".join(SourceRetention.__struct_fields__)
+        raise ConfigError(f"source {name!r}: retention knows {known}, not {min(unknown)!r}")
+    return SourceRetention(**{key: Keep(value) for key, value in given.items()})

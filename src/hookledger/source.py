@@ -14,7 +14,8 @@ from .operate.repair import PREFIX
 from .providers.listing.base import Lister, ReconcileSettings
 from .providers.listing.ready import lister as ready_made
 from .receive.advice import advice
-from .receive.endpoint import Endpoint, text_of
+from .receive.endpoint import Endpoint
+from .receive.secrets import text_of
 from .retention import SourceRetention
 from .states import KeyOrigin
 from .work.current import Currents, Present
@@ -22,6 +23,7 @@ from .work.effect import is_async
 from .work.event import Event, Facts, SyncEvent
 from .work.retry import RetryPolicy
 from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes
+from .work.signatures import check_lists, check_takes, without_parentheses
 
 A = TypeVar("A", bound=Callable[[Event[Any]], Awaitable[Result]])
 P = TypeVar("P", bound=Callable[[SyncEvent[Any]], Result])
@@ -62,6 +64,11 @@ class Source:
     def name(self) -> str:
         return self.endpoint.name
 
+    @property
+    def _variable(self) -> str:
+        """What an application may call it."""
+        return self.name if self.name.isidentifier() else "source"
+
     def on(
         self,
         *types: str,
@@ -82,8 +89,14 @@ class Source:
         `rehearsable`: your word that, outside `event.tx`, `event.once` and the effects, it does nothing that a run
         which is rolled back must not do, so that an operator may rehearse a replay. On PostgreSQL.
         """
+        example = f'@{self._variable}.on("invoice.paid")'
         if not types:
-            raise ConfigError(f"source {self.name!r}: a handler names the event types it takes, or '*'")
+            raise ConfigError(f"source {self.name!r}: a handler names the event types it takes: write {example}")
+        for kind in types:
+            if not isinstance(kind, str):
+                if callable(kind):
+                    raise without_parentheses(kind, example)
+                raise ConfigError(f"source {self.name!r}: an event type is text, not {kind!r}: write {example}")
         if REPAIR in types:
             raise ConfigError(f"source {self.name!r}: the handler of {REPAIR} is declared with @source.repair")
         if batch < 1:
@@ -96,6 +109,7 @@ class Source:
         limit = None if timeout is None else Seconds(timeout)
 
         def add(function: AsyncFunction | PlainFunction) -> None:
+            check_takes(function, f"source {self.name!r}: handler", "event")
             handler = Handler(function, retry, limit, batch, transaction, replay, rehearsable)
             for pattern in types:
                 self._routes.add(self.name, pattern, handler)
@@ -107,6 +121,7 @@ class Source:
     def current(self, function: C) -> C:
         """Declare how an object's present state is fetched, for `await event.current()`: a function of the event,
         async or plain, whose `event.object_id` says which. It should only read."""
+        check_takes(function, f"source {self.name!r}: current", "event")
         self._currents.add(self.name, function)
         return function
 
@@ -116,6 +131,7 @@ class Source:
         Its event is no delivery: `event.object_id` is the object, `event.json` says who asked and which event it was
         about. Retries, effects and the transaction are those of any handler.
         """
+        check_takes(function, f"source {self.name!r}: repair", "event")
         self._routes.add(self.name, REPAIR, Handler(_only_repairs(function)))
         self._repairs = True
         return function
@@ -130,6 +146,7 @@ class Source:
         self, lister: Lister, *, at: str | None = None, look_back: float | str | None = None
     ) -> None:
         """Compare with this log; `at`: every day at this time, in UTC. What is not said stays as it is configured."""
+        check_lists(lister, f"source {self.name!r}: lister")
         settings = self._settings
         self._keep(
             ReconcileSettings(

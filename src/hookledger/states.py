@@ -92,10 +92,10 @@ class DeliveryOutcome(StrEnum):
     """The event was known already; only this row is added."""
 
     CONFLICT = "conflict"
-    """A known key with other content; kept with its bytes, the event untouched."""
+    """A known key or signed token with other content; kept with its bytes, the event untouched."""
 
     SAME_BODY = "same_body"
-    """Known content under a new id that the signature does not cover; kept with its bytes."""
+    """Known content under a new id or type that the signature does not cover; its bytes are kept once."""
 
     INVALID = "invalid"
     """Authentic but unreadable; kept with its bytes as a dead-lettered event."""
@@ -220,6 +220,7 @@ EFFECT_TRANSITIONS: tuple[EffectTransition, ...] = (
         "planned",
         "An operator decided that it is to be done once more, by the run that a replay begins; a `once` makes way.",
     ),
+    _e("try", "planned failed", "planned", "An operator has the outbox do it now, with a fresh budget."),
     _e("cancel", "planned failed", "cancelled", "An operator decided that it is not to be done."),
 )
 

@@ -10,8 +10,6 @@ from hookledger.clock import Clock
 from hookledger.errors import BadData
 from hookledger.identities import new_id
 from hookledger.model import Kind
-from hookledger.operate import doctor
-from hookledger.operate.insight import Insight
 from hookledger.states import State
 from hookledger.store.protocol import Store
 from tests.builders import (
@@ -30,7 +28,6 @@ from tests.builders import (
     settle,
 )
 from tests.contract.conftest import OpenStore
-from tests.ledger import finish, plan, take
 
 ALARMING = {State.FAILED, State.RETRYING, State.PROCESSING, State.NEEDS_REVIEW}
 
@@ -120,21 +117,3 @@ async def test_how_often_again(store: Store) -> None:  # proves R15
     unknown = new_id()
     assert await store.cases.again([once, often, unknown, often]) == {once: 0, often: 5, unknown: 0}
     assert await store.cases.again([]) == {}
-
-
-async def test_doctor_sees_every_mark(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R15
-    """However many failed since; and a processed event whose outbox is in trouble."""
-    assert [finding.level for finding in await doctor.alerts(Insight(store))] == ["ok"]
-    monkeypatch.setattr(doctor, "MOST", 3)
-    failed = await reach(store, State.FAILED, KIND)
-    await store.cases.alert(failed.id, "it bounces")
-    for n in range(4):
-        assert await settle(store, await claimed(store, f"evt_{n}"), "fail")
-    owner = await claimed(store, "mailed")
-    [mail] = await plan(store, owner, "k")
-    [taken] = await take(store)
-    assert taken.identity == mail
-    await finish(store, mail, 1, "unknown")
-    alarmed, marked = await doctor.alerts(Insight(store))
-    assert (alarmed.level, alarmed.about) == ("problem", f"event {failed.id}")
-    assert (marked.level, str(owner.id) in marked.says) == ("warn", True)

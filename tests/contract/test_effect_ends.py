@@ -44,7 +44,7 @@ async def test_a_lease_runs_out_under_a_call(
     assert after.doubtful_for is not None
     assert after.doubtful_for > LEASE
     assert await calls(store, after) == [(1, None)], "nobody knows how it ended"
-    assert (await event(store, owner.id)).attention == (kind is CALL or due_in is None)
+    assert (await event(store, owner.id)).attention
     assert await store.ledger.expired(10) == []
 
 
@@ -62,7 +62,7 @@ async def test_a_lease_runs_out_under_a_check(store: Store, clock: Clock) -> Non
     after = await get(store, known.identity)
     assert (after.state, after.fence, after.leased_until) == (EffectState.UNKNOWN, leased.fence + 1, None)
     assert after.due_at is not None
-    assert not (await event(store, owner.id)).attention
+    assert (await event(store, owner.id)).attention
     clock.offset += 6
     assert [e.identity for e in await take(store)] == [known.identity]
 
@@ -153,11 +153,11 @@ async def test_an_end_that_is_told_only_if_nothing_was(store: Store, raw: Raw) -
 
 async def test_a_late_answer_settles_the_doubt(store: Store) -> None:  # proves R32
     owner = await claimed(store)
-    for kind, answer, state in (
-        (CALL, "done", EffectState.DONE),
-        (CALL, "refused", EffectState.FAILED),
-        (LATER, "done", EffectState.DONE),
-        (LATER, "refused", EffectState.PLANNED),
+    for kind, answer, due_in, state in (
+        (CALL, "done", None, EffectState.DONE),
+        (CALL, "refused", None, EffectState.FAILED),
+        (LATER, "done", 0.0, EffectState.DONE),
+        (LATER, "refused", 0.0, EffectState.PLANNED),
     ):
         key = f"{kind}-{answer}"
         if kind is CALL:
@@ -168,7 +168,7 @@ async def test_a_late_answer_settles_the_doubt(store: Store) -> None:  # proves 
         concluded = await finish(store, identity, 1, "unknown", error="time-out")
         assert concluded == Concluded(EffectState.UNKNOWN)
         assert (await event(store, owner.id)).attention
-        assert await finish(store, identity, 1, answer, result=b"9") == Concluded(state)
+        assert await finish(store, identity, 1, answer, result=b"9", due_in=due_in) == Concluded(state)
         after = await get(store, identity)
         assert after.state is state
         assert after.result == (b"9" if answer == "done" else None)
@@ -177,6 +177,15 @@ async def test_a_late_answer_settles_the_doubt(store: Store) -> None:  # proves 
     # The refused outbox entry is due at once.
     [again] = await take(store)
     assert (again.key, again.number, again.doubtful_for) == ("later-refused", 2, None)
+
+
+async def test_a_late_refusal_for_good_is_not_tried_again(store: Store) -> None:  # proves R29, R32
+    owner = await claimed(store)
+    [identity] = await plan(store, owner, "k")
+    await take(store)
+    await finish(store, identity, 1, "unknown", error="time-out", due_in=5.0)
+    assert (await finish(store, identity, 1, "refused", error="gone")).state is EffectState.FAILED
+    assert (await event(store, owner.id)).attention
 
 
 @pytest.mark.parametrize("due_in", [None, 30.0])
@@ -336,11 +345,10 @@ async def test_put_off(store: Store, clock: Clock) -> None:  # proves R32
     assert await store.ledger.put_off(leased, 5.0, "the check failed")
     after = await get(store, known.identity)
     assert (after.state, after.error, after.leased_until) == (EffectState.UNKNOWN, "the check failed", None)
-    assert not (await event(store, owner.id)).attention
+    assert (await event(store, owner.id)).attention, "also while its policy is at it"
     assert await take(store) == []
     clock.offset += 6
     [leased] = await take(store)
-    assert not (await event(store, owner.id)).attention
     assert await store.ledger.put_off(leased, None, None)
     after = await get(store, known.identity)
     assert (after.state, after.error, after.due_at) == (EffectState.UNKNOWN, "the check failed", None)

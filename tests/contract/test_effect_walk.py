@@ -61,6 +61,7 @@ class Walk:
                 lambda: ledger.conclude(known, self.random.random() < 0.3, b"1", due_in),
                 lambda: ledger.put_off(known, due_in, "later"),
                 lambda: self._resolve(known),
+                lambda: self._try(known),
                 lambda: self._repeat(known),
             ]
             if known.number:
@@ -82,6 +83,10 @@ class Walk:
         decision = self.random.choice(["happened", "did_not_happen", "did_not_happen", "cancel"])
         with suppress(WrongState):
             await self.store.ledger.resolve(known, decision, None, "ada", "because")
+
+    async def _try(self, known: Effect) -> None:
+        with suppress(WrongState):
+            await self.store.ledger.try_now(known, "ada", "because")
 
     async def _repeat(self, known: Effect) -> None:
         """The event fails, and an operator replays it with this effect once more, or without."""
@@ -129,12 +134,9 @@ class Walk:
 
 
 def _needs_a_person(effect: Effect) -> bool:
-    if effect.alert is not None:
+    if effect.alert is not None or effect.state is EffectState.UNKNOWN:
         return True
-    if effect.kind is EffectKind.CALL:
-        return effect.state is EffectState.UNKNOWN
-    unknown = effect.state is EffectState.UNKNOWN and effect.due_at is None and effect.leased_until is None
-    return unknown or effect.state is EffectState.FAILED
+    return effect.kind is EffectKind.LATER and effect.state is EffectState.FAILED
 
 
 @pytest.mark.parametrize("seed", range(6))

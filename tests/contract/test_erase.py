@@ -33,7 +33,7 @@ from tests.builders import (
 )
 from tests.contract.test_accounting import commit, found
 from tests.contract.test_prune import DAY, prune
-from tests.ledger import LATER, finish, intent, start, take
+from tests.ledger import CALL, LATER, finish, get, intent, reach, start, take
 
 MARK = "Eve-Marker-4711"
 RAW = MARK.encode()
@@ -101,6 +101,23 @@ async def test_nothing_of_it_is_left(store: Store, raw: Raw) -> None:
     assert [(a.name, a.actor, a.reason) for a in told.actions] == [("erase", "ada", "she asked")]
     assert MARK not in repr(told)
     assert await found(store) == {}
+
+
+async def test_a_result_that_was_replaced_is_forgotten(store: Store, clock: Clock) -> None:  # proves R49
+    owner = await claimed(store)
+    unknown = await reach(store, clock, owner, EffectState.UNKNOWN, CALL)
+    await store.ledger.resolve(unknown, "happened", b'"%b"' % RAW, "ada", "looked")
+    await store.ledger.resolve(await get(store, unknown.identity), "happened", b"2", "ada", "mistyped")
+    assert await settle(store, owner, "complete")
+    assert MARK in repr(await history(store, owner.id))
+    await Actions(store, "ada").erase(await event(store, owner.id), "she asked")
+    told = await history(store, owner.id)
+    assert [(action.name, action.replaced) for action in told.actions] == [
+        ("resolve", None),
+        ("resolve", None),
+        ("erase", None),
+    ]
+    assert MARK not in repr(told)
 
 
 async def test_a_lane_that_something_waits_in_keeps_its_order(store: Store, raw: Raw) -> None:

@@ -191,7 +191,7 @@ async def test_the_body_of_a_conflict_is_nobodys(store: Store, together: bool) -
     ]
 
 
-async def test_same_body_of_another_type_or_source_is_new(store: Store) -> None:  # proves R13, R17
+async def test_same_body_of_another_source_is_new_and_of_another_type_is_not(store: Store) -> None:  # proves R13, R17
     verdicts = await record(
         store,
         delivered("1", b"x", unsigned=True),
@@ -199,7 +199,7 @@ async def test_same_body_of_another_type_or_source_is_new(store: Store) -> None:
         delivered("1", b"x", unsigned=True, source="github"),
         delivered("3", b"x"),
     )
-    assert [v.outcome for v in verdicts] == [ACCEPTED] * 4
+    assert [v.outcome for v in verdicts] == [ACCEPTED, SAME_BODY, ACCEPTED, ACCEPTED]
 
 
 async def test_invalid_is_dead_lettered_with_its_bytes(store: Store) -> None:  # proves R9

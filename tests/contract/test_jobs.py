@@ -20,6 +20,7 @@ from hookledger.operate.actions import Actions
 from hookledger.operate.bulk import objection
 from hookledger.operate.insight import Ambiguous, Insight, NotFound
 from hookledger.operate.preview import NothingDeclared
+from hookledger.retention import Round
 from hookledger.states import EffectKind, Repeat, State
 from hookledger.store.evidence import LAST_ID
 from hookledger.store.postgres.store import PostgresStore
@@ -282,13 +283,15 @@ async def test_what_changed_meanwhile_is_refused_in_words(store: Store) -> None:
     assert "is failed again now" in words[third]
     assert "retry by bob" in words[third]
     assert (items[fourth].outcome, items[fourth].words) == (ItemOutcome.DONE, None)
+    now = [State.DISCARDED, State.PROCESSED, State.FAILED, State.PENDING]
+    assert [items[ident].now for ident in (first, second, third, fourth)] == now, "each as it is by now"
     job = await look(store, job)
     assert (job.state, job.done, job.refused) == (JobState.DONE, 1, 3)
     assert await replays(store, first) == await replays(store, third) == []
     [refusals] = await store.jobs.refusals(job.id)
     assert (refusals.cause, refusals.count) == (Cause.CHANGED, 3)
     refused = await store.jobs.items(job.id, outcome=ItemOutcome.REFUSED)
-    assert [item.event_id for item in refused] == [first, second, third]
+    assert [(item.event_id, item.now) for item in refused] == [*zip((first, second, third), now, strict=False)]
     assert [i.event_id for i in await store.jobs.items(job.id, outcome=ItemOutcome.REFUSED, after=first)] == [
         second,
         third,
@@ -306,11 +309,15 @@ async def test_what_retention_took_away_meanwhile_is_refused_in_words(store: Sto
     job = await plan(store, "replay", EVERYTHING, count=4)
     clock.offset += 10
     found = {one.id: one for one in await store.pruning.events(UUID(int=0), LAST_ID, 10)}
-    assert await store.pruning.prune([found[rows["pruned"].id]], 1.0) == 1
-    assert await store.pruning.empty([found[rows["emptied"].id]], 1.0) == 1
+    round_ = Round("test", "ada", "retention", 60.0)
+    assert (await store.pruning.turn(round_)).ours
+    assert await store.pruning.prune([found[rows["pruned"].id]], 1.0, round_) == 1
+    assert await store.pruning.empty([found[rows["emptied"].id]], 1.0, round_) == 1
     await Actions(store, "bob").erase(rows["erased"], "she asked for it")
     assert await runner(store, against=lambda evidence: objection(evidence, NothingDeclared())).run_one(job.id)
-    words = {item.event_id: item.words or "" for item in await store.jobs.items(job.id)}
+    items = await store.jobs.items(job.id)
+    words = {item.event_id: item.words or "" for item in items}
+    assert {item.event_id for item in items if item.now is None} == {rows["pruned"].id}
     assert "was pruned on" in words[rows["pruned"].id]
     assert "bytes of the event are not kept" in words[rows["emptied"].id]
     assert "bytes of the event are not kept" in words[rows["erased"].id]

@@ -9,6 +9,7 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, SchemaMismatch
+from hookledger.identities import body_identity, key_identity
 from hookledger.model import Kind
 from hookledger.states import DeliveryOutcome
 from hookledger.store import SCHEMA_RANGE
@@ -17,7 +18,7 @@ from hookledger.store.postgres import store as postgres_store
 from hookledger.store.protocol import Store
 from hookledger.store.queries import migrations
 from hookledger.store.sqlite import store as sqlite_store
-from tests.builders import Raw, claim, delivered, recorded, settle
+from tests.builders import Raw, claim, delivered, item, record, recorded, settle
 from tests.contract.conftest import OpenStore
 from tests.contract.test_impossible_rows import (
     ACTION,
@@ -40,6 +41,11 @@ from tests.contract.test_impossible_rows import (
 )
 
 NEWEST = SCHEMA_RANGE[1]
+
+
+def blob(raw: Raw, value: bytes) -> str:
+    """As a literal of the dialect."""
+    return f"x'{value.hex()}'" if raw.now.isdigit() else f"'\\x{value.hex()}'::bytea"
 
 
 async def test_migrate_twice(store: Store, raw: Raw) -> None:  # proves R6
@@ -150,8 +156,10 @@ async def test_from_version_2_every_row_is_kept(
     raw = Raw(store)
     trouble = ("retrying", "failed", "needs_review")
     causes = [row[13] if row[12] in trouble else None for row in before["events"]]  # state, and its reason
-    more = [(None, cause, None) for cause in causes]  # no alert, not emptied
+    more = [(None, cause, None, None) for cause in causes]  # no alert, not emptied, of no account
     before["events"] = [(*row, *new) for row, new in zip(before["events"], more, strict=True)]
+    before["deliveries"] = [(*row, None) for row in before["deliveries"]]  # of no retry
+    before["actions"] = [(*row, None) for row in before["actions"]]  # replaced nothing
     assert {table: await raw.all(table) for table in tables} == before
     assert (await raw.count("rejections"), await raw.count("rejection_counts")) == (0, 0)
     # And it works on: the indexes are there, and what was refused before is refused still.
@@ -174,7 +182,7 @@ async def test_from_version_8_every_job_is_kept(
         await raw.run(insert(raw, "jobs", row))
     await raw.run(insert(raw, "job_items", REFUSED))
     before, items = await raw.all("jobs"), await raw.all("job_items")
-    assert await store.migrate() == ["0009_bulk_resolve", "0010_lighter_intake"]
+    assert await store.migrate() == [name for name, _ in store.migrations()][9:]
     store = await open_store()
     assert await Raw(store).all("jobs") == [(*row, None, None, None) for row in before]
     assert await Raw(store).all("job_items") == items
@@ -186,18 +194,42 @@ async def test_from_version_9_every_identity_is_kept(
 ) -> None:  # proves R7, R14
     store = await open_store()
     await migrate_to(9, store, monkeypatch)
-    assert (await store.health()).writable, "this release works with it as it is"
-    first = await recorded(store, "old")
     raw = Raw(store)
-    for kind in ("body", "admitted"):
-        await raw.run(insert(raw, "identities", in_dialect(raw, IDENTITY | {"kind": f"'{kind}'"})))
+    old = {"identity": blob(raw, key_identity("stripe", b"old")), "source": "'stripe'"}
+    for other in (old, {"kind": "'body'"}, {"kind": "'admitted'"}):
+        await raw.run(insert(raw, "identities", in_dialect(raw, IDENTITY | other)))
+    await raw.run(insert(raw, "events", in_dialect(raw, EVENT | {"state": "'pending'", "due_at": "NOW"})))
+    await raw.run(insert(raw, "deliveries", in_dialect(raw, DELIVERY)))
     before = [await raw.all(table) for table in ("identities", "events", "deliveries")]
     assert len(before[0]) == 3
-    assert await store.migrate() == ["0010_lighter_intake"]
+    assert (await store.migrate())[0] == "0010_lighter_intake"
     store = await open_store()
-    assert [await Raw(store).all(table) for table in ("identities", "events", "deliveries")] == before
+    found = [await Raw(store).all(table) for table in ("identities", "events", "deliveries")]
+    assert all(row in found[0] for row in before[0])
+    assert found[1:] == [[(*row, None) for row in table] for table in before[1:]]
     [[again]] = await store.record([delivered("old")])
-    assert (again.outcome, again.event_id) == (DeliveryOutcome.DUPLICATE, first)
+    assert again.outcome is not DeliveryOutcome.ACCEPTED, "its key was taken before"
+    assert len(await Raw(store).all("events")) == 1
+
+
+async def test_from_version_10_a_body_is_known_whatever_its_type(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R6, R13
+    """Before, the identity of a body held the type that a header claimed."""
+    store = await open_store()
+    await migrate_to(10, store, monkeypatch)
+    raw = Raw(store)
+    for n, kind in enumerate(("push", "invoice.paid", "é/type")):
+        content = item(f"old-{n}", b"body %d" % n, source="é-src", type=kind, unsigned=True).fingerprint
+        row = {"identity": blob(raw, body_identity("é-src", content, kind)), "fingerprint": blob(raw, content)}
+        row |= {"kind": "'body'", "source": "'é-src'"}
+        await raw.run(insert(raw, "identities", in_dialect(raw, IDENTITY | row)))
+    assert "0012_bodies" in await store.migrate()
+    again = [
+        delivered(f"new-{n}", b"body %d" % n, source="é-src", type="made up", unsigned=True) for n in range(3)
+    ]
+    assert [one.outcome for one in await record(store, *again)] == [DeliveryOutcome.SAME_BODY] * 3
+    assert await Raw(store).all("events") == []
 
 
 async def test_the_intake_may_be_at_work(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R6
@@ -215,7 +247,7 @@ async def test_the_intake_may_be_at_work(postgres_url: str, monkeypatch: pytest.
         for table in ("requests", "events", "deliveries"):
             await commit.execute(f"LOCK TABLE hookledger.{table} IN ROW EXCLUSIVE MODE")
     await commit.close()
-    assert await migrating == ["0010_lighter_intake"]
+    assert await migrating == [name for name, _ in store.migrations()][10:]
     await store.close()
 
 

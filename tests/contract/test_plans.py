@@ -111,7 +111,7 @@ IDS, CLAIMS, KINDS = [new_id() for _ in range(50)], [1] * 50, (["s1", "s2"], ["t
 POSTGRES: dict[str, tuple[Any, ...]] = {
     "take_identities": ([(b"\0" * 32, "key", "s", IDENT, b"f")] * 50,),
     "owners": ([bytes([n]) * 32 for n in range(50)],),
-    "repoint": ([bytes([n]) * 32 for n in range(50)], IDS),
+    "repoint": ([bytes([n]) * 32 for n in range(50)], IDS, [bytes(32)] * len(IDS)),
     "write": ([],),
     "add_new": ([],),
     "waiting": (),
@@ -184,7 +184,7 @@ POSTGRES_CASES: dict[str, tuple[Any, ...]] = {
     "take_key": (b"\0" * 32, "s1", IDENT, b"", None),
     "admit": (
         *(IDENT, IDENT, 0, "s1", "k7", "t1", None, None, None, b"f"),
-        *(new_id(), "conflict", "ada", "why"),
+        *(new_id(), "conflict", "ada", "why", None),
     ),
     "again": (IDS,),
     "alert": (IDENT, "words", new_id()),

@@ -9,16 +9,17 @@ from uuid import UUID
 import pytest
 
 from hookledger.clock import Clock, Seconds
-from hookledger.errors import WrongState
+from hookledger.errors import Unavailable, WrongState
 from hookledger.model import Kind
 from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight, NotFound
 from hookledger.operate.preview import Verdict
-from hookledger.retention import NEVER, Limits, Pruned, RetentionSettings, SourceRetention, limits
+from hookledger.retention import NEVER, Limits, Pruned, RetentionSettings, Round, SourceRetention, limits
 from hookledger.states import DeliveryOutcome, EffectKind, EffectState, State
 from hookledger.store.postgres.pruning import PostgresPruning
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
+from hookledger.store.pruning import OVER
 from hookledger.upkeep.prune import Pruner
 from tests.builders import (
     SOURCE,
@@ -42,6 +43,7 @@ from tests.contract.test_accounting import commit, found, story
 from tests.ledger import LATER, finish, intent, start
 
 DAY = 86400.0
+LAST_ID = UUID(int=(1 << 128) - 1)
 FAST = RetentionSettings(batch=7, pause=Seconds(0))
 
 
@@ -258,6 +260,31 @@ async def test_history_goes_and_the_evidence_stays(store: Store, clock: Clock) -
     assert await found(store) == {}
 
 
+@pytest.mark.parametrize("dry", [True, False])
+async def test_tracebacks_of_calls_alone_are_history_too(store: Store, raw: Raw, clock: Clock, dry: bool) -> None:
+    # proves R49
+    """An effect that its handler handed over fails without an attempt of the event's that failed."""
+    owner = await claimed(store)
+    called = await start(store, owner, "charge")
+    await finish(store, called.identity, 1, "refused", error="card 4242 of ada")
+    effect = await store.ledger.get(called.identity)
+    assert effect is not None
+    assert await store.ledger.restart(effect, WORKER, 60.0)
+    await finish(store, called.identity, 2, "done")
+    assert await settle(store, owner, "complete")
+    clock.offset += DAY + 1
+    pruning = pruner(store, clock, history=DAY)
+    assert (await pruning.round(actor="ada", reason="the law", dry=dry, anew=True)).history == 1
+    kept = (await history(store, owner.id)).effects[0].calls[0].error
+    said = [tuple(row) for row in await raw.run("SELECT actor, reason, subject FROM actions WHERE name = 'prune'")]
+    if dry:
+        assert (kept, said) == ("card 4242 of ada", [])
+    else:
+        assert kept is None
+        assert said == [("ada", "the law", "1 events' tracebacks")]
+        assert (await pruning.round(actor="ada", reason="the law", anew=True)).history == 0
+
+
 # ── walks and turns ──────────────────────────────────────────────────────────
 
 
@@ -324,14 +351,69 @@ async def test_limits_that_look_alike_are_two_walks(store: Store, clock: Clock) 
 
 
 async def test_one_at_a_time(store: Store, clock: Clock) -> None:
-    assert await store.pruning.turn("a", 60.0) is None
-    assert await store.pruning.turn("b", 60.0) == "a"
+    first = Round("a", "ada", "why", 60.0)
+    assert (await store.pruning.turn(first)).ours
+    asking = asyncio.create_task(pruner(store, clock, "b", events=DAY).round())
+    while not asking.done():  # who renews its turn is alive
+        await asyncio.sleep(0.05)
+        assert (await store.pruning.turn(first)).ours
     with pytest.raises(WrongState, match="a is pruning"):
-        await pruner(store, clock, "b", events=DAY).round()
-    clock.offset += 61
-    assert await store.pruning.turn("b", 60.0) is None
-    await store.pruning.end_turn("b")
-    assert await store.pruning.turn("a", 60.0) is None
+        await asking
+    await store.pruning.end_turn(first, OVER)
+    await pruner(store, clock, "b", events=DAY).round()
+
+
+async def test_the_turn_of_a_dead_one_is_taken_over(store: Store, raw: Raw, clock: Clock) -> None:
+    """Nobody is refused because of it, and the audit says how far it came."""
+    # proves R49
+    await finished(store, 3)
+    clock.offset += DAY + 1
+    dead = Round("a", "ada", "why", 1.0)
+    assert (await store.pruning.turn(dead)).ours
+    two = (await store.pruning.events(UUID(int=0), LAST_ID, 10))[:2]
+    assert await store.pruning.prune(two, DAY, dead) == 2
+    assert await entries(raw) == [("ada", "why", "2 events", "pruning")]
+    assert (await pruner(store, clock, "b", events=DAY).round()).events == 1
+    assert await entries(raw) == [
+        ("ada", "why", "2 events", "interrupted"),
+        ("hookledger", "retention", "1 events", "pruned"),
+    ]
+
+
+async def test_who_lost_its_turn_takes_nothing_away(store: Store, raw: Raw, clock: Clock) -> None:
+    # proves R49
+    await finished(store, 3)
+    clock.offset += DAY + 1
+    frozen, other = Round("a", "ada", "why", 1.0), Round("b", "bob", "why", 60.0)
+    assert (await store.pruning.turn(frozen)).ours
+    clock.offset += 2
+    assert (await store.pruning.turn(other)).ours
+    with pytest.raises(WrongState, match="another took the turn"):
+        await store.pruning.prune(await store.pruning.events(UUID(int=0), LAST_ID, 10), DAY, frozen)
+    assert (await raw.count("events"), await entries(raw)) == (3, [])
+
+
+async def test_a_round_that_fails_says_how_far_it_came(
+    store: Store, raw: Raw, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # proves R49
+    await finished(store, 20)
+    clock.offset += DAY + 1
+    walker, taken = pruner(store, clock, events=DAY), store.pruning.prune
+
+    async def fails(chosen: Any, quiet: float, round_: Any) -> int:
+        if round_.done.events:
+            raise Unavailable("gone")
+        return await taken(chosen, quiet, round_)
+
+    monkeypatch.setattr(store.pruning, "prune", fails)
+    with pytest.raises(Unavailable):
+        await walker.round(actor="ada", reason="why")
+    assert await entries(raw) == [("ada", "why", "7 events", "interrupted")]
+
+
+async def entries(raw: Raw) -> list[Any]:
+    return await raw.run("SELECT actor, reason, subject, to_state FROM actions WHERE name = 'prune' ORDER BY id")
 
 
 async def test_the_audit_says_what_went(store: Store, raw: Raw, clock: Clock) -> None:

@@ -15,9 +15,10 @@ from hookledger.clock import Clock
 from hookledger.errors import BadData, ConfigError, ListingFailed, WrongState
 from hookledger.model import REPAIR, Arrival, Kind, Proof, Recorded, Request
 from hookledger.operate.reconcile import LEASE, MOST, Window, carry_out
+from hookledger.providers.listing.base import Content
 from hookledger.receive.app import arrival as as_delivered
 from hookledger.receive.identify import identify
-from hookledger.reconciling import Counts
+from hookledger.reconciling import Begun, Counts
 from hookledger.states import DeliveryOutcome, KeyOrigin, State
 from hookledger.store.protocol import Store
 from tests.builders import Raw, claim, settle
@@ -132,27 +133,19 @@ async def test_what_was_delivered_is_matched(store: Store, apis: Apis) -> None: 
     assert await outcomes(store) == {"accepted": 1}
 
 
-class Late:
-    """A store on which a delivery arrives between our look and our record: the worst moment."""
-
-    def __init__(self, store: Store, arrival: Arrival) -> None:
-        self._store = store
-        self._arrival = arrival
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def record(self, arrivals: list[Arrival]) -> list[list[Recorded]]:
-        await self._store.record([self._arrival])
-        return await self._store.record(arrivals)
-
-
-async def test_a_delivery_at_the_same_moment(store: Store, apis: Apis) -> None:  # proves R48
-    """One event, and no conflict, though the bytes differ."""
+async def test_a_delivery_at_the_same_moment(
+    store: Store, apis: Apis, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R48
+    """Between our look and our record, the worst one: one event, and no conflict, though the bytes differ."""
     event = apis.sent_by_stripe("evt_1")
-    inbox = stripe(apis)
-    late = Late(store, delivery(inbox, json.dumps(event).encode()))
-    report = await reconcile(inbox, late)  # type: ignore[arg-type]
+    inbox, record = stripe(apis), store.reconciling.record
+
+    async def late(*given: Any) -> list[list[Recorded]]:
+        await store.record([delivery(inbox, json.dumps(event).encode())])
+        return await record(*given)
+
+    monkeypatch.setattr(store.reconciling, "record", late)
+    report = await reconcile(inbox, store)
     assert report.counts == Counts(listed=1, matched=1)
     assert await outcomes(store) == {"accepted": 1, "duplicate": 1}
     await balanced(store)
@@ -481,6 +474,47 @@ async def test_a_run_that_nobody_ended_is_taken_up(store: Store, clock: Clock) -
     assert (last.problem, last.counts) == (None, Counts(listed=1))
 
 
+async def audited(raw: Raw) -> list[Any]:
+    return await raw.run("SELECT actor, from_state, to_state FROM actions WHERE name = 'reconcile' ORDER BY id")
+
+
+async def test_a_run_that_nobody_ended_is_closed(store: Store, clock: Clock, raw: Raw) -> None:  # proves R43, R48
+    """It was killed after it had taken in two. The next one says so in its name, planned or not."""
+    inbox = own("stripe")
+
+    def listed(number: int) -> Arrival:
+        content = Content(b'{"id": "evt_%d", "type": "t"}' % number, ())
+        arrival = inbox.receiving.listed("own", content, NOW.timestamp())
+        assert isinstance(arrival, Arrival)
+        return arrival
+
+    await store.know_sources(["own"])
+
+    async def begin(slot: datetime | None = None) -> Any:
+        since = NOW - timedelta(hours=48)
+        return await store.reconciling.begin("own", since, NOW, "ada", WHY, lease=LEASE, slot=slot)
+
+    for slot in (None, NOW.replace(microsecond=0)):
+        await raw.run("DELETE FROM actions")
+        dead = await begin(slot)
+        await store.reconciling.record(dead, [listed(0), listed(1)], Counts(listed=2))
+        clock.offset += LEASE + 1
+        taken = await begin(slot)
+        assert (taken.id == dead.id) is (slot is not None)
+        with pytest.raises(WrongState, match="taken up"):
+            await store.reconciling.record(dead, [listed(2)], Counts())
+        assert await store.reconciling.end(taken, Counts())
+        counts = "2 listed, 2 missing, 2 taken in" if slot is None else "2 listed, 0 missing"
+        assert await audited(raw) == [
+            ("ada", "", "started"),
+            ("ada", "started", f"interrupted: nobody ended it; {counts}"),
+            ("ada", "", "started"),
+            ("ada", "started", "0 listed, 0 missing"),
+        ]
+        clock.offset += LEASE + 1
+        assert await raw.run("SELECT count(*) FROM reconciliations WHERE finished_at IS NULL") == [(0,)]
+
+
 async def test_the_worker_compares_every_day(store: Store, apis: Apis, clock: Clock) -> None:  # proves R48
     """What was missed while no worker ran is made up for once, whichever worker comes first."""
     apis.sent_by_stripe("evt_1", at=NOW.timestamp() - 30 * 3600)
@@ -567,18 +601,19 @@ async def test_a_lost_run_stops(store: Store, clock: Clock, monkeypatch: pytest.
     assert await store.reconciling.end(other, Counts())
 
 
-async def test_one_that_the_store_refuses_keeps_no_other_out(store: Store) -> None:  # proves R48
+async def test_one_that_the_store_refuses_keeps_no_other_out(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:  # proves R48
     entries = [Listed(body=b'{"id": "evt_%d", "type": "t"}' % n, id=str(n)) for n in range(5)]
+    record = store.reconciling.record
 
-    class Picky(Late):
-        async def record(self, arrivals: list[Arrival]) -> list[list[Recorded]]:
-            if any(b"evt_3" in arrival.body for arrival in arrivals):
-                raise BadData("no")
-            return await self._store.record(arrivals)
+    async def picky(begun: Begun, arrivals: list[Arrival], counts: Counts) -> list[list[Recorded]]:
+        if any(b"evt_3" in arrival.body for arrival in arrivals):
+            raise BadData("no")
+        return await record(begun, arrivals, counts)
 
-    inbox = own("stripe", *entries)
-    picky = Picky(store, delivery(inbox, b"{}"))
-    report = await reconcile(inbox, picky)  # type: ignore[arg-type]
+    monkeypatch.setattr(store.reconciling, "record", picky)
+    report = await reconcile(own("stripe", *entries), store)
     assert report.counts == Counts(listed=5, missing=4, taken_in=4, refused=1)
 
 
@@ -619,3 +654,39 @@ async def test_impossible_runs(raw: Raw, wrong: dict[str, str]) -> None:  # prov
                 await raw.run(statement)
         else:
             await raw.run(statement)
+
+
+# ── a list that must be switched on ──────────────────────────────────────────
+
+
+def square(*listed: Listed) -> Inbox:
+    inbox = Inbox()
+    source = inbox.source("square", provider="square", secrets=[SECRET], public_url="https://hooks.example.com/square")
+
+    @source.lister
+    async def lister(since: datetime, until: datetime) -> AsyncIterator[Listed]:
+        for entry in listed:
+            yield entry
+
+    return inbox
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_an_empty_list_that_may_be_switched_off_is_no_proof(store: Store, dry_run: bool) -> None:  # proves R48
+    event = {"event_id": "e1", "type": "payment.updated", "created_at": NOW.isoformat(), "data": {"id": "p1"}}
+    body = json.dumps(event).encode()
+    report = await reconcile(square(), store, dry_run=dry_run)
+    assert report.problem is not None
+    assert "PUT /v2/events/enable" in report.problem
+    report = await reconcile(square(Listed(body=body, id="e1", at=NOW)), store, dry_run=dry_run)
+    assert (report.problem, report.counts.listed, report.counts.missing) == (None, 1, 1)
+    if not dry_run:
+        assert await outcomes(store) == {"reconciled": 1}
+        await balanced(store)
+
+
+async def test_without_a_lister_it_is_said_what_one_would_ask(store: Store) -> None:  # proves R48
+    inbox = Inbox()
+    inbox.source("square", provider="square", secrets=[SECRET], public_url="https://hooks.example.com/square")
+    with pytest.raises(ConfigError, match=r"POST /v2/events; .*PUT /v2/events/enable"):
+        await reconcile(inbox, store)

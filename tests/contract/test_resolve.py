@@ -350,6 +350,7 @@ async def test_a_wrong_word_is_taken_back(
     alerted = await get(store, known.identity)
     assert (alerted.decided, alerted.called_done) == ("happened", False)
     await store.ledger.resolve(alerted, "did_not_happen", None, "ada", "I was wrong")
+    assert [a.replaced for a in (await history(store, known.event_id)).actions if a.name == "resolve"] == [None, "1"]
     after = await get(store, known.identity)
     assert (after.state, after.decided, after.alert, after.result) == (PLANNED, "did_not_happen", None, None)
     assert (after.finished_at, after.tries, after.doubtful_for) == (None, 0, None)
@@ -379,7 +380,8 @@ async def test_a_wrong_result_is_corrected(store: Store, clock: Clock) -> None: 
         assert (after.state, after.result) == (DONE, b"2")
         found = await history(store, owner.id)
         assert found.event.state is before, "the operator retries it"
-        assert [(a.name, a.reason) for a in found.actions] == [("resolve", "looked"), ("resolve", "mistyped")]
+        told = [(a.name, a.reason, a.replaced) for a in found.actions]
+        assert told == [("resolve", "looked", None), ("resolve", "mistyped", "1")], "it stays in the audit log"
         with pytest.raises(WrongState):
             await store.ledger.resolve(after, "happened", None, "ada", "nothing new")
     started = await start(store, await claimed(store, "evt_9", type="t9"), "made")

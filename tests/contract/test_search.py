@@ -198,11 +198,11 @@ async def test_effects(store: Store) -> None:  # proves R50
 
 
 async def test_attention(store: Store) -> None:  # proves R50
-    failed = await reach(store, State.FAILED, KIND)
+    retrying = await reach(store, State.RETRYING, KIND)
     await recorded(store, "other")
     assert await found(store, attention=True) == []
-    await store.cases.alert(failed.id, "it bounces")
-    assert await found(store, attention=True) == await found(store, attention=True, source="stripe") == [failed.id]
+    await store.cases.alert(retrying.id, "it bounces")
+    assert await found(store, attention=True) == await found(store, attention=True, source="stripe") == [retrying.id]
 
 
 # ── pages ────────────────────────────────────────────────────────────────────

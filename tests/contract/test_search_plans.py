@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import apsw
 
-from hookledger.filters import Filter
-from hookledger.states import State
+from hookledger.filters import EffectFilter, Filter
+from hookledger.states import EffectState, State
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.search import Searching
 from hookledger.store.sqlite.store import SqliteStore
+from hookledger.store.trouble import Looking, Trouble
 from tests.builders import Raw
 from tests.contract.test_plans import FILL_POSTGRES, FILL_SQLITE, ROWS, TABLES, nodes
 
@@ -48,10 +49,11 @@ FILTERS: dict[str, tuple[Filter, set[str]]] = {
     "processing": (Filter(states=(State.PROCESSING,)), {"events_leased"}),
     "key": (Filter(key="k17", source="s1"), {"events_of_key"}),
     "object": (Filter(object_id="o17"), {"events_of_object"}),
+    "account": (Filter(account="acct_17"), {"events_of_account"}),
     "effect": (Filter(effect="e1:k17", source="s1"), set()),
     "any effect of a name": (Filter(effect="e1"), set()),
     "cause": (Filter(cause="c1"), {"events_by_cause"}),
-    "attention": (Filter(attention=True), {"events_marked"}),
+    "attention": (Filter(attention=True), {"events_marked", "events_in_state"}),
     "since": (Filter(since=THEN), set()),
     "until": (Filter(until=THEN), ADMITTED),
     "a source and a time": (
@@ -69,7 +71,7 @@ QUEUE = {"events_waiting", "events_waiting_alone", "events_leased"}
 class Heard:
     """Hears what a search asks its database."""
 
-    def __init__(self, search: Searching) -> None:
+    def __init__(self, search: Searching | Looking) -> None:
         self._dialect = search._dialect
         self._fetch = self._dialect.fetch
         self.statements: list[tuple[str, Sequence[Any]]] = []
@@ -154,5 +156,68 @@ async def _scans(store: SqliteStore, heard: Heard) -> list[str]:
                 if is_ours and not any(index in detail for index in QUEUE | {"events_in_state", "events_marked"}):
                     bad.append(f"{detail}: {sql}")
         return bad
+
+    return await store._do(job)
+
+
+OPEN, FLYING, ALL = {"effects_open"}, {"effects_leased"}, {"effects_of_event"}
+MARKED = {"events_marked", "effects_of_event"}
+LOOKS: dict[str, tuple[Callable[[Trouble], Awaitable[object]], set[str]]] = {
+    "failed events": (lambda trouble: trouble.events(State.FAILED), {"events_in_state"}),
+    "events in review": (
+        lambda trouble: trouble.events(State.NEEDS_REVIEW),
+        {"events_in_state", "events_in_review"},
+    ),
+    "alerts": (lambda trouble: trouble.alerts(11), {"events_marked"}),
+    "alerts of effects": (lambda trouble: trouble.effect_alerts(11), MARKED),
+    "effects": (lambda trouble: trouble.effects(EffectFilter()), OPEN | FLYING),
+    "effects of a name": (lambda trouble: trouble.effects(EffectFilter(name="e1", source="s")), OPEN | FLYING),
+    "done effects": (lambda trouble: trouble.effects(EffectFilter((EffectState.DONE,))), ALL),
+    "how many": (lambda trouble: trouble.tally(EffectState.UNKNOWN), OPEN | {"effects_in_doubt"}),
+    "how many failed": (lambda trouble: trouble.tally(EffectState.FAILED, outbox=True), OPEN),
+    "the oldest": (lambda trouble: trouble.oldest(EffectState.FAILED, 1, outbox=True), OPEN),
+    "overdue": (lambda trouble: trouble.overdue(300.0), OPEN),
+}
+
+
+async def test_no_look_at_trouble_scans_at_100_000_effects(store: Store, raw: Raw) -> None:  # proves R50
+    await fill(store, raw)
+    assert isinstance(store, SqliteStore | PostgresStore)
+    heard, bad = Heard(store.trouble), []
+    for name, (look, allowed) in LOOKS.items():
+        heard.statements.clear()
+        await look(store.trouble)
+        for sql, values in heard.statements:
+            if isinstance(store, PostgresStore):
+                plans = await explain(store, sql, values)
+                used = [(how, node) for how, plan in plans for node in nodes(plan)]
+                bad += [f"{name} ({how}): {words}" for how, node in used for words in elsewhere(node, allowed)]
+            else:
+                bad += [f"{name}: {detail}" for detail in await whole(store, sql, values, allowed)]
+    assert not bad, "\n".join(bad)
+
+
+def elsewhere(node: dict[str, Any], allowed: set[str]) -> list[str]:
+    """What a node reads along another index than those allowed, or along none."""
+    index = node.get("Index Name", "")
+    if node["Node Type"] == "Seq Scan" and node.get("Relation Name") in TABLES:
+        return [f"all of {node['Relation Name']}"]
+    keys = {"events_pkey", "effects_pkey", "effect_calls_pkey"}
+    return [f"along {index}"] if index and index not in allowed | keys else []
+
+
+async def whole(store: SqliteStore, sql: str, values: Sequence[Any], allowed: set[str]) -> list[str]:
+    """Tables that SQLite reads from end to end, and not along an index that has few of their rows."""
+
+    def job(connection: apsw.Connection) -> list[str]:
+        plan = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", tuple(values))]
+        partial = allowed & {"events_marked", "effects_leased"}
+        return [
+            detail
+            for detail in plan
+            if detail.startswith("SCAN ")
+            and detail.split()[1] in TABLES | {"f"}
+            and not any(index in detail for index in partial)
+        ]
 
     return await store._do(job)

@@ -13,7 +13,7 @@ from hookledger.clock import Clock
 from hookledger.filters import Filter
 from hookledger.operate import transfer
 from hookledger.operate.transfer import Unreadable
-from hookledger.states import DeliveryOutcome, EffectKind, State
+from hookledger.states import DeliveryOutcome, EffectKind, EffectState, State
 from hookledger.store.connect import connect
 from hookledger.store.protocol import Store
 from hookledger.store.transfer import TABLES as TRANSFERRED
@@ -21,7 +21,7 @@ from hookledger.store.transfer import Taken
 from tests.builders import SOURCE, Raw, claim, claimed, delivered, event, item, record, recorded, settle, way_out
 from tests.contract.conftest import OpenStore
 from tests.contract.test_accounting import commit, found, story
-from tests.ledger import LATER, intent
+from tests.ledger import LATER, intent, reach
 from tests.life import Life
 
 TABLES = ("events", "requests", "deliveries", "attempts", "effects", "effect_calls", "identities")
@@ -114,6 +114,16 @@ async def test_what_is_taken_over_goes_on(store: Store, elsewhere: Store) -> Non
     assert (done.new, done.held) == (1, 1)
     owner = await claim(elsewhere)
     assert (owner.key, owner.body) == ("pending", b"{}")
+
+
+@pytest.mark.parametrize("take_over", [True, False])
+async def test_an_unknown_effect_marks_its_event(
+    store: Store, elsewhere: Store, clock: Clock, take_over: bool
+) -> None:
+    await recorded(store, "evt_1")
+    await reach(store, clock, await claim(store), EffectState.UNKNOWN, LATER, "k")
+    await moved(store, elsewhere, take_over=take_over)
+    assert [row.attention for row in await elsewhere.search.events(Filter(), limit=10)] == [True]
 
 
 async def test_a_key_that_is_known_there_stays_there(store: Store, elsewhere: Store) -> None:

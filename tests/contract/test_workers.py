@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hookledger.clock import Clock
 from hookledger.model import Kind
+from hookledger.operate.insight import Insight
 from hookledger.states import State
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, claim, claimed, delivered, event, record, recorded, settle
@@ -54,6 +55,24 @@ async def test_a_forgotten_worker_is_known_again_with_its_next_beat(store: Store
     await pulse.close()
     [worker] = await store.workers()
     assert (worker.id, worker.handles) == ("a", (("stripe", "invoice.*"),))
+
+
+async def test_a_worker_that_stopped_leaves_at_once(store: Store) -> None:  # proves R18, R19
+    """What it handled stays known: while a deploy replaces it, its events must not be skipped as unhandled."""
+    await store.register("a", [("stripe", "invoice.*")])
+    await store.register("b", [])
+    await store.leave("a")
+    workers = {worker.id: worker for worker in await store.workers()}
+    assert (workers["a"].left, workers["a"].alive(LEASE), workers["a"].handles) == (
+        True,
+        False,
+        (("stripe", "invoice.*"),),
+    )
+    assert (workers["b"].left, workers["b"].alive(LEASE)) == (False, True)
+    assert [worker.id for worker in await Insight(store).workers()] == ["b"]
+    await store.register("a", [])
+    assert {worker.id for worker in await Insight(store).workers()} == {"a", "b"}
+    await store.leave("nobody")
 
 
 async def test_forget_workers(store: Store, clock: Clock) -> None:

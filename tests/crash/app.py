@@ -58,6 +58,12 @@ async def order(event: Event) -> str:
     return "ordered"
 
 
+async def loud(event: Event) -> None:
+    """Prints, which is nobody's business."""
+    print(f"ordered {event.key}", flush=True)
+    await write(event)
+
+
 def plain(event: SyncEvent) -> None:
     """The same as a plain function, which runs in a thread."""
     event.tx.execute(WRITE, event.key, event.attempt, os.getpid())
@@ -135,6 +141,7 @@ async def commit_by_itself(event: Event) -> None:
 
 for source in sources:
     source.on("order")(order)
+    source.on("loud")(loud)
     source.on("plain")(plain)
     source.on("slow")(slow)
     source.on("hog")(hog)

@@ -79,7 +79,7 @@ class Shop(Installation):
         super().__init__(folder, url, **{**settings, **work})
         self.sink = sink
         sink.deduplicates |= {f"{kind}_{policy}" for kind in ("call", "later") for policy in ("keyed", "brief")}
-        self._environment |= {
+        self.environment |= {
             "HOOKLEDGER_APP": "tests.crash.effects_app:inbox",
             "SINK": sink.url,
             "NOBODY": f"http://127.0.0.1:{free_port()}",
@@ -92,7 +92,7 @@ class Shop(Installation):
     def crash_at(self, point: str, names: Sequence[str]) -> None:
         """The next worker, and no other, kills itself when all of these have reached the point."""
         marker = self.folder / "crashed"
-        self._environment |= {"CRASH_AT": point, "CRASH_ALL": " ".join(names), "CRASH_MARKER": str(marker)}
+        self.environment |= {"CRASH_AT": point, "CRASH_ALL": " ".join(names), "CRASH_MARKER": str(marker)}
 
     def deliver(self, *events: tuple[str, str]) -> None:
         """(type, business key) of each; the event's own key is made of both."""

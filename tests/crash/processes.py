@@ -98,8 +98,12 @@ class Process:
         return self._popen.wait(seconds)
 
     def children(self) -> list[int]:
-        lists = Path(f"/proc/{self.pid}/task").glob("*/children")  # each thread has those that it started
-        return [int(pid) for children in lists for pid in children.read_text().split()]
+        return children_of(self.pid)
+
+
+def children_of(pid: int) -> list[int]:
+    lists = Path(f"/proc/{pid}/task").glob("*/children")  # each thread has those that it started
+    return [int(child) for children in lists for child in children.read_text().split()]
 
 
 def process_state(pid: int) -> str | None:
@@ -122,7 +126,7 @@ class Installation:
         self._settings.write_text(
             f"[intake]\nport = {self.port}\n[operator]\nport = {self.operator_port}\n[work]\n{_toml(WORK | work)}\n"
         )
-        self._environment = {
+        self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("HOOKLEDGER_")},
             "HOOKLEDGER_APP": "tests.crash.app:inbox",
             "HOOKLEDGER_CONFIG": str(self._settings),
@@ -135,9 +139,17 @@ class Installation:
         token = f'tokens = [{{ name = "ada", role = "operator", token = "{TOKEN}" }}]'
         self._settings.write_text(self._settings.read_text().replace("[operator]", f"[operator]\n{token}"))
 
+    def set_intake(self, line: str) -> None:
+        """Add a setting to `[intake]`."""
+        self._settings.write_text(self._settings.read_text().replace("[intake]", f"[intake]\n{line}"))
+
+    def set(self, line: str) -> None:
+        """Put one more line into the settings file, outside every table."""
+        self._settings.write_text(f"{line}\n{self._settings.read_text()}")
+
     def use(self, app: str, **environment: str) -> None:
         """Run this application instead of the usual one."""
-        self._environment |= {"HOOKLEDGER_APP": app, **environment}
+        self.environment |= {"HOOKLEDGER_APP": app, **environment}
 
     def prepare(self) -> None:
         """Hookledger's tables, and the business table that the handlers write to."""
@@ -149,7 +161,7 @@ class Installation:
     def _start(self, name: str, module: str, *arguments: str) -> Process:
         number = sum(process.name == name for process in self.processes) + 1
         log = self.folder / f"{name}-{number}.log"
-        process = Process(name, module, arguments, log, self._environment)
+        process = Process(name, module, arguments, log, self.environment)
         self.processes.append(process)
         return process
 
@@ -211,6 +223,7 @@ class Installation:
         times: int = 1,
         pause: float = 0.0,
         deadline: float = PATIENCE,
+        module: str = "tests.crash.sender",
     ) -> tuple[Process, Log]:
         """A sender, and the log that it writes."""
         number = len(self.logs) + 1
@@ -218,7 +231,7 @@ class Installation:
         self.logs.append(log)
         settings = {"port": self.port, "connections": connections, "times": times, "pause": pause}
         plan.write_text(json.dumps({**settings, "deadline": deadline, "seed": number, "events": list(events)}))
-        process = self._start("send", "tests.crash.sender", str(plan), str(log.path))
+        process = self._start("send", module, str(plan), str(log.path))
         return process, log
 
     def send(self, *events: dict[str, Any], **options: Any) -> Log:

@@ -11,7 +11,6 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest import mock
 from uuid import UUID
 
 from hookledger import Inbox
@@ -140,8 +139,8 @@ def watch_ledger(effects: Any) -> None:
             effect.checker = then(effect.checker, "after check")
 
 
-with mock.patch.dict(os.environ, {"STRIPE_WEBHOOK_SECRET": SECRET}):
-    example = load("app")
+os.environ["STRIPE_WEBHOOK_SECRET"] = SECRET
+example = load("app")
 inbox: Inbox = example.inbox
 if os.environ.get("CRASHES"):
     watch_handler()

@@ -1,5 +1,7 @@
 """An event that kills its worker each time: it ends in the dead letter, and takes nobody with it."""
 
+import re
+
 from tests.crash.conftest import Install
 from tests.crash.processes import event, events, eventually
 
@@ -9,7 +11,7 @@ def test_a_poison_event_ends_in_the_dead_letter(install: Install, database_url: 
     retry = {"attempts": 4, "first": "50ms", "longest": "200ms"}
     installation = install(database_url, concurrency=32, retry=retry)
     database = installation.database
-    installation.serve()
+    server = installation.serve()
     neighbours = [event(f"evt_{n:02}", "slow", seconds=[3, 3]) for n in range(20)]
     installation.send(*neighbours, event("evt_poison", "poison"), connections=21)
     eventually(lambda: database.event("evt_poison")["crashes"] == 2, "the second crash")
@@ -20,6 +22,8 @@ def test_a_poison_event_ends_in_the_dead_letter(install: Install, database_url: 
     assert sender.exit_code() == 0
     installation.drain()
     installation.check()
+    waits = re.findall(r"work ended with -?\d+; starting it again in ([\d.]+) s", server.log)
+    assert waits == ["0.1"] * 4, "whoever a poison event kills is back at once"
     poison = database.event("evt_poison")
     assert poison["state"] == "failed"
     assert poison["reason"] == "attempts exhausted (4): the worker died (crash 4)"

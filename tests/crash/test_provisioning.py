@@ -83,7 +83,7 @@ class Shop(Installation):
         self.remotes = load("remotes").Remotes()
         self.crashes = folder / "crashes"
         self.crashes.mkdir()
-        self._environment |= {
+        self.environment |= {
             "HOOKLEDGER_APP": "tests.crash.provisioning_app:inbox",
             "CRASHES": str(self.crashes),
             **self.remotes.environment(),
@@ -96,7 +96,7 @@ class Shop(Installation):
 
     def hookledger(self, *arguments: str) -> str:
         """A command as an operator gives it."""
-        done = forked.run("hookledger", arguments, cwd=ROOT, env=self._environment, folder=self.folder)
+        done = forked.run("hookledger", arguments, cwd=ROOT, env=self.environment, folder=self.folder)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -23,6 +23,8 @@ def test_a_worker_gives_back_what_it_had_not_started(install: Install, database_
     go.touch()
     assert worker.exit_code() == 0
     assert "claim lost" not in worker.log
+    [left] = database.rows("SELECT left_at FROM {h}workers")
+    assert left["left_at"] is not None, "nobody takes it for a living one until its lease ends"
     rows = database.events().values()
     assert sorted((row["state"], row["attempts"], row["crashes"]) for row in rows) == [
         *[("pending", 0, 0)] * 8,

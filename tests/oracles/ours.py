@@ -9,7 +9,8 @@ from hookledger.errors import Rejected
 from hookledger.model import Request
 from hookledger.providers.catalogue import contracts, with_options
 from hookledger.providers.schemes.base import KeyNeeded, Keyring
-from hookledger.receive.endpoint import Endpoint, Secret, configure
+from hookledger.receive.endpoint import Endpoint, configure
+from hookledger.receive.secrets import Secret
 from hookledger.receive.verify import verify
 from tests.oracles.delivery import Delivery
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from hookledger.providers.catalogue import contracts
-from hookledger.receive.endpoint import Secret
+from hookledger.receive.secrets import Secret
 from tests.oracles import ours
 from tests.oracles.delivery import Delivery
 from tests.oracles.sdks import ORACLES

@@ -65,9 +65,9 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serving(site: Site) -> AsyncIterator[Served]:
-    await site.inbox.asgi.start()
+    opened = await site.inbox.asgi.start()
     port = free_port()
-    listener = Listener(site.inbox.asgi, site.inbox.settings.intake.limits)
+    listener = Listener(opened, site.inbox.settings.intake.limits)
     task = asyncio.create_task(listener.serve("127.0.0.1", port))
     try:
         for _ in range(200):

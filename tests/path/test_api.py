@@ -11,17 +11,17 @@ import msgspec
 import pytest
 from starlette.datastructures import QueryParams
 
+from hookledger import Op
 from hookledger.ledger import Completion
-from hookledger.operate.api import app
 from hookledger.operate.api.app import Api
 from hookledger.operate.api.auth import Role
 from hookledger.operate.api.call import Call, Look, Services
 from hookledger.operate.api.table import CALLS
-from hookledger.receive.endpoint import load_secret
+from hookledger.receive.secrets import load_secret
 from hookledger.states import CallOutcome, EffectKind, Repeat, State
 from tests.asgi_client import Site, ask, stripe_event
-from tests.builders import KIND, LEASE, WORKER, claimed, delivered, reach, record, recorded, settle, way_out
-from tests.ledger import intent, start
+from tests.builders import KIND, LEASE, WORKER, Way, claimed, delivered, reach, record, recorded, settle, way_out
+from tests.ledger import finish, intent, plan, start, take
 from tests.operators import TOKENS, Desk, desk_on, make_inbox
 from tests.services.postgres import Postgres
 
@@ -68,7 +68,7 @@ async def test_filters_are_those_of_the_filter(desk: Desk) -> None:
         ({"key": "evt_new"}, 1),
         ({"text": "oth"}, 1),
         ({"since": "2000-01-01T00:00:00Z", "until": "2100-01-01T00:00:00+02:00"}, 2),
-        ({"attention": "true"}, 0),
+        ({"attention": "true"}, 1),
     ):
         answer = await desk.ask("GET", "/events", query=query)
         assert len(answer.json["events"]) == keys, (query, answer.body)
@@ -101,6 +101,32 @@ async def test_an_event_in_full(desk: Desk) -> None:  # proves R50
 
     request = (await desk.ask("GET", "/events/evt_1/request")).json
     assert base64.b64decode(request["body"]) == b'{"secret": "of the customer"}'
+
+
+async def test_a_viewer_reads_no_argument_that_an_exception_quotes(desk: Desk) -> None:  # proves R56
+    quoted = "of the customer"
+    ways: list[tuple[str, Way, str]] = [
+        ("evt_1", "fail", f"attempts exhausted (3): ValueError: no account {quoted}"),
+        ("evt_2", "review", f"effect charge may have happened: {quoted}"),
+        ("evt_3", "skip", f"nothing to do {quoted}"),
+    ]
+    for key, transition, reason in ways:
+        owner = await claimed(desk.store, key)
+        error = None if transition == "skip" else f"Traceback: {reason}"
+        await settle(desk.store, owner, transition, reason=reason, error=error)
+    pages = [f"/events/evt_{n}{more}" for n in (1, 2, 3) for more in ("", "/timeline", "/answers", "/preview")]
+    for path in ("/events", "/failures", "/doctor", *pages):
+        assert quoted.encode() not in (await desk.ask("GET", path, role="viewer")).body, path
+    assert quoted.encode() in (await desk.ask("GET", "/events")).body
+    rows = {row["key"]: row for row in (await desk.ask("GET", "/events", role="viewer")).json["events"]}
+    assert rows["evt_1"]["reason"] == "attempts exhausted (3): ValueError: …"
+    assert (rows["evt_2"]["reason"], rows["evt_3"]["reason"]) == ("…", "…")
+
+
+async def test_a_viewer_reads_our_own_reasons(desk: Desk) -> None:
+    await recorded(desk.store, "evt_1", skip="type not allowed by the source")
+    [row] = (await desk.ask("GET", "/events", role="viewer")).json["events"]
+    assert row["reason"] == "type not allowed by the source"
 
 
 @pytest.mark.parametrize("name", ["text", "error"])
@@ -235,7 +261,15 @@ async def test_resolve(desk: Desk) -> None:  # proves R46
     }
     wrong = {**body, "expected": {"state": "unknown", "fence": effect["fence"] + 1}}
     path = f"/events/evt_1/effects/{effect['idempotency_key']}/resolve"
+
+    async def mail(op: Op, to: str) -> dict[str, int]:
+        raise NotImplementedError
+
+    desk.inbox.effect(repeat="never")(mail)
     before = await desk.snapshot()
+    without = await desk.ask("POST", path, {**body, "result": None})
+    assert (without.status, """--result '{"text": 0}'""" in without.json["message"]) == (422, True)
+    assert (await desk.ask("POST", path, {**body, "result": "seven"})).status == 422
     assert (await desk.ask("POST", path, wrong)).status == 409
     assert (await desk.ask("POST", path, {**body, "decision": "cancel"})).status == 422, "it has no result"
     assert await desk.snapshot() == before
@@ -245,6 +279,41 @@ async def test_resolve(desk: Desk) -> None:  # proves R46
     assert answer.json["effect"]["result"] == {"id": 7}
     answer = await desk.ask("POST", path, body)
     assert (answer.status, "changed meanwhile" in answer.json["message"]) == (409, True)
+
+
+async def test_effects_by_state_and_one_tried_now(desk: Desk) -> None:  # proves R47, R50
+    owner = await claimed(desk.store, "evt_1")
+    async with desk.inbox.opened(handlers=1) as store:
+        for key in ("mail-1", "mail-2"):
+            [identity] = await plan(store, owner, key, name="mail")
+            await take(store, "mail")
+            await finish(store, identity, 1, "refused", error="422: payload of Ada")
+    await settle(desk.store, owner, "complete")
+    page = (await desk.ask("GET", "/effects", query={"states": ["failed"], "limit": 1})).json
+    [first] = page["effects"]
+    [second] = (await desk.ask("GET", "/effects", query={"before": page["next"]})).json["effects"]
+    assert {first["key"], second["key"]} == {"mail-1", "mail-2"}
+    assert (first["why"], first["calls"], first["state"]) == ("422: payload of Ada", 1, "failed")
+    seen = (await desk.ask("GET", "/effects", role="viewer")).json["effects"]
+    assert [one["why"] for one in seen] == [None, None], "errors may quote a payload"
+    assert (await desk.ask("GET", "/effects", query={"states": ["done"]})).json == {"effects": [], "next": None}
+    for wrong in ("before=x", f"before={'0' * 36}:{'0' * 64}", "states=lost", "name="):
+        assert (await desk.ask("GET", "/effects", query=wrong)).status in (400, 422), wrong
+
+    path = f"/events/evt_1/effects/{first['idempotency_key']}/try"
+    body = {"reason": "the remote is mended", "expected": {"state": "failed", "fence": first["fence"]}}
+    before = await desk.snapshot()
+    assert (await desk.ask("POST", path, body, role="viewer")).status == 403
+    stale = {**body, "expected": {"state": "planned", "fence": first["fence"]}}
+    assert (await desk.ask("POST", path, stale)).status == 409
+    assert await desk.snapshot() == before
+    answer = await desk.ask("POST", path, body)
+    assert answer.status == 200, answer.body
+    assert (answer.json["effect"]["state"], answer.json["effect"]["tries"]) == ("planned", 0)
+    again = await desk.ask("POST", path, body)
+    assert (again.status, "changed meanwhile: it is planned" in again.json["message"]) == (409, True)
+    [action] = (await desk.ask("GET", "/events/evt_1")).json["actions"]
+    assert (action["name"], action["subject"]) == ("try", f"mail:{first['key']}")
 
 
 async def test_circuits(desk: Desk) -> None:
@@ -264,6 +333,11 @@ async def test_odd_deliveries(desk: Desk) -> None:
     finally:
         await inbox.asgi.stop()
     [odd] = (await desk.ask("GET", "/deliveries", role="viewer", query={"outcome": "conflict"})).json["deliveries"]
+    [conflict] = (await desk.ask("GET", f"/events/{odd['event_id']}/conflicts")).json["conflicts"]
+    assert conflict["delivery"] == odd["delivery"]
+    [change] = conflict["difference"]["changes"]
+    assert (change["path"], change["delivery"]) == ("livemode", "true")
+    assert (await desk.ask("GET", f"/events/{odd['event_id']}/conflicts", role="viewer")).status == 403, "payload"
     shown = (await desk.ask("GET", f"/deliveries/{odd['delivery']}")).json
     assert json.loads(base64.b64decode(shown["body"]))["livemode"] is True
     assert not [one for one in shown["headers"] if "authorization" in one["name"].lower()]
@@ -465,13 +539,13 @@ async def broken(asked: Look) -> Line:
 
 def made_up(desk: Desk, *calls: Call) -> Api:
     async def services() -> Services:
-        return desk.inbox.operator._services  # type: ignore[return-value]
+        return (await desk.inbox.operator.start())[0]
 
     return Api(desk.inbox.operator.tokens, services, calls)
 
 
 async def test_a_call_may_answer_with_lines_fail_or_take_too_long(
-    desk: Desk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = made_up(
         desk,
@@ -490,9 +564,6 @@ async def test_a_call_may_answer_with_lines_fail_or_take_too_long(
     assert (answer.status, answer.json["error"]) == (500, "failed")
     assert "payload" not in answer.json["message"] + caplog.text
     assert "RuntimeError" in caplog.text
-    monkeypatch.setattr(app, "AT_ONCE", 0)
-    answer = await ask(api, "GET", "/api/lines", b"", pairs)
-    assert (answer.status, answer.json["error"], "retry-after" in answer.headers) == (503, "busy", True)
 
 
 async def test_mounted_below_another_path(desk: Desk) -> None:

@@ -47,6 +47,7 @@ async def fill(desk: Desk, call: Call) -> tuple[str, Any]:
     bodies["resolve_effect"] = {
         "decision": "happened", "reason": "seen", "expected": {"state": "unknown", "fence": 1}
     }  # fmt: skip
+    bodies["try_effect"] = {"reason": "seen", "expected": {"state": "failed", "fence": 1}}
     where = {"type": call.name}
     bodies["make_job"] = {"name": "discard", "where": where, "count": 1, "reason": "because"}
     bodies["erase_events"] = {"where": where, "count": 1, "reason": "because"}

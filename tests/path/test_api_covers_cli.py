@@ -9,9 +9,11 @@ from hookledger.operate.api.table import CALLS
 
 COMMANDS = {
     "events": "list_events count_events summary",
-    "show": "show_event show_request show_timeline answer_questions",
+    "show": "show_event show_request list_conflicts show_timeline answer_questions",
     "failures": "list_failures",
     "lag": "list_lag",
+    "effects list": "list_effects",
+    "effects try": "try_effect",
     "jobs list": "list_jobs",
     "jobs show": "show_job",
     "jobs items": "list_job_items",

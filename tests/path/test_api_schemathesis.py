@@ -22,6 +22,7 @@ from schemathesis.engine import events, from_schema
 from hookledger import Inbox
 from hookledger.accounting import Accounting
 from hookledger.cli.operator import OperatorListener
+from hookledger.identities import operation_key
 from hookledger.ledger import Effect
 from hookledger.model import EventRow
 from hookledger.operate.api import decide
@@ -60,7 +61,7 @@ def served(database: str) -> Iterator[tuple[str, Inbox]]:
 
 async def _prepare(inbox: Inbox) -> None:
     await inbox.migrate()
-    await give_past(inbox, steps=900)
+    await give_past(inbox, steps=1200)
     async with inbox.opened() as store:
         counts = await store.counts()
         assert all(counts.get(state) for state in State), counts
@@ -109,7 +110,8 @@ class Known:
         expected = case.body.get("expected") if isinstance(case.body, dict) else None
         effect = self.effects.get(str(row.id))
         if "effect" in case.path_parameters and effect is not None:
-            case.path_parameters["effect"] = effect.name
+            # A name may fit several.
+            case.path_parameters["effect"] = operation_key(effect.identity, effect.generation)
             if isinstance(expected, dict):
                 expected |= {"state": effect.state.value, "fence": effect.fence}
         elif isinstance(expected, dict) and "effect" not in case.path_parameters:

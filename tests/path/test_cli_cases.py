@@ -105,6 +105,7 @@ class Desk:
 
         async def alive() -> T:
             inbox = Inbox(settings=load(Path("hookledger.toml")))
+            inbox.read_secrets()
 
             @inbox.sources["stripe"].on("*")
             async def stripe(event: Event) -> None:
@@ -244,7 +245,11 @@ def test_odd_deliveries_become_events_of_their_own(desk: Desk) -> None:
     assert "same_body" in listed.text
     assert "hookledger admit" in listed.err
     assert desk.run("deliveries", "--source", "stripe").code == exits.OK
+    changed = 'head.id: "commit-1" → "commit-2"'
+    assert changed in listed.text
+    assert changed in desk.run("show", "d1").text
     [conflict] = desk.run("deliveries", "--outcome", "conflict", "--json").json
+    assert [change["path"] for change in conflict["difference"]["changes"]] == ["head.id"]
     [same] = desk.run("deliveries", "--outcome", "same_body", "--json").json
     assert json.loads(desk.run("deliveries", "--body", conflict["delivery"]).out) == push(2)
 
@@ -265,6 +270,22 @@ def test_odd_deliveries_become_events_of_their_own(desk: Desk) -> None:
     assert desk.run("admit", "01234567-89ab", "--reason", "x").code == exits.NOT_FOUND
     assert desk.run("admit", "nonsense", "--reason", "x").code == exits.NOT_FOUND
     assert "now admitted" in desk.run("deliveries").text
+
+
+def test_a_conflict_that_cannot_be_compared_says_so(desk: Desk) -> None:  # proves R14, R49
+    for ident in ("d1", "d2"):
+        assert desk.deliver(push(1) | {"n": ident}, source="github", ident=ident, kind="push").status == 202
+        changed = push(2) | {"n": ident}
+        assert desk.deliver(changed, source="github", ident=ident, kind="push").json["status"] == "conflict"
+    desk.work()
+    assert desk.run("erase", "d1", *WHY).code == exits.OK
+    assert "the body of the event is not kept: pruned or erased" in desk.run("show", "d1").text
+    listed = desk.run("deliveries", "--outcome", "conflict").text
+    assert "not kept" in listed
+    assert 'head.id: "commit-1" → "commit-2"' in listed
+    settings = Path("hookledger.toml").read_text()
+    Path("hookledger.toml").write_text(settings.replace("[sources.github]", "[sources.other]"))
+    assert "there is no source 'github'" in desk.run("show", "d2").text, "it is shown all the same"
 
 
 # proves R15

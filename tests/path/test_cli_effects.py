@@ -88,6 +88,10 @@ def test_a_person_decides(store: Run, tmp_path: Path, environment: dict[str, str
     assert "processed !" in listed, "the outbox is in trouble, the event is done"
 
     (tmp_path / "broken").unlink()
+    formless = store("resolve", "evt_1", "charge", "--happened", "--reason", "saw it")
+    assert formless.returncode == exits.CONFIG
+    assert """--result '"text"'""" in formless.stderr, "the handler reads it: its form is told"
+    assert json.loads(store("show", "evt_1", "--json").stdout)["event"]["state"] == "needs_review", "nothing is done"
     resolved = store("resolve", "evt_1", "charge", "--happened", "--result", '"ch_9"', "--reason", "saw it")
     assert resolved.returncode == exits.OK, resolved.stderr
     assert "was unknown, is done" in resolved.stderr
@@ -145,8 +149,12 @@ def test_a_person_decides_many(store: Run, tmp_path: Path, environment: dict[str
     assert store("bulk", "resolve", "post", "--happened", "--yes", *pace, *why).returncode == exits.OK
     shown = store("jobs", "show", job["id"]).stdout
     assert "resolve of 2 events, 2 effects: charge did not happen, done" in shown
+    items = json.loads(store("jobs", "items", job["id"], "--json").stdout)
+    assert {(item["state"], item["outcome"], item["now"]) for item in items} == {("needs_review", "done", "pending")}
     assert store("work", "--drain").returncode == exits.OK
     assert calls(tmp_path) == 6, "one each for what did not happen, and none for what did"
+    items = json.loads(store("jobs", "items", job["id"], "--json").stdout)
+    assert {item["now"] for item in items} == {"processed"}, "not that they were sent on their way"
     results = {key: json.loads(store("show", key, "--json").stdout) for key in ("evt_0", "evt_1")}
     assert [value["event"]["state"] for value in results.values()] == ["processed"] * 2
     assert not any(value["event"]["attention"] for value in results.values())

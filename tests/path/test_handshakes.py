@@ -260,10 +260,21 @@ async def test_github_ping_is_an_event(site: Site) -> None:  # proves R13
     assert event.type == "ping"
 
 
+async def test_intercom_looks_whether_the_url_is_there(site: Site) -> None:  # proves R13
+    source(site, "intercom")
+    source(site, "stripe")
+    async with serving(site) as made:
+        status, body, _ = await ask(made, "intercom", "HEAD")
+        assert (status, body) == (200, b"")
+        for provider, method in (("intercom", "GET"), ("intercom", "OPTIONS"), ("stripe", "HEAD")):
+            assert (await ask(made, provider, method))[0] == 405
+    assert await site.events() == []
+
+
 HERE = {
     *("slack_events", "zoom", "discord_interactions", "discord_events", "meta", "meta_whatsapp", "meta_messenger"),
     *("dropbox", "okta", "cloudevents", "cloudevents_binary", "azure_event_grid_cloudevents", "braintree"),
-    *("azure_event_grid", "azure_event_grid_entra", "woocommerce"),
+    *("azure_event_grid", "azure_event_grid_entra", "woocommerce", "intercom"),
 }
 """Asked over HTTP in this file, by their names."""
 ELSEWHERE = {"aws_sns"}

@@ -6,16 +6,29 @@ from pathlib import Path
 import apsw
 import pytest
 
-from hookledger import Inbox
-from hookledger.operate.health import Receiver
+from hookledger import Event, Inbox
+from hookledger.operate.health import PROBE, Receiver, probe_token
+from hookledger.operator import Operator
 from tests.asgi_client import Answer, Site, ask, stripe_event
 from tests.path.conftest import SECRET, MakeSite
 from tests.path.served import serving
 from tests.services.postgres import Postgres
 
 
-async def readyz(inbox: Inbox) -> Answer:
-    return await ask(inbox.asgi, "GET", "/readyz")
+async def readyz(inbox: Inbox, presented: str | None = None) -> Answer:
+    """As the operator's listener asks, which may know why."""
+    return await ask(inbox.asgi, "GET", "/readyz", b"", [(PROBE.decode(), presented or probe_token())])
+
+
+async def test_the_public_learns_only_whether_it_is_ready(site: Site, tmp_path: Path) -> None:
+    for asked in (await ask(site.inbox.asgi, "GET", "/readyz"), await readyz(site.inbox, "made-up")):
+        assert (asked.status, asked.json) == (200, {"status": "ready"})
+    database = apsw.Connection(str(tmp_path / "inbox.db"))
+    database.execute("INSERT INTO migrations VALUES (9999, 'of the future', 0)")
+    database.close()
+    assert (await eventually(site.inbox, 503)).json["problem"]
+    asked = await ask(site.inbox.asgi, "GET", "/readyz")
+    assert (asked.status, asked.json) == (503, {"status": "not ready"})
 
 
 async def test_ready(site: Site) -> None:
@@ -80,12 +93,51 @@ async def test_the_operators_listener_tells_what_the_receiver_says(site: Site) -
     async with serving(site) as served:
         assert (await served.ask("GET", "/nobody")).status == 404
         answer = await told(site, "/readyz", served.port)
-        assert (answer.status, answer.json) == (200, (await served.ask("GET", "/readyz")).json)
+        assert (answer.status, answer.json["problem"]) == (200, None)
+        assert (await served.ask("GET", "/readyz")).json == {"status": "ready"}
         assert sum(answer.json["rejected"].values()) == 1
         assert (await told(site, "/healthz", served.port)).json == {"status": "alive"}
         assert (await told(site, "/stripe", served.port)).status == 404
-        assert site.inbox.operator._services is None, "no connection to the database is opened for it"
+        assert answer.json["workers"] == ["workers: none is alive; nothing is due"]
     assert (await told(site, "/readyz", served.port)).status == 503
+
+
+async def test_the_operators_listener_notices_that_nobody_works(site_on: MakeSite, database_url: str) -> None:
+    # proves R19
+    site = await site_on(database_url)
+    source = site.inbox.source("stripe", provider="stripe", secrets=[SECRET])
+
+    @source.on("*")
+    async def handle(event: Event) -> None:
+        del event
+
+    async def asked() -> Answer:
+        """Workers are looked at once a second at most: a new operator's listener has not looked yet."""
+        operator = Operator(site.inbox)
+        try:
+            return await ask(operator, "GET", "/readyz")
+        finally:
+            await operator.stop()
+
+    idle = await asked()
+    assert (idle.status, idle.json["workers"]) == (200, ["workers: none is alive; nothing is due"])
+    assert (await site.deliver(stripe_event("evt_1"))).status == 202
+    nobody = await asked()
+    assert (nobody.status, nobody.json["status"]) == (503, "not ready")
+    assert nobody.json["problem"].startswith("workers: none is alive, and events are due")
+    assert "hookledger work" in nobody.json["problem"]
+    public = await ask(site.inbox.asgi, "GET", "/readyz")
+    assert (public.status, public.json) == (200, {"status": "ready"}), "deliveries are taken all the same"
+    async with site.inbox.opened() as store:
+        await store.register("elsewhere", [("github", "*")])
+        others = await asked()
+        assert (others.status, "source stripe: no live worker serves it" in others.json["problem"]) == (503, True)
+        await store.register("here", [("stripe", "invoice.*")])
+        assert (await asked()).status == 200
+        await store.leave("here")
+        assert (await asked()).status == 503, "one that stopped is gone at once"
+    await site.work()
+    assert (await asked()).json["workers"][0] == "workers: 1 alive; nothing is due"
 
 
 STRANGE = (b"", b"what?\r\n\r\n", b"HTTP/1.1 what?\r\n\r\n", b"HTTP/1.1 -5 x\r\n\r\n", b"HTTP/1.1 204 x\r\n\r\n")

@@ -10,12 +10,13 @@ from hookledger import ConfigError, Event, State
 from hookledger.model import unpack_headers
 from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
-from hookledger.receive.endpoint import load_secret
+from hookledger.receive.secrets import load_secret
 from hookledger.states import KeyOrigin
 from tests.asgi_client import Answer, Site, ask, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 
 PUSH = {"ref": "refs/heads/main", "after": "0f1e2d"}
+DISPATCH = {"inputs": {}, "ref": "refs/heads/main", "workflow": "deploy.yml"}
 
 
 # ── what is kept ──
@@ -31,6 +32,25 @@ async def test_unreadable_body_is_acked_and_dead_lettered(site: Site) -> None:  
     assert history.request.body == body
     again = await site.deliver(body)
     assert (again.status, again.json["event"]) == (200, answer.json["event"])
+
+
+@pytest.mark.parametrize("hidden", [True, False], ids=["beside what is read at intake", "in what is read"])
+async def test_integer_beyond_pythons_limit_ends_in_one_verdict(site: Site, hidden: bool) -> None:  # proves R9
+    @site.inbox.sources["stripe"].on("invoice.paid")
+    async def charge(event: Event) -> str:
+        return str(event.json)
+
+    long = b"1" * 5000
+    place = b'"id":"evt_1","n":%b' if hidden else b'"id":%b'
+    answer = await site.deliver(b'{%b,"type":"invoice.paid"}' % (place % long))
+    assert answer.status == 202
+    await site.work()
+    history = await site.event(answer.json["event"])
+    assert (history.event.state, len(history.attempts)) == (State.FAILED, int(hidden))
+    assert "an integer of over 4,300 digits" in str(history.event.reason)
+    honest = await site.deliver(b'{"id":"evt_2","n":%b,"type":"invoice.paid"}' % (b"1" * 4300))
+    await site.work()
+    assert await site.state(honest.json["event"]) == State.PROCESSED
 
 
 async def test_what_is_stored(site: Site) -> None:  # proves R7
@@ -68,7 +88,7 @@ async def test_github_same_body_under_a_new_delivery_id(site: Site) -> None:  # 
 
 async def test_github_identical_dispatches_are_two_intents(site: Site) -> None:  # proves R14
     for ident in ("d-1", "d-2"):
-        answer = await site.deliver({"inputs": {}}, source="github", ident=ident, kind="workflow_dispatch")
+        answer = await site.deliver(DISPATCH, source="github", ident=ident, kind="workflow_dispatch")
         assert answer.json["status"] == "accepted"
     assert len(await site.events()) == 2
 

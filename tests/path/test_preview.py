@@ -230,7 +230,7 @@ class World:
                 if forecast.fate is Fate.UNDECIDED and forecast.state is EffectState.UNKNOWN:
                     ask = self.ask(forecast.key)
                     found: Any = "happened" if ask.answer else "did_not_happen"
-                    result = "found" if ask.answer and not ask.repeat else None
+                    result = "found" if ask.answer else None
                     await actions.resolve(known[forecast.identity], found, "looked", result)
 
     async def replay(self, store: Store) -> dict[str, Preview]:

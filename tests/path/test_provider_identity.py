@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import pytest
 
 from hookledger import Event, State
+from hookledger.operate.doctor import examine
+from hookledger.operate.finding import Finding
 from hookledger.states import KeyOrigin
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 from tests.path.served import serving, test_key
 
 PUSH = {"ref": "refs/heads/main", "after": "0f1e2d"}
+DISPATCH = {"inputs": {}, "ref": "refs/heads/main", "workflow": "deploy.yml"}
 
 
 @pytest.fixture
@@ -42,7 +46,7 @@ async def test_github_a_captured_body_under_a_new_delivery_id(site: Site) -> Non
 
 async def test_github_two_identical_dispatches_are_two(site: Site) -> None:  # proves R13, R14
     for ident in ("d-1", "d-2"):
-        answer = await site.deliver({"inputs": {}}, source="github", ident=ident, kind="workflow_dispatch")
+        answer = await site.deliver(DISPATCH, source="github", ident=ident, kind="workflow_dispatch")
         assert answer.json["status"] == "accepted"
     assert len(await site.events()) == 2
 
@@ -59,6 +63,49 @@ async def test_shopify_the_topic_is_part_of_the_key(site: Site) -> None:  # prov
             seen.append(answer.json["status"])
     assert Counter(seen) == {"accepted": 2, "duplicate": 2}
     assert sorted(event.type for event in await site.events()) == ["orders/create", "orders/paid"]
+
+
+async def test_shopify_no_other_topic_has_the_body(site: Site) -> None:  # proves R4, R13, R14
+    order, seen = {"id": 1, "total_price": "1.00"}, []
+    for ident, topic in (("a", "orders/create"), ("a", "orders/paid"), ("a", "refunds/create"), ("b", "orders/paid")):
+        answer = await site.deliver(
+            order, source="shopify", ident=ident, kind=topic, headers=[("X-Shopify-Topic", topic)]
+        )
+        seen.append((answer.status, answer.json["status"]))
+    assert seen == [(202, "accepted"), (202, "accepted"), (202, "same_body"), (202, "same_body")]
+
+
+async def test_a_second_redaction_is_quarantined_with_an_alert(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:  # proves R13, R14
+    body, topic = {"shop_id": 1, "customer": {"id": 2}}, "customers/redact"
+    headers = [("X-Shopify-Topic", topic)]
+    for ident in ("a", "b", "c"):
+        answer = await site.deliver(body, source="shopify", ident=ident, kind=topic, headers=headers)
+    assert (answer.status, answer.json["status"]) == (202, "same_body")
+    event, [action] = await settled_alert(site, answer.json["event"])
+    assert (action.name, action.actor) == ("alert", "hookledger")
+    assert topic in action.reason
+    assert event.state is State.PENDING
+    assert [record.getMessage().startswith("ALERT") for record in caplog.records].count(True) == 1
+    findings = await doctor(site)
+    assert "warn" in [finding.level for finding in findings if finding.about == "deliveries"]
+    assert any(f.about == "source github" and "does not sign the type" in f.says for f in findings)
+
+
+async def settled_alert(site: Site, ident: str) -> tuple[Any, tuple[Any, ...]]:
+    """The event and its audit, once the alert is written: that comes after the answer."""
+    for _ in range(500):
+        history = await site.event(ident)
+        if history.actions:
+            break
+        await asyncio.sleep(0.01)
+    return history.event, history.actions
+
+
+async def doctor(site: Site) -> list[Finding]:
+    async with site.inbox.opened() as store:
+        return await examine(site.inbox.insight(store))
 
 
 async def test_stripe_volatile_and_other_content(site: Site) -> None:  # proves R13, R14

@@ -59,9 +59,9 @@ def endpoint_of(example: Example) -> Endpoint:
     return configure(example.contract, contract_of(example.contract), [example.secret], public_url=example.url)
 
 
-def sent(example: Example, now: float) -> Request:
-    """The request as the provider would send it."""
-    contract = contract_of(example.contract)
+def sent(example: Example, now: float, contract: Contract | None = None) -> Request:
+    """The request as the provider would send it. `contract`: another one than the example's."""
+    contract = contract or contract_of(example.contract)
     headers = {name.lower().encode(): value for name, value in example.headers.items()}
     named = [field.name for field in (contract.id, contract.delivery_id) if isinstance(field, Header)]
     ident = next((headers[name] for name in named if name in headers), None)

@@ -738,7 +738,7 @@ OTHER: dict[str, Change] = {
     "anthropic": Change(body={"id": "event_0002"}),
     "gitlab": Change(headers={"Idempotency-Key": "key-0002"}),
     "gitlab_signed": Change(headers={"webhook-id": "key-0002"}),
-    "paypal": Change(body={"id": "WH-MADE-UP-0002"}),
+    "paypal": Change(body={"id": "WH-MADE-UP-0002"}, headers={"PAYPAL-TRANSMISSION-ID": "tx-0003"}),
     "square": Change(body={"event_id": "ev-sq-0002"}),
     "adyen": Change(body={"type": "recurring.token.updated"}),
     "adyen_classic": Change(body={"notificationItems.0.NotificationRequestItem.success": "false"}),

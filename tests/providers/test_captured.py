@@ -208,7 +208,8 @@ def test_what_is_never_delivered_twice_by_the_provider() -> None:  # proves R13,
 
 
 def test_repeatable_types_without_an_id_are_each_an_event() -> None:  # proves R12
-    example = replace(FIRST["shopify"], headers={"X-Shopify-Topic": "app/uninstalled"})
+    body = {"collection_listing": {"collection_id": 1}}
+    example = replace(FIRST["shopify"], headers={"X-Shopify-Topic": "collection_listings/remove"}, body=body)
     endpoint, request = endpoint_of(example), sent(example, NOW)
     bare = replace(request, headers=tuple(p for p in request.headers if p[0] != b"x-shopify-event-id"))
     first, second = taken(endpoint, bare), taken(endpoint, bare)

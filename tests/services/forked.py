@@ -27,7 +27,7 @@ IMPORTED = (
     "hookledger.receive.http",
     "hookledger.store.postgres.store",
     "hookledger.store.sqlite.store",
-    "granian",
+    "hookledger.operate.http",
     "uvloop",
     "httpx2",
 )

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 KEEPER = Path(__file__).with_name("keeper.py")
 STOP_SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
-ROLE = "hookledger"
+ROLE = "tester"  # not "hookledger": our schema would be where its tables without a schema go
 # Nothing of the caller's environment reaches the server: PGDATA, PGPORT or a locale would change it.
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C"}
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from hookledger.errors import Malformed, Rejected, Unauthentic
 from hookledger.model import Request
+from hookledger.providers.known import aws_sns
 from hookledger.providers.schemes.base import KeyNeeded, Keyring, NoKeys, Scheme, Where
 from hookledger.providers.schemes.certificate import Certificate
 from hookledger.providers.schemes.jwt import Claim, Jwt
@@ -76,9 +77,9 @@ PAYPAL = Certificate(
 )
 SNS = Certificate(
     kind="sns",
-    host=r"sns\.[a-z]{2}(-[a-z]+)+-[0-9]\.amazonaws\.com(\.cn)?",
+    host=aws_sns.SIGNING,
     path=r"/SimpleNotificationService-[0-9a-f]{32}\.pem",
-    subject=r"sns(\.[a-z0-9-]+)?\.amazonaws\.com(\.cn)?",
+    subject=aws_sns.SUBJECT,
     tolerance=3600.0,
 )
 PUBSUB = Jwt(
@@ -111,6 +112,9 @@ class Ring:
     def __init__(self, kept: dict[str, bytes]) -> None:
         self.kept = kept
         self.asked: list[Where] = []
+
+    def proved(self, where: Where) -> None:
+        pass
 
     def get(self, where: Where) -> bytes:
         self.asked.append(where)

@@ -18,6 +18,7 @@ from hookledger.providers.catalogue import find
 from hookledger.receive.aftercare import MAX_WAITING, Aftercare
 from hookledger.receive.endpoint import Endpoint, Rules, configure
 from hookledger.states import DeliveryOutcome, State
+from tests.builders import item
 
 DUPLICATE = DeliveryOutcome.DUPLICATE
 
@@ -42,6 +43,9 @@ class Ledger:
         self._fail()
         self.alerts.append((event_id, words))
         return self.marks
+
+    async def warn(self, event_id: UUID, words: str) -> bool:
+        return await self.alert(event_id, words)
 
     async def retry(self, event_id: UUID, expected: State, actor: str, reason: str) -> None:
         self._fail()
@@ -145,3 +149,16 @@ async def test_an_alert_is_said_once(marks: bool, caplog: pytest.LogCaptureFixtu
     async with running(ledger) as aftercare:
         aftercare.look(endpoint(), [item])
     assert (f"ALERT event {item.event_id}" in caplog.text) is marks
+
+
+@pytest.mark.parametrize("outcome", [DeliveryOutcome.CONFLICT, DeliveryOutcome.SAME_BODY])
+async def test_a_quarantined_delivery_raises_its_alert_once(outcome: DeliveryOutcome) -> None:  # proves R14
+    """Whoever sends a captured request again chooses how often."""
+    ledger, known = Ledger(), Recorded(outcome, new_id(), State.PROCESSED)
+    async with running(ledger) as aftercare:
+        for _ in range(100):
+            aftercare.look(endpoint(), [known], [item(alert="look at it")])
+        aftercare.look(endpoint(), [known], [item()])
+        accepted = Recorded(DeliveryOutcome.ACCEPTED, new_id())
+        aftercare.look(endpoint(), [accepted], [item(alert="look at it")])
+    assert ledger.alerts == [(known.event_id, "look at it")]

@@ -9,6 +9,7 @@ from hookledger.model import Recorded
 from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
 from hookledger.receive.app import Intake
+from hookledger.receive.budget import MIN_AGE
 from hookledger.receive.endpoint import configure
 from hookledger.receive.record import Recorder
 from hookledger.receive.refusals import Refusals, SampleSettings
@@ -96,3 +97,27 @@ async def test_refusals_are_counted_by_reason() -> None:  # proves R2
     await post(app, [], whole())
     await post(app, [("content-length", "2000000")], whole())
     assert refusals.reasons == {"signature_missing": 2, "body_too_large": 1}
+
+
+async def test_uploads_over_asgi_share_one_budget() -> None:  # proves R10
+    """The slowest gets 503, what is whole counts until its answer, and nothing stays counted."""
+    app = intake(limits=Limits(body_bytes=400_000))
+    parts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/stripe", "query_string": b"", "headers": []}
+    slow = asyncio.create_task(app(scope, parts.get, send))
+    await parts.put({"type": "http.request", "body": b"x" * 150_000, "more_body": True})
+    await asyncio.sleep(0.01)
+    assert app._reader.budget.held == 150_000
+    assert await post(app, [], whole(b"x" * 100_000)) == (503, 1)  # of two young ones the larger goes on
+    assert app._reader.budget.held == 150_000
+    await asyncio.sleep(MIN_AGE)
+    assert await post(app, [], whole(b"x" * 100_000)) == (401, 1)
+    await asyncio.wait_for(slow, 10)
+    assert sent[0]["status"] == 503
+    assert (b"retry-after", b"5") in sent[0]["headers"]
+    assert app._reader.budget.held == 0

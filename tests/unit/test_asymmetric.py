@@ -342,8 +342,8 @@ def test_signature_lists() -> None:
     for value, reason in (
         (good.replace(b"v1a,", b"v1,"), "signature_malformed"),
         (b"v1a,AAAA", "signature_malformed"),
-        (b" ".join([b"v1a," + base64.b64encode(b"x" * 64)] * 16), "signature_mismatch"),
-        (b" ".join([b"v1a," + base64.b64encode(b"x" * 64)] * 17 + [good]), "signature_malformed"),
+        (b" ".join([b"v1a," + base64.b64encode(b"x" * 64)] * 4), "signature_mismatch"),
+        (b" ".join([b"v1a," + base64.b64encode(b"x" * 64)] * 4 + [good]), "signature_malformed"),
     ):
         assert p.refusal("standard_webhooks", p.with_header(case.request, b"webhook-signature", value)) == reason
     rotated = b"v1a," + base64.b64encode(b"x" * 64) + b" " + good

@@ -57,3 +57,26 @@ async def test_a_failure_is_the_callers() -> None:
     with pytest.raises(OSError, match="gone"):
         await calls(fail)
     assert await calls(lambda: 7) == 7
+
+
+async def test_one_thread_from_begin_to_end() -> None:
+    """Whatever the event loop's own threads are doing, and no thread is left behind."""
+
+    def who() -> int:
+        return threading.get_ident()
+
+    def threads() -> int:
+        return sum(thread.name == "hookledger-transaction" for thread in threading.enumerate())
+
+    before, calls = threads(), [Blocking() for _ in range(40)]
+    waiting = threading.Barrier(40, timeout=20)
+    owners = await asyncio.gather(*(one(who) for one in calls))
+    await asyncio.gather(*(one(waiting.wait) for one in calls))  # more at once than any shared pool has threads
+    assert len(set(owners)) == 40
+    assert await asyncio.gather(*(one(who) for one in calls)) == owners
+    beside = await calls[0].beside(who)
+    assert beside not in owners
+    for one in calls:
+        one.end()
+    while threads() > before:
+        await asyncio.sleep(0.01)

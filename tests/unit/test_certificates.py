@@ -33,6 +33,21 @@ PINNED = "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-" + "0a"
         PINNED.replace("sns.us-east-1", "sns.s3"),  # the bucket `sns` of whoever has it
         PINNED.replace("sns.us-east-1", "sns.s3-us-west-2"),
         PINNED.replace("sns.us-east-1", "sns-us-east-1"),
+        PINNED.replace("sns.us-east-1", "sns-signing.s3"),
+        PINNED.replace("sns.us-east-1", "sns-signing"),
+        PINNED.replace("sns.us-east-1", "sns-signing-evil.us-east-1"),
+        PINNED.replace("sns.us-east-1", "evil-sns-signing.us-east-1"),
+        PINNED.replace("sns.us-east-1", "evil.sns.us-east-1"),
+        PINNED.replace("sns.us-east-1", "snsXus-east-1"),
+        PINNED.replace("amazonaws.com", "amazonawsXcom"),
+        PINNED.replace("amazonaws.com", "amazonaws.com.cn"),  # no region of China
+        PINNED.replace("amazonaws.com", "amazonaws.eu"),
+        PINNED.replace("amazonaws.com", "amazonaws.eu.evil.example"),
+        PINNED.replace("us-east-1.amazonaws.com", "eusc-de-east-1.amazonaws.com"),
+        PINNED.replace("us-east-1.amazonaws.com", "eusc-de-east-1.amazonaws.eu.com"),
+        PINNED.replace("us-east-1.amazonaws.com", "cn-north-1.amazonaws.com"),
+        PINNED.replace("us-east-1.amazonaws.com", "cn-north-1.amazonaws.com.cn.com"),
+        PINNED.replace("us-east-1", "us-gov-west-1-evil"),
         PINNED.replace("sns.us-east-1", "sns.us-east-1.evil"),
         PINNED.replace("sns.", "SNS."),
         PINNED.replace("amazonaws.com", "amazonaws.evil.com"),
@@ -70,15 +85,64 @@ def test_certificate_addresses(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["cn-north-1.amazonaws.com.cn", "us-gov-west-1.amazonaws.com", "eu-west-3.amazonaws.com"]
+    "host",
+    [
+        "sns.cn-north-1.amazonaws.com.cn",
+        "sns.us-gov-west-1.amazonaws.com",
+        "sns.eu-west-3.amazonaws.com",
+        "sns.eusc-de-east-1.amazonaws.eu",
+        "sns-signing.af-south-1.amazonaws.com",
+        "sns-signing.eusc-de-east-1.amazonaws.eu",
+    ],
 )
 def test_certificate_regions(host: str) -> None:
-    address = p.SNS_CERT.replace("us-east-1.amazonaws.com", host)
+    address = p.SNS_CERT.replace("sns.us-east-1.amazonaws.com", host)
     request = p.sns({**p.sns_fields(), "SigningCertURL": address})
     case = p.cases()["sns"]
     with pytest.raises(KeyNeeded) as needed:
         p.judge(case.scheme, case.key, request, p.Ring({}))
     assert needed.value.where.url == address and not needed.value.again
+
+
+NAMED = {
+    "sns.amazonaws.com": "us-east-1",
+    "sns-signing.af-south-1.amazonaws.com": "af-south-1",
+    "sns-us-gov-west-1.amazonaws.com": "us-gov-east-1",
+    "sns-cn-north-1.amazonaws.com.cn": "cn-north-1",
+    "sns-cn-northwest-1.amazonaws.com.cn": "cn-northwest-1",
+    "sns-signing.eusc-de-east-1.amazonaws.eu": "eusc-de-east-1",
+}
+"""The names of the certificates of some regions, as Amazon's SDK for Java knows them."""
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_certificates_are_named_by_their_region(name: str) -> None:  # proves R1, R13
+    case = p.cases()["sns"]
+    [(url, _)] = case.published.items()
+    assert p.judge(case.scheme, case.key, case.request, p.Ring({url: p.certificate(name)})) == p.NOW
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sns-signing.amazonaws.com.evil.example",
+        "evil.sns-signing.af-south-1.amazonaws.com",
+        "sns-evil.amazonaws.com",
+        "sns-us-gov-west-1.amazonaws.com.evil.example",
+        "sns-us-gov-west-1.evil.amazonaws.com",
+        "sns-cn-north-1.amazonaws.com",
+        "sns.s3.amazonaws.com",
+        "sns-signing.s3.amazonaws.com",
+        "bucket.s3.amazonaws.com",
+        "amazonaws.com",
+        "*.amazonaws.com",
+    ],
+)
+def test_certificates_of_others_are_refused(name: str) -> None:  # proves R1, R2
+    case = p.cases()["sns"]
+    [(url, _)] = case.published.items()
+    ring = p.Ring({url: p.certificate(name)})
+    assert p.refused(case.scheme, case.key, case.request, ring) == "certificate_invalid"
 
 
 def test_paypal_details() -> None:

@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 
 from hookledger.errors import ConfigError
-from hookledger.providers.catalogue import find, names
+from hookledger.providers.catalogue import contracts, find, names
 from hookledger.providers.contract import Contract
 from hookledger.providers.fields import body, header
 from hookledger.providers.reading import decode
 from hookledger.providers.schemes.hmac import Hmac
 from hookledger.providers.schemes.times import Timestamp
-from hookledger.receive.endpoint import Rules, configure, load_secret
+from hookledger.providers.words import retries
+from hookledger.receive.advice import advice
+from hookledger.receive.endpoint import Rules, configure
+from hookledger.receive.secrets import load_secret
+from tests.providers.made import FIRST, endpoint_of
 
 STRIPE, GITHUB, STANDARD = find("stripe"), find("github"), find("standard_webhooks")
 SECRET = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
@@ -36,11 +40,25 @@ def test_every_name_is_found() -> None:  # proves R13
         ("GitHub", "'github'"),
         ("standard-webhooks", "'standard_webhooks'"),
         ("?", "hookledger providers"),
+        ("slack", "'slack_commands' or 'slack_events' or 'slack_interactions'"),
+        ("Slack", "'slack_commands' or 'slack_events' or 'slack_interactions'"),
+        ("WhatsApp", "'meta_whatsapp'"),
+        ("github-app", "'github'"),
+        ("pub/sub", "'google_pubsub'"),
     ],
 )
 def test_a_misspelt_provider_is_told_the_nearest(wrong: str, hint: str) -> None:  # proves R13
     with pytest.raises(ConfigError, match=hint):
         find(wrong)
+
+
+def test_what_becomes_of_failing_endpoints_is_a_clause() -> None:  # proves R13
+    verbs = ["disables the endpoint", "a circuit breaker", "may disable", "does not retry", "the specification"]
+    verbs += ["holds later events", "disables the hook", "pauses for", "removes a subscription"]
+    told = {contract.retries.disables for contract in contracts().values()} - {""}
+    assert all(clause.startswith(tuple(verbs)) for clause in told)
+    shopify = retries(find("shopify"))
+    assert shopify.endswith("; removes a subscription made over the Admin API after 8 failures in a row")
 
 
 def test_what_each_signature_covers() -> None:  # proves R13
@@ -131,8 +149,8 @@ def test_secrets_come_from_env_file_or_text(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("HOOK_SECRET", SECRET)
     path = tmp_path / "secret"
     path.write_text(SECRET + "\n")
-    loaded = {load_secret(s, STRIPE) for s in (SECRET, "env:HOOK_SECRET", f"file:{path}")}
-    assert [s.key for s in loaded] == [SECRET.encode()]
+    loaded = [load_secret(s, STRIPE) for s in (SECRET, "env:HOOK_SECRET", f"file:{path}")]
+    assert {(s.key, s.fingerprint) for s in loaded} == {(SECRET.encode(), loaded[0].fingerprint)}
 
 
 def test_whsec_says_nothing_about_the_scheme() -> None:  # proves R3
@@ -221,3 +239,20 @@ def test_allowed_types_are_exact_or_prefixes() -> None:  # proves R4
     assert not endpoint.allows("customer")
     assert configure("s", STRIPE, [SECRET]).allows("anything")
     assert not configure("s", STRIPE, [SECRET], rules=Rules(types=frozenset([]))).allows("anything")
+
+
+def test_start_up_says_which_sources_have_unsigned_types() -> None:  # proves R13
+    assert FIRST.keys() == contracts().keys()
+    lines = {name: advice(endpoint_of(example), reconciled=True) for name, example in FIRST.items()}
+    assert {name for name, said in lines.items() if any("does not sign the type" in line for line in said)} == {
+        *("bitbucket", "coinbase_cdp", "github", "gitlab_signed", "sentry", "shopify", "twilio", "woocommerce")
+    }
+
+
+def test_start_up_says_what_cannot_repeat() -> None:  # proves R13
+    named = ["gollum", "fork", "team.created"]
+    endpoint = configure("s", find("github"), ["made up for the tests"], repeatable=named)
+    [line] = [line for line in advice(endpoint, reconciled=True) if "no body shows" in line]
+    assert "fork" in line
+    assert "gollum" not in line
+    assert "team.created" not in line, "every action of a team looks alike, so its body shows it too"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 
 from hookledger.accounting import ENTRIES, TOTAL, Accounting, Oddity, balance
-from hookledger.model import Kind, Waiting, WorkerInfo
+from hookledger.ledger import Circuit
+from hookledger.model import Health, Kind, Waiting, WorkerInfo
+from hookledger.operate.doctor import judge_health
 from hookledger.operate.finding import Finding
-from hookledger.operate.proof import judge_books, judge_leases, judge_settings, judge_workers
+from hookledger.operate.proof import judge_books, judge_leases, judge_settings, judge_sources, judge_workers
+from hookledger.operate.trouble import judge_circuits
+from hookledger.states import CircuitState
+from hookledger.store import out_of_range
 
 GOOD = {
     "fsync": "on",
@@ -75,8 +82,11 @@ def test_leases() -> None:
 
 def test_workers() -> None:
     dead = msgspec.structs.replace(WORKER, seen_ago=61.0)
-    assert levels(judge_workers([], [], 60.0)) == ["ok"]
-    assert levels(judge_workers([dead], [waiting(20.0)], 60.0)) == ["ok"], "nothing is due yet"
+    left = msgspec.structs.replace(WORKER, left=True)
+    assert levels(judge_workers([], [], 60.0)) == ["warn"], "the next event would wait"
+    assert levels(judge_workers([], [], 60.0, is_idle=True)) == ["ok"], "every source only observes"
+    assert levels(judge_workers([dead], [waiting(20.0)], 60.0)) == ["warn"], "nothing is due yet"
+    assert levels(judge_workers([left], [waiting(-20.0)], 60.0)) == ["problem"]
     assert levels(judge_workers([WORKER, dead], [waiting(-20.0)], 60.0)) == ["ok"]
     [none] = judge_workers([dead], [waiting(-20.0)], 60.0)
     assert (none.level, "for 20 s: stripe invoice.paid" in none.says) == ("problem", True)
@@ -84,6 +94,42 @@ def test_workers() -> None:
     assert (late.level, late.says) == ("warn", "1 alive, and yet events are due for up to 2 h: stripe invoice.paid")
     many = [waiting(-1.0, f"t{n}") for n in range(7)]
     assert "and 2 more" in judge_workers([], many, 60.0)[0].says
+
+
+def test_a_source_that_only_other_workers_could_serve() -> None:  # proves R19
+    old = msgspec.structs.replace(WORKER, handles=(("github", "*"),))
+    assert judge_sources([WORKER], [waiting(-20.0)], ["stripe"], 60.0) == []
+    assert judge_sources([], [waiting(-20.0)], ["stripe"], 60.0) == [], "that none is alive is said already"
+    [due] = judge_sources([old], [waiting(-20.0), waiting(-1.0, "other")], ["stripe"], 60.0)
+    assert (due.level, due.about) == ("problem", "source stripe")
+    assert due.says == (
+        "no live worker serves it, and events are due, the first for 20 s: stripe invoice.paid, stripe other"
+    )
+    assert levels(judge_sources([old], [waiting(9.0)], ["stripe", "github"], 60.0)) == ["warn"]
+    assert levels(judge_sources([old], [], ["stripe", "shop"], 60.0)) == ["warn", "warn"]
+    assert levels(judge_sources([old], [waiting(-20.0)], [], 60.0)) == ["problem"], "whatever is configured here"
+
+
+def circuit(state: CircuitState, retry_in: float | None) -> Circuit:
+    return Circuit("bank", state, 5, retry_in, "ConnectionRefusedError", datetime(2026, 1, 31, 12, 30, tzinfo=UTC))
+
+
+def test_circuits() -> None:
+    assert levels(judge_circuits([])) == levels(judge_circuits([circuit(CircuitState.CLOSED, None)])) == ["ok"]
+    [found] = judge_circuits([circuit(CircuitState.OPEN, 12.0)])
+    assert (found.level, found.about) == ("problem", "circuit bank")
+    assert found.says == "open since 2026-01-31 12:30 UTC: ConnectionRefusedError"
+    assert "hookledger circuits" in found.do
+    assert levels(judge_circuits([circuit(CircuitState.HALF_OPEN, 0.0)])) == ["warn"]
+    [tripped] = judge_circuits([circuit(CircuitState.OPEN, None)])
+    assert (tripped.level, tripped.says.startswith("tripped by an operator")) == ("warn", True)
+
+
+def test_a_database_that_is_away_needs_no_migration() -> None:  # proves R6
+    [found] = judge_health(Health(False, 0, 0.0, "SQLite: inbox.db cannot be written: its disk is mounted read-only"))
+    assert (found.level, found.says.count("cannot be written"), "migrate" in found.do) == ("problem", 1, False)
+    [schema] = judge_health(Health(False, 3, 0.0, out_of_range(3)))
+    assert (schema.level, "hookledger migrate" in schema.do) == ("problem", True)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from hookledger.ledger import Effect
-from hookledger.model import Expired, Health, Kind, Waiting, WorkerInfo
+from hookledger.model import Expired, Health, Kind, Waiting, WorkerInfo, covers
 from hookledger.upkeep.rescue import Grace, Rescuer
 from hookledger.work.retry import RetryPolicy
-from hookledger.work.route import covers
 
 
 class Time:

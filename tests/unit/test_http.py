@@ -10,7 +10,7 @@ import pytest
 from hookledger.clock import Seconds
 from hookledger.errors import Rejected, UnknownSource
 from hookledger.model import Request
-from hookledger.receive import http, respond
+from hookledger.receive import connection, http, respond
 from hookledger.receive.http import Listener
 from hookledger.receive.request import Limits
 from hookledger.receive.respond import Answer, Response
@@ -22,6 +22,8 @@ POST = b"POST /stripe?a=1 HTTP/1.1\r\nHost: x\r\nX-Sign: \xe4\r\n"
 class Site:
     """Takes bodies of up to 100 bytes at /stripe and sends them back; `slow` ones when told."""
 
+    largest = 100
+
     def __init__(self) -> None:
         self.taken: list[Request] = []
         self.waiting: list[Callable[[], object]] = []
@@ -29,7 +31,7 @@ class Site:
     def max_body(self, method: str, path: str) -> int:
         if path not in ("/stripe", "/slow", "/empty"):
             raise UnknownSource("unknown_source")
-        return 100
+        return self.largest
 
     def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
         for request, answer in requests:
@@ -108,6 +110,31 @@ async def test_a_protocol_that_we_do_not_speak_is_not_taken_up() -> None:
             assert (await answer(reader))[:2] == (202, b"hello")
 
 
+async def test_an_offer_of_another_protocol_may_come_with_a_last_request() -> None:
+    async with listening(Site()) as (_, reader, writer):
+        writer.write(POST + b"Connection: close, Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nhi")
+        status, body, headers = await answer(reader)
+        assert (status, body, headers[b"connection"]) == (202, b"hi", b"close")
+        assert await reader.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "reason"),
+    [
+        (b"POST /nobody HTTP/1.1\r\nHost: x\r\n", 404, b"unknown_source"),
+        (POST + b"Content-Length: 101\r\n", 413, b"body_too_large"),
+        (POST + b"Host: y\r\nContent-Length: 1\r\n", 400, b"host_header"),
+    ],
+)
+async def test_an_offer_of_another_protocol_changes_no_refusal(
+    sent: bytes, status: int, reason: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(Site()) as (_, reader, writer):
+        writer.write(sent + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        assert (await answer(reader))[:2] == (status, b'{"error":"%b"}' % reason)
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
@@ -119,7 +146,15 @@ async def test_a_protocol_that_we_do_not_speak_is_not_taken_up() -> None:
         (POST + b"X: " + b"x" * 20_000 + b"\r\n\r\n", 400),
         (POST + b"X: " + b"x" * 20_000, 400),
         (POST + b"X: x\r\n" * 70 + b"\r\n", 400),
-        (b"POST /nobody HTTP/1.1\r\nContent-Length: 5\r\n\r\n", 404),
+        (b"POST /stripe HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi", 400),
+        (POST + b"Host: y\r\nContent-Length: 2\r\n\r\nhi", 400),
+        (POST.replace(b"1.1", b"1.0") + b"Host: x\r\nContent-Length: 2\r\n\r\nhi", 400),
+        (POST.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", 400),
+        (POST.replace(b"1.1", b"2.0") + b"Content-Length: 2\r\n\r\nhi", 400),
+        (POST.replace(b"1.1", b"0.9") + b"Content-Length: 2\r\n\r\nhi", 400),
+        (b"SOURCE /stripe ICE/1.0\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi", 400),
+        (POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", 400),
+        (b"POST /nobody HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n", 404),
         (POST + b"Content-Length: 101\r\n\r\n", 413),
         (POST + b"Transfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101, 413),
         (POST + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"x" * 20_000, 413),
@@ -132,13 +167,41 @@ async def test_a_protocol_that_we_do_not_speak_is_not_taken_up() -> None:
 async def test_what_is_refused_before_it_is_read(
     sent: bytes, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # proves R10
-    monkeypatch.setattr(http, "LINGER", 0.5)
+    monkeypatch.setattr(connection, "LINGER", 0.5)
     site = Site()
     async with listening(site, seconds=Seconds("200ms")) as (_, reader, writer):
         writer.write(sent)
         assert (await answer(reader))[0] == status
         assert await asyncio.wait_for(reader.read(), 10) == b""
     assert not site.taken
+
+
+@pytest.mark.parametrize("begun", [b"0\r\nX-T: ", b"0\r\n", b"1;"], ids=["trailer", "its name", "chunk"])
+async def test_bytes_that_are_no_body_are_bounded(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    # proves R10
+    monkeypatch.setattr(Site, "largest", 8 * 1024 * 1024)
+    site = Site()
+    async with listening(site) as (listener, reader, writer):
+        writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n" + begun)
+        told = asyncio.create_task(answer(reader))
+        for _ in range(100):
+            writer.write(b"a" * 10_000)
+            await asyncio.sleep(0.001)
+        assert (await told)[:2] == (400, b'{"error":"headers_too_large"}')
+        assert listener.budget.held == 0
+    assert not site.taken
+
+
+async def test_large_head_and_trailer_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes between names and values are not counted, and no byte is counted twice."""
+    monkeypatch.setattr(Site, "largest", 100_000)
+    async with listening(Site()) as (_, reader, writer):
+        lines = b"".join(b"X-%02d: %b\r\n" % (n, b"x" * 266) for n in range(60))
+        writer.write(POST + b"Transfer-Encoding: chunked\r\n" + lines + b"\r\n")
+        for part in (b"5", b"\r\nhel", b"lo\r\n", b"0\r\nX-T: ", b"x" * 16_000, b"\r\n", b"\r\n"):
+            await asyncio.sleep(0.01)
+            writer.write(part)
+        assert (await answer(reader))[:2] == (202, b"hello")
 
 
 async def test_a_second_request_before_the_first_answer_is_not_taken() -> None:
@@ -224,8 +287,9 @@ async def test_every_request_gets_an_answer_whatever_raises(monkeypatch: pytest.
         (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", 415),
         (b"POST /stripe?" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi", 400),
         (POST + b"Content-Encoding: identity \r\nContent-Length: 2\r\n\r\nhi", 202),
+        (b"POST /stripe HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi", 202),
     ],
-    ids=["absolute", "expect", "coding", "long url", "blanks"],
+    ids=["absolute", "expect", "coding", "long url", "blanks", "old"],
 )
 async def test_odd_but_clear_requests(head: bytes, status: int) -> None:
     async with listening(Site()) as (_, reader, writer):

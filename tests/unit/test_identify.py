@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 import pytest
 
@@ -89,15 +90,58 @@ def test_github_same_body_under_another_id_is_seen() -> None:  # proves R13
     nameless = one(GITHUB, body, x_github_event="issues")
     other = one(GITHUB, body, x_github_delivery="2", x_github_event="pull_request")
     assert first.identity != again.identity
-    assert first.body_identity == again.body_identity == nameless.body_identity
-    assert first.body_identity != other.body_identity
+    assert first.body_identity == again.body_identity == nameless.body_identity == other.body_identity is not None
+    assert [found.type_identity for found in (first, again, nameless, other)] == [None] * 4
     assert nameless.key_origin == KeyOrigin.DIGEST
 
 
-@pytest.mark.parametrize("event", ["workflow_dispatch", "repository_dispatch"])
+DISPATCHED: dict[str, dict[str, Any]] = {
+    "workflow_dispatch": {"inputs": None, "ref": "refs/heads/main", "workflow": "deploy.yml"},
+    "repository_dispatch": {"action": "deploy", "branch": "main", "client_payload": {}},
+}
+
+
+@pytest.mark.parametrize("event", DISPATCHED)
 def test_github_dispatches_with_equal_bodies_are_two_intents(event: str) -> None:  # proves R13
-    body = {"action": "deploy"} if event == "repository_dispatch" else {"inputs": None}
-    assert one(GITHUB, body, x_github_delivery="1", x_github_event=event).body_identity is None
+    body = DISPATCHED[event]
+    assert one(GITHUB, body, x_github_delivery="1", x_github_event=event).repeats
+    assert one(GITHUB, body, x_github_event=event).key_origin is KeyOrigin.ARRIVAL
+
+
+@pytest.mark.parametrize("event", DISPATCHED)
+@pytest.mark.parametrize("body", [{"action": "opened"}, {"ref": "refs/heads/main"}, b"[]", b"{"])
+def test_an_unsigned_header_makes_no_body_repeatable(event: str, body: Any) -> None:  # proves R13
+    claimed = one(GITHUB, body, x_github_delivery="1", x_github_event=event)
+    assert not claimed.repeats
+    assert claimed.body_identity is not None
+    assert one(GITHUB, body, x_github_event=event).key_origin is KeyOrigin.DIGEST
+
+
+def test_a_source_can_switch_repeatable_off() -> None:  # proves R13
+    strict = configure("github", find("github"), [SECRET], repeatable=[])
+    body = DISPATCHED["workflow_dispatch"]
+    assert not one(strict, body, x_github_delivery="1", x_github_event="workflow_dispatch").repeats
+
+
+@pytest.mark.parametrize(
+    ("event", "body", "repeats"),
+    [
+        ("team", {"action": "created", "team": {}, "organization": {}}, True),
+        ("team", {"action": "created", "team": {}, "organization": {}, "member": {}, "scope": "team"}, False),
+        ("membership", {"action": "added", "team": {}, "member": {}, "scope": "team"}, True),
+        ("org_block", {"action": "blocked", "blocked_user": {}}, True),
+        ("organization", {"action": "member_added", "organization": {}, "membership": {}}, True),
+        ("organization", {"action": "member_removed", "organization": {}, "membership": {}}, False),
+        ("organization", {"action": "renamed", "organization": {}, "changes": {}}, True),
+        ("github_app_authorization", {"action": "revoked", "sender": {}}, True),
+        ("github_app_authorization", {"action": "revoked", "sender": {}, "alert": {}, "repository": {}}, False),
+        ("label", {"action": "created", "label": {}, "repository": {}}, True),
+        ("label", {"action": "labeled", "label": {}, "repository": {}, "issue": {}}, False),
+        ("organization.renamed", {"action": "opened", "organization": {}}, False),
+    ],
+)
+def test_github_bodies_without_a_time(event: str, body: dict[str, Any], repeats: bool) -> None:  # proves R13
+    assert one(GITHUB, body, x_github_delivery="1", x_github_event=event).repeats is repeats
 
 
 def test_github_form() -> None:  # proves R13
@@ -226,7 +270,7 @@ def test_unreadable_bodies_are_kept_under_their_bytes(name: str) -> None:  # pro
 def test_a_number_no_one_can_read() -> None:  # proves R9
     """Found out where the field is read: at intake if it identifies the event, else by the handler."""
     body = b'{"id": ' + b"1" * 5000 + b"}"
-    assert one(STRIPE, body).invalid == "not JSON"
+    assert one(STRIPE, body).invalid == "an integer of over 4,300 digits"
     assert one(GITHUB, body, x_github_delivery="1", x_github_event="push").invalid is None
     with pytest.raises(UnreadableError):
         decode(GITHUB.contract, body)

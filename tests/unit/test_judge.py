@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,47 +10,14 @@ from hypothesis import strategies as st
 
 from hookledger.errors import Unavailable
 from hookledger.identities import admitted_identity, new_id
-from hookledger.model import Arrival, Recorded
+from hookledger.model import Recorded
 from hookledger.states import DeliveryOutcome, State
 from hookledger.store.judge import Owner, conflicts, first_state, judge, proposals
 from tests.builders import SOURCE, arrival, delivered, item
+from tests.constraint import Constraint
 
 ACCEPTED, DUPLICATE, CONFLICT = DeliveryOutcome.ACCEPTED, DeliveryOutcome.DUPLICATE, DeliveryOutcome.CONFLICT
 SAME_BODY, INVALID = DeliveryOutcome.SAME_BODY, DeliveryOutcome.INVALID
-
-
-class Constraint:
-    """A unique constraint in memory: the first proposer of an identity owns it for good."""
-
-    def __init__(self) -> None:
-        self.rows: dict[bytes, Owner] = {}
-        self.events: set[UUID] = set()
-
-    def record(self, *arrivals: Arrival) -> list[Recorded]:
-        wanted = proposals(arrivals)
-        owners: dict[bytes, Owner] = {}
-        for p in wanted:
-            owners[p.identity] = self.rows.setdefault(p.identity, Owner(p.event_id, p.fingerprint))
-        owners |= {identity: self.rows[identity] for identity in conflicts(arrivals, owners) & self.rows.keys()}
-        result = judge(arrivals, owners)
-        for identity, event_id in result.repoint.items():
-            self.rows[identity] = self.rows[identity]._replace(event_id=event_id)
-        for identity in result.release:
-            del self.rows[identity]
-        recorded = [v.recorded for v in result.verdicts]
-        new = [r.event_id for r in recorded if r.outcome in (ACCEPTED, INVALID)]
-        assert len(set(new)) == len(new)
-        assert not self.events & set(new)
-        self.events |= set(new)
-        self.rows = {k: o._replace(state=State.PENDING) for k, o in self.rows.items()}
-        return recorded
-
-    def admit(self, key: str, body: bytes, event_id: UUID) -> None:
-        """As an operator does with a conflict."""
-        content = item(key, body)
-        identity = admitted_identity(SOURCE, content.identity, content.fingerprint)
-        self.rows[identity] = Owner(event_id, content.fingerprint, State.PENDING)
-        self.events.add(event_id)
 
 
 def test_proposals_are_sorted_and_the_first_of_each() -> None:  # proves R5
@@ -147,17 +114,27 @@ def test_the_owners_given_are_not_changed() -> None:
     first, second = delivered("1", b"x", unsigned=True), delivered("2", b"x", unsigned=True)
     owners = {p.identity: Owner(p.event_id, p.fingerprint) for p in proposals([first, second])}
     before = dict(owners)
-    assert judge([first, second], owners).repoint == {second.items[0].identity: first.event_ids[0]}
+    known = first.event_ids[0], first.items[0].fingerprint
+    assert judge([first, second], owners).repoint == {second.items[0].identity: known}
     assert owners == before
 
 
-deliveries = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([b"1", b"2", b"3"]), st.booleans()))
+KINDS: tuple[dict[str, Any], ...] = (
+    {},
+    {"unsigned": True},
+    {"unsigned": True, "type": "repeated", "repeats": True},
+    *({"unsigned": True, "type": kind, "group": kind[0]} for kind in ("a1", "a2", "b1")),
+    *({"token": token} for token in ("t1", "t2")),
+)
+deliveries = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([b"1", b"2", b"3"]), st.sampled_from(KINDS)))
 
 
 @given(deliveries, st.data())
-def test_batches_do_not_change_the_verdict(sent: list[tuple[str, bytes, bool]], data: st.DataObject) -> None:
+def test_batches_do_not_change_the_verdict(
+    sent: list[tuple[str, bytes, dict[str, Any]]], data: st.DataObject
+) -> None:
     """One at a time or many together: the same outcomes, of the same events. proves R5"""
-    arrivals = [delivered(key, body, unsigned=unsigned) for key, body, unsigned in sent]
+    arrivals = [delivered(key, body, **kind) for key, body, kind in sent]
     alone, together, admitted = Constraint(), Constraint(), new_id()
     for constraint in (alone, together):
         constraint.admit("a", b"2", admitted)
@@ -169,6 +146,6 @@ def test_batches_do_not_change_the_verdict(sent: list[tuple[str, bytes, bool]], 
         grouped += together.record(*rest[:size])
         rest = rest[size:]
     assert [(r.outcome, r.event_id) for r in grouped] == [(r.outcome, r.event_id) for r in one_by_one]
-    assert {k: o.event_id for k, o in alone.rows.items()} == {k: o.event_id for k, o in together.rows.items()}
+    assert alone.rows == together.rows
     # Every identity belongs to an event that exists.
     assert {o.event_id for o in together.rows.values()} <= together.events

@@ -11,7 +11,8 @@ import pytest_asyncio
 
 from hookledger.errors import Unauthentic, Unavailable
 from hookledger.providers.schemes.base import KeyNeeded, Where
-from hookledger.receive.keyring import BUDGET, MAX_BYTES, MAX_ENTRIES, Fetched
+from hookledger.receive.key_budget import BUDGET, FOR_STRANGERS, MAX_CLIENTS
+from hookledger.receive.keyring import MAX_BYTES, MAX_ENTRIES, Fetched
 
 from .https_server import JWKS, Server, answer, contexts
 
@@ -64,16 +65,16 @@ async def test_failures_are_remembered_within_bounds() -> None:  # proves R2, R1
     ring, wheres = Fetched(), [Where(f"http://example{n}.invalid/") for n in range(300)]
     for number, where in enumerate(wheres):
         with pytest.raises(Unauthentic):
-            await ring.fetch(where, who=f"192.0.2.{number % 100}")
+            await ring.fetch(where, provider=f"p{number}", who=f"192.0.2.{number % 100}")
         assert len(ring._failures) <= MAX_ENTRIES
     assert list(ring._failures) == wheres[-MAX_ENTRIES:], "the oldest went"
-    assert len(ring._strange) <= MAX_ENTRIES
+    assert len(ring._budget._clients) <= MAX_CLIENTS
 
 
 async def asked_by_many(ring: Fetched) -> int:
     """How many of those who ask, each from an address of their own, are told that it is too much."""
     refused = 0
-    for n in range(BUDGET + 400):
+    for n in range(int(BUDGET * FOR_STRANGERS) + 400):
         try:
             await ring.fetch(Where(f"http://sns.example.invalid/{n}"), who=f"192.0.2.{n}")
         except Unavailable:
@@ -91,4 +92,4 @@ async def test_many_who_ask_do_not_renew_the_budget() -> None:  # proves R10
 async def test_those_who_are_refused_are_remembered_within_bounds() -> None:  # proves R10
     ring = Fetched(clock=lambda: 1000.0)
     await asked_by_many(ring)
-    assert len(ring._strange) <= MAX_ENTRIES
+    assert len(ring._budget._clients) <= MAX_CLIENTS

@@ -48,6 +48,7 @@ def effect(kind: EffectKind, state: EffectState, name: str = "charge", **other: 
 
 class Application:
     loaded = True
+    advice = ()
 
     def __init__(self, *, converges: bool = True, handled: bool = True, **effects: Any) -> None:
         self._handler = HandlerFacts("provision", converges) if handled else None

@@ -45,6 +45,7 @@ def test_the_list() -> None:
         "Source",
         "State",
         "SyncEvent",
+        "TransactionIdle",
         "TransactionTooLong",
         "Unavailable",
         "UnknownOutcome",

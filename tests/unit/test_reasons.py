@@ -13,7 +13,7 @@ RAISED = re.compile(
     r"""(?:Malformed|Unauthentic|Forbidden|Rejected|NoKey|UnknownSource|WrongMethod|TooLarge|TooSlow|WrongEncoding)"""
     r"""\(f?"([a-z_{}]+)\""""
 )
-ROLES = re.compile(r"""(?:only|json_text|form_value)\(.*"([a-z]+)"\)""")
+ROLES = re.compile(r"""(?:only|json_texts|form_value)\(.*"([a-z]+)"\)""")
 
 
 def codes() -> set[str]:

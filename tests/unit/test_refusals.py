@@ -24,8 +24,8 @@ from hookledger.errors import (
 )
 from hookledger.model import Request, unpack_headers
 from hookledger.providers.catalogue import find
-from hookledger.receive.endpoint import Endpoint, configure
-from hookledger.receive.refusals import MAX_WAITING, MAX_WAITING_BYTES, Refusals, SampleSettings
+from hookledger.receive.endpoint import Endpoint, Rules, configure
+from hookledger.receive.refusals import MAX_WAITING, MAX_WAITING_BYTES, Refusals, SampleSettings, secrets_of
 
 SECRET = "made-up-for-the-tests"
 WRONG = Unauthentic("signature_mismatch")
@@ -243,9 +243,9 @@ async def sampled(provider: str, query: bytes, *headers: tuple[bytes, bytes]) ->
 
 
 async def test_kept_as_it_came() -> None:  # proves R2
-    found = await sampled("stripe", b"a=%2B&code=x;&&b", (b"stripe-signature", b"t=1"), (b"x-tenant", b"\xe9"))
+    found = await sampled("stripe", b"a=%2B&kind=x;&&b", (b"stripe-signature", b"t=1"), (b"x-tenant", b"\xe9"))
     assert (found.source, found.reason, found.method, found.remote) == ("s", WRONG.reason, "POST", "192.0.2.1")
-    assert (found.path, found.query) == ("/s" * 512, b"a=%2B&code=x;&&b")
+    assert (found.path, found.query) == ("/s" * 512, b"a=%2B&kind=x;&&b")
     assert unpack_headers(found.headers) == [("stripe-signature", "t=1"), ("x-tenant", "é")]
 
 
@@ -256,7 +256,7 @@ async def test_kept_as_it_came() -> None:  # proves R2
         ("azure_event_grid", b"%63ode=s3cret&a=1", b"a=1"),
         ("azure_event_grid", b"a=1&c%6Fd%65=s3cret&code=s3cret&b=", b"a=1&b="),
         ("azure_event_grid", b"a=%C3%BC+%2B", b"a=%C3%BC+%2B"),
-        ("chargebee_key", b"code=1&key=s3cret", b"code=1"),
+        ("chargebee_key", b"kind=1&key=s3cret", b"kind=1"),
         ("cloudevents", b"access_token=s3cret&a=1", b"a=1"),
         ("meta", b"hub.mode=x&hub.verify_token=s3cret&hub.challenge=1", b"hub.mode=x&hub.challenge=1"),
         ("meta_whatsapp", b"hub%2Everify%5Ftoken=s3cret", b""),
@@ -298,3 +298,92 @@ async def test_what_is_being_written_when_we_stop_is_written() -> None:  # prove
     refusals.note(Unauthentic("signature_mismatch"), None, None)
     await refusals.flush()
     assert store.written == 2
+
+
+async def test_the_first_is_written_at_once_and_a_flood_seldom() -> None:  # proves R2, R14
+    """Whoever looks right after a refusal finds it, and strangers cause no more writes than before."""
+
+    class Counting:
+        def __init__(self) -> None:
+            self.written: list[int] = []
+            self.wrote = asyncio.Event()
+
+        async def refuse(self, sample: Any, counts: Any, *, most: int, most_bytes: int) -> None:
+            self.written.append(sum(counts.values()))
+            self.wrote.set()
+
+    store = Counting()
+    refusals = Refusals(store, SampleSettings(), lambda: 0.0)
+    chore = asyncio.create_task(refusals.run(every=3600.0))
+    await asyncio.sleep(0)
+    refusals.note(Unauthentic("signature_mismatch"), None, None)
+    async with asyncio.timeout(30):
+        await store.wrote.wait()
+    assert store.written == [1]
+    for _ in range(1000):
+        refusals.note(Unauthentic("signature_mismatch"), None, None)
+        await asyncio.sleep(0)
+    assert store.written == [1], "the next writing has its time"
+    chore.cancel()
+    await refusals.flush()
+    assert store.written == [1, 1000]
+
+
+async def test_no_secret_is_kept_wherever_it_was_sent() -> None:  # proves R7
+    """A sender that puts a secret in a wrong place, or that of another source, must not have it stored."""
+    other = "whsec_bWFkZS11cC1mb3ItdGhlLXRlc3Rz"
+    where = configure("s", find("stripe"), [SECRET])
+    shop = configure("t", find("standard_webhooks"), [other])
+    written = Written()
+    refusals = Refusals(written, SampleSettings(), Time(), secrets_of([where, shop]))
+    sent = request(
+        b"{}",
+        f"page=2&private_token=glpat-made-up&code=made-up-code&x={SECRET}&shop={other}".encode(),
+        (b"stripe-signature", SECRET.encode()),
+        (b"x-webhook-secret", f"Secret {other}".encode()),
+        (b"x-raw", shop.secrets[0].key),
+        (b"private-token", b"glpat-made-up"),
+        (b"x-access-token", b"made-up-access"),
+        (b"user-agent", b"curl"),
+    )
+    refusals.note(WRONG, where, sent)
+    await refusals.flush()
+    [kept] = written.sample
+    assert unpack_headers(kept.headers) == [("user-agent", "curl")]
+    assert kept.query == b"page=2"
+
+
+async def test_no_secret_is_kept_as_a_name() -> None:  # proves R7
+    shop = configure("t", find("standard_webhooks"), ["whsec_bWFkZS11cCtmb3ItdGhlLXRlc3Rz++8="])
+    pages = configure("m", find("meta"), [SECRET], rules=Rules(verify_token="made-up-Verify-Token"))
+    written = Written()
+    refusals = Refusals(written, SampleSettings(per_minute=100), Time(), secrets_of([shop, pages]))
+    queries = [
+        b"whsec_bWFkZS11cCtmb3ItdGhlLXRlc3Rz++8=&x=1",
+        b"x=1&whsec_bWFkZS11cCtmb3ItdGhlLXRlc3Rz%2B%2B8=",
+        b"y=whsec_bWFkZS11cCtmb3ItdGhlLXRlc3Rz++8=&x=1",
+        b"made-up-Verify-Token&x=1",
+        SECRET.encode() + b"&x=1",
+    ]
+    for query in queries:
+        sent = request(
+            b"{}",
+            query,
+            (b"whsec_bWFkZS11cCtmb3ItdGhlLXRlc3Rz++8=".lower(), b"1"),
+            (b"x-made-up-verify-token", b"1"),
+            (b"x-verify", b"made-up-Verify-Token"),
+            (b"x-kept", b"1"),
+        )
+        refusals.note(WRONG, shop, sent)
+    await refusals.flush()
+    assert [kept.query for kept in written.sample] == [b"x=1"] * len(queries)
+    assert [unpack_headers(kept.headers) for kept in written.sample] == [[("x-kept", "1")]] * len(queries)
+
+
+async def test_a_query_without_secrets_is_kept_byte_for_byte() -> None:
+    """It may be signed, and then it is judged again as it was."""
+    written = Written()
+    refusals = Refusals(written, SampleSettings(), Time(), [SECRET.encode()])
+    refusals.note(WRONG, endpoint(), request(b"{}", b"a=%7e&b=+&&c"))
+    await refusals.flush()
+    assert written.sample[0].query == b"a=%7e&b=+&&c"

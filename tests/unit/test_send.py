@@ -19,14 +19,14 @@ from hookledger.model import Request
 from hookledger.providers import words
 from hookledger.providers.catalogue import contracts, find
 from hookledger.providers.contract import Contract
-from hookledger.providers.sample import sample
+from hookledger.providers.sample import Sample, sample
 from hookledger.providers.schemes.base import Draft
 from hookledger.providers.schemes.certificate import Certificate
 from hookledger.providers.schemes.hmac import Hmac
 from hookledger.providers.schemes.jwt import Jwt
 from hookledger.providers.schemes.public_key import PublicKey
 from hookledger.providers.schemes.testing_keys import new_test_key
-from hookledger.receive.endpoint import Endpoint
+from hookledger.receive.endpoint import Endpoint, with_secrets
 from hookledger.receive.handshake import ask_signed, ask_unsigned
 from hookledger.receive.verify import verify
 
@@ -66,7 +66,7 @@ def configured(name: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> En
     monkeypatch.setenv(f"{name.upper()}_WEBHOOK_SECRET", made_up_secret(contract))
     monkeypatch.setenv(f"{name.upper()}_VERIFY_TOKEN", "made-up-token")
     values["sources"][name].setdefault("options", {}).update(options)
-    return Inbox(settings=decode(values)).sources[name].endpoint
+    return with_secrets(Inbox(settings=decode(values)).sources[name].endpoint)
 
 
 @pytest.fixture
@@ -89,10 +89,11 @@ def received(endpoint: Endpoint, draft: Draft) -> Request:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_delivery_is_accepted_and_a_forgery_is_not(name: str, endpoint: Endpoint) -> None:  # proves R1 R2
     target = f"{NOW_URL}{endpoint.path}"
-    made = sample(endpoint.contract)
+    made = sample(endpoint.contract, "made.up")
+    assert not made.real, "samples: tests/providers/test_samples.py"
     now = None
     for forge in (False, True):
-        draft = _to(endpoint, _sign(endpoint, made.body, made.id, made.type, target, forge=forge), target)
+        draft = _to(endpoint, _sign(endpoint, made, target, forge=forge), target)
         assert draft.url.startswith(target)
         now = draft.now
         if not forge:
@@ -118,14 +119,14 @@ def test_a_handshake_is_recognised(name: str, endpoint: Endpoint) -> None:  # pr
 def test_who_has_no_test_key_is_told_how_to_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = configured("discord_interactions", monkeypatch)
     with pytest.raises(ConfigError, match=r"hookledger providers discord_interactions --new-test-key"):
-        _sign(endpoint, b"{}", "1", "x", NOW_URL, forge=False)
-    assert _sign(endpoint, b"{}", "1", "x", NOW_URL, forge=True).headers, "a forgery needs no key of theirs"
+        _sign(endpoint, Sample("1", "x", b"{}"), NOW_URL, forge=False)
+    assert _sign(endpoint, Sample("1", "x", b"{}"), NOW_URL, forge=True).headers, "a forgery needs no key of theirs"
 
 
 def test_nothing_to_forge_without_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = replace(configured("okta", monkeypatch), secrets=())
     with pytest.raises(ConfigError, match="nothing to forge"):
-        _sign(endpoint, b"{}", "1", "x", NOW_URL, forge=True)
+        _sign(endpoint, Sample("1", "x", b"{}"), NOW_URL, forge=True)
 
 
 # ── in words ─────────────────────────────────────────────────────────────────

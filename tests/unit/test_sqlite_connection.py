@@ -24,7 +24,7 @@ SIZE = 100_000
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "log.db"
-    with closing(connect(path, wait=1.0, create=True)) as first:
+    with closing(connect(path, wait=1.0, may_create=True)) as first:
         first.execute("CREATE TABLE t (a BLOB)")
     return path
 

@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import hookledger
-from hookledger.cli.supervise import Supervisor
+from hookledger.cli.supervise import WORKING, Supervisor
 from hookledger.store.sqlite import watch
 from hookledger.store.sqlite.watch import LockWatch
 
@@ -16,7 +17,7 @@ from hookledger.store.sqlite.watch import LockWatch
 @pytest.mark.parametrize("name", ["work", "operate"])
 def test_who_holds_the_write_lock_for_too_long_is_killed(name: str, tmp_path: Path) -> None:  # proves R19
     supervisor = Supervisor({}, environment={}, lock_limit=1.0, grace=0.0)
-    [file] = supervisor._watched(name, tmp_path).values()
+    file = supervisor._watched(name, tmp_path)[watch.VARIABLE]
     with subprocess.Popen(["sleep", "60"]) as child:
         supervisor._children[name] = child
         held = LockWatch(Path(file))
@@ -26,8 +27,25 @@ def test_who_holds_the_write_lock_for_too_long_is_killed(name: str, tmp_path: Pa
         held._put(watch.WRITER, 1.0)
         supervisor._end_if_frozen(name)
         assert child.wait(30) == -9
-    [again] = supervisor._watched(name, tmp_path).values()
+    again = supervisor._watched(name, tmp_path)[watch.VARIABLE]
     assert LockWatch(Path(again)).held_for() == 0.0, "its successor does not hold it"
+
+
+def test_only_a_worker_that_never_got_to_work_is_held_back(tmp_path: Path) -> None:  # proves R19
+    supervisor = Supervisor({}, environment={}, lock_limit=1.0, grace=0.0)
+
+    def die(*, working: bool) -> float:
+        """How long its successor has to wait."""
+        told = supervisor._watched("work", tmp_path)
+        supervisor._born["work"] = time.monotonic()
+        if working:
+            Path(told[WORKING]).touch()
+        supervisor._start_later("work", "ended with -9")
+        return round(supervisor._due["work"] - time.monotonic(), 1)
+
+    assert [die(working=True) for _ in range(5)] == [0.1] * 5
+    assert [die(working=False) for _ in range(4)] == [0.2, 0.4, 0.8, 1.6]
+    assert die(working=True) == 0.1
 
 
 def test_what_lies_in_the_folder_is_not_a_childs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from hookledger.errors import ConfigError
+from hookledger.errors import ConfigError, Unauthentic
+from hookledger.providers.catalogue import find
 from hookledger.providers.fields import body
 from hookledger.providers.schemes.base import KeyNeeded
 from hookledger.providers.schemes.jwt import MAX_TOKEN, Jwt
+from hookledger.receive.endpoint import configure
+from hookledger.receive.verify import verify
 
 from . import published as p
 
@@ -65,6 +68,8 @@ def test_algorithms() -> None:
         ({"exp": None}, "timestamp_missing"),
         ({"iat": True}, "timestamp_malformed"),
         ({"iat": "1700000000"}, "timestamp_malformed"),
+        ({"nbf": int(p.NOW) + 600}, "timestamp_future"),
+        ({"nbf": "soon"}, "timestamp_malformed"),
         ({"exp": -1}, "timestamp_malformed"),
         ({"exp": 1e300}, "timestamp_malformed"),
     ],
@@ -76,15 +81,30 @@ def test_claims(changed: dict[str, Any], reason: str) -> None:
     assert p.refusal("google_pubsub", p.bearer(raw)) == reason
 
 
-def test_token_ends() -> None:
-    # proves R2: for the caller, who knows the time, a token that has ended is a stale one
+@pytest.mark.parametrize("tolerance", [None, 3600.0, 300.0])
+def test_token_ends(tolerance: float | None) -> None:
+    """When it says, or when it is older than the source's tolerance, whichever is first."""  # proves R2
+    secret = "made-up-for-a-jira-app-of-the-tests"
+    source = configure("jira", find("jira_app"), [secret], tolerance=tolerance)
+    claims = {"iat": int(p.NOW), "exp": int(p.NOW) + 180}
+    request = p.bearer(jwt.encode(claims, secret, "HS256"))
+    assert verify(source, request, p.NOW).signed_at == p.NOW
+    assert verify(source, request, p.NOW + 180 + 60).signed_at == p.NOW
+    with pytest.raises(Unauthentic, match="timestamp stale"):
+        verify(source, request, p.NOW + 180 + 61)
+    lasting = p.bearer(jwt.encode(claims | {"exp": int(p.NOW) + 90_000}, secret, "HS256"))
+    assert source.tolerance is not None
+    verify(source, lasting, p.NOW + source.tolerance)
+    with pytest.raises(Unauthentic, match="timestamp stale"):
+        verify(source, lasting, p.NOW + source.tolerance + 1)
+
+
+def test_token_issued() -> None:  # proves R2
     case = p.cases()["google_pubsub"]
-    short = p.bearer(p.token(p.pubsub_claims(exp=int(p.NOW) + 600)))
-    signed_at = p.judge(case.scheme, case.key, short, case.ring())
-    assert signed_at is not None and case.scheme.tolerance is not None
-    assert signed_at + case.scheme.tolerance == p.NOW + 600 + 60
     audiences = p.bearer(p.token(p.pubsub_claims(aud=["x", p.AUDIENCE])))
     assert p.judge(case.scheme, case.key, audiences, case.ring()) == p.NOW
+    begun = p.bearer(p.token(p.pubsub_claims(nbf=int(p.NOW) + 30)))
+    assert p.judge(case.scheme, case.key, begun, case.ring()) == p.NOW, "within what clocks differ by"
 
 
 def test_keys_of_tokens() -> None:

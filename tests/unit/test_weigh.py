@@ -89,9 +89,7 @@ def expected(case: Case) -> tuple[EffectState, bool] | None:
                 return FINISHED, False
             if case.other_doubtful:
                 return (UNKNOWN, False) if case.present else None
-            if later and not (case.present and case.due_in is None):
-                return PLANNED, False
-            return FAILED, False
+            return (PLANNED if later and case.due_in is not None else FAILED), False
         if state is FINISHED and decided == "happened" and not case.other_done and not case.other_doubtful:
             return FINISHED, True
         return None
@@ -151,7 +149,7 @@ def test_times_and_errors_go_along() -> None:
             continue
         if move.state in (PLANNED, UNKNOWN):
             assert move.error == "why", case
-            assert move.due_in == (case.due_in if case.present else 0.0), case
+            assert move.due_in == case.due_in, case
         if case.outcome is DONE:
             assert move.result == b"1", case
 

@@ -12,8 +12,6 @@ try:
 except ImportError:  # the light core was installed
     sys.exit("The command line needs more than the library: pip install 'hookledger[server]'")
 
-from rich.markup import escape
-
 from .. import __version__
 from ..errors import HookledgerError
 from .bulk import bulk
@@ -21,11 +19,13 @@ from .common import exit_code, status
 from .decide import circuits, reset, resolve, retry, trip
 from .demo import demo
 from .doctor import doctor
+from .effects import effects
 from .import_keys import import_keys
 from .jobs import jobs
 from .keys import keys
 from .look import events, show
 from .odd import admit, deliveries
+from .output import lose_status
 from .pauses import pause, pauses, resume
 from .processes import operate, receive, serve, work
 from .providers import providers
@@ -47,7 +47,10 @@ def cli() -> None:
     """A webhook inbox: each authentic event accepted once, its handler's writes committed with its outcome."""
 
 
-LOOK = (events, show, failures, lag, jobs, pauses, deliveries, rejections, keys, doctor, circuits, providers)
+LOOK = (
+    *(events, show, failures, lag, effects, jobs, pauses, deliveries, rejections, keys, doctor, circuits),
+    providers,
+)
 DECIDE = (
     *(retry, replay, reconcile, resolve, discard, bulk, pause, resume),
     *(admit, recheck, import_keys, trip, reset),
@@ -82,9 +85,10 @@ def _wait_for_readers() -> None:
 
 def main() -> None:
     """The `hookledger` command."""
+    lose_status()
     _wait_for_readers()
     try:
         cli(standalone_mode=True)
     except HookledgerError as error:
-        status.print(f"[bold red]error:[/] {escape(str(error))}", markup=True, soft_wrap=True)
+        status.error(str(error))
         sys.exit(exit_code(error))

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from rich.markup import escape
 
 from ..errors import WrongState
 from ..filters import Filter
 from ..inbox import Inbox
 from ..jobs import Deed, Job, Resolving
 from ..operate.bulk import PER_SECOND, Prospect
-from .common import default_actor, looks_at_inbox, narrow_table, print_json, prints_json, run, status, table_console
+from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .filters import filters_events
 from .follow import follow, somebody_lives
 from .look import coloured
+from .table import Listing, number, say, whole
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -132,14 +132,14 @@ def _begin(
             return await actions.plan_job(name, where, reason or "", **how)
 
     job = run(plan())
-    status.print(f"Job {job.id} is planned: {job_size(job)}.")
+    say(f"Job {job.id} is planned: {job_size(job)}.")
     if not detach:
         job = follow(inbox, job)
     else:
         alive = run(_alive(inbox))
         waits = f"No worker is alive: it waits for one, or for hookledger jobs run {job.id}"
         words = f"{'A worker runs it' if alive else waits}. To watch: hookledger jobs show {job.id}"
-        status.print(words, soft_wrap=True)
+        say(words)
     if as_json:
         print_json(job)
 
@@ -151,7 +151,7 @@ async def _alive(inbox: Inbox) -> bool:
 
 def job_size(job: Job) -> str:
     """What it does to how many."""
-    effects = "" if job.resolving is None else f", {job.effects:,} effects: {escape(job.resolving.words)}"
+    effects = "" if job.resolving is None else f", {job.effects:,} effects: {job.resolving.words}"
     return f"{job.name} of {job.total:,} events{effects}"
 
 
@@ -179,22 +179,21 @@ def _agreed(prospect: Prospect, count: int | None, yes: bool) -> int | None:
 
 def _print_prospect(prospect: Prospect, resolving: Resolving | None, *, to_status: bool) -> None:
     console = status if to_status else table_console()
-    table = narrow_table("source", "type", "state", "events")
+    kind = (whole("source", head=True), whole("type", head=True))
+    listing = Listing(number("events", head=True), whole("state", head=True), *kind)
     for portion in prospect.portions:
-        table.add_row(escape(portion.source), escape(portion.type), coloured(portion.state), f"{portion.count:,}")
-    if prospect.portions:
-        console.print(table)
-    having = f", and have an effect {escape(resolving.effect)} that is unknown" if resolving else ""
-    console.print(f"{prospect.count:,} events match{having}.", soft_wrap=True)
+        listing.add(f"{portion.count:,}", coloured(portion.state), portion.source, portion.type)
+    listing.print(console)
+    having = f", and have an effect {resolving.effect} that is unknown" if resolving else ""
+    say(f"{prospect.count:,} events match{having}.", console)
     if resolving is not None and prospect.effects:
-        words = f"{prospect.effects:,} unknown effects of them would be decided: {escape(resolving.words)}."
-        console.print(words, soft_wrap=True)
-        console.print(f"{prospect.then}.", soft_wrap=True)
-        console.print(f"To agree to these calls, and to no later ones: --fingerprint {prospect.fingerprint}")
+        say(f"{prospect.effects:,} unknown effects of them would be decided: {resolving.words}.", console)
+        say(f"{prospect.then}.", console)
+        say(f"To agree to these calls, and to no later ones: --fingerprint {prospect.fingerprint}", console)
     shown = sum(portion.count for portion in prospect.portions)
     if shown > prospect.fitting:
         unfit = shown - prospect.fitting
-        console.print(f"{unfit:,} of them are in a state that {prospect.name} cannot begin in: they will be refused.")
+        say(f"{unfit:,} of them are in a state that {prospect.name} cannot begin in: they will be refused.", console)
     if prospect.sampled:
         verdicts = ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(prospect.verdicts.items()))
-        console.print(f"What a replay means, for the newest {prospect.sampled:,} of them only: {verdicts}.")
+        say(f"What a replay means, for the newest {prospect.sampled:,} of them only: {verdicts}.", console)

@@ -5,32 +5,75 @@ from __future__ import annotations
 import asyncio
 import functools
 import getpass
-import importlib
+import io
 import logging
+import re
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, MutableMapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 from uuid import UUID
 
 import click
 import msgspec
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.text import Text
 
 from .. import config as configuration
 from ..errors import ConfigError, HookledgerError, ListingFailed, SchemaMismatch, Unavailable, WrongState
 from ..inbox import Inbox
 from ..observe.logs import AddFacts
+from ..operate.health import HEALTH
 from ..operate.insight import Ambiguous, NotFound
-from ..receive.endpoint import secrets_needed
 from . import exits
+from .load import load_app
+from .output import lose_everything
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-status = Console(stderr=True, highlight=False)
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Characters that draw on a terminal, or turn the order of what stands around them; not line breaks and tabs."""
+
+
+def printable(text: str) -> str:
+    """Text of strangers as it can be shown: control characters are written out, as JSON writes them."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class SafeConsole(Console):
+    """Writes out control characters in whatever is printed: most of it comes from strangers."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+class StatusConsole(SafeConsole):
+    """Says things on stderr; as log lines once the log is JSON, so that whoever reads it finds nothing else there."""
+
+    as_json = False
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        if self.as_json:
+            plain = SafeConsole(file=io.StringIO(), highlight=False, color_system=None)
+            plain.print(*objects, **options | {"soft_wrap": True})
+            _status_log.info(plain.file.getvalue().strip())  # type: ignore[attr-defined]  # it is a StringIO
+        else:
+            super().print(*objects, **options)
+
+    def error(self, words: str) -> None:
+        """Why a command fails."""
+        if self.as_json:
+            _status_log.error(words)
+        else:
+            self.print(f"[bold red]error:[/] {escape(words)}", markup=True, soft_wrap=True)
+
+
+_status_log = logging.getLogger("hookledger.status")
+_status_log.setLevel(logging.INFO)  # whatever the level of the log is
+status = StatusConsole(stderr=True, highlight=False)
 """For people: what is going on. Data goes to stdout."""
 
 _CODES: tuple[tuple[type[HookledgerError], int], ...] = (
@@ -69,19 +112,8 @@ def finds_inbox(command: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
-def looks_at_inbox(command: F) -> F:
-    """The same for a command that takes nothing in: secrets that are not set here are no reason to refuse."""
-    found = finds_inbox(command)
-
-    @functools.wraps(found)
-    def wrapper(**options: Any) -> Any:
-        token = secrets_needed.set(False)
-        try:
-            return found(**options)
-        finally:
-            secrets_needed.reset(token)
-
-    return wrapper  # type: ignore[return-value]
+looks_at_inbox = finds_inbox
+"""For commands that take nothing in: none of them needs a secret."""
 
 
 def prints_json(command: F) -> F:
@@ -98,27 +130,13 @@ def find_inbox(app: str | None, config_file: Path | None, database: str | None) 
     settings = configuration.load(path) if config_file or path.is_file() else None
     app = app or (settings.app if settings else None)
     if app:
-        inbox = _import(app)
+        inbox = load_app(app)
         if settings:
             inbox.bind(settings)
     else:
         inbox = Inbox(settings=settings)
     inbox.database = database or inbox.database
     return inbox
-
-
-def _import(app: str) -> Inbox:
-    module, _, name = app.partition(":")
-    if not module or not name:
-        raise ConfigError(f"--app is written module:name, not {app!r}")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever the application raises while it is imported
-        raise ConfigError(f"--app {app}: {type(error).__name__}: {error}") from error
-    if not isinstance(found, Inbox):
-        raise ConfigError(f"--app {app} is a {type(found).__name__}, not an Inbox")
-    return found
 
 
 def print_bytes(data: bytes) -> None:
@@ -132,12 +150,12 @@ def print_json(value: Any) -> None:
     data = msgspec.json.encode(value)
     if sys.stdout.isatty():
         data = msgspec.json.format(data, indent=2)
-    click.echo(data.decode())
+    click.echo(printable(data.decode()))
 
 
 def table_console() -> Console:
     """For tables on stdout; wide when piped, so that nothing is cut off."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    return SafeConsole(highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
 def second(value: datetime) -> str:
@@ -148,14 +166,6 @@ def second(value: datetime) -> str:
 def brief(ident: UUID) -> str:
     """As much of an id as tells it apart and can be typed; all of it where nobody counts columns."""
     return str(ident)[:18] if sys.stdout.isatty() else str(ident)
-
-
-def narrow_table(*columns: str, title: str | None = None, folds: str = "") -> Table:
-    """A table for a hundred columns; only the column `folds` may be broken."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title)
-    for column in columns:
-        table.add_column(column, no_wrap=column != folds, overflow="fold" if column == folds else "ellipsis")
-    return table
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
@@ -169,7 +179,8 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
 
 
 def set_up_logging(level: str = "INFO", *, as_json: bool = False) -> None:
-    """Lines on stderr, each with the event's id and key while one is handled."""
+    """Lines on stderr, each with the event's id and key while one is handled. No output is a reason to end."""
+    lose_everything()
     import structlog  # here: it takes longer to import than most commands take to run
 
     shared: list[structlog.typing.Processor] = [
@@ -178,22 +189,40 @@ def set_up_logging(level: str = "INFO", *, as_json: bool = False) -> None:
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso"),
     ]
-    render: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
+    render: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer()]
+    if not as_json:
+        render = [_printable_line, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
-            render,
+            *render,
         ],
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     handler.addFilter(AddFacts())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("_granian").setLevel(logging.WARNING)
+    logging.getLogger("httpx2").addFilter(_is_no_probe)
+    status.as_json = as_json
+    if as_json:
+        logging.captureWarnings(True)
+        sys.excepthook = _log_uncaught
+
+
+def _is_no_probe(record: logging.LogRecord) -> bool:
+    """Whether it is about anything but our own health checks, of which there may be one a second."""
+    return not any(str(value).endswith(HEALTH) for value in record.args or ())
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    _status_log.critical("internal error", exc_info=(kind, error, trace))
+
+
+def _printable_line(logger: Any, name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    del logger, name
+    return {field: printable(value) if isinstance(value, str) else value for field, value in line.items()}
 
 
 def exit_code(error: HookledgerError) -> int:

@@ -7,8 +7,6 @@ from typing import Any, Literal, TypeVar
 
 import click
 import msgspec
-from rich.markup import escape
-from rich.table import Table
 
 from ..errors import ConfigError
 from ..inbox import Inbox
@@ -17,6 +15,7 @@ from ..model import History
 from ..states import CircuitState
 from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .look import moment
+from .table import Listing, number, prose, say, whole
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,7 +56,7 @@ def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> N
 @click.option("--happened", is_flag=True, help="You found that it happened.")
 @click.option("--did-not-happen", is_flag=True, help="You found that it did not.")
 @click.option("--cancel", is_flag=True, help="It is not to be done at all (outbox only).")
-@click.option("--result", help="With --happened: what the call would have returned, as JSON.")
+@click.option("--result", help="With --happened: what the call returned, as JSON; needed where the handler reads it.")
 @names_actor
 @looks_at_inbox
 @prints_json
@@ -93,9 +92,6 @@ def resolve(
     async def act() -> tuple[Effect, History]:
         async with inbox.opened() as store:
             known = await inbox.insight(store).effect(event, effect)
-            declared = inbox.effects.find(known.name)
-            if declared is not None and value is not None:
-                declared.keep_result(value)  # refused here rather than when the handler gets it
             return known, await inbox.actions(store, actor).resolve(known, decision, reason, value)
 
     before, history = run(act())
@@ -103,8 +99,8 @@ def resolve(
     if as_json:
         print_json({"effect": after, "event": history.event})
     else:
-        status.print(f"Effect {escape(after.name)} {escape(after.key)} was {before.state}, is {after.state}.")
-        status.print(f"Event {history.event.id} is {history.event.state}.")
+        say(f"Effect {after.name} {after.key} was {before.state}, is {after.state}.")
+        say(f"Event {history.event.id} is {history.event.state}.")
 
 
 @click.command()
@@ -121,20 +117,17 @@ def circuits(inbox: Inbox, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    table = Table("downstream", "circuit", "failures in a row", "next trial", "since (UTC)", "why")
+    head = (whole("downstream", head=True), whole("circuit", head=True))
+    facts = (number("failures in a row"), whole("next trial"), whole("since (UTC)"), prose("why"))
+    listing = Listing(*head, *facts)
     for circuit in found:
         trial = "" if circuit.state is CircuitState.CLOSED else "when reset"
         if circuit.retry_in is not None:
             trial = f"in {circuit.retry_in:.0f} s" if circuit.retry_in > 0 else "now"
-        table.add_row(
-            escape(circuit.downstream),
-            circuit.state,
-            str(circuit.failures),
-            trial,
-            moment(circuit.changed_at),
-            escape((circuit.reason or "")[:80]),
-        )
-    table_console().print(table)
+        failed = f"{circuit.failures:,}"
+        since = moment(circuit.changed_at)
+        listing.add(circuit.downstream, circuit.state, failed, trial, since, circuit.reason or "")
+    listing.print(table_console())
     if not found:
         status.print("No downstream has failed yet.")
 
@@ -151,7 +144,7 @@ def trip(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
             await inbox.actions(store, actor).trip(downstream, reason)
 
     run(act())
-    status.print(f"The circuit of {escape(downstream)} is open until it is reset.")
+    say(f"The circuit of {downstream} is open until it is reset.")
 
 
 @click.command()
@@ -166,4 +159,4 @@ def reset(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
             await inbox.actions(store, actor).reset(downstream, reason)
 
     run(act())
-    status.print(f"The circuit of {escape(downstream)} is closed.")
+    say(f"The circuit of {downstream} is closed.")

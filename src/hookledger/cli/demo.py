@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from rich.table import Table
+from rich.text import Text
 
 from ..errors import ConfigError
 from ..inbox import Inbox
 from . import exits
 from .common import print_json, prints_json, run, status, table_console
 from .demo_project import SECRET_VARIABLE, Project, choose_port, project, server
+from .table import Listing, number, prose, whole
 
 if TYPE_CHECKING:  # it needs SQLite, which may not be installed
     from .demo_scenario import Report
@@ -48,8 +49,8 @@ def demo(ends: bool, port: int | None, operator_port: int | None, keep: Path | N
     operator = choose_port(operator_port, OPERATOR_PORT, intake)
     if not port and intake != PORT:
         status.print(f"[yellow]Port {PORT} is taken: using {intake}.[/]")
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # SIGINT may have been inherited as ignored
-        signal.signal(number, signal.default_int_handler)
+    for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # SIGINT may have been inherited as ignored
+        signal.signal(caught, signal.default_int_handler)
     try:
         right = _demonstrate(keep, intake, operator, ends=ends, as_json=as_json)
     except KeyboardInterrupt:
@@ -101,26 +102,27 @@ def _demonstrate(keep: Path | None, port: int, operator_port: int, *, ends: bool
 def print_report(report: Report) -> None:
     """What arrived and what came of it, as tables."""
     console = table_console()
-    arrived = Table("what arrived", "sent", "answers", "", title="Deliveries", title_justify="left")
-    arrived.columns[1].justify = "right"
+    facts = (whole("what arrived", head=True), number("sent"), whole("right"), prose("answers"))
+    arrived = Listing(*facts, title="Deliveries")
     for sent in report.deliveries:
         answers = ", ".join(f"{count} × {code}" for code, count in sorted(sent.answers.items(), reverse=True))
-        arrived.add_row(sent.kind, str(sum(sent.answers.values())), answers, _mark(sent.right))
-    console.print(arrived)
-    happened = Table("what happened", "expected", "found", "", title="Effects", title_justify="left")
-    happened.columns[1].justify = happened.columns[2].justify = "right"
+        arrived.add(sent.kind, f"{sum(sent.answers.values()):,}", _mark(sent.right), answers)
+    arrived.print(console)
+    console.print()
+    figures = (number("expected"), number("found"), whole("right"))
+    happened = Listing(whole("what happened", head=True), *figures, title="Effects")
     for effect in report.effects:
         cells = (f"{v:,}" if isinstance(v, int) else v for v in (effect.expected, effect.found))
-        happened.add_row(effect.name, *cells, _mark(effect.right))
-    console.print(happened)
+        happened.add(effect.name, *cells, _mark(effect.right))
+    happened.print(console)
     if report.exactly_once:
         console.print("[bold green]Every effect happened exactly once ✔[/]")
     else:
         console.print("[bold red]Something did not happen exactly once ✘[/]")
 
 
-def _mark(right: bool) -> str:
-    return "[green]✔[/]" if right else "[bold red]✘[/]"
+def _mark(right: bool) -> Text:
+    return Text("✔", "green") if right else Text("✘", "bold red")
 
 
 def _keep_serving(made: Project, process: subprocess.Popen[bytes]) -> None:

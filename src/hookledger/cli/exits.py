@@ -24,7 +24,7 @@ DEMO_FAILED = 9
 REHEARSAL = 12
 """`replay --rehearse`: the handler was stopped, or would not be processed: see what it says."""
 PROBLEM = 11
-"""`doctor`: there is a problem."""
+"""`doctor`: there is a problem, or a warning with `--fail-on warn`."""
 DIFFERENCES = 20
 """`reconcile`: something was missing, failed, unknown or refused; the report says what was done about it."""
 PROVIDER = 21

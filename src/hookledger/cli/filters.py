@@ -38,7 +38,7 @@ class Moment(click.ParamType[datetime]):
             self.fail(words, param, ctx)
 
 
-FIELDS = ("source", "type", "key", "effect", "text", "error", "cause", "since", "until", "attention")
+FIELDS = ("source", "type", "key", "account", "effect", "text", "error", "cause", "since", "until", "attention")
 
 
 def filters_events(command: F) -> F:
@@ -54,13 +54,16 @@ def filters_events(command: F) -> F:
     @click.option("--type", help="Only of this type, or of those that begin so: 'order.*'.")
     @click.option("--key", help="Only with this event key, as it is shown.")
     @click.option("--object", help="Only about the object with this id.")
+    @click.option("--account", help="Only on behalf of this account, as `show` prints it.")
     @click.option("--effect", help="Only with an effect of this NAME, or NAME:KEY.")
     @click.option("--text", help="Only with this in the body, exactly so.")
     @click.option("--error", help="Only with this in the reason or the error.")
     @click.option("--cause", help="Only with this cause, as `failures` prints it.")
     @click.option("--since", type=Moment(), help="Received then or later: a time, or how long ago: 2h.")
     @click.option("--until", type=Moment(), help="Received before then.")
-    @click.option("--attention", is_flag=True, help="Only what a person should look at.")
+    @click.option(
+        "--attention", is_flag=True, help="Only failed, in review, with an alert, or an effect failed or unknown."
+    )
     @functools.wraps(command)
     def wrapper(**options: Any) -> Any:
         given = {name: options.pop(name) for name in FIELDS}

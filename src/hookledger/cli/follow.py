@@ -14,6 +14,7 @@ from ..jobs import Job
 from ..operate.insight import Insight
 from ..store.protocol import Store
 from .common import run, status
+from .table import print_command, say
 
 PATIENCE = 5.0
 """Seconds that a job may lie there, though a worker lives, before the command takes it up itself."""
@@ -26,10 +27,11 @@ def follow(inbox: Inbox, job: Job) -> Job:
     try:
         after: Job = run(_follow(inbox, job))
     except KeyboardInterrupt:
-        status.print(f"\nJob {job.id} goes on in a worker, if one is alive.")
-        words = f"To watch: hookledger jobs show {job.id}; to go on here: hookledger jobs run {job.id}"
-        status.print(words, soft_wrap=True)
-        status.print(f"To stop it: hookledger jobs cancel {job.id} --reason …", soft_wrap=True)
+        say(f"\nJob {job.id} goes on in a worker, if one is alive.")
+        command = ["hookledger", "jobs"]
+        print_command("To watch", [*command, "show", str(job.id)])
+        print_command("To go on here", [*command, "run", str(job.id)])
+        print_command("To stop it", [*command, "cancel", str(job.id), "--reason", "WHY"])
         raise SystemExit(130) from None
     return after
 
@@ -69,12 +71,14 @@ async def _take_up(inbox: Inbox, store: Store, insight: Insight, job: Job) -> No
 
 
 async def somebody_lives(inbox: Inbox, insight: Insight) -> bool:
-    """Whether a worker was seen within a lease."""
-    return any(worker.seen_ago <= inbox.settings.work.lease for worker in await insight.workers())
+    """Whether a worker is alive."""
+    return any(worker.alive(inbox.settings.work.lease) for worker in await insight.workers())
 
 
 def say_end(job: Job) -> None:
     figures = f"{job.done:,} done, {job.refused:,} refused, {job.open:,} not touched"
-    status.print(f"Job {job.id} is {job.state}: {figures}.")
+    say(f"Job {job.id} is {job.state}: {figures}.")
     if job.refused:
-        status.print(f"Why they were refused: hookledger jobs show {job.id}", soft_wrap=True)
+        print_command("Why they were refused", ["hookledger", "jobs", "show", str(job.id)])
+    if job.done:
+        print_command("What became of each", ["hookledger", "jobs", "items", str(job.id)])

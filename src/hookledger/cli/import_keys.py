@@ -17,7 +17,7 @@ from ..cases import Imported
 from ..errors import ConfigError
 from ..inbox import Inbox
 from ..operate.cutover import BATCH, Comparison, KeyRule
-from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status
+from .common import default_actor, looks_at_inbox, print_json, printable, prints_json, run, status
 
 Row = Sequence[object]
 
@@ -87,10 +87,10 @@ def import_keys(
 def _print(found: Comparison, source: str) -> None:
     click.echo(f"{found.given:,} keys given; known here: {found.known:,}, not known: {found.missing:,}.")
     for key in found.missing_sample:
-        click.echo(f"    not here: {key}")
+        click.echo(f"    not here: {printable(key)}")
     click.echo(f"{found.events:,} events of {source} looked at here; not among the given: {found.extra:,}.")
     for key in found.extra_sample:
-        click.echo(f"    only here: {key}")
+        click.echo(f"    only here: {printable(key)}")
     status.print("Nothing was imported.")
 
 

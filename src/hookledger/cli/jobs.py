@@ -6,15 +6,15 @@ from uuid import UUID
 
 import click
 import msgspec
-from rich.markup import escape
 
 from ..inbox import Inbox
 from ..jobs import ItemOutcome, Job, JobItem, Refusals
 from .bulk import job_size
-from .common import brief, looks_at_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
+from .common import brief, looks_at_inbox, print_json, prints_json, run, second, status, table_console
 from .decide import names_actor
 from .follow import follow
-from .look import moment
+from .look import coloured, moment
+from .table import Listing, number, print_command, print_facts, prose, say, unbroken, whole
 
 
 class ListsByDefault(click.Group):
@@ -47,14 +47,14 @@ def list_jobs(inbox: Inbox, before: UUID | None, limit: int, as_json: bool) -> N
     if as_json:
         print_json(found)
         return
-    columns = ("job", "made (UTC)", "what", "state", "events", "done", "refused", "a second", "by", "why")
-    table = narrow_table(*columns, folds="why")
+    head = (whole("job", head=True), whole("made (UTC)", head=True), whole("state", head=True))
+    figures = (number("events"), number("done"), number("refused"), whole("a second"))
+    listing = Listing(*head, whole("what", head=True), *figures, whole("by"), prose("why"))
     for job in found:
-        figures = [f"{n:,}" for n in (job.total, job.done, job.refused)]
-        who = (escape(job.actor), escape(job.reason))
-        what = (brief(job.id), second(job.created_at), escape(job.what))
-        table.add_row(*what, _state(job), *figures, _pace(job), *who)
-    table_console().print(table)
+        counts = [f"{n:,}" for n in (job.total, job.done, job.refused)]
+        made = (brief(job.id), second(job.created_at), _state(job), job.what)
+        listing.add(*made, *counts, _pace(job), job.actor, job.reason)
+    listing.print(table_console())
     if not found:
         status.print("No jobs.")
 
@@ -77,21 +77,29 @@ def show(inbox: Inbox, job: str, as_json: bool) -> None:
         print_json({**msgspec.to_builtins(found), "refusals": refusals})
         return
     console = table_console()
-    console.print(f"[bold]Job {found.id}[/]: {job_size(found)}, {_state(found)}")
-    console.print(f"{found.done:,} done, {found.refused:,} refused, {found.open:,} open; {_pace(found)} a second")
-    console.print(f"made {moment(found.created_at)} UTC by {escape(found.actor)}: {escape(found.reason)}")
-    console.print(f"the events: {escape(msgspec.json.encode(found.where).decode())}", soft_wrap=True)
-    if found.started_at:
-        console.print(f"begun {moment(found.started_at)} UTC, last by {escape(found.worker or '')}")
-    if found.finished_at:
-        by = f" by {escape(found.ended_by)}: {escape(found.ended_why or '')}" if found.ended_by else ""
-        console.print(f"{found.state} {moment(found.finished_at)} UTC{by}")
+    begun = f"{moment(found.started_at)} UTC, last by {found.worker or ''}" if found.started_at else ""
+    ended = f"{found.state} {moment(found.finished_at)} UTC" if found.finished_at else ""
+    by = f" by {found.ended_by}: {found.ended_why or ''}" if found.ended_by else ""
+    print_facts(
+        console,
+        (
+            ("job", str(found.id)),
+            ("does", f"{job_size(found)}, {_state(found)}"),
+            ("so far", f"{found.done:,} done, {found.refused:,} refused, {found.open:,} open"),
+            ("a second", _pace(found)),
+            ("made", f"{moment(found.created_at)} UTC by {found.actor}: {found.reason}"),
+            ("the events", unbroken(msgspec.json.encode(found.where).decode())),
+            ("begun", begun),
+            ("ended", ended + by),
+        ),
+    )
     if refusals:
-        table = narrow_table("refused because of", "events", "one of them", folds="one of them")
+        listing = Listing(whole("refused because of", head=True), number("events", head=True), prose("one of them"))
         for group in refusals:
-            table.add_row(group.cause, f"{group.count:,}", escape(group.sample))
-        console.print(table)
-        status.print(f"Each of them: hookledger jobs items {found.id} --outcome refused")
+            listing.add(group.cause, f"{group.count:,}", group.sample)
+        listing.print(console)
+        refused = ("--outcome", "refused")
+        print_command("Each of them", ["hookledger", "jobs", "items", str(found.id), *refused])
 
 
 @jobs.command()
@@ -104,7 +112,11 @@ def show(inbox: Inbox, job: str, as_json: bool) -> None:
 def items(
     inbox: Inbox, job: str, outcome: str | None, after: UUID | None, limit: int, as_json: bool
 ) -> None:
-    """List the events of a JOB, as they were frozen, and what became of each."""
+    """List the events of a JOB: what each was when the set was frozen, and is now.
+
+    outcome: whether the action was taken, or refused. A worker processes what was retried or replayed later: `now` is
+    what came of that.
+    """
 
     async def read() -> list[JobItem]:
         async with inbox.opened() as store:
@@ -116,12 +128,16 @@ def items(
     if as_json:
         print_json(found)
         return
-    table = narrow_table("event", "was", "outcome", "cause", "why", folds="why")
+    head = (whole("event", head=True), whole("now", head=True))
+    listing = Listing(*head, whole("was"), whole("outcome"), whole("cause"), prose("why"))
     for item in found:
-        table.add_row(str(item.event_id), item.state, item.outcome or "", item.cause or "", escape(item.words or ""))
-    table_console().print(table)
+        now = coloured(item.now) if item.now else "pruned"
+        listing.add(str(item.event_id), now, item.state, item.outcome or "", item.cause or "", item.words or "")
+    listing.print(table_console())
+    if not found:
+        status.print("No events.")
     if len(found) == limit:
-        status.print(f"There may be more: --after {found[-1].event_id}")
+        say(f"There may be more: --after {found[-1].event_id}")
 
 
 @jobs.command()

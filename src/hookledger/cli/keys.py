@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 import msgspec
-from rich.markup import escape
+from rich.text import Text
 
 from ..cases import KeyGroup
 from ..inbox import Inbox
 from ..operate.audit import KeyReport
 from ..operate.keys import Fit
 from ..states import KeyOrigin
-from .common import looks_at_inbox, narrow_table, print_json, prints_json, run, status, table_console
+from .common import looks_at_inbox, print_json, prints_json, run, table_console
+from .table import Listing, number, say, whole
 
 ORIGINS = {
     KeyOrigin.SIGNED_ID: "by signed id",
@@ -54,7 +55,7 @@ def keys(inbox: Inbox, source: str, last: int, sample: int, as_json: bool) -> No
         return
     hint = inbox.receiving.facts(source).contract.hint
     for line in _words(report, hint=hint):
-        click.echo(line)
+        say(line, table_console())
     if report.fits:
         _print_fits(report)
 
@@ -123,17 +124,17 @@ def _toml(one: Fit) -> str:
 
 
 def _print_fits(report: KeyReport) -> None:
-    columns = ("rule", "keys", "contents", "too narrow", "too wide", "without", "verdict")
-    table = narrow_table(*columns, title=f"Rules, tried on {report.looked_at:,} kept requests", folds="rule")
+    counted = (number("keys"), number("contents"), number("too narrow"), number("too wide"), number("without"))
+    title = f"Rules, tried on {report.looked_at:,} kept requests"
+    listing = Listing(whole("rule", head=True), whole("verdict", head=True), *counted, title=title)
     for one in report.fits:
         name = "the source's own" if one.own else _toml(one)
-        verdict = "[green]fits[/]" if one.fits else "[red]does not fit[/]"
+        verdict = Text("fits", "green") if one.fits else Text("does not fit", "red")
         counts = (one.keys, one.contents, one.narrow, one.wide, one.missing)
-        table.add_row(escape(name), *(f"{count:,}" for count in counts), verdict)
-    table_console().print(table)
-    status.print(
+        listing.add(name, verdict, *(f"{count:,}" for count in counts))
+    listing.print(table_console())
+    say(
         "Too narrow: contents that came under several keys. Too wide: keys that several contents came under. "
         "Without: no such field. Of plain duplicates no bytes are kept, so a field that only looks unique fits, too: "
-        "ask the provider's documentation.",
-        soft_wrap=True,
+        "ask the provider's documentation."
     )

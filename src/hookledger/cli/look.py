@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import click
 import msgspec
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from ..filters import EVERYTHING, Filter
 from ..identities import operation_key
@@ -18,6 +18,7 @@ from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow, History, unpack_headers
 from ..operate.answers import Answers, answer
+from ..operate.difference import Conflict
 from ..operate.insight import Summary
 from ..operate.preview import Preview
 from ..operate.timeline import Entry, proved, timeline
@@ -26,7 +27,6 @@ from ..store.search import Page
 from .common import (
     brief,
     looks_at_inbox,
-    narrow_table,
     print_bytes,
     print_json,
     prints_json,
@@ -36,6 +36,8 @@ from .common import (
     table_console,
 )
 from .filters import filters_events
+from .table import Fact, Listing, number, print_command, print_facts, prose, say, unbroken, whole, words
+from .tracebacks import counted, newest_traceback, print_excerpt, print_traceback
 
 COLOURS = {
     State.PROCESSED: "green",
@@ -47,12 +49,15 @@ COLOURS = {
 
 
 UNDECIDED = (EffectState.UNKNOWN, EffectState.FAILED)
+SAID = (whole("when (UTC)", head=True), whole("what", head=True), whole("by"), prose("details"))
+"""Of each entry of a timeline."""
+ATTENTION = "an effect failed, or nobody knows whether it happened"
 EFFECT_COLOURS = {EffectState.DONE: "green", EffectState.FAILED: "red", EffectState.UNKNOWN: "magenta"}
 
 
-def coloured(state: State | EffectState) -> str:
+def coloured(state: State | EffectState) -> Text:
     colour = COLOURS.get(state) if isinstance(state, State) else EFFECT_COLOURS.get(state)
-    return f"[{colour}]{state}[/]" if colour else str(state)
+    return Text(state, colour or "")
 
 
 def moment(value: datetime | None) -> str:
@@ -100,36 +105,38 @@ def _print_summary(found: Summary | int, as_json: bool) -> None:
 
 
 def _print_counts(title: str, counts: dict[str, int]) -> None:
-    table = Table(title, "count")
+    listing = Listing(whole(title), number("count"))
     for name, count in counts.items():
-        table.add_row(name, f"{count:,}")
-    table_console().print(table)
+        listing.add(name, f"{count:,}")
+    listing.print(table_console())
 
 
 def _print_events(found: Sequence[EventRow]) -> None:
-    columns = ("event", "received (UTC)", "source", "type", "key", "state", "tries", "came", "why")
-    table = narrow_table(*columns, folds="why")
+    facts = (whole("event", head=True), whole("received (UTC)", head=True), whole("state", head=True))
+    kind = (whole("source", head=True), whole("type", head=True), whole("key"))
+    listing = Listing(*facts, *kind, number("tries"), number("came"), prose("why"))
     for row in found:
-        table.add_row(
+        mark = Text(" !", "bold magenta") if row.attention or row.alert else Text()
+        listing.add(
             brief(row.id),
             second(row.received_at),
+            coloured(row.state) + mark,
             row.source,
-            escape(row.type),
-            escape(row.key),
-            coloured(row.state) + (" [bold magenta]![/]" if row.attention or row.alert else ""),
-            str(row.attempts),
-            str(row.deliveries),
-            escape((row.alert or row.reason or ("an effect needs a look: show" if row.attention else ""))[:60]),
+            row.type,
+            row.key,
+            f"{row.attempts:,}",
+            f"{row.deliveries:,}",
+            row.alert or row.reason or ("an effect needs a look: show" if row.attention else ""),
         )
-    table_console().print(table)
+    listing.print(table_console())
 
 
 def _print_end(page: Page) -> None:
     """How far the search has come. The id of the last event is where to go on in any case."""
     if page.looked_at is not None:
-        status.print(f"Looked at {page.looked_at:,} events and stopped; older ones: --before {page.next}")
+        say(f"Looked at {page.looked_at:,} events and stopped; older ones: --before {page.next}")
     elif page.next is not None:
-        status.print(f"There may be more: --before {page.next}")
+        say(f"There may be more: --before {page.next}")
     elif not page.events:
         status.print("No events.")
 
@@ -138,19 +145,23 @@ def _print_end(page: Page) -> None:
 @click.argument("event")
 @click.option("--body", is_flag=True, help="Print only the request's body, byte for byte.")
 @click.option("--timeline", "only_timeline", is_flag=True, help="Print only what happened, in order, with every key.")
+@click.option("--traceback", is_flag=True, help="Print only the newest traceback.")
 @looks_at_inbox
 @prints_json
-def show(inbox: Inbox, event: str, body: bool, only_timeline: bool, as_json: bool) -> None:
+def show(inbox: Inbox, event: str, body: bool, only_timeline: bool, traceback: bool, as_json: bool) -> None:
     """Everything known of one EVENT: by id, the beginning of one, key, or the provider's id."""
-    history, preview = run(_history(inbox, event))
+    shown = run(_history(inbox, event))
+    history = shown.history
     if body:
         print_bytes(history.request.body if history.request else b"")
     elif only_timeline:
-        print_json(timeline(history)) if as_json else table_console().print(_keyed(timeline(history)))
+        print_json(timeline(history)) if as_json else _print_keyed(timeline(history))
+    elif traceback:
+        print_json({"traceback": newest_traceback(history)}) if as_json else print_traceback(history)
     elif as_json:
-        print_json(_readable(history, preview))
+        print_json(_readable(shown))
     else:
-        _print_history(history, preview)
+        _print_history(shown)
 
 
 def previewed(preview: Preview) -> dict[str, Any]:
@@ -158,30 +169,45 @@ def previewed(preview: Preview) -> dict[str, Any]:
     return {"words": preview.words, **msgspec.to_builtins(preview)}
 
 
-def _readable(history: History, preview: Preview) -> Any:
+class Shown(NamedTuple):
+    """One event in full."""
+
+    history: History
+    preview: Preview
+    """What a replay would do."""
+    forms: Mapping[bytes, str]
+    """Of the result of each effect that needs one, by its identity."""
+    conflicts: Sequence[Conflict]
+
+
+def _readable(shown: Shown) -> Any:
     """Headers as names and values; the body stays base64, so that it is exact. Effects with what the remote knows
     them by. `replay`: what one would do."""
+    history, preview = shown.history, shown.preview
     values = msgspec.to_builtins(history)
     if history.request:
         values["request"]["headers"] = unpack_headers(history.request.headers)
-    for known, shown in zip(history.effects, values["effects"], strict=True):
+    for known, told in zip(history.effects, values["effects"], strict=True):
         if known.effect.repeat is not None:
-            shown["effect"]["idempotency_key"] = operation_key(known.effect.identity, known.effect.generation)
-        shown["effect"]["superseded"] = known.effect.superseded
+            told["effect"]["idempotency_key"] = operation_key(known.effect.identity, known.effect.generation)
+        told["effect"]["superseded"] = known.effect.superseded
     values["replay"] = previewed(preview)
     values["answers"] = msgspec.to_builtins(answer(history, preview))
     values["timeline"] = msgspec.to_builtins(timeline(history))
+    values["conflicts"] = msgspec.to_builtins(shown.conflicts)
     return values
 
 
-async def _history(inbox: Inbox, reference: str) -> tuple[History, Preview]:
+async def _history(inbox: Inbox, reference: str) -> Shown:
     async with inbox.opened() as store:
         insight = inbox.insight(store)
         history = await insight.event(reference)
-        return history, insight.preview(history)
+        effects = [known.effect for known in history.effects]
+        forms = {effect.identity: form for effect in effects if (form := insight.result_form(effect)) is not None}
+        return Shown(history, insight.preview(history), forms, await insight.conflicts(history))
 
 
-def _answers(answers: Answers, preview: Preview) -> Table:
+def _print_answers(answers: Answers, preview: Preview) -> None:
     """The six questions, each in a line."""
     tried = answers.attempts
     now = " and one just now" if tried.running else ""
@@ -189,94 +215,134 @@ def _answers(answers: Answers, preview: Preview) -> Table:
     ended = f"; the last: {tried.last}" if tried.last else ""
     came = f"{moment(answers.first_received)}, delivered {answers.deliveries} time{'s' * (answers.deliveries > 1)}"
     replays = "\n".join(f"{a.subject} by {a.actor}, {moment(a.at)}: {a.reason}" for a in answers.replays)
-    table = Table(show_header=False, box=None)
-    for question, said in (
+    facts = (
         ("first received?", came),
         ("attempts?", times + ended),
-        ("effects completed?", ", ".join(one.label for one in answers.completed) or "none"),
-        ("pending or uncertain?", ", ".join(f"{one.label} ({one.state})" for one in answers.open) or "none"),
+        ("effects completed?", _enumerated(one.label for one in answers.completed)),
+        ("pending or uncertain?", _enumerated(f"{one.label} ({one.state})" for one in answers.open)),
         ("replayed by whom?", replays or "nobody"),
         ("a replay now?", preview.words),
-    ):
-        table.add_row(f"[bold]{question}[/]", escape(said))
-    return table
+    )
+    print_facts(table_console(), facts)
 
 
-def _print_history(history: History, preview: Preview) -> None:
-    console, event = table_console(), history.event
+def _enumerated(labels: Iterable[str]) -> list[Text]:
+    """Each whole: they are copied."""
+    *others, last = [*labels] or ["none"]
+    return [*(unbroken(f"{label},") for label in others), unbroken(last)]
+
+
+def _print_history(shown: Shown) -> None:
+    console, history, event = table_console(), shown.history, shown.history.event
     admitted = event.key_origin is KeyOrigin.ADMITTED
-    facts = Table(show_header=False, box=None)
-    for name, value in (
+    state = [coloured(event.state) + Text(":"), *words(event.reason)] if event.reason else coloured(event.state)
+    facts: list[Fact] = [
         ("event", str(event.id)),
-        ("source", event.source),
-        ("type", escape(event.type)),
-        ("key", f"{escape(event.key)} ({event.key_origin})"),
-        ("provider id", escape(event.provider_id or "")),
-        ("object", escape(event.object_id or "")),
-        ("state", coloured(event.state) + (f": {escape(event.reason)}" if event.reason else "")),
-        ("alert", f"[bold magenta]{escape(event.alert)}[/]" if event.alert else ""),
+        ("source", unbroken(event.source)),
+        ("type", unbroken(event.type)),
+        ("key", [unbroken(event.key), Text(f"({event.key_origin})")]),
+        ("provider id", unbroken(event.provider_id or "")),
+        ("object", unbroken(event.object_id or "")),
+        ("account", unbroken(event.account or "")),
+        ("state", state),
+        ("alert", [_marked(word) for word in words(event.alert or "")]),
         ("admitted", f"by an operator, from delivery {event.request_id}:{event.item}" * admitted),
-        ("attention", "[bold magenta]an effect failed, or nobody knows whether it happened[/]" * event.attention),
-        ("result", escape(event.result or "")),
-        ("cause", escape(event.cause or "")),
-        ("run, attempts", f"{event.run}, {event.attempts}"),
+        ("same body as", f"event {history.body_of}" if history.body_of else ""),
+        ("attention", [_marked(word) for word in words(ATTENTION * event.attention)]),
+        ("result", event.result or ""),
+        ("cause", event.cause or ""),
+        ("run, attempts", counted(history)),
         ("occurred", moment(event.occurred_at)),
         ("first processed", moment(event.first_processed_at)),
         ("due", moment(event.due_at)),
-    ):
-        if value:
-            facts.add_row(f"[bold]{name}[/]", value)
+    ]
     if history.request:
         proof = history.request
-        facts.add_row("[bold]verified by[/]", proved(proof))
         body = f"{len(proof.body):,} bytes (--body prints them)"
         if proof.emptied_at is not None:
             erased = any(action.name == "erase" for action in history.actions)
             body = f"{'erased' if erased else 'pruned'} on {moment(proof.emptied_at)}"
-        facts.add_row("[bold]body[/]", body)
-    console.print(_answers(answer(history, preview), preview))
+        facts += [("verified by", proved(proof)), ("body", body)]
+    _print_answers(answer(history, shown.preview), shown.preview)
     console.print()
-    console.print(facts)
+    print_facts(console, facts)
     if history.effects:
+        console.print()
         effects = [known.effect for known in history.effects]
-        console.print(_effects(effects))
-        for effect in effects:
-            if effect.alert or (effect.state in UNDECIDED and effect.due_at is None):
-                label = f"{effect.name}:{effect.key}" if " " not in effect.key else effect.name
-                words = f"hookledger resolve {event.id} {label} --happened or --did-not-happen --reason …"
-                status.print(f"To decide: {escape(words)}", soft_wrap=True)
-    table = Table("when (UTC)", "what", "by", "details", title="Timeline")
+        _print_effects(effects)
+        _suggest_decisions(event, effects, shown.forms)
+    for conflict in shown.conflicts:
+        console.print()
+        say(f"Conflict {conflict.delivery} of {moment(conflict.received_at)} UTC, where it differs:", console)
+        print_facts(console, [("", "\n".join(conflict.difference.first()))])
+    console.print()
+    listing = Listing(*SAID, title="Timeline")
     for entry in timeline(history):
-        table.add_row(moment(entry.at), f"{entry.kind}: {entry.what}", escape(entry.by), escape(entry.words))
-    console.print(table)
+        listing.add(moment(entry.at), f"{entry.kind}: {entry.what}", entry.by, entry.words)
+    listing.print(console)
+    print_excerpt(history)
+    if event.state is State.FAILED:
+        print_command("To run it again", ["hookledger", "retry", str(event.id), "--reason", "WHY"])
 
 
-def _keyed(entries: Sequence[Entry]) -> Table:
-    """The timeline with its keys."""
-    table = Table("when (UTC)", "what", "by", "details", "keys")
-    for entry in entries:
-        named = {"delivery": entry.delivery, "event": entry.event_key, "claim": entry.claim}
-        named |= {"effect": entry.effect, "idempotency key": entry.idempotency_key}
-        keys = "\n".join(f"{name} {value}" for name, value in named.items() if value is not None)
-        what = f"{entry.kind}: {entry.what}"
-        table.add_row(moment(entry.at), what, escape(entry.by), escape(entry.words), escape(keys))
-    return table
-
-
-def _effects(effects: list[Effect]) -> Table:
-    table = Table("effect", "key", "how", "state", "calls", "idempotency key", "done (UTC)", "why", title="Effects")
+def _suggest_decisions(event: EventRow, effects: Sequence[Effect], forms: Mapping[bytes, str]) -> None:
+    """Both decisions about each effect that waits for one, as commands. RESULT as it stands is refused."""
+    labels = Counter(f"{effect.name}:{effect.key}" for effect in effects)
     for effect in effects:
-        how = effect.kind if effect.repeat is None else f"{effect.kind}, {effect.repeat}"
+        if not effect.alert and (effect.state not in UNDECIDED or effect.due_at is not None):
+            continue
+        label = f"{effect.name}:{effect.key}"
+        if labels[label] > 1 or not label.isprintable():  # what cannot be typed has another name
+            label = operation_key(effect.identity, effect.generation)
+        command = ["hookledger", "resolve", str(event.id), label]
+        say(f"{label} is {effect.state}: find out from {effect.downstream or effect.name} whether it happened.")
+        result: list[str] = []
+        if effect.identity in forms:
+            result = ["--result", "RESULT"]
+            say(f"The handler reads RESULT: what the call returned, as JSON of this form: {forms[effect.identity]}")
+        print_command("If it did", [*command, "--happened", *result, "--reason", "WHY"])
+        print_command("If not", [*command, "--did-not-happen", "--reason", "WHY"])
+
+
+def _marked(word: Text) -> Text:
+    word.stylize("bold magenta")
+    return word
+
+
+def _print_keyed(entries: Sequence[Entry]) -> None:
+    """The timeline with its keys."""
+    keys = (whole("delivery"), whole("event"), number("claim"), whole("effect"), whole("idempotency key"))
+    listing = Listing(*SAID, *keys)
+    for entry in entries:
+        listing.add(
+            moment(entry.at),
+            f"{entry.kind}: {entry.what}",
+            entry.by,
+            entry.words,
+            entry.delivery or "",
+            entry.event_key or "",
+            "" if entry.claim is None else str(entry.claim),
+            entry.effect or "",
+            entry.idempotency_key or "",
+        )
+    listing.print(table_console())
+
+
+def _print_effects(effects: list[Effect]) -> None:
+    facts = (whole("effect", head=True), whole("state", head=True), whole("how", head=True), number("calls"))
+    keys = (whole("key"), whole("idempotency key"), whole("done (UTC)"))
+    listing = Listing(*facts, *keys, prose("why"), title="Effects")
+    for effect in effects:
         why = f"ALERT {effect.alert}" if effect.alert else (effect.error or "")
         again = f"; again {moment(effect.due_at)}" if effect.due_at else ""
-        table.add_row(
-            escape(effect.name),
-            escape(effect.key),
-            how,
+        listing.add(
+            effect.name,
             coloured(effect.state),
-            str(effect.number) if effect.repeat else "",
+            effect.kind if effect.repeat is None else f"{effect.kind}, {effect.repeat}",
+            f"{effect.number:,}" if effect.repeat else "",
+            effect.key,
             operation_key(effect.identity, effect.generation) if effect.repeat else "",
             moment(effect.finished_at),
-            escape(why + again),
+            why + again,
         )
-    return table
+    listing.print(table_console())

@@ -7,16 +7,15 @@ from uuid import UUID
 
 import click
 import msgspec
-from rich.markup import escape
 
 from ..cases import OddDelivery
 from ..inbox import Inbox
 from ..model import History
+from ..operate.difference import Difference
 from ..states import DeliveryOutcome
 from .common import (
     brief,
     looks_at_inbox,
-    narrow_table,
     print_bytes,
     print_json,
     prints_json,
@@ -26,10 +25,15 @@ from .common import (
     table_console,
 )
 from .decide import names_actor
+from .table import Listing, print_command, print_facts, prose, say, whole
 
+COMPARED = 50
+"""Conflicts of a page whose content is compared with that of the event."""
+SHOWN = 3
+"""Fields that differ, of each."""
 WORDS = {
-    DeliveryOutcome.CONFLICT: "the key of a known event, with other content",
-    DeliveryOutcome.SAME_BODY: "the content of a known event, under another id that is not signed",
+    DeliveryOutcome.CONFLICT: "the key or signed token of a known event, with other content",
+    DeliveryOutcome.SAME_BODY: "the content of a known event, under another id or type that is not signed",
 }
 
 
@@ -52,7 +56,8 @@ def deliveries(
 ) -> None:
     """List odd deliveries, the newest first: known keys with other content, known bodies under other ids.
 
-    None of them changed the event that it met, and their bytes are kept. `admit` makes an event of one.
+    None of them changed the event that it met, and their bytes are kept. `admit` makes an event of one. Of the newest
+    conflicts the first fields that differ are told; `show` tells more of them.
     """
 
     async def read() -> Any:
@@ -62,42 +67,47 @@ def deliveries(
                 request_id, _ = await insight.delivery(body)
                 return await insight.request(request_id)
             wanted = DeliveryOutcome(outcome) if outcome else None
-            return await insight.odd_deliveries(source=source, outcome=wanted, before=before, limit=limit)
+            found = await insight.odd_deliveries(source=source, outcome=wanted, before=before, limit=limit)
+            conflicts = [odd for odd in found if odd.outcome is DeliveryOutcome.CONFLICT][:COMPARED]
+            return found, {_name(odd): await insight.difference(odd) for odd in conflicts}
 
     found = run(read())
     if body is not None:
         print_bytes(found.body)
-    elif as_json:
-        print_json([{"delivery": _name(odd), **msgspec.to_builtins(odd)} for odd in found])
+        return
+    odd_ones, differences = found
+    if as_json:
+        named = [(_name(odd), msgspec.to_builtins(odd)) for odd in odd_ones]
+        print_json([{"delivery": name, **odd, "difference": differences.get(name)} for name, odd in named])
     else:
-        _print(found, limit)
+        _print(odd_ones, differences, limit)
 
 
 def _name(odd: OddDelivery) -> str:
     return f"{odd.request_id}:{odd.item}"
 
 
-def _print(found: list[OddDelivery], limit: int) -> None:
+def _print(found: list[OddDelivery], differences: dict[str, Difference], limit: int) -> None:
     if not found:
         status.print("No odd deliveries.")
         return
-    met = "the event it met"
-    table = narrow_table("when (UTC)", "source", "outcome", met, "was then", "delivery", folds=met)
+    head = (whole("delivery", head=True), whole("when (UTC)", head=True), whole("outcome", head=True))
+    met_it = (whole("was then"), whole("the event it met"), prose("differs"))
+    listing = Listing(*head, whole("source", head=True), *met_it)
     for odd in found:
-        met = escape(odd.event_key) if odd.event_key is not None else "known by its key alone"
+        met = odd.event_key if odd.event_key is not None else "known by its key alone"
         then = "now admitted" if odd.admitted_as else str(odd.event_state or "")
         name = f"{brief(odd.request_id)}:{odd.item}"
-        table.add_row(second(odd.received_at), escape(odd.source), odd.outcome, met, then, name)
-    table_console().print(table)
-    for outcome in sorted({odd.outcome for odd in found}):
-        status.print(f"[bold]{outcome}[/]: {WORDS[outcome]}", soft_wrap=True)
-    open_ones = [odd for odd in found if odd.admitted_as is None]
+        differs = "; ".join(differences[_name(odd)].first(SHOWN)) if _name(odd) in differences else ""
+        listing.add(name, second(odd.received_at), odd.outcome, odd.source, then, met, differs)
+    listing.print(table_console())
+    print_facts(status, [(outcome, WORDS[outcome]) for outcome in sorted({odd.outcome for odd in found})])
+    open_ones = [_name(odd) for odd in found if odd.admitted_as is None]
     if open_ones:
-        words = f"hookledger admit {_name(open_ones[0])} --reason …"
-        status.print(f"To look at one: hookledger deliveries --body {_name(open_ones[0])}", soft_wrap=True)
-        status.print(f"To make an event of it: {escape(words)}", soft_wrap=True)
+        print_command("To look at one", ["hookledger", "deliveries", "--body", open_ones[0]])
+        print_command("To make an event of it", ["hookledger", "admit", open_ones[0], "--reason", "WHY"])
     if len(found) >= limit:
-        status.print(f"There may be more: --before {found[-1].request_id}")
+        say(f"There may be more: --before {found[-1].request_id}")
 
 
 @click.command()
@@ -120,4 +130,4 @@ def admit(inbox: Inbox, delivery: str, reason: str, actor: str, as_json: bool) -
         print_json(msgspec.to_builtins(history.event))
         return
     click.echo(str(history.event.id))
-    status.print(f"Admitted as {escape(history.event.key)}: the event is {history.event.state}.")
+    say(f"Admitted as {history.event.key}: the event is {history.event.state}.")

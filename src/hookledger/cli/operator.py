@@ -8,6 +8,7 @@ import logging
 import threading
 
 from ..inbox import Inbox
+from ..receive.client import rate_limited_as
 
 log = logging.getLogger(__name__)
 
@@ -38,29 +39,25 @@ class OperatorListener:
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
-        from granian.constants import HTTPModes, Interfaces
-        from granian.server.embed import Server
+        from ..operate.http import HttpListener
 
         operator = self._inbox.settings.operator
-        server = Server(
-            self._inbox.operator,
-            address=operator.host,
-            port=operator.port,
-            interface=Interfaces.ASGINL,
-            http=HTTPModes.http1,
-            websockets=False,
-            log_enabled=False,
-        )
+        server = HttpListener(self._inbox.operator, self._share)
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        serving = asyncio.create_task(server.serve())
+        serving = asyncio.create_task(server.serve(operator.host, operator.port))
         stopping = asyncio.create_task(self._wait(self._stop))
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        server.stop()  # type: ignore[no-untyped-call]
+        server.stop()
         try:
             await self._drained(serving)
         finally:
             await self._inbox.operator.stop()
+
+    def _share(self, peer: str | None) -> str | None:
+        """A proxy that tells whom it speaks for has no limit as one client."""
+        proxies = self._inbox.settings.intake.proxies
+        return None if proxies.header is not None and proxies.trusts(peer) else rate_limited_as(peer)
 
     async def _drained(self, serving: asyncio.Task[None]) -> None:
         """What is being answered may end; what would take minutes, or has a reader who does not read, is cut off."""

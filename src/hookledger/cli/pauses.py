@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import click
-from rich.markup import escape
 
 from ..inbox import Inbox
 from ..jobs import Pause
-from .common import looks_at_inbox, narrow_table, print_json, prints_json, run, status, table_console
+from .common import looks_at_inbox, print_json, prints_json, run, status, table_console
 from .decide import names_actor
 from .look import moment
+from .table import Listing, prose, say, whole
 
 
 @click.command()
@@ -33,7 +33,7 @@ def pause(inbox: Inbox, source: str, type: str, reason: str, actor: str, as_json
     if as_json:
         print_json(made)
     else:
-        status.print(f"{_named(made.source, made.pattern)} is paused: its events wait until it is resumed.")
+        say(f"{_named(made.source, made.pattern)} is paused: its events wait until it is resumed.")
 
 
 @click.command()
@@ -50,9 +50,9 @@ def resume(inbox: Inbox, source: str, type: str, reason: str, actor: str) -> Non
             return [left for left in await inbox.insight(store).pauses() if left.source == source]
 
     left = run(act())
-    status.print(f"{_named(source, type)} is handled again.")
+    say(f"{_named(source, type)} is handled again.")
     for one in left:
-        status.print(f"Still paused: {_named(one.source, one.pattern)}, by {escape(one.actor)}")
+        say(f"Still paused: {_named(one.source, one.pattern)}, by {one.actor}")
 
 
 @click.command()
@@ -69,14 +69,14 @@ def pauses(inbox: Inbox, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    table = narrow_table("source", "type", "since (UTC)", "by", "why", folds="why")
+    kind = (whole("source", head=True), whole("type", head=True))
+    listing = Listing(*kind, whole("since (UTC)"), whole("by"), prose("why"))
     for one in found:
-        who = (escape(one.actor), escape(one.reason))
-        table.add_row(escape(one.source), escape(one.pattern), moment(one.since), *who)
-    table_console().print(table)
+        listing.add(one.source, one.pattern, moment(one.since), one.actor, one.reason)
+    listing.print(table_console())
     if not found:
         status.print("Nothing is paused.")
 
 
 def _named(source: str, pattern: str) -> str:
-    return f"Source {escape(source)}" if pattern == "*" else f"Source {escape(source)}, type {escape(pattern)},"
+    return f"Source {source}" if pattern == "*" else f"Source {source}, type {pattern},"

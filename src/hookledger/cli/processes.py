@@ -17,15 +17,43 @@ import msgspec
 from ..config import IntakeSettings, OperatorSettings
 from ..errors import ConfigError
 from ..inbox import Inbox
-from ..operate.health import Receiver
+from ..observe import deliveries
+from ..operate.health import PROBE_TOKEN, Receiver, probe_token
 from ..operator import load_tokens
+from ..work.loop import Worker
 from . import exits
 from .common import finds_inbox, run, set_up_logging, status
-from .supervise import PARENT_PIPE, Supervisor, when_parent_ends
+from .output import end_now
+from .supervise import PARENT_PIPE, Supervisor, say_that_it_works, when_parent_ends
 
 LEVELS = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
 logs = click.option("--log-level", type=LEVELS, default="info", help="How much to tell on stderr.")
-log_json = click.option("--log-json", is_flag=True, help="Log lines as JSON.")
+
+
+def _begin_in_json(context: click.Context, option: click.Parameter, given: bool) -> bool:
+    """Before the application is imported: what is wrong with it is said in JSON, too."""
+    del context, option
+    if given:
+        set_up_logging(as_json=True)
+    return given
+
+
+def _tell_deliveries(context: click.Context, option: click.Parameter, given: bool) -> None:
+    del context, option
+    if given:
+        deliveries.turn_on()
+
+
+log_json = click.option(
+    "--log-json", is_flag=True, is_eager=True, callback=_begin_in_json, help="Log lines as JSON, and nothing else."
+)
+log_deliveries = click.option(
+    "--log-deliveries",
+    is_flag=True,
+    expose_value=False,
+    callback=_tell_deliveries,
+    help="Log each delivery and processed event.",
+)
 host = click.option("--host", help="Where providers reach us; settings file, else 127.0.0.1.")
 port = click.option("--port", type=click.IntRange(0, 65535), help="Settings file, else 8700.")
 operator_host = click.option("--operator-host", help="Where API and health checks reach us; else 127.0.0.1.")
@@ -46,6 +74,7 @@ log = logging.getLogger(__name__)
 @click.option("--no-operator", is_flag=True, help="Without the operator's listener: `hookledger operate` has it.")
 @logs
 @log_json
+@log_deliveries
 @finds_inbox
 def receive(
     inbox: Inbox,
@@ -61,6 +90,7 @@ def receive(
     set_up_logging(log_level, as_json=log_json)
     _override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
+    inbox.read_secrets()
     if not no_operator:
         load_tokens(inbox)
     _advise(inbox)
@@ -134,8 +164,8 @@ async def _receive(inbox: Inbox, *, operates: bool) -> None:
         _require_free(one.host, one.port)
     async with inbox.opened():
         pass  # say at once what is wrong with the database, rather than with every delivery
-    await inbox.asgi.start(apart=intake.apart)
-    listener = Listener(inbox.asgi, intake.limits)
+    opened = await inbox.asgi.start(apart=intake.apart)
+    listener = Listener(opened, opened.limits)
     operating = OperatorListener(inbox) if operates else None
 
     def stop() -> None:
@@ -228,6 +258,7 @@ async def _operate(inbox: Inbox) -> None:
 @concurrency
 @logs
 @log_json
+@log_deliveries
 @finds_inbox
 def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log_json: bool) -> None:
     """Handle what was received. SIGTERM finishes what runs and gives back the rest."""
@@ -243,15 +274,20 @@ def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log
         status.print(f"Working on {kinds}; {settings.concurrency} at once.", markup=False)
 
     if PARENT_PIPE not in os.environ:  # under `serve` the receiver says it
+        inbox.read_secrets(required=False)
         _advise(inbox)
+
+    def begin(worker: Worker) -> None:
+        worker.claims_first = say_that_it_works
+        _on_signals(worker.stop)
 
     async def main() -> None:
         await inbox.work(
             drain=drain,
             settings=settings,
-            started=lambda worker: _on_signals(worker.stop),
+            started=begin,
             # What runs cannot be stopped from outside; what it holds is rescued once we are gone.
-            stuck=lambda: os._exit(exits.STUCK),
+            stuck=lambda: end_now(exits.STUCK),
         )
         await _leave()
 
@@ -266,11 +302,11 @@ async def _leave() -> None:
     if others and (await asyncio.wait(others, timeout=2.0))[1]:
         log.warning("something that was cancelled does not end: left behind")
         logging.shutdown()
-        os._exit(exits.OK)
+        end_now(exits.OK)
 
 
 @click.command()
-@click.option("--dev", is_flag=True, help="SQLite in this folder if no database is named, migrated by itself.")
+@click.option("--dev", is_flag=True, help="SQLite in this folder if none is named, migrated; logs deliveries.")
 @host
 @port
 @operator_host
@@ -278,6 +314,7 @@ async def _leave() -> None:
 @concurrency
 @logs
 @log_json
+@log_deliveries
 @finds_inbox
 def serve(
     inbox: Inbox,
@@ -300,13 +337,15 @@ def serve(
             status.print(f"To look into it: export HOOKLEDGER_DATABASE={inbox.database}", markup=False)
     _override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
+    inbox.read_secrets()
     inbox.store()  # says what is wrong with the database's name before anything is started
     intake, operator = inbox.settings.intake, inbox.settings.operator
     common = ["--log-level", log_level, *(["--log-json"] if log_json else [])]
     listen = ["--host", intake.host, "--port", str(intake.port)]
     operators = ["--operator-host", operator.host, "--operator-port", str(operator.port)]
     limit = ["--concurrency", str(concurrency)] if concurrency else []
-    commands = {"receive": [*listen, *operators, *common], "work": [*limit, *common]}
+    each = ["--log-deliveries"] if dev or deliveries.wanted() else []
+    commands = {"receive": [*listen, *operators, *common, *each], "work": [*limit, *common, *each]}
     if load_tokens(inbox):  # without any there is nothing to read, and health checks cost next to nothing
         commands["operate"] = ["--receiver", _url(intake), *operators, *common]
         commands["receive"].append("--no-operator")
@@ -323,7 +362,8 @@ def _same_inbox(inbox: Inbox) -> dict[str, str]:
     """What leads the children to the inbox that our own options led to."""
     given = click.get_current_context().params
     found = {"APP": given["app"], "CONFIG": given["config_file"], "DATABASE": inbox.database}
-    return {f"HOOKLEDGER_{name}": str(value) for name, value in found.items() if value}
+    same = {f"HOOKLEDGER_{name}": str(value) for name, value in found.items() if value}
+    return {**same, PROBE_TOKEN: probe_token()}
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

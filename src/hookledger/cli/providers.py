@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from ..errors import ConfigError
 from ..providers import generic, words
 from ..providers.catalogue import contracts, find
 from ..providers.contract import Contract
 from .common import print_json, prints_json, status, table_console
+from .table import Listing, print_facts, prose, say, whole
 
 
 @click.command()
@@ -54,32 +54,22 @@ def _list(as_json: bool) -> None:
     if as_json:
         print_json([_summary(contract) for contract in known])
         return
-    rows = [
-        (
+    facts = (whole("proved by"), whole("covers"), whole("id"), whole("retries"), whole("confirmed"))
+    listing = Listing(whole("name", head=True), *facts, prose("provider"))
+    for contract in known:
+        listing.add(
             contract.name,
-            escape(contract.title),
             words.kind(contract.scheme),
             words.SHORT[contract.scheme.coverage],
             words.id_signed(contract),
             words.retry_window(contract),
             words.weakest(contract),
+            contract.title,
         )
-        for contract in known
-    ]
-    columns = ("name", "provider", "proved by", "covers", "id", "retries", "confirmed")
-    widths = [max(map(len, (column, *cells))) for column, cells in zip(columns, zip(*rows, strict=True), strict=True)]
-    console, table = table_console(), Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    rest = console.width - sum(widths) + widths[1] - 2 * len(widths)
-    widths[1] = max(8, min(widths[1], rest))  # the titles are cut where the screen is narrow
-    for column, width in zip(columns, widths, strict=True):
-        table.add_column(column, no_wrap=True, width=width)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-    status.print(
+    listing.print(table_console())
+    say(
         f"{len(known)} providers; `hookledger providers NAME` tells all of one, and `hookledger providers hmac` how "
-        "to describe another. Confirmed: the weaker of signature and event.",
-        soft_wrap=True,
+        "to describe another. Confirmed: the weaker of signature and event."
     )
 
 
@@ -110,24 +100,20 @@ def _as_json(contract: Contract) -> dict[str, Any]:
 
 def _print(contract: Contract) -> None:
     console = table_console()
-    console.print(f"[bold]{escape(contract.title)}[/] (provider = \"{contract.name}\")\n")
-    grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for fact in words.facts(contract):
-        grid.add_row(f"[bold]{fact.name}[/]", escape(fact.value))
-    console.print(grid)
+    say(f"{contract.title} (provider = \"{contract.name}\")\n", console)
+    print_facts(console, [(fact.name, fact.value) for fact in words.facts(contract)])
     graded = words.confirmed(contract)
     if graded:
         console.print("\n[bold]How this is known[/]")
-        grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-        for fact in graded:
-            grid.add_row(fact.name, f"[yellow]{fact.value}[/]" if fact.value == "unconfirmed" else fact.value)
-        console.print(grid)
+        print_facts(console, [(fact.name, _grade(fact.value)) for fact in graded])
         if contract.confirmed.sources:
-            console.print(f"read in: {escape('; '.join(contract.confirmed.sources))}", style="dim")
+            say(f"read in: {'; '.join(contract.confirmed.sources)}", console)
     console.print("\n[bold]In hookledger.toml[/]")
     click.echo(words.example(contract), nl=False)
+
+
+def _grade(value: str) -> str | Text:
+    return Text(value, "yellow") if value == "unconfirmed" else value
 
 
 def _write_test_key(contract: Contract, file: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import click
 import msgspec
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from ..errors import ConfigError, WrongState
 from ..filters import EVERYTHING, Filter
@@ -17,6 +16,7 @@ from ..retention import NEVER, Limits, Pruned, limits
 from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .decide import names_actor
 from .filters import filters_events
+from .table import Listing, number, whole
 
 
 @click.command()
@@ -56,10 +56,10 @@ def prune(
         print_json({"dry_run": dry_run, **msgspec.to_builtins(done)})
         return
     _print_rules(inbox)
-    table = Table("would go" if dry_run else "went", "count")
+    listing = Listing(whole("would go" if dry_run else "went", head=True), number("count"))
     for name in ("events", "payloads", "history", "deliveries"):
-        table.add_row(name, f"{getattr(done, name):,}")
-    table_console().print(table)
+        listing.add(name, f"{getattr(done, name):,}")
+    listing.print(table_console())
 
 
 def _print_rules(inbox: Inbox) -> None:

@@ -10,6 +10,7 @@ import click
 import msgspec
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.text import Text
 
 from ..clock import Seconds
 from ..errors import ConfigError
@@ -22,7 +23,6 @@ from .common import (
     brief,
     default_actor,
     finds_inbox,
-    narrow_table,
     print_json,
     prints_json,
     run,
@@ -30,6 +30,7 @@ from .common import (
     status,
     table_console,
 )
+from .table import Listing, prose, say, whole
 
 COLOURS = {"missing": "yellow", "failed": "red", "unknown": "magenta", "refused": "red"}
 
@@ -138,17 +139,18 @@ async def _compare(
 
 def _print(report: Report) -> None:
     if report.differences:
-        table = narrow_table("when (UTC)", "what", "type", "key", "event", "", folds="")
+        head = (whole("when (UTC)", head=True), whole("what", head=True), whole("type", head=True))
+        listing = Listing(*head, whole("key"), whole("event"), prose("here"))
         for one in report.differences:
-            table.add_row(
+            listing.add(
                 "" if one.at is None else second(one.at),
-                f"[{COLOURS[one.kind]}]{one.kind}[/]",
-                escape(one.type),
-                escape(one.key),
+                Text(one.kind, COLOURS[one.kind]),
+                one.type,
+                one.key,
                 "" if one.event_id is None else brief(one.event_id),
-                escape(one.words or (one.state.value if one.state else "")),
+                one.words or (one.state.value if one.state else ""),
             )
-        table_console().print(table)
+        listing.print(table_console())
     untold = report.counts.missing + report.counts.failed + report.counts.unknown + report.counts.refused
     untold -= len(report.differences)
     if untold > 0:
@@ -175,4 +177,4 @@ def _repair(
     if as_json:
         print_json(msgspec.to_builtins(made))
     else:
-        status.print(f"Repair of {escape(made.object_id or '')} is {made.state}: event {made.id}.", soft_wrap=True)
+        say(f"Repair of {made.object_id or ''} is {made.state}: event {made.id}.")

@@ -6,19 +6,20 @@ from typing import Any
 from uuid import UUID
 
 import click
-from rich.markup import escape
+from rich.text import Text
 
 from ..cases import RefusalCount, RefusalRow
 from ..inbox import Inbox
 from ..model import unpack_headers
 from ..operate.recheck import Rechecked
+from ..receive.endpoint import with_secrets
+from ..receive.refusals import EVERY
 from . import exits
 from .common import (
     brief,
     default_actor,
     finds_inbox,
     looks_at_inbox,
-    narrow_table,
     print_bytes,
     print_json,
     prints_json,
@@ -27,6 +28,7 @@ from .common import (
     status,
     table_console,
 )
+from .table import Listing, number, print_command, print_facts, prose, say, whole
 
 
 @click.command()
@@ -107,12 +109,13 @@ def _count(inbox: Inbox, count: RefusalCount) -> dict[str, Any]:
 
 
 def _print_counts(inbox: Inbox, counted: list[RefusalCount]) -> None:
-    table = narrow_table("source", "reason", "refused", "kept", "last (UTC)", "in words", folds="in words")
+    kind = (whole("source", head=True), whole("reason", head=True), number("refused"), number("kept"))
+    listing = Listing(*kind, whole("last (UTC)"), prose("in words"))
     for count in counted:
         words = inbox.receiving.reason(count.reason)
         numbers = (f"{count.count:,}", f"{count.kept:,}")
-        table.add_row(escape(count.source or "-"), count.reason, *numbers, second(count.last_at), words)
-    table_console().print(table)
+        listing.add(count.source or "-", count.reason, *numbers, second(count.last_at), words)
+    listing.print(table_console())
     if not counted:
         status.print("Nothing was refused.")
 
@@ -122,26 +125,27 @@ def _print_sample(inbox: Inbox, found: list[RefusalRow], counted: list[RefusalCo
         total = sum(count.count for count in counted)
         rest = f" {total:,} were counted: --counts." if total else ""
         status.print(f"No refused request is in the sample.{rest}")
+        if not total:
+            status.print(f"What was refused within the last {EVERY:g} s may not be written yet: ask again.")
         return
-    table = narrow_table("when (UTC)", "source", "reason", "from", "bytes", "id", folds="from")
+    head = (whole("id", head=True), whole("when (UTC)", head=True), whole("reason", head=True))
+    listing = Listing(*head, whole("source", head=True), number("bytes"), whole("from"))
     for row in found:
-        who = escape(row.remote or "")
         size = f"{len(row.body):,}"
-        table.add_row(second(row.received_at), row.source, row.reason, who, size, brief(row.id))
-    table_console().print(table)
+        listing.add(brief(row.id), second(row.received_at), row.reason, row.source, size, row.remote or "")
+    listing.print(table_console())
     _explain(inbox, {row.reason for row in found})
     if len(found) == limit:
-        status.print(f"There may be more: --before {found[-1].id}")
+        say(f"There may be more: --before {found[-1].id}")
 
 
 def _explain(inbox: Inbox, codes: set[str]) -> None:
-    for code in sorted(codes):
-        status.print(f"[bold]{code}[/]: {inbox.receiving.reason(code)}", soft_wrap=True)
+    print_facts(status, [(code, inbox.receiving.reason(code)) for code in sorted(codes)])
 
 
 def _mention_unknown(inbox: Inbox, source: str | None, found: list[RefusalRow]) -> None:
     if source is not None and not found and source not in inbox.sources:
-        status.print(f"[yellow]No source is called {escape(source)} here.[/]")
+        say(f"No source is called {source} here.")
 
 
 # ── recheck ──────────────────────────────────────────────────────────────────
@@ -167,6 +171,7 @@ def recheck(
 
     async def act() -> list[Rechecked]:
         inbox.receiving.facts(source)
+        with_secrets(inbox.sources[source].endpoint)  # says which one is missing
         async with inbox.opened() as store:
             try:
                 if admit:
@@ -182,14 +187,13 @@ def recheck(
         _print_verdicts(inbox, found)
     good = sum(one.authentic for one in found)
     if not found:
-        status.print(f"The sample holds no refused request of {escape(source)}.")
+        say(f"The sample holds no refused request of {source}.")
     elif admit:
         status.print(f"{good:,} taken in, {len(found) - good:,} still refused.")
     else:
         status.print(f"{good:,} would be accepted now, {len(found) - good:,} would still be refused.")
         if good:
-            words = f"hookledger recheck {source} --admit --reason …"
-            status.print(f"To take them in: {escape(words)}", soft_wrap=True)
+            print_command("To take them in", ["hookledger", "recheck", source, "--admit", "--reason", "WHY"])
     if found and not good:
         raise SystemExit(exits.REFUSED)
 
@@ -209,17 +213,18 @@ def _verdict(inbox: Inbox, one: Rechecked) -> dict[str, Any]:
 def _print_verdicts(inbox: Inbox, found: list[Rechecked]) -> None:
     if not found:
         return
-    table = narrow_table("when (UTC)", "was refused for", "now", "id", folds="now")
+    head = (whole("id", head=True), whole("when (UTC)", head=True))
+    listing = Listing(*head, whole("was refused for"), prose("now"))
     for one in found:
-        table.add_row(second(one.received_at), one.was, _now(one), brief(one.id))
-    table_console().print(table)
+        listing.add(brief(one.id), second(one.received_at), one.was, _now(one))
+    listing.print(table_console())
     _explain(inbox, {one.still for one in found if one.still is not None})
 
 
-def _now(one: Rechecked) -> str:
+def _now(one: Rechecked) -> Text:
     if one.still is not None:
-        return f"[red]still refused[/]: {one.still}"
+        return Text.assemble(("still refused", "red"), f": {one.still}")
     if not one.became:
-        return "[green]would be accepted[/]"
+        return Text("would be accepted", "green")
     kinds = dict.fromkeys((each.outcome, each.event_id) for each in one.became)
-    return "\n".join(f"[green]{outcome}[/]: event {brief(ident)}" for outcome, ident in kinds)
+    return Text("; ").join(Text.assemble((outcome, "green"), f": event {brief(ident)}") for outcome, ident in kinds)

@@ -6,8 +6,7 @@ import sys
 
 import click
 import msgspec
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from ..errors import WrongState
 from ..inbox import Inbox
@@ -19,6 +18,7 @@ from . import exits
 from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .decide import names_actor
 from .look import coloured, moment, previewed
+from .table import Listing, prose, say, whole
 
 COLOURS = {Verdict.SAFE: "green", Verdict.WILL_DO: "yellow", Verdict.NEEDS_A_DECISION: "magenta"}
 OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
@@ -137,22 +137,21 @@ def print_rehearsal(rehearsal: Rehearsal) -> None:
     """How it ended, what was asked for, and what was written."""
     console, result = table_console(), rehearsal.result
     assert result is not None
-    console.print(f"Rehearsed: [bold]{result.ended}[/]: {escape(result.words)}", soft_wrap=True)
+    say(f"Rehearsed: {result.ended}: {result.words}", console)
     if result.alert:
-        console.print(f"[bold red]ALERT[/] {escape(result.alert)}", soft_wrap=True)
-    if result.steps:
-        table = Table("effect", "key", "how", "it", "why", "idempotency key")
-        for step in result.steps:
-            fate = f"[bold]{step.fate}[/]" if step.fate is not StepFate.DONE else str(step.fate)
-            key = step.idempotency_key or ""
-            table.add_row(escape(step.name), escape(step.key), step.kind, fate, escape(step.why), key)
-        console.print(table)
+        say(f"ALERT {result.alert}", console)
+    head = (whole("effect", head=True), whole("it", head=True), whole("how", head=True))
+    listing = Listing(*head, whole("key"), whole("idempotency key"), prose("why"))
+    for step in result.steps:
+        fate = Text(step.fate, "" if step.fate is StepFate.DONE else "bold")
+        listing.add(step.name, fate, step.kind, step.key, step.idempotency_key or "", step.why)
+    listing.print(console)
     if result.writes is None:
-        console.print("What it wrote is not known.")
+        say("What it wrote is not known.", console)
     for write in result.writes or ():
-        console.print(f"It wrote {escape(write.words)}.", soft_wrap=True)
+        say(f"It wrote {write.words}.", console)
     if rehearsal.worker and not result.alert:
-        console.print(f"Everything was rolled back, by {escape(rehearsal.worker)}.", soft_wrap=True)
+        say(f"Everything was rolled back, by {rehearsal.worker}.", console)
 
 
 def print_preview(preview: Preview) -> None:
@@ -160,27 +159,28 @@ def print_preview(preview: Preview) -> None:
     console, colour = table_console(), COLOURS[preview.verdict]
     console.print(f"Replay as run {preview.run}: [bold {colour}]{preview.verdict}[/]{':' if preview.deeds else ''}")
     for deed in preview.deeds:
-        console.print(f"  - {escape(deed)}", soft_wrap=True)
+        say(f"- {deed}", console)
     for reason in preview.reasons:
-        console.print(escape(reason), soft_wrap=True)
+        say(reason, console)
     if not preview.effects:
-        console.print("The ledger knows of no effect of this event.")
+        say("The ledger knows of no effect of this event.", console)
         return
-    table = Table("effect", "key", "how", "state", "in a replay", "done (UTC)", "asked for by", "idempotency key")
+    head = (whole("effect", head=True), whole("state", head=True), whole("how", head=True))
+    facts = (whole("in a replay"), whole("done (UTC)"), whole("asked for by"), whole("key"))
+    listing = Listing(*head, *facts, whole("idempotency key"))
     for effect in preview.effects:
         asked = f"claim {effect.claim}" if effect.run is None else f"run {effect.run}, claim {effect.claim}"
-        fate = f"[bold]{effect.fate}[/]" if effect.fate is not Fate.SKIPPED else str(effect.fate)
-        table.add_row(
-            escape(effect.name),
-            escape(effect.key),
-            effect.kind,
+        listing.add(
+            effect.name,
             coloured(effect.state),
-            fate,
+            effect.kind,
+            Text(effect.fate, "" if effect.fate is Fate.SKIPPED else "bold"),
             moment(effect.done_at),
             asked,
+            effect.key,
             effect.idempotency_key or "",
         )
-    console.print(table)
+    listing.print(console)
 
 
 @click.command()
@@ -205,4 +205,4 @@ def discard(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) ->
         return
     status.print(f"Event {history.event.id} is {history.event.state}.")
     for effect in (known.effect for known in history.effects if known.effect.state in OPEN):
-        status.print(f"Effect {escape(effect.name)} {escape(effect.key)} is {effect.state}, and stays so.")
+        say(f"Effect {effect.name} {effect.key} is {effect.state}, and stays so.")

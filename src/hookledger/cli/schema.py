@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import click
+from rich.markup import escape
 
 from ..inbox import Inbox
+from ..operate.finding import Finding
+from ..operate.proof import default_schema
 from .common import looks_at_inbox, print_json, prints_json, run, status
 
 
@@ -22,9 +25,16 @@ def migrate(inbox: Inbox, show_sql: bool, as_json: bool) -> None:
             click.echo("\n".join(f"-- {name}\n{sql}" for name, sql in steps))
         return
     applied = run(inbox.migrate())
+    for finding in run(_warnings(inbox)):
+        status.print(f"[yellow]Warning:[/] {escape(f'{finding.says}: {finding.do}')}")
     if as_json:
         print_json({"applied": applied})
     elif applied:
         status.print(f"Applied {', '.join(applied)}.")
     else:
         status.print("The schema is up to date.")
+
+
+async def _warnings(inbox: Inbox) -> list[Finding]:
+    async with inbox.opened(check=False) as store:
+        return default_schema(await inbox.insight(store).settings())

@@ -16,13 +16,14 @@ from msgspec import Struct
 
 from ..errors import ConfigError, Unavailable
 from ..inbox import Inbox
+from ..providers import changes
 from ..providers.contract import Contract
 from ..providers.question import question
-from ..providers.sample import sample
+from ..providers.sample import NO_TYPE, Sample, listed, sample
 from ..providers.schemes.base import Draft
 from ..providers.schemes.testing_keys import new_test_key
 from ..providers.sign import delivery, pairs
-from ..receive.endpoint import Endpoint
+from ..receive.endpoint import Endpoint, with_secrets
 from . import exits
 from .common import finds_inbox, print_json, prints_json, run, status
 
@@ -36,8 +37,17 @@ class Sent(Struct, frozen=True):
 
 @click.command()
 @click.argument("source")
-@click.option("--type", "kind", envvar="HOOKLEDGER_SEND_TYPE", help="The event's type; a sample's own if not given.")
-@click.option("--id", "ident", envvar="HOOKLEDGER_SEND_ID", help="The event's id; a new one if not given.")
+@click.option("--type", "kind", envvar="HOOKLEDGER_SEND_TYPE", help="The event's type; else the first of --list.")
+@click.option("--id", "ident", envvar="HOOKLEDGER_SEND_ID", help="The event's id; else a new one.")
+@click.option(
+    "--set",
+    "edits",
+    envvar="HOOKLEDGER_SEND_SET",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Change a field of the sample; repeatable.",
+)
+@click.option("--list", "listing", envvar="HOOKLEDGER_SEND_LIST", is_flag=True, help="List the types with a sample.")
 @click.option("--body", type=click.File("rb"), help="A file with the body, - for stdin; else a sample.")
 @click.option("--url", help="Where to; the intake's own address if not given.")
 @click.option("--twice", is_flag=True, help="Send it again after the first answer.")
@@ -51,6 +61,8 @@ def send(
     source: str,
     kind: str | None,
     ident: str | None,
+    edits: tuple[str, ...],
+    listing: bool,
     body: Any,
     url: str | None,
     twice: bool,
@@ -59,28 +71,76 @@ def send(
     handshake: bool,
     as_json: bool,
 ) -> None:
-    """Post a signed test delivery to SOURCE, so that it can be tried without the provider."""
+    """Send a signed test delivery to SOURCE.
+
+    The body is a sample shaped like the provider's own, with new ids and the present time. An id that you choose
+    gives the same body again, for the rest of the day (UTC): the second delivery is a duplicate.
+
+    --set data.object.customer=cus_1 changes a field. The value is JSON if it parses as JSON, else text. Numbers in
+    the path are list indexes, \\. is a dot in a name. Only the last name may be new.
+    """
     inbox.receiving.facts(source)  # says which sources there are, if it is none of them
-    endpoint, intake = inbox.sources[source].endpoint, inbox.settings.intake
+    if listing:
+        _list(inbox.sources[source].endpoint.contract, as_json=as_json)
+        return
+    endpoint, intake = with_secrets(inbox.sources[source].endpoint), inbox.settings.intake
+    if edits and (body or handshake):
+        raise click.UsageError("--set changes a sample: with --body change the file, a handshake has no sample")
     target = url or f"http://{intake.host}:{intake.port}{endpoint.path}"
     if handshake:
         draft = _ask(endpoint, target, forge=forge)
     else:
-        made = sample(endpoint.contract, kind, ident)
-        content = body.read() if body else made.body
-        draft = _sign(endpoint, content, made.id, made.type, target, forge=forge)
+        made = sample(endpoint.contract, kind or (NO_TYPE if body else None), ident, list(map(changes.read, edits)))
+        if body:
+            made = msgspec.structs.replace(made, body=body.read())
+        else:
+            _say(source, endpoint.contract, made)
+        draft = _sign(endpoint, made, target, forge=forge)
     draft = _to(endpoint, draft, target)
     answers = run(_post(draft, rounds=2 if twice else 1, at_once=concurrently))
     _report(answers, forge=forge, as_json=as_json)
 
 
+# ── samples ──────────────────────────────────────────────────────────────────
+
+
+def _list(contract: Contract, *, as_json: bool) -> None:
+    types = listed(contract)
+    if as_json:
+        print_json(types)
+        return
+    for kind in types:
+        click.echo(kind)
+    if not types:
+        status.print(f"{contract.title} has no samples: any --type gets a body with id, type and time alone.")
+
+
+def _say(source: str, contract: Contract, made: Sample) -> None:
+    """Says where the body is not what the provider would send."""
+    if not made.real:
+        close = f"; the nearest that has one is {made.nearest}" if made.nearest else ""
+        more = f" (hookledger send {source} --list)" if listed(contract) else ""
+        says = f"no sample for type {made.type}: sending a body with id, type and time alone{close}{more}"
+        status.print(says, markup=False)
+    for path in made.added:
+        status.print(f"--set {path}: the sample has no such field; added it", markup=False)
+
+
 # ── signing ──────────────────────────────────────────────────────────────────
 
 
-def _sign(endpoint: Endpoint, body: bytes, ident: str, kind: str, target: str, *, forge: bool) -> Draft:
+def _sign(endpoint: Endpoint, made: Sample, target: str, *, forge: bool) -> Draft:
     contract, key = _signer(endpoint, forge=forge)
-    url, now = _signed_url(endpoint, target), time.time()
-    return delivery(contract, key, body, now=now, event_id=ident, event_type=kind, url=url)
+    return delivery(
+        contract,
+        key,
+        made.body,
+        now=time.time(),
+        event_id=made.id,
+        event_type=made.type,
+        url=_signed_url(endpoint, target),
+        more_headers=made.headers,
+    )
 
 
 def _ask(endpoint: Endpoint, target: str, *, forge: bool) -> Draft:

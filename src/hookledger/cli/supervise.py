@@ -14,12 +14,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from rich.markup import escape
+
 from ..store.sqlite.watch import VARIABLE as LOCK_WATCH
 from ..store.sqlite.watch import LockWatch
 from .common import status
 
 PARENT_PIPE = "HOOKLEDGER_PARENT_PIPE"
 """A pipe whose end means that the supervisor is gone, even by kill -9."""
+WORKING = "HOOKLEDGER_WORKING"
+"""A file that a worker makes when it has claimed something: it did start, whatever ends it from then on."""
 FATAL = frozenset({2, 3, 5})
 """Exit codes that starting again cannot mend: usage, configuration, schema."""
 OPERATE = "operate"
@@ -46,6 +50,13 @@ def when_parent_ends(then: Callable[[], object]) -> None:
     threading.Thread(target=wait, name="hookledger-parent", daemon=True).start()
 
 
+def say_that_it_works() -> None:
+    """Tell the supervisor, if there is one, that this process has begun its work."""
+    if file := os.environ.get(WORKING):
+        with contextlib.suppress(OSError):
+            Path(file).touch()
+
+
 def stand_back(pid: int) -> None:
     """Lower the priority of a process that leads a session of its own; the kernel may group by sessions, and then
     only what is said of the group counts."""
@@ -64,8 +75,10 @@ def _away() -> list[str]:
 class Supervisor:
     """`commands`: the subcommands to run and their arguments.
 
-    A child that dies is started again, slower each time it dies young. One
-    of those in WATCHED that holds SQLite's write lock over `lock_limit`
+    A child that dies is started again, slower each time it dies young. A
+    worker that had begun its work is started again at once: if an event kills
+    it, the event is set apart, and the others need not wait. One of those in
+    WATCHED that holds SQLite's write lock over `lock_limit`
     seconds is killed: it is frozen, and every ack waits for it.
     """
 
@@ -87,6 +100,7 @@ class Supervisor:
         self._due: dict[str, float] = {}
         self._early_deaths: dict[str, int] = {}
         self._lives: Counter[str] = Counter()
+        self._working: dict[str, Path] = {}
         self._stopping = False
 
     def run(self) -> int:
@@ -116,7 +130,7 @@ class Supervisor:
             for name, due in list(self._due.items()):
                 if time.monotonic() >= due:
                     del self._due[name]
-                    self._start(name, {**environment, **self._watched(name, folder)}, pipe)
+                    self._try_to_start(name, environment, folder, pipe)
             for name, child in list(self._children.items()):
                 code = child.poll()
                 if code is None:
@@ -124,20 +138,33 @@ class Supervisor:
                 del self._children[name]
                 if self._is_fatal(name, code):
                     return code
-                self._start_later(name, code)
+                self._start_later(name, f"ended with {code}")
             for name in self._children:
                 self._end_if_frozen(name)
             time.sleep(0.1)
         return 0
 
+    def _try_to_start(self, name: str, environment: Mapping[str, str], folder: Path, pipe: int) -> None:
+        self._born[name] = time.monotonic()
+        try:
+            self._start(name, {**environment, **self._watched(name, folder)}, pipe)
+        except OSError as error:  # no more processes, files or room: the others go on
+            self._start_later(name, f"cannot be started: {error}")
+
     def _watched(self, name: str, folder: Path) -> dict[str, str]:
         """Blank for each life: a lock died with whoever held it, and its successor does not hold it."""
+        self._working[name] = folder / f"{name}.working"
+        self._working[name].unlink(missing_ok=True)
+        told = {WORKING: str(self._working[name])}
         if name not in WATCHED:
-            return {}
+            return told
         file = folder / f"{name}.lock"
-        LockWatch.create(file)
-        self._watches[name] = LockWatch(file)
-        return {LOCK_WATCH: str(file)}
+        if name in self._watches:
+            self._watches[name].clear()
+        else:
+            LockWatch.create(file)
+            self._watches[name] = LockWatch(file)
+        return {LOCK_WATCH: str(file), **told}
 
     def _end_if_frozen(self, name: str) -> None:
         if name in self._watches and self._watches[name].held_for() > self._lock_limit:
@@ -150,7 +177,6 @@ class Supervisor:
         self._children[name] = child = subprocess.Popen(  # noqa: S603 - our own command
             command, env=dict(environment), pass_fds=[pipe], start_new_session=True
         )
-        self._born[name] = time.monotonic()
         self._lives[name] += 1
         if name == OPERATE:
             stand_back(child.pid)
@@ -161,11 +187,11 @@ class Supervisor:
     def _is_fatal(self, name: str, code: int) -> bool:
         return code in FATAL and self._young(name) and (name != OPERATE or self._lives[name] == 1)
 
-    def _start_later(self, name: str, code: int) -> None:
-        young = self._young(name)
-        self._early_deaths[name] = self._early_deaths.get(name, 0) + 1 if young else 0
+    def _start_later(self, name: str, why: str) -> None:
+        early = self._young(name) and not self._working[name].exists()
+        self._early_deaths[name] = self._early_deaths.get(name, 0) + 1 if early else 0
         delay = min(30.0, 0.1 * 2 ** self._early_deaths[name])
-        status.print(f"[yellow]{name} ended with {code}; starting it again in {delay:.1f} s.[/]")
+        status.print(f"[yellow]{name} {escape(why)}; starting it again in {delay:.1f} s.[/]")
         self._due[name] = time.monotonic() + delay
 
     def _end_children(self) -> None:

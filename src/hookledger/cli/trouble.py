@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from ..filters import Filter
 from ..inbox import Inbox
 from ..states import State
 from ..store.search import FailureGroup, Lag
-from .common import looks_at_inbox, narrow_table, print_json, prints_json, run, second, status, table_console
+from .common import looks_at_inbox, print_json, prints_json, run, second, status, table_console
 from .filters import options_of
+from .table import Listing, number, print_command, prose, say, whole
 
 TROUBLE = (State.FAILED, State.NEEDS_REVIEW, State.RETRYING)
 
@@ -26,7 +25,8 @@ TROUBLE = (State.FAILED, State.NEEDS_REVIEW, State.RETRYING)
 def failures(inbox: Inbox, source: str | None, limit: int, as_json: bool) -> None:
     """List what is in trouble by cause: failed, in review, retrying, or marked; the most frequent first.
 
-    A cause is the reason without ids, numbers and quoted values. Looks at the newest 20,000 events of each state.
+    A cause is the reason without ids and numbers, the handler, and the line of your code. Looks at the newest 20,000
+    events of each state.
     """
     where = Filter(source=source)
 
@@ -38,26 +38,27 @@ def failures(inbox: Inbox, source: str | None, limit: int, as_json: bool) -> Non
     if as_json:
         print_json(found[:limit])
         return
-    table = narrow_table("events", "source", "type", "first (UTC)", "last (UTC)", "states", "cause", folds="cause")
+    kind = (number("events", head=True), whole("source", head=True), whole("type", head=True))
+    listing = Listing(*kind, whole("first (UTC)"), whole("last (UTC)"), whole("states"), prose("cause"))
     for group in found[:limit]:
-        cells = (group.source, escape(group.type), second(group.first_at), second(group.last_at), _states(group))
-        table.add_row(f"{group.count:,}", *cells, escape(group.cause))
-    table_console().print(table)
+        times = (second(group.first_at), second(group.last_at))
+        listing.add(f"{group.count:,}", group.source, group.type, *times, _states(group), group.cause)
+    listing.print(table_console())
     if not found:
         status.print("Nothing is in trouble.")
         return
     worst = found[0]
-    status.print(f"To see one: hookledger show {worst.sample}", soft_wrap=True)
-    words = shlex.join(options_of(_where(worst)))
-    status.print(f"To list those of the first line: hookledger events {escape(words)}", soft_wrap=True)
+    print_command("To see one of the first", ["hookledger", "show", str(worst.sample)])
+    print_command("To list all of the first", ["hookledger", "events", *options_of(_where(worst))])
     if len(found) > limit:
-        status.print(f"{len(found) - limit:,} more causes: --limit {len(found)}")
+        say(f"{len(found) - limit:,} more causes: --limit {len(found)}")
 
 
 def _where(group: FailureGroup) -> Filter:
     """The events of a group. Those that are only marked have no cause of their own."""
     if group.failed + group.needs_review + group.retrying == 0:
-        return Filter(source=group.source, type=group.type, attention=True)
+        others = tuple(state for state in State if state not in TROUBLE)
+        return Filter(source=group.source, type=group.type, attention=True, states=others)
     return Filter(source=group.source, type=group.type, cause=group.cause, states=TROUBLE)
 
 
@@ -70,23 +71,28 @@ def _states(group: FailureGroup) -> str:
 @looks_at_inbox
 @prints_json
 def lag(inbox: Inbox, as_json: bool) -> None:
-    """Show what is not settled yet, by source and type: how much waits, and for how long."""
+    """Show what is not settled yet, by source and type: how much waits, and for how long.
+
+    no handler: no live worker handles the type. no handler here: no worker lives, and this application has none.
+    """
 
     async def read() -> Any:
         async with inbox.opened() as store:
-            return await inbox.insight(store).lag()
+            return await inbox.insight(store).lag(inbox.settings.work.lease)
 
     found: list[Lag] = run(read())
     if as_json:
         print_json(found)
         return
-    columns = ("source", "type", "pending", "retrying", "in work", "overdue by", "oldest received")
-    table = narrow_table(*columns, folds="type")
+    counted = (number("pending"), number("retrying"), number("in work"))
+    kind = (whole("source", head=True), whole("type", head=True))
+    listing = Listing(*kind, *counted, whole("overdue by"), whole("oldest received"))
     for one in found:
         counts = (f"{n:,}" for n in (one.pending, one.retrying, one.processing))
         late = "" if one.overdue is None or one.overdue < 0 else duration(one.overdue)
-        table.add_row(one.kind.source, escape(one.kind.type), *counts, late, f"{duration(one.age)} ago")
-    table_console().print(table)
+        late = ", ".join(filter(None, (late, one.unhandled)))
+        listing.add(one.kind.source, one.kind.type, *counts, late, f"{duration(one.age)} ago")
+    listing.print(table_console())
     if not found:
         status.print("Nothing waits.")
 

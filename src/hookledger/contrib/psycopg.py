@@ -12,7 +12,6 @@ The transaction is open when the handler starts. `event.tx.commit()` and `rollba
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import socket
@@ -33,6 +32,8 @@ class AsyncPool(Protocol):
 
     @property
     def closed(self) -> bool: ...
+    @property
+    def max_size(self) -> int: ...
     async def open(self) -> None: ...
     async def getconn(self) -> AsyncConnection[Any]: ...
     async def putconn(self, conn: Any, /) -> None: ...
@@ -43,6 +44,8 @@ class Pool(Protocol):
 
     @property
     def closed(self) -> bool: ...
+    @property
+    def max_size(self) -> int: ...
     def open(self) -> None: ...
     def getconn(self) -> Connection[Any]: ...
     def putconn(self, conn: Any, /) -> None: ...
@@ -57,7 +60,7 @@ class AsyncConnections:
 
     Give it the AsyncConnectionPool that the application has; it is opened if nobody has opened it, and stays open. Or
     a connection string, or a function that connects: then each handler has a connection of its own, which costs some
-    milliseconds. The pool should have as many connections as the worker runs handlers.
+    milliseconds. The worker runs at most as many of these handlers as the pool has connections.
     """
 
     plain = False
@@ -65,6 +68,10 @@ class AsyncConnections:
     def __init__(self, source: AsyncSource) -> None:
         _refuse_other_kind(source, wanted=True)
         self._source = source
+
+    @property
+    def size(self) -> int | None:
+        return _size(self._source)
 
     def adapter(self) -> AsyncAdapter:
         return AsyncAdapter(self)
@@ -93,6 +100,10 @@ class Connections:
     def __init__(self, source: Source) -> None:
         _refuse_other_kind(source, wanted=False)
         self._source = source
+
+    @property
+    def size(self) -> int | None:
+        return _size(self._source)
 
     def adapter(self) -> Adapter:
         return Adapter(self)
@@ -126,12 +137,12 @@ class AsyncAdapter:
         assert self._connection is not None, "not begun"
         return self._connection
 
-    async def begin(self, settings: str) -> None:
+    async def begin(self, settings: str) -> list[Any]:
         self._connection = await self._connections.take()
         check_idle(self._connection)
         self._block = self._connection.transaction()
         await self._block.__aenter__()
-        await self.run(settings, ())
+        return await self.run(settings, ())
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         return await fetch_async(self.tx, sql, args)
@@ -179,15 +190,15 @@ class Adapter:
         assert self._connection is not None, "not begun"
         return self._connection
 
-    async def begin(self, settings: str) -> None:
-        await self._blocking(self._begin, settings)
+    async def begin(self, settings: str) -> list[Any]:
+        return await self._blocking(self._begin, settings)
 
-    def _begin(self, settings: str) -> None:
+    def _begin(self, settings: str) -> list[Any]:
         self._connection = self._connections.take()
         check_idle(self._connection)
         self._block = self._connection.transaction()
         self._block.__enter__()
-        fetch(self._connection, settings, ())
+        return fetch(self._connection, settings, ())
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         return await self._blocking(fetch, self.tx, sql, args)
@@ -197,6 +208,7 @@ class Adapter:
 
     async def commit(self) -> None:
         await self._blocking(self._commit)
+        self._blocking.end()
 
     def _commit(self) -> None:
         assert self._block is not None
@@ -206,6 +218,7 @@ class Adapter:
 
     async def rollback(self) -> None:
         await self._blocking(self._rollback)
+        self._blocking.end()
 
     def _rollback(self) -> None:
         block, self._block = self._block, None
@@ -217,7 +230,7 @@ class Adapter:
 
     async def discard(self) -> None:
         if self._connection is not None:
-            await asyncio.to_thread(stop, self._connection)
+            await self._blocking.beside(stop, self._connection)
         await self._blocking.afterwards(self._clean_up)
 
     def _clean_up(self) -> None:
@@ -285,6 +298,11 @@ def wait_for_users(connection: Connection[Any]) -> None:
     """Until a statement that another thread is at has failed on the broken connection."""
     with contextlib.suppress(psycopg.Error):
         connection.execute(b"ROLLBACK")
+
+
+def _size(source: AsyncSource | Source) -> int | None:
+    """None: no limit, which is what a null pool means by 0."""
+    return None if isinstance(source, str) or callable(source) else source.max_size or None
 
 
 def _refuse_other_kind(source: Any, *, wanted: bool) -> None:

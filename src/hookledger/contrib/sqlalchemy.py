@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import QueuePool
 
 from ..errors import ConfigError, HandlerCommitted
 from .blocking import PATIENCE, Blocking
@@ -36,6 +37,10 @@ class AsyncSessions:
             raise ConfigError(f"AsyncSessions takes an async_sessionmaker, not {type(sessions).__name__}")
         self._sessions = sessions
 
+    @property
+    def size(self) -> int | None:
+        return _size(getattr(self._sessions.kw.get("bind"), "sync_engine", None))
+
     def adapter(self) -> AsyncAdapter:
         return AsyncAdapter(self._sessions(close_resets_only=False))  # closed is closed, for whoever still has it
 
@@ -49,6 +54,10 @@ class Sessions:
         if not isinstance(sessions, sessionmaker):
             raise ConfigError(f"Sessions takes a sessionmaker, not {type(sessions).__name__}")
         self._sessions = sessions
+
+    @property
+    def size(self) -> int | None:
+        return _size(self._sessions.kw.get("bind"))
 
     def adapter(self) -> Adapter:
         return Adapter(self._sessions(close_resets_only=False))
@@ -64,10 +73,10 @@ class AsyncAdapter:
     def tx(self) -> AsyncSession:
         return self._session
 
-    async def begin(self, settings: str) -> None:
+    async def begin(self, settings: str) -> list[Any]:
         check_driver(self._session)
         connection = await self._session.connection()
-        await connection.exec_driver_sql(settings)
+        return list((await connection.exec_driver_sql(settings)).all())
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         check_open(self._session)
@@ -110,13 +119,13 @@ class Adapter:
     def tx(self) -> Session:
         return self._session
 
-    async def begin(self, settings: str) -> None:
-        await self._blocking(self._begin, settings)
+    async def begin(self, settings: str) -> list[Any]:
+        return await self._blocking(self._begin, settings)
 
-    def _begin(self, settings: str) -> None:
+    def _begin(self, settings: str) -> list[Any]:
         check_driver(self._session)
         self._connection = self._session.connection()
-        self._connection.exec_driver_sql(settings)
+        return list(self._connection.exec_driver_sql(settings).all())
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         return await self._blocking(self._run, sql, args)
@@ -133,6 +142,7 @@ class Adapter:
 
     async def commit(self) -> None:
         await self._blocking(self._commit)
+        self._blocking.end()
 
     def _commit(self) -> None:
         self._session.commit()
@@ -140,6 +150,7 @@ class Adapter:
 
     async def rollback(self) -> None:
         await self._blocking(self._rollback)
+        self._blocking.end()
 
     def _rollback(self) -> None:
         self._session.rollback()
@@ -150,7 +161,7 @@ class Adapter:
 
         connection = self._connection
         if connection is not None and not connection.closed and not connection.invalidated:
-            await asyncio.to_thread(stop, _driver(connection))
+            await self._blocking.beside(stop, _driver(connection))
         await self._blocking.afterwards(self._clean_up)
 
     def _clean_up(self) -> None:
@@ -169,6 +180,15 @@ def check_open(session: AsyncSession | Session) -> None:
     """Whoever committed and closed the session left nothing that could be asked for the mark."""
     if not session.in_transaction():
         raise HandlerCommitted()
+
+
+def _size(engine: Any) -> int | None:
+    """Of an engine's pool, those over its size included; None where there is no limit, or where it is not known."""
+    pool = getattr(engine, "pool", None)
+    if not isinstance(pool, QueuePool):
+        return None
+    overflow: int = getattr(pool, "_max_overflow", -1)  # it has no other name
+    return None if overflow < 0 else pool.size() + overflow
 
 
 def _driver(connection: Connection) -> Any:

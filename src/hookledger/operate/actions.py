@@ -10,8 +10,6 @@ from math import inf
 from typing import Literal
 from uuid import UUID
 
-import msgspec
-
 from ..cases import Imported
 from ..errors import ConfigError, ListingFailed, WrongState
 from ..filters import Filter
@@ -23,8 +21,9 @@ from ..rehearsals import Rehearsal
 from ..retention import Erased, Tombstone
 from ..states import BY_NAME
 from ..store.protocol import Store
+from ..store.restores import Restore
 from ..store.transfer import Taken
-from . import bulk, transfer
+from . import bulk, effects, restore, transfer
 from .insight import Insight
 from .preview import Preview, Verdict
 from .recheck import Rechecked, recheck, take_in
@@ -69,15 +68,15 @@ class Actions:
         """
         _why(reason)
         history = await self._insight.event(str(event.id))
-        effects: list[Effect] = []
+        repeated: list[Effect] = []
         if (history.event.state, history.event.claim) == (event.state, event.claim):  # else the store says who did it
-            effects = self._insight.repeated(history, repeat)
-            preview = self._insight.preview(history, effects)
+            repeated = self._insight.repeated(history, repeat)
+            preview = self._insight.preview(history, repeated)
             if preview.verdict is Verdict.NEEDS_A_DECISION:
                 raise WrongState(f"event {event.id}: {preview.words}")
             if shown is not None and not preview.says_the_same(shown):
                 raise WrongState(f"event {event.id}: its effects changed meanwhile. A replay now: {preview.words}")
-        await self._store.replay(event.id, event.state, self._actor, reason, seen=event.claim, repeat=effects)
+        await self._store.replay(event.id, event.state, self._actor, reason, seen=event.claim, repeat=repeated)
         return await self._insight.event(str(event.id))
 
     async def rehearse(
@@ -103,9 +102,9 @@ class Actions:
         if handler is not None and not handler.rehearsable:
             raise ConfigError(f"{handler.name} is not declared with rehearsable=True: nobody has said that it may be")
         history = await self._insight.event(str(event.id))
-        effects = self._insight.repeated(history, repeat)
+        repeated = self._insight.repeated(history, repeat)
         ident = await rehearsals.ask(
-            event.id, event.state, event.claim, effects, self._actor, reason, patience=patience
+            event.id, event.state, event.claim, repeated, self._actor, reason, patience=patience
         )
         until = time.monotonic() + wait
         while True:  # until it is over, or its time is
@@ -128,14 +127,21 @@ class Actions:
         reason: str,
         result: object = None,
     ) -> History:
-        """Decide about an effect whose outcome nobody knows, or that failed; its event or the outbox goes on."""
+        """Decide about an effect whose outcome is unknown, or that failed; its event or the outbox goes on. A call
+        that happened needs its result where its handler reads one."""
         _why(reason)
         kept = None
-        if result is not None:
-            if decision != "happened":
-                raise ConfigError("only what happened has a result")
-            kept = msgspec.json.encode(result)
+        if decision == "happened":
+            kept = self._insight.kept_result(effect, result)
+        elif result is not None:
+            raise ConfigError("only what happened has a result")
         await self._store.ledger.resolve(effect, decision, kept, self._actor, reason)
+        return await self._insight.event(str(effect.event_id))
+
+    async def try_now(self, effect: Effect, reason: str) -> History:
+        """Have the outbox go on with an effect now, with a fresh budget; its policy says whether it is repeated."""
+        _why(reason)
+        await effects.try_now(self._store, self._insight, effect, self._actor, reason)
         return await self._insight.event(str(effect.event_id))
 
     async def erase(
@@ -162,9 +168,7 @@ class Actions:
     ) -> Taken:
         """Take in events that another inbox exported; `lines` opens the file anew each time."""
         _why(reason)
-        return await transfer.take_in(
-            self._store, lines, self._actor, reason, take_over=take_over, progress=progress
-        )
+        return await transfer.take_in(self._store, lines, self._actor, reason, take_over=take_over, progress=progress)
 
     async def trip(self, downstream: str, reason: str) -> None:
         """Stop all calls to a downstream until it is reset."""
@@ -230,6 +234,23 @@ class Actions:
         _keepable(source, "the source")
         await self._store.pauses.resume(source, _pattern(pattern), self._actor, reason)
 
+    # ── after a restore ──
+
+    async def after_restore(
+        self, backup_at: datetime, reason: str, *, lease: float, told: Callable[[int], None] = lambda _: None
+    ) -> tuple[Restore, int]:
+        """The database was restored from a backup of this time: what was planned or started then is unknown now, and
+        effects that are never repeated wait for a person until the gap is closed."""
+        _why(reason)
+        if backup_at > datetime.now(UTC):
+            raise ConfigError("the backup was taken in the past: give --backup-at its time")
+        return await restore.after_restore(self._store, backup_at, self._actor, reason, lease=lease, told=told)
+
+    async def close_gap(self, reason: str) -> Restore:
+        """What came between backup and restore is reconciled: effects are performed as declared again."""
+        _why(reason)
+        return await self._store.restores.close(self._actor, reason)
+
     # ── what did not plainly become an event ──
 
     async def admit(self, reference: str, reason: str) -> History:
@@ -274,7 +295,7 @@ class Actions:
         if plan.lister is None:
             raise ConfigError(
                 f"source {source!r} has no lister: set [sources.{source}.reconcile], or give it one with "
-                "@source.lister"
+                f"@source.lister{self._listable(source)}"
             )
         now = datetime.now(UTC)
         window = window or Window(now - timedelta(seconds=plan.look_back), now)
@@ -289,6 +310,12 @@ class Actions:
         begun = await self._store.reconciling.begin(*values, lease=LEASE)
         assert begun is not None, "only a planned one can be another's"
         return await carry_out(self._store, begun, comparison, plan.lister)
+
+    def _listable(self, source: str) -> str:
+        """Where a lister would ask."""
+        contract = self._insight.receiving.facts(source).contract
+        where = "; ".join(filter(None, (contract.lister.list, contract.lister.enable)))
+        return f" ({contract.title}: {where})" if where else ""
 
     def comparison(
         self,

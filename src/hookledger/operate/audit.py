@@ -81,6 +81,20 @@ async def _observations(
         yield Observation(item.type, item.fingerprint, item.identity, values)
 
 
+async def webhooks(store: Store, facts: SourceFacts, *, sample: int) -> tuple[str, ...]:
+    """The provider's webhooks that fed a source, by their ids, in at most `sample` kept requests. A duplicate's
+    request is not kept, so one whose deliveries always come second is not seen."""
+    named = facts.contract.hook_id
+    if not isinstance(named, Header):
+        return ()
+    found: set[str] = set()
+    async for request_id, _ in _kept(store, facts.name, sample):
+        request = await store.cases.request(request_id)
+        headers = () if request is None else unpack_headers(request.headers)
+        found |= {value for name, value in headers if name.lower().encode() == named.name}
+    return tuple(sorted(found))
+
+
 async def _kept(store: Store, source: str, most: int) -> AsyncIterator[tuple[UUID, int]]:
     """The last events, and the last odd deliveries: a third of the places at most."""
     odd = await store.cases.odd_deliveries(source=source, limit=most // 3) if most >= 3 else []

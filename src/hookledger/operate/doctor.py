@@ -8,12 +8,11 @@ from functools import partial
 
 from ..cases import RefusalCount
 from ..errors import HookledgerError
-from ..filters import Filter
 from ..jobs import Job, Pause
 from ..model import Health
 from ..reconciling import Reconciliation
 from ..store import SCHEMA_RANGE
-from . import proof
+from . import proof, restore, trouble
 from .finding import Finding
 from .insight import Insight
 from .receiving import Plan, SourceFacts
@@ -23,7 +22,9 @@ SKEW = 5.0
 SKEW_LIMIT = 30.0
 SOON = 14 * 86400.0
 MOST = 1000
-"""Events that ask for attention, at most, of which it says how many there are."""
+"""Odd deliveries, at most, of which it says how many there are."""
+HOOK_SAMPLE = 50
+"""Kept requests of a source in which its webhooks are looked for."""
 DAY = timedelta(days=1)
 FORGOTTEN = timedelta(minutes=5)
 """After so long a job that nobody is at is worth a warning."""
@@ -45,9 +46,12 @@ async def examine(
         return found  # the rest would only say so again
     checks: dict[str, Check] = {
         "settings": proof.settings,
+        "restore": restore.gap,
         **CHECKS,
+        "effects": partial(trouble.effects, lease=lease),
         "workers": partial(proof.workers, lease=lease),
         "leases": partial(proof.leases, lease=lease),
+        "outbox": proof.outbox,
         "books": partial(proof.books, limit=limit),
     }
     if deep:
@@ -67,11 +71,13 @@ async def database(insight: Insight) -> list[Finding]:
 
 def judge_health(health: Health) -> list[Finding]:
     low, high = SCHEMA_RANGE
-    if not low <= health.schema <= high:
+    is_away = health.problem is not None and "schema version" not in health.problem
+    if not is_away and not low <= health.schema <= high:
         says = health.problem or f"the schema is of version {health.schema}, and this release needs {low} to {high}"
         return [Finding("problem", "database", says, "run `hookledger migrate`, with the newest release in use")]
     if not health.writable:
-        says = f"cannot be written: {health.problem}"
+        said = health.problem or "no reason given"
+        says = said if "cannot be written" in said else f"cannot be written: {said}"
         return [Finding("problem", "database", says, "until it can, every delivery is answered 503")]
     found = [Finding("ok", "database", f"can be written; schema {health.schema}, of {low} to {high}")]
     apart = abs(health.clock_skew)
@@ -149,6 +155,11 @@ def _span(days: float) -> str:
     return f"{days * 24:.0f} h" if days < 4 else f"{days:.0f} days"
 
 
+async def pools(insight: Insight) -> list[Finding]:
+    """Whether the application's own connections suffice for its handlers."""
+    return [Finding("warn", "connections", says, do) for says, _, do in (s.rpartition(": ") for s in insight.advice)]
+
+
 async def rejections(insight: Insight) -> list[Finding]:
     """What was refused within the last day."""
     since = datetime.now(UTC) - DAY
@@ -174,23 +185,6 @@ def _provable(insight: Insight, source: str) -> bool:
     return source in insight.receiving.sources() and insight.receiving.facts(source).unprovable is None
 
 
-async def alerts(insight: Insight) -> list[Finding]:
-    """Events that a person should look at: those with an alert, and those with an effect in doubt."""
-    marked = await insight.events(Filter(attention=True), limit=MOST)
-    alarmed, others = [row for row in marked if row.alert], [row for row in marked if not row.alert]
-    found = [
-        Finding("problem", f"event {row.id}", f"{row.state}: {row.alert}", f"`hookledger show {row.id}`")
-        for row in alarmed[:10]
-    ]
-    if len(alarmed) > 10:
-        found.append(Finding("problem", "alerts", f"{len(alarmed) - 10:,} more events have an alert"))
-    if others:
-        number = f"{len(others):,}{' or more' * (len(marked) == MOST)}"
-        says = f"an effect failed, may have happened or has an alert, of {number} events: {others[0].id} …"
-        found.append(Finding("warn", "alerts", says, "`hookledger events --attention`, then `hookledger resolve`"))
-    return found or [Finding("ok", "alerts", "no event asks for attention")]
-
-
 async def odd_deliveries(insight: Insight) -> list[Finding]:
     """Conflicts and known bodies under other ids of the last day that nobody made an event of."""
     since = datetime.now(UTC) - DAY
@@ -198,7 +192,7 @@ async def odd_deliveries(insight: Insight) -> list[Finding]:
     recent = [one for one in odd if one.received_at > since and one.admitted_as is None]
     if not recent:
         return [Finding("ok", "deliveries", "no odd ones within the last day")]
-    says = f"{len(recent):,} odd ones within the last day: known keys with other content, or known content"
+    says = f"{len(recent):,} odd within the last day: known keys with other content, or known content"
     return [Finding("warn", "deliveries", says, "`hookledger deliveries`; `hookledger keys SOURCE` finds the cause")]
 
 
@@ -235,6 +229,19 @@ def judge_jobs(found: Sequence[Job], now: datetime) -> list[Finding]:
         return odd
     running = sum(job.unfinished for job in found)
     return [Finding("ok", "jobs", f"{running} under way" if running else "none is under way")]
+
+
+async def webhooks(insight: Insight) -> list[Finding]:
+    """Whether one webhook feeds each source, where the provider says which it is."""
+    found: list[Finding] = []
+    for name in insight.receiving.sources():
+        hooks = await insight.webhooks(name, sample=HOOK_SAMPLE)
+        if len(hooks) > 1:
+            title = insight.receiving.facts(name).contract.title
+            says = f"{len(hooks)} webhooks of {title} feed it: {', '.join(hooks[:5])}"
+            do = "give each a source of its own: what both send is recorded once, and which one failed is not told"
+            found.append(Finding("warn", f"source {name}", says, do))
+    return found
 
 
 async def reconciled(insight: Insight) -> list[Finding]:
@@ -275,10 +282,14 @@ def judge_reconciliation(name: str, plan: Plan, last: Reconciliation | None, now
 
 CHECKS: dict[str, Check] = {
     "sources": sources,
+    "connections": pools,
     "pauses": pauses,
     "jobs": jobs,
+    "webhooks": webhooks,
     "reconcile": reconciled,
     "rejections": rejections,
     "deliveries": odd_deliveries,
-    "alerts": alerts,
+    "events": trouble.events,
+    "circuits": trouble.circuits,
+    "alerts": trouble.alerts,
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 from collections.abc import AsyncIterator, Iterable, Sequence
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from ..accounting import Accounting, Oddity
@@ -14,18 +17,21 @@ from ..filters import EVERYTHING, Filter
 from ..identities import id_bounds, operation_key
 from ..jobs import Deed, ItemOutcome, Job, JobItem, Pause, Refusals, Resolving
 from ..ledger import Circuit, Effect
-from ..model import EventRow, Health, History, RequestRow, Waiting, WorkerInfo
+from ..model import EventRow, Health, History, Kind, RequestRow, Waiting, WorkerInfo
 from ..reconciling import Reconciliation
 from ..rehearsals import Rehearsal
 from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
+from ..store.restores import Restore
 from ..store.search import FailureGroup, Lag, Page
+from ..store.trouble import Trouble
 from . import bulk, transfer
-from .answers import Answers, answer
-from .audit import KeyReport, audit_keys
+from .audit import KeyReport, audit_keys, webhooks
 from .cutover import Comparison, KeyRule, compare
-from .preview import Declared, HandlerFacts, NothingDeclared, Preview, foresee
+from .difference import Conflict, Difference, differ
+from .handlers import live_patterns, mark_unhandled
+from .preview import Declared, EffectFacts, HandlerFacts, NothingDeclared, Preview, foresee
 from .receiving import Receiving
 from .recheck import Rechecked, recheck
 from .timeline import Entry, timeline
@@ -64,6 +70,11 @@ class Insight:
             raise ConfigError("this needs the sources: ask the inbox for it")
         return self._receiving
 
+    @property
+    def advice(self) -> Sequence[str]:
+        """What may surprise about the application's own connections."""
+        return self._declared.advice
+
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
@@ -82,9 +93,15 @@ class Insight:
         """What is in trouble, by cause, the most frequent first."""
         return await self._store.search.failures(source)
 
-    async def lag(self) -> list[Lag]:
-        """Every kind with events that are not settled yet, that with the oldest first."""
-        return await self._store.search.lag()
+    async def lag(self, lease: float) -> list[Lag]:
+        """Every kind with events that are not settled yet, that with the oldest first; `lease`: how long a worker
+        counts as living."""
+        live = await live_patterns(self._store, lease)
+        here = self._handled_here if self._declared.loaded else None
+        return [mark_unhandled(one, live, here) for one in await self._store.search.lag()]
+
+    def _handled_here(self, kind: Kind) -> bool:
+        return self._declared.handler(kind.source, kind.type) is not None
 
     async def event(self, reference: str) -> History:
         """One event in full, by id, the beginning of an id, or key."""
@@ -113,13 +130,6 @@ class Insight:
         known = [entry.effect for entry in history.effects if entry.effect.kind is not EffectKind.ONCE]
         return _the_one(known, effect)
 
-    async def answers(self, reference: str) -> Answers:
-        """The six questions about one event, by id, the beginning of an id, or key: what came, what was done, what is
-        open, who replayed it, and whether another replay is safe.
-        """
-        history = await self.event(reference)
-        return answer(history, self.preview(history))
-
     def timeline(self, history: History) -> tuple[Entry, ...]:
         """All that happened to an event, the first first, with every key."""
         return timeline(history)
@@ -133,9 +143,32 @@ class Insight:
         known = [entry.effect for entry in history.effects if not entry.effect.superseded]
         return [_the_one(known, effect) for effect in effects]
 
+    def result_form(self, effect: Effect) -> str | None:
+        """An example, as JSON, of the result that an effect needs which happened after all: its handler reads it.
+        None where it needs none: no handler reads what the outbox did, and a recorded result stays."""
+        facts = self._declared.effect(effect.name)
+        needed = facts is not None and effect.kind is EffectKind.CALL and effect.result is None
+        return facts.form if facts is not None and needed else None
+
+    def kept_result(self, effect: Effect, result: object) -> bytes | None:
+        """The result of an effect that happened, as the ledger keeps it. ConfigError where it is missing, BadResult
+        where the handler could not read it."""
+        if result is not None:
+            facts = self._declared.effect(effect.name)
+            return facts.keep_result(result) if facts else msgspec.json.encode(result)
+        form = self.result_form(effect)
+        if form is not None:
+            says = f"effect {effect.name} needs the result of the call that happened: its handler reads it"
+            raise ConfigError(f"{says}; add it as JSON of this form: --result {shlex.quote(form)}")
+        return None
+
     def handler(self, event: EventRow) -> HandlerFacts | None:
         """The handler that a run would use; None where the application is not loaded, or has none."""
         return self._declared.handler(event.source, event.type)
+
+    def declared_effect(self, name: str) -> EffectFacts | None:
+        """What the application says of an effect; None where it is not loaded, or has none of this name."""
+        return self._declared.effect(name)
 
     async def rehearsal(self, ident: UUID) -> Rehearsal:
         """One of the last hundred."""
@@ -143,6 +176,11 @@ class Insight:
         if found is None:
             raise NotFound(f"no rehearsal with the id {ident} is kept")
         return found
+
+    @property
+    def trouble(self) -> Trouble:
+        """What an operator must see, and effects by state."""
+        return self._store.trouble
 
     async def circuits(self) -> list[Circuit]:
         """Every downstream that ever failed or was tripped."""
@@ -201,6 +239,14 @@ class Insight:
         """The books, within so many seconds."""
         return await self._store.books.accounting(limit=limit)
 
+    async def unperformable(self) -> Oddity | None:
+        """Outbox entries that wait for a worker that knows their arguments."""
+        return await self._store.books.unperformable()
+
+    async def gap(self) -> Restore | None:
+        """The restore from a backup that is not closed, if there is one."""
+        return await self._store.restores.gap()
+
     async def stuck(self, longer_than: float) -> list[Oddity]:
         """Leases that ran out more than so many seconds ago, and nobody took back."""
         return await self._store.books.stuck(longer_than)
@@ -214,8 +260,8 @@ class Insight:
         return await self._store.books.integrity(limit=limit)
 
     async def workers(self) -> list[WorkerInfo]:
-        """Every worker seen, living or not."""
-        return await self._store.workers()
+        """Every worker seen that has not stopped: those that live, and those that died."""
+        return [worker for worker in await self._store.workers() if not worker.left]
 
     async def waiting(self) -> list[Waiting]:
         """Which kinds have events in the queue, the longest due first."""
@@ -267,6 +313,26 @@ class Insight:
             raise NotFound(f"no odd delivery has the id {reference!r}: `hookledger deliveries` lists them")
         return found[0]
 
+    async def difference(self, odd: OddDelivery) -> Difference:
+        """What differs between a conflict and the event that it met."""
+        history = await self._store.history(odd.event_id)
+        met = (None, 0) if history is None else (history.request, history.event.item)
+        return await self._difference(met, odd.request_id, odd.item)
+
+    async def conflicts(self, history: History, limit: int = 3) -> list[Conflict]:
+        """The newest deliveries of an event with other content than it has, and what differs."""
+        found = [row for row in history.deliveries if row.outcome is DeliveryOutcome.CONFLICT][: -limit - 1 : -1]
+        met, conflicts = (history.request, history.event.item), []
+        for row in found:
+            difference = await self._difference(met, row.request_id, row.item)
+            conflicts.append(Conflict(f"{row.request_id}:{row.item}", row.received_at, difference))
+        return conflicts
+
+    async def _difference(self, met: tuple[RequestRow | None, int], request_id: UUID, item: int) -> Difference:
+        request = await self._store.cases.request(request_id)
+        # In a thread: two bodies of a megabyte take a second.
+        return await asyncio.to_thread(differ, self.receiving, met, (request, item))
+
     async def request(self, request_id: UUID) -> RequestRow:
         """A request that was kept, with its bytes."""
         found = await self._store.cases.request(request_id)
@@ -285,6 +351,10 @@ class Insight:
         return await self._store.reconciling.last()
 
     # ── keys ──
+
+    async def webhooks(self, source: str, *, sample: int) -> tuple[str, ...]:
+        """The provider's webhooks that its last events came from, by their ids."""
+        return await webhooks(self._store, self.receiving.facts(source), sample=sample)
 
     async def keys(self, source: str, *, last: int, sample: int) -> KeyReport:
         """What the last events of a source say about its keys, and which rule would fit them."""

@@ -6,12 +6,13 @@ is skipped, done or left as its state and its policy say. It cannot foresee what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from ..identities import operation_key
@@ -51,6 +52,10 @@ class EffectFacts(Struct, frozen=True):
     """Whether it is asked before each call."""
     readable: Callable[[Effect], bool]
     """Whether a handler that calls it gets the result that was recorded."""
+    keep_result: Callable[[object], bytes] = msgspec.json.encode
+    """A result as the ledger keeps it; BadResult where a handler could not read it."""
+    form: str | None = None
+    """An example of the result that a handler reads, as JSON; None where it does without."""
 
 
 class Declared(Protocol):
@@ -59,6 +64,11 @@ class Declared(Protocol):
     @property
     def loaded(self) -> bool:
         """Whether there is an application at all."""
+        ...
+
+    @property
+    def advice(self) -> Sequence[str]:
+        """What may surprise about its connections: what is so, a colon, what to do."""
         ...
 
     def handler(self, source: str, kind: str) -> HandlerFacts | None: ...
@@ -70,6 +80,7 @@ class NothingDeclared:
     """No application."""
 
     loaded = False
+    advice = ()
 
     def handler(self, source: str, kind: str) -> HandlerFacts | None:
         del source, kind

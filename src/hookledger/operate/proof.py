@@ -98,13 +98,33 @@ def judge_leases(stuck: Sequence[Oddity], lease: float) -> list[Finding]:
     ] or [Finding("ok", "leases", "none has run out without being taken back")]
 
 
+async def outbox(insight: Insight) -> list[Finding]:
+    """Entries that no worker can perform as it is."""
+    return judge_outbox(await insight.unperformable())
+
+
+def judge_outbox(waiting: Oddity | None) -> list[Finding]:
+    if waiting is None:
+        return [Finding("ok", "outbox", "no entry waits for another version of its function")]
+    says = f"{waiting.count:,} entries wait for a worker that knows their arguments: {_sample(waiting)}"
+    do = "run the version that planned them beside the new one, or give the new parameter a default"
+    return [Finding("warn", "outbox", says, do)]
+
+
 async def workers(insight: Insight, lease: float) -> list[Finding]:
     """Whether somebody lives to do what is due."""
-    return judge_workers(await insight.workers(), await insight.waiting(), lease)
+    receiving = insight.receiving
+    needed = [name for name in receiving.sources() if receiving.plan(name).runs]
+    is_idle = bool(receiving.sources()) and not needed  # all of them only observe
+    seen, waiting = await insight.workers(), await insight.waiting()
+    return [*judge_workers(seen, waiting, lease, is_idle=is_idle), *judge_sources(seen, waiting, needed, lease)]
 
 
-def judge_workers(seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], lease: float) -> list[Finding]:
-    alive = [worker for worker in seen if worker.seen_ago <= lease]
+def judge_workers(
+    seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], lease: float, *, is_idle: bool = False
+) -> list[Finding]:
+    """`is_idle`: nothing is there for a worker to do, whatever comes."""
+    alive = [worker for worker in seen if worker.alive(lease)]
     due = [kind for kind in waiting if kind.due_in <= 0]
     late = [kind for kind in due if kind.due_in < -LATE]
     longest = _ago(-min((kind.due_in for kind in due), default=0.0))
@@ -117,7 +137,28 @@ def judge_workers(seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], lease:
         do = "does a worker handle these types? If so: more of them, or more `concurrency`"
         return [Finding("warn", "workers", says, do)]
     queue = f"the first event is due for {longest}" if due else "nothing is due"
+    if not alive and not is_idle:
+        return [Finding("warn", "workers", f"{living}; {queue}", "run `hookledger work` or `hookledger serve`")]
     return [Finding("ok", "workers", f"{living}; {queue}")]
+
+
+def judge_sources(
+    seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], needed: Sequence[str], lease: float
+) -> list[Finding]:
+    """Sources that none of the living workers serves, while others are served."""
+    alive = [worker for worker in seen if worker.alive(lease)]
+    served = {source for worker in alive for source, _ in worker.handles}
+    found = []
+    for source in sorted({*needed, *(one.kind.source for one in waiting)} - served) if alive else []:
+        due = [one for one in waiting if one.kind.source == source and one.due_in <= 0]
+        do = "run a worker whose application has handlers for it, or stop its webhook"
+        if due:
+            longest = _ago(-min(one.due_in for one in due))
+            says = f"no live worker serves it, and events are due, the first for {longest}: {_kinds(due)}"
+            found.append(Finding("problem", f"source {source}", says, do))
+        else:
+            found.append(Finding("warn", f"source {source}", "no live worker serves it; nothing is due", do))
+    return found
 
 
 def _kinds(waiting: Sequence[Waiting]) -> str:
@@ -181,7 +222,20 @@ def _postgres(known: Mapping[str, str]) -> list[Finding]:
         )
         do = "ALTER ROLE … SET default_transaction_isolation = 'read committed' for the role that we use"
         found.append(Finding("problem", "settings", says, do))
-    return found
+    return found + default_schema(known)
+
+
+def default_schema(known: Mapping[str, str]) -> list[Finding]:
+    """Whether the tables that the application makes without naming a schema land among ours."""
+    if "current_schema" not in known:
+        return []
+    name = known["current_schema"]
+    says = (
+        f"tables without a schema are created in {name}, which is Hookledger's own: the role is called so, or its "
+        "search_path names it"
+    )
+    do = f"connect as another role, ALTER ROLE … SET search_path = public, or name another schema than {name}"
+    return [Finding("warn", "settings", says, do)]
 
 
 async def integrity(insight: Insight, limit: float) -> list[Finding]:

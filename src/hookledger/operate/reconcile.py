@@ -15,23 +15,23 @@ from ..errors import BadData, ConfigError, ContentGone, HookledgerError, Listing
 from ..filters import Filter
 from ..model import Arrival, EventRow, Recorded
 from ..providers.listing.base import Changed, Content, Entry, Listed, Lister
-from ..reconciling import Begun, Counts, Known
-from ..states import DeliveryOutcome, KeyOrigin, State
+from ..reconciling import NEW, Begun, Counts, Known
+from ..states import KeyOrigin, State
 from ..store.protocol import Store
+from ..store.reconciling import taken_up
 from .receiving import Receiving
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-LEASE = 120.0
-"""Seconds after which another may take up what nobody renews."""
+LEASE = 30.0
+"""Seconds after which another may take it up."""
 PAGE = 100
 MARGIN = timedelta(minutes=10)
 """At the edges of the window, what is here and not there proves nothing: clocks differ, and logs lag."""
 MOST = 1000
 """Differences that are told one by one; all are counted."""
 
-NEW = (DeliveryOutcome.RECONCILED, DeliveryOutcome.INVALID)
 OURS = (KeyOrigin.ADMITTED, KeyOrigin.ARRIVAL, KeyOrigin.DIGEST)
 """Keys that no provider's log can have."""
 
@@ -104,6 +104,7 @@ class Comparison:
         self._resend = resend
         self._repair = repair
         self._told = told
+        self._begun: Begun | None = None
         self._log = True
         self._keys: set[str] = set()
         self._changed: dict[str, Changed] = {}
@@ -125,9 +126,10 @@ class Comparison:
             problem=problem,
         )
 
-    async def run(self, lister: Lister) -> Report:
+    async def run(self, lister: Lister, begun: Begun | None = None) -> Report:
         """All of the window. ListingFailed when the log ends early: what was taken in until then is, and a second run
-        finds it known."""
+        finds it known. `begun`: what is recorded is counted there; needed unless it is a dry run."""
+        self._begun = begun
         self._log = getattr(lister, "lists_events", True)
         async for page in _pages(lister(self._window.since, self._window.until)):
             self._count("listed", len(page))
@@ -136,6 +138,9 @@ class Comparison:
                 if isinstance(entry, Changed):
                     self._keep(entry)
             self._told(self.counts)
+        contract = self._receiving.facts(self._source).contract
+        if contract.lister.enable and not self.counts.listed:  # an empty list proves nothing
+            raise ListingFailed(f"{contract.title} listed nothing: {contract.lister.enable}")
         await self._look_here()
         self._told(self.counts)
         return self.report()
@@ -202,8 +207,12 @@ class Comparison:
 
     async def _record(self, missing: list[tuple[Listed, Arrival]]) -> None:
         """In one commit; each alone when one of them is refused."""
+        if not missing:
+            return
+        assert self._begun is not None, "a dry run records nothing"
         try:
-            results = await self._store.record([arrival for _, arrival in missing]) if missing else []
+            arrivals = [arrival for _, arrival in missing]
+            results = await self._store.reconciling.record(self._begun, arrivals, self.counts)
         except BadData as error:
             if len(missing) == 1:
                 self._refuse(missing[0][0], f"the store refuses it: {error}")
@@ -218,7 +227,7 @@ class Comparison:
         first = arrival.items[0]
         new = [recorded for recorded in became if recorded.outcome in NEW]
         if not new:
-            self._count("matched")  # it came meanwhile, or its very body had come under another id
+            self._count("matched")
             return
         self._count("taken_in")
         self._differ(
@@ -370,13 +379,13 @@ async def carry_out(
     problem: str | None = None
     await store.know_sources([begun.source])  # no delivery may ever have come
     try:
-        report = await _renewed(store, begun, comparison.run(lister))
+        report = await _renewed(store, begun, comparison.run(lister, begun))
     except (ListingFailed, ConfigError) as error:
         counts = comparison.counts
         problem = f"{_storable(str(error))} (after {counts.listed:,} listed, {counts.taken_in:,} taken in)"[:1000]
         report = comparison.report(problem)
     if not await store.reconciling.end(begun, report.counts, problem, again_in=again_in if problem else None):
-        raise WrongState(f"the comparison of source {begun.source!r} was taken up by another")
+        raise taken_up(begun)
     return report
 
 
@@ -386,10 +395,8 @@ async def _renewed(store: Store, begun: Begun, work: Coroutine[Any, Any, Report]
     try:
         while not (await asyncio.wait([task], timeout=LEASE / 3))[0]:
             if not await store.reconciling.renew(begun, LEASE):
-                raise WrongState(f"the comparison of source {begun.source!r} was taken up by another")
+                raise taken_up(begun)
         return task.result()
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-

@@ -9,7 +9,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from ..identities import operation_key
-from ..ledger import EffectHistory
+from ..ledger import Effect, EffectHistory
 from ..model import LISTED, ActionRow, AttemptRow, DeliveryRow, History, RequestRow
 from ..states import EffectKind, EffectState
 
@@ -64,11 +64,14 @@ def timeline(history: History) -> tuple[Entry, ...]:
 def _delivery(history: History, delivery: DeliveryRow) -> Entry:
     seen = f"the event was {delivery.event_state}" if delivery.event_state else ""
     kept = "" if delivery.kept else "bytes not kept"
+    first = delivery.request_id == history.event.request_id and delivery.item == history.event.item
+    body = f"the body of event {history.body_of}" if first and history.body_of else ""
+    retry = f"retry {delivery.retry}" if delivery.retry else ""
     return Entry(
         delivery.received_at,
         "delivery",
         str(delivery.outcome),
-        ", ".join(filter(None, (delivery.delivery_id, seen, kept))),
+        ", ".join(filter(None, (delivery.delivery_id, retry, seen, kept, body))),
         history.event.source,
         delivery=f"{delivery.request_id}:{delivery.item}",
         delivery_id=delivery.delivery_id,
@@ -145,13 +148,16 @@ def _effect(known: EffectHistory) -> Iterator[Entry]:
         took = f"{(call.ended_at - call.started_at).total_seconds():.3f} s"
         ended = " ".join(filter(None, (f"{words}, {took}", call.error)))
         yield entry(call.ended_at, str(call.outcome), ended, call.worker, call.generation)
-    over = effect.finished_at
-    if over is not None and all(call.ended_at != over for call in known.calls) and effect.state in _DECIDED:
-        yield entry(over, str(effect.state), f"{label}: {effect.decided or effect.state}".replace("_", " "))
+    if effect.finished_at is not None and _was_decided(effect):
+        words = (effect.decided or effect.state).replace("_", " ")
+        yield entry(effect.finished_at, str(effect.state), f"{label}: {words}")
 
 
-_DECIDED = (EffectState.DONE, EffectState.CANCELLED)
-"""By a check or a person, where no call ended at that moment."""
+def _was_decided(effect: Effect) -> bool:
+    """Whether a check or a person ended it, not a call. Times do not tell: each row has its own."""
+    if effect.state is EffectState.DONE:
+        return effect.decided == "happened" or not effect.called_done
+    return effect.state is EffectState.CANCELLED
 
 
 PART_OF_A_JOB = re.compile(r", job [0-9a-f-]{36}$")
@@ -161,5 +167,7 @@ PART_OF_A_JOB = re.compile(r", job [0-9a-f-]{36}$")
 def _action(action: ActionRow) -> Entry:
     about = f"{action.subject}: " if action.subject else ""
     words = f"{about}{action.from_state} → {action.to_state}: {action.reason}"
+    if action.replaced is not None:
+        words += f" (the result was {action.replaced})"
     effect = PART_OF_A_JOB.sub("", action.subject) if action.subject and ":" in action.subject else None
     return Entry(action.at, "action", action.name, words, action.actor, effect=effect)

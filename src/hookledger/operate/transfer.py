@@ -16,7 +16,7 @@ import msgspec
 from ..errors import BadData, ConfigError
 from ..filters import EVERYTHING, Filter
 from ..store.protocol import Store
-from ..store.transfer import BYTES, FLAG, IDENT, TABLES, TIME, Line, Taken
+from ..store.transfer import BYTES, FLAG, IDENT, LATER, TABLES, TIME, Line, Taken
 
 FORMAT = "hookledger events"
 VERSION = 1
@@ -173,7 +173,7 @@ def _decode(number: int, text: bytes) -> Line | Told:
         if isinstance(shown, dict) and shown.keys() == {"end"}:
             return Told(shown["end"])
         line = {
-            table: [{name: _in(kind, row[name]) for name, kind in columns.items()} for row in shown[table]]
+            table: [{name: _in(kind, _cell(row, name)) for name, kind in columns.items()} for row in shown[table]]
             for table, columns in TABLES.items()
         }
         _check_line(line)
@@ -181,6 +181,10 @@ def _decode(number: int, text: bytes) -> Line | Told:
         what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise Unreadable(f"line {number}: {what}") from error
     return line
+
+
+def _cell(row: dict[str, Any], name: str) -> Any:
+    return row.get(name) if name in LATER else row[name]
 
 
 def _check_line(line: Line) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -39,10 +40,23 @@ def find(name: str, options: Mapping[str, object] | None = None) -> Contract:
         return generic.contract(options or {})
     contract = contracts().get(name)
     if contract is None:
-        close = get_close_matches(name.lower().replace("-", "_"), names(), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "`hookledger providers` lists those that are known"
+        close = _similar(re.sub(r"[\W_]+", "_", name.lower()))
+        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "`hookledger providers` lists all"
         raise ConfigError(f"no provider is called {name!r}: {hint}")
     return with_options(contract, options or {})
+
+
+def _similar(name: str) -> list[str]:
+    """What may be meant: the same name, the family that is called so, those that have it in their name, the one that
+    it is a variant of, or a name that is spelled alike."""
+    known = names()
+    return (
+        [one for one in known if one == name]
+        or [one for one in known if one.startswith(f"{name}_")]
+        or [one for one in known if f"_{name}_" in f"_{one}_"]
+        or [one for one in known if name.startswith(f"{one}_")]
+        or get_close_matches(name, known, n=1)
+    )
 
 
 def with_options(contract: Contract, options: Mapping[str, object]) -> Contract:

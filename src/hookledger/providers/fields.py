@@ -111,6 +111,19 @@ def found(field: Field, request: Request, content: Content) -> object:
     return None
 
 
+ABSENT = object()
+
+
+def inside(field: Body, content: Content) -> object:
+    """What the content has there, be it null; ABSENT where it has no such field."""
+    inner: object = content
+    for name in field.path:
+        if not isinstance(inner, dict) or name not in inner:
+            return ABSENT
+        inner = inner[name]
+    return inner
+
+
 def exact(value: object) -> bytes | None:
     """A field's exact bytes; what is neither text nor an integer, or is blank, is nothing."""
     if isinstance(value, str):

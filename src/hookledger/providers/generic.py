@@ -40,8 +40,11 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What stands before the signed time where it is in the signature's header, such as `t=`."""
     timestamp_unit: Unit = "s"
     """Of the signed time; `iso` is whole, with seconds and zone, as in 2027-01-31T09:00:00Z."""
-    tolerance: float = 300.0
-    """Seconds that the signed time may be off, either way."""
+    tolerance: float | None = None
+    """Seconds that the signed time may be old; none: 300, and retry_hours besides unless signed_anew. Ahead it may be
+    as much, and at most 300."""
+    signed_anew: bool = False
+    """Whether each attempt is signed anew, with a time of its own; what is not known counts as no."""
     id_header: str | None = None
     """The header whose value is {id} in the signed message."""
     secret_encoding: Literal["utf8", "base64", "hex"] = "utf8"  # noqa: S105
@@ -99,7 +102,7 @@ def _contract(given: Options) -> Contract:
             header=_name(given.timestamp_header),
             prefix=_ascii(given.timestamp_prefix),
             unit=given.timestamp_unit,
-            tolerance=given.tolerance,
+            tolerance=_tolerance(given),
         )
     scheme = Hmac(
         header=given.header.lower().encode("ascii"),
@@ -130,7 +133,7 @@ def _contract(given: Options) -> Contract:
         volatile=tuple(map(body, given.volatile)),
         items=None if given.items is None else (tuple(filter(None, given.items.split("."))),),
         max_body=given.max_body,
-        retries=_retries(given.retry_hours),
+        retries=_retries(given),
     )
 
 
@@ -142,5 +145,13 @@ def _name(text: str | None) -> bytes | None:
     return None if text is None else text.lower().encode("ascii")
 
 
-def _retries(hours: float | None) -> Retries:
-    return Retries(automatic=None if hours is None else hours > 0, hours=hours)
+def _tolerance(given: Options) -> float:
+    if given.tolerance is not None:
+        return given.tolerance
+    return 300.0 if given.signed_anew or given.retry_hours is None else 300.0 + given.retry_hours * 3600
+
+
+def _retries(given: Options) -> Retries:
+    hours = given.retry_hours
+    anew: Literal["yes", "unknown"] = "yes" if given.signed_anew else "unknown"
+    return Retries(automatic=None if hours is None else hours > 0, hours=hours, anew=anew)

@@ -12,7 +12,7 @@ from .fields import Body, Field
 class Handshake(Struct, frozen=True, kw_only=True):
     """One question. It is recognised by its method and by `when`; anything else is a delivery, or refused."""
 
-    method: Literal["GET", "POST", "OPTIONS"]
+    method: Literal["GET", "HEAD", "POST", "OPTIONS"]
     when: tuple[tuple[Field, str | None], ...]
     """Each field must be there, and say this where something is named."""
     body: str | None = None

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import Any, TypedDict
+from typing import Any
 from xml.etree import ElementTree
-
-import msgspec
 
 from . import forms
 from .contract import Contract
 from .fields import Body, Content, Field, Present
-from .tolerant import MAX_NESTING, UnreadableError, decode_json
+from .tolerant import MAX_NESTING, Picker, UnreadableError, check_nesting, decode_json, tree_of
 
 MAX_ITEMS = 10_000
 """More events than any provider puts into one request."""
+MAX_SHARED = 8 * 1024 * 1024
+"""Bytes of what surrounds events, counted with each event that it becomes a part of."""
 
 
 def decode(contract: Contract, raw: bytes) -> object:
@@ -39,9 +39,17 @@ def contents(contract: Contract, document: object) -> list[object]:
     ways = contract.items
     if not _has_array(document, ways):
         raise UnreadableError("no array of events")
-    found = list(islice(_walk(document, ways, contract, {}, {}), MAX_ITEMS + 1))
-    if len(found) > MAX_ITEMS:
-        raise UnreadableError(f"more than {MAX_ITEMS} events")
+    found: list[object] = []
+    shared, size, total = None, 0, 0
+    for around, event in _walk(document, ways, contract, {}, {}):
+        if around is not shared:
+            shared, size = around, len(json.dumps(around)) if around else 0
+        total += size
+        if len(found) == MAX_ITEMS:
+            raise UnreadableError(f"more than {MAX_ITEMS} events")
+        if total > MAX_SHARED:
+            raise UnreadableError("what its events have in common is too large")
+        found.append({**around, **event} if isinstance(event, dict) else event)
     return found
 
 
@@ -55,20 +63,21 @@ def _has_array(document: object, ways: tuple[tuple[str, ...], ...]) -> bool:
 
 def _walk(
     found: object, ways: tuple[tuple[str, ...], ...], contract: Contract, inherited: Content, around: Content
-) -> Iterator[object]:
+) -> Iterator[tuple[Content, object]]:
+    """What surrounds an event and belongs to it, and the event."""
     if isinstance(found, list):
         for part in found:
             yield from _walk(part, ways, contract, inherited, around)
         return
     if not isinstance(found, dict):
-        yield found
+        yield {}, found
         return
     names = [name for name in dict.fromkeys(way[0] for way in ways if way) if name in found]
     if () in ways:
-        yield {**inherited, **found}
+        yield inherited, found
         return
     if not names:  # the way ends early: whatever this is, it is kept whole instead of being lost
-        yield {**around, **inherited, **found}
+        yield {**around, **inherited}, found
         return
     inherited = {**inherited, **{name: found[name] for name in contract.inherit if name in found}}
     around = {**around, **{alias: found[name] for name, alias in contract.around if name in found}}
@@ -77,41 +86,27 @@ def _walk(
         yield from _walk(found[name], rest, contract, inherited, around)
 
 
-def outline(contract: Contract, key: tuple[Field, ...] = ()) -> Callable[[bytes], dict[str, Any]] | None:
+def outline(contract: Contract, key: tuple[Field, ...] = ()) -> Callable[[bytes], object] | None:
     """Reads only the fields that identify an event, which is far cheaper than reading all of it.
 
     `key`: the fields of the source's own key, if it has one. None where the body is no single JSON event. The
-    function raises ValueError for whatever is not plain JSON of the expected shape: `decode` has the last word then.
+    function raises ValueError for whatever is not plain JSON: `decode` has the last word then.
     """
     if contract.items is not None or contract.content != "json":
         return None
-    tree: dict[str, Any] = {}
-    for field in (*contract.body_fields, *key):
-        if isinstance(field, Present):
-            return None  # its names may be any: reading all of it is right too
-        if not isinstance(field, Body):
-            continue
-        *outer, last = field.path
-        branch = tree
-        for name in outer:
-            branch = branch.setdefault(name, {})
-            if branch is Any:
-                return None  # one field inside another: likewise
-        branch.setdefault(last, Any)
-    decoder = msgspec.json.Decoder(_typed(tree))
+    fields = (*contract.body_fields, *key)
+    if any(isinstance(field, Present) for field in fields):
+        return None  # its names may be any: reading all of it is right too
+    paths = {field.path for field in fields if isinstance(field, Body)}
+    if any(path[:end] in paths for path in paths for end in range(1, len(path))):
+        return None  # one field inside another: likewise
+    plain = Picker(tree_of(*sorted(paths)), Any).plain
 
-    def read(raw: bytes) -> dict[str, Any]:
-        if raw.count(b"[") + raw.count(b"{") > MAX_NESTING:
-            raise ValueError("perhaps nested too deeply")
-        raw.decode()  # what is not read is not checked either
-        return decoder.decode(raw)  # type: ignore[no-any-return]
+    def read(raw: bytes) -> object:
+        check_nesting(raw)
+        return plain(raw)
 
     return read
-
-
-def _typed(tree: dict[str, Any]) -> Any:
-    fields = {name: Any if inner is Any else _typed(inner) for name, inner in tree.items()}
-    return TypedDict("Outline", fields, total=False)  # type: ignore[operator]
 
 
 # ── forms ────────────────────────────────────────────────────────────────────
@@ -130,10 +125,10 @@ def _form(raw: bytes) -> dict[str, object]:
     for name, value in _fields(raw):
         key, text = name.decode("utf-8", "replace"), value.decode("utf-8", "replace")
         known = content.get(key)
-        if known is None:
-            content[key] = text
+        if isinstance(known, list):
+            known.append(text)
         else:
-            content[key] = [*known, text] if isinstance(known, list) else [known, text]
+            content[key] = text if known is None else [known, text]
     if not content:
         raise UnreadableError("not a form")
     return content

@@ -1,10 +1,15 @@
-"""A made-up event that fits a contract, to try a source with."""
+"""A test event for a source: a sample shaped like the provider's own, or a body with what the contract reads."""
 
 from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
+from functools import cache
+from html import escape
+from importlib.resources import files
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -12,22 +17,114 @@ import msgspec
 from msgspec import Struct
 
 from ..identities import new_id
+from . import changes
+from .changes import Change
 from .contract import Contract
 from .fields import Body, Field, Present
+from .placeholders import fill, moment
 from .schemes.adyen import AdyenItems
 from .schemes.times import PER_SECOND
+
+SAME_BODIES = {
+    "azure_event_grid_entra": "azure_event_grid",
+    "chargebee_key": "chargebee",
+    "gitlab_signed": "gitlab",
+    "hubspot_v1": "hubspot",
+    "hubspot_v2": "hubspot",
+    "jira_app": "jira",
+}
+"""Contracts that differ in how a request is proved, and not in its body."""
+NO_TYPE = "test.event"
+"""The type where none is asked for and the provider has no samples."""
+
+
+class Known(Struct, frozen=True, forbid_unknown_fields=True):
+    """A sample as its file in `samples/` has it; every text may have placeholders."""
+
+    type: str
+    body: Any
+    id: str = "test_{hex}"
+    """The form of the event's id: {hex} and {uuid} are a UUIDv7, {number} is its time and three digits more."""
+    headers: dict[str, str] = {}
+    """Those beside what the contract names as id and type, and beside the signature."""
+    rank: int = 2
+    """0: sent where no type is asked for; 1: where only the first field of the type is."""
+    form: bool = False
+    """Whether the JSON comes in the contract's form field."""
 
 
 class Sample(Struct, frozen=True):
     id: str
     type: str
     body: bytes
+    headers: dict[str, str] = {}
+    real: bool = False
+    """Whether the body is shaped like the provider's own."""
+    nearest: str | None = None
+    """The sample with the most similar type, if the type has none."""
+    added: tuple[str, ...] = ()
+    """Fields that a change added."""
 
 
-def sample(contract: Contract, kind: str | None = None, ident: str | None = None) -> Sample:
+def sample(
+    contract: Contract, kind: str | None = None, ident: str | None = None, edits: Sequence[Change] = ()
+) -> Sample:
+    """An event of this type, with a new id and the present time, or with what follows from the id that is given.
+
+    Raises ConfigError if a change does not fit.
+    """
+    known = _find(contract, kind)
+    made = new_id()
+    form = known.id if known else "test_{hex}"
+    ident = ident or form.format(hex=made.hex, uuid=made, number=(made.int >> 80) * 1000 + made.int % 1000)
+    at = moment(ident, time.time())
+    if known is None:
+        kind = kind or NO_TYPE
+        content, headers, form_field = _generic(contract, kind, ident, at), dict[str, str](), None
+    else:
+        kind, content = known.type, fill(known.body, ident, at)
+        headers = {name: str(value) for name, value in fill(known.headers, ident, at).items()}
+        form_field = contract.form_field if known.form else None
+    added = tuple(".".join(edit.path) for edit in edits if not changes.apply(content, edit))
+    close = get_close_matches(kind, listed(contract), n=1, cutoff=0.4) if known is None else []
+    return Sample(
+        id=ident,
+        type=kind,
+        body=_written(contract, content, form_field),
+        headers=headers,
+        real=known is not None,
+        nearest=close[0] if close else None,
+        added=added,
+    )
+
+
+def listed(contract: Contract) -> list[str]:
+    """The types that have a sample; the first is sent where no type is asked for."""
+    return [known.type for known in _samples(contract.name)]
+
+
+@cache
+def _samples(name: str) -> list[Known]:
+    folder = files(__package__).joinpath("samples", SAME_BODIES.get(name, name))
+    if not folder.is_dir():
+        return []
+    found = [msgspec.json.decode(file.read_bytes(), type=Known) for file in folder.iterdir()]
+    return sorted(found, key=lambda known: (known.rank, known.type))
+
+
+def _find(contract: Contract, kind: str | None) -> Known | None:
+    """The sample of this type. Where a type has several fields the first is enough: `issues` for `issues.opened`."""
+    for known in _samples(contract.name):
+        if kind in (None, known.type) or (len(contract.type) > 1 and known.type.startswith(f"{kind}.")):
+            return known
+    return None
+
+
+# ── what the contract reads, and nothing else ────────────────────────────────
+
+
+def _generic(contract: Contract, kind: str, ident: str, at: float) -> Any:
     """Every field that the contract reads, filled with something that looks made up."""
-    ident = ident or f"test_{new_id().hex}"
-    kind = kind or "test.event"
     content: dict[str, Any] = {}
     for field, part in zip(contract.type, _kinds(contract, kind), strict=False):
         _put(content, field, part)
@@ -36,9 +133,9 @@ def sample(contract: Contract, kind: str | None = None, ident: str | None = None
         _put(content, field, ident)
     if contract.object_id:
         _put(content, contract.object_id[0], f"obj_{ident}")
-    _put(content, contract.occurred_at, int(time.time() * PER_SECOND[contract.occurred_unit]))
-    content.setdefault("note", f"made by hookledger send at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
-    return Sample(ident, kind, _written(contract, _wrapped(contract, content)))
+    _put(content, contract.occurred_at, int(at * PER_SECOND[contract.occurred_unit]))
+    content.setdefault("note", f"made by hookledger send at {datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}")
+    return _wrapped(contract, content)
 
 
 def _kinds(contract: Contract, kind: str) -> list[str]:
@@ -58,8 +155,24 @@ def _wrapped(contract: Contract, content: dict[str, Any]) -> Any:
     return whole
 
 
-def _written(contract: Contract, whole: Any) -> bytes:
+def _put(content: dict[str, Any], field: Field | None, value: Any) -> None:
+    if isinstance(field, Present):
+        content.setdefault(field.names[0], {})
+    if not isinstance(field, Body) or not value:
+        return
+    *outer, last = field.path
+    for name in outer:
+        content = content.setdefault(name, {})
+    content.setdefault(last, value)
+
+
+# ── as the provider writes it ────────────────────────────────────────────────
+
+
+def _written(contract: Contract, whole: Any, form_field: str | None) -> bytes:
     match contract.content:
+        case "json" if form_field is not None:
+            return urlencode({form_field: msgspec.json.encode(whole)}).encode()
         case "json":
             return msgspec.json.encode(whole)
         case "form":
@@ -74,17 +187,5 @@ def _flat(value: Any) -> str:
 
 
 def _xml(content: dict[str, Any]) -> str:
-    return "".join(f"<{name}>{_xml(v) if isinstance(v, dict) else v}</{name}>" for name, v in content.items())
-
-
-def _put(content: dict[str, Any], field: Field | None, value: Any) -> None:
-    if isinstance(field, Present):
-        content.setdefault(field.names[0], {})
-    if not isinstance(field, Body) or not value:
-        return
-    *outer, last = field.path
-    for name in outer:
-        content = content.setdefault(name, {})
-    content.setdefault(last, value)
-
-
+    parts = {name: _xml(value) if isinstance(value, dict) else escape(str(value)) for name, value in content.items()}
+    return "".join(f"<{name}>{text}</{name}>" for name, text in parts.items())

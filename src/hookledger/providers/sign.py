@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..identities import new_id
@@ -19,11 +20,13 @@ def delivery(
     event_id: str | None = None,
     event_type: str | None = None,
     url: str = "",
+    more_headers: Mapping[str, str] | None = None,
 ) -> Draft:
     """A real delivery of `body`, ready to be sent.
 
     A str is a secret as the provider shows it; bytes are a key already prepared for the scheme. The id and
-    the type appear only where the contract has them in a header: those in the body are the caller's.
+    the type appear only where the contract has them in a header: those in the body are the caller's. More headers
+    win over the id's.
     """
     key = secret if isinstance(secret, bytes) else contract.scheme.prepare(secret)
     ident = event_id or str(new_id())
@@ -33,6 +36,7 @@ def delivery(
     for field in contract.key:
         if isinstance(field, Header):
             headers[field.name] = ident
+    headers |= {name.lower().encode("ascii"): value for name, value in (more_headers or {}).items()}
     if event_type and contract.type and isinstance(contract.type[0], Header):
         # The rest of a type of several fields is in the body, e.g. the action of GitHub's "issues.opened".
         headers[contract.type[0].name] = event_type.split(".")[0] if len(contract.type) > 1 else event_type

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from . import generic
-from .contract import Contract, Grade
+from .contract import Contract, Grade, TypeFields
 from .fields import Field, written
 from .handshake import Handshake
 from .schemes.adyen import AdyenItems
@@ -16,6 +16,7 @@ from .schemes.hmac import Hmac
 from .schemes.jwt import Jwt
 from .schemes.keyed_hash import KeyedHash
 from .schemes.public_key import PublicKey
+from .schemes.times import AHEAD
 from .schemes.token import Token
 
 COVERS = {
@@ -107,16 +108,31 @@ def facts(contract: Contract) -> list[Fact]:
     add("proved by", proof(scheme))
     add("which covers", COVERS[scheme.coverage] + (", and the URL" if scheme.signs_url else ""))
     add("signed time", _time(scheme.tolerance))
+    if scheme.tolerance is not None:
+        add("signed anew", _anew(contract))
     own = contract.name == generic.NAME
     add("secrets hold", "the secret that you share with the sender" if own else contract.secret)
     add("options needed", "header; the others describe the rest" if own else ", ".join(contract.options))
     add("event key", key(contract))
-    add("type", " + ".join(map(written, contract.type)) or "none is sent")
+    add("type", _type(contract))
     add("object", " or ".join(map(written, contract.object_id)))
-    add("occurred", written(contract.occurred_at) if contract.occurred_at else "")
+    times = () if contract.occurred_at is None else (contract.occurred_at, *contract.occurred_else)
+    add("occurred", " or ".join(map(written, times)))
+    for known in contract.per_type:
+        add(", ".join(known.types), _of_type(known))
+    add("account", " or ".join(map(written, contract.account)))
     add("delivery id", written(contract.delivery_id) if contract.delivery_id else "")
+    add("retry", ", ".join(map(written, contract.retry)))
+    add("webhook", written(contract.hook_id) if contract.hook_id else "")
     add("volatile", ", ".join(map(written, contract.volatile)))
+    for group in contract.shared:
+        add("share a body", ", ".join(sorted(group.types)))
+    for said in (one for group in contract.shared for one in group.says):
+        value = "anything but null" if said.value is None else said.value
+        add(f"a known body as {said.type}", f"{written(said.field)}: {value}")
+    add("shown by the body", ", ".join(sorted({name for shape in contract.shown for name in shape.types})))
     add("repeatable", ", ".join(sorted(contract.repeatable)))
+    add("proves one event", ", ".join(map(written, contract.tokens)))
     add("items", _items(contract))
     add("body", f"{contract.content}, up to {contract.max_body / (1024 * 1024):g} MiB")
     add("answer", _answer(contract))
@@ -125,11 +141,19 @@ def facts(contract: Contract) -> list[Fact]:
         add("handshake", question(handshake))
     add("retries", "as retry_hours says" if own else retries(contract))
     add("may come again", "" if own else again(contract))
-    add("can be listed", contract.lister.list)
+    add("can be listed", contract.lister.list + (f"; {contract.lister.enable}" if contract.lister.enable else ""))
     add("redelivered by", contract.lister.redeliver)
+    add("advice", contract.retries.advice)
     for note in contract.notes:
         add("note", note)
     return found
+
+
+def _type(contract: Contract) -> str:
+    if not contract.type:
+        return "none is sent"
+    unsigned = contract.body_authenticated and not contract.type_authenticated
+    return " + ".join(map(written, contract.type)) + " (not signed)" * unsigned
 
 
 def key(contract: Contract) -> str:
@@ -156,10 +180,10 @@ def id_signed(contract: Contract) -> str:
 
 def retries(contract: Contract) -> str:
     told = contract.retries
+    disables = f"; {told.disables}" if told.disables else ""
     if told.automatic is False:
-        return told.schedule or "none by itself"
+        return (told.schedule or "none by itself") + disables
     span = "not known how long" if told.hours is None else f"for {hours(told.hours)}"
-    disables = f"; gives the endpoint up {told.disables}" if told.disables else ""
     return f"{span}{f': {told.schedule}' if told.schedule else ''}{disables}"
 
 
@@ -201,8 +225,23 @@ def weakest(contract: Contract) -> str:
 
 def _time(tolerance: float | None) -> str:
     return "none: a captured request works again, and only its key stops it" if tolerance is None else (
-        f"within {hours(tolerance / 3600)} of ours, either way"
+        f"at most {hours(tolerance / 3600)} old, and {hours(min(tolerance, AHEAD) / 3600)} ahead of ours"
     )
+
+
+def _anew(contract: Contract) -> str:
+    words = {
+        "yes": "each attempt is",
+        "no": "no: a retry keeps the first time, so the window lasts as long as the retries",
+        "unknown": "not known, which counts as no: the window lasts as long as the retries",
+    }[contract.retries.anew]
+    return f"{words}; {contract.retries.why}" if contract.retries.why else words
+
+
+def _of_type(known: TypeFields) -> str:
+    about = " + ".join(map(written, known.object_id))
+    times = " or ".join(map(written, known.occurred_at))
+    return "; occurred ".join(filter(None, (about or "the object as above", times)))
 
 
 def _items(contract: Contract) -> str:

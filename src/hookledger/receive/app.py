@@ -12,16 +12,19 @@ from ..clock import Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
 from ..identities import new_id
 from ..model import Arrival, Item, Proof, Recorded, Request, pack_headers
+from ..observe import deliveries
 from ..observe.logs import Seldom
 from ..providers.schemes.base import KeyNeeded, Where
 from . import respond
 from .aftercare import Aftercare
+from .client import rate_limited_as
 from .endpoint import Endpoint
 from .handshake import Shake, ask_signed, ask_unsigned, methods
 from .identify import identify
+from .reasons import REASONS
 from .record import Recorder
 from .refusals import Refusals, safe_query
-from .request import Limits, Receive, Scope, Send, read
+from .request import AsgiUpload, Limits, Reader, Receive, Scope, Send, local_paths
 from .respond import Answer
 from .verify import verify
 
@@ -34,7 +37,7 @@ SKEW_LIMIT = 30.0
 class Fetches(Protocol):
     """Who gets what is published elsewhere."""
 
-    async def fetch(self, where: Where, *, again: bool = False, who: str = "") -> None: ...
+    async def fetch(self, where: Where, *, provider: str, again: bool = False, who: str = "") -> None: ...
     async def visit(self, url: str) -> None: ...
 
 
@@ -77,23 +80,27 @@ class Intake:
         self._refusals = refusals
         self._aftercare = aftercare
         self._fetches = fetches
-        self._limits = limits or Limits()
         self._clock = clock or Clock()
         self._skew = skew
         self._seldom = Seldom(log)
         self._loop = asyncio.get_running_loop()  # asked once: each time costs a system call
+        self._reader = Reader(limits or Limits(), self._loop)
         self._errands: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The intake over ASGI, for any server and for mounting."""
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = self._local(scope)
+        upload = AsgiUpload(self._loop)
         try:
             endpoint = self.endpoint(scope["method"], path)
-            request = await read(scope, receive, self._limits, endpoint.max_body, self._loop)
+            request = await self._reader.read(scope, path, receive, endpoint.max_body, upload)
         except Exception as error:
             response = self.refuse(error)
         else:
             response = await self.answer(endpoint, request)
+            del request
+        finally:
+            self._reader.budget.release(upload)
         await respond.send(response, send)
 
     async def answer(self, endpoint: Endpoint, request: Request) -> respond.Response:
@@ -107,11 +114,19 @@ class Intake:
         self.take([Delivery(endpoint, request, answer)])
         return await answered
 
+    def _local(self, scope: Scope) -> str:
+        """The path below where we are mounted: of what it may be, the one that somebody answers to."""
+        paths = list(local_paths(scope))
+        return next(filter(self._find, paths), paths[0])
+
+    def _find(self, path: str) -> Endpoint | None:
+        return self._endpoints.get(path) or self._endpoints.get(path.rstrip("/"))
+
     def endpoint(self, method: str, path: str) -> Endpoint:
         """Who takes what is sent there; Rejected if nobody does."""
-        endpoint = self._endpoints.get(path) or self._endpoints.get(path.rstrip("/"))
+        endpoint = self._find(path)
         if endpoint is None:
-            raise UnknownSource("unknown_source")
+            raise UnknownSource("unknown_source", path)
         if method not in self._methods[endpoint.path]:
             raise WrongMethod("method")
         return endpoint
@@ -168,8 +183,10 @@ class Intake:
                 response = self.refuse(result, delivery.endpoint, delivery.request)
             else:
                 response = respond.recorded(delivery.endpoint.contract, result)
+                if deliveries.wanted():
+                    _tell(delivery, result, response.status)
                 if self._aftercare is not None:
-                    self._aftercare.look(delivery.endpoint, result)
+                    self._aftercare.look(delivery.endpoint, result, delivery.items)
         except Exception as error:
             response = self.refuse(error)
         delivery.answer(response)
@@ -180,8 +197,12 @@ class Intake:
         """What to say to a request that was not recorded."""
         if isinstance(error, Rejected):
             self._refusals.note(error, endpoint, request)
-            log.debug("rejected: %s", error.reason)
-            return respond.rejected(error, endpoint.contract if endpoint else None)
+            response = respond.rejected(error, endpoint.contract if endpoint else None)
+            if deliveries.wanted():
+                said = REASONS.get(error.reason) or str(error)
+                name = endpoint.name if endpoint else "no source"
+                deliveries.tell("%s: rejected with %d: %s%s", name, response.status, said, _place(error))
+            return response
         if isinstance(error, Unavailable):
             self._seldom.warning("not recorded: %s", error)
         else:
@@ -205,7 +226,9 @@ class Intake:
         async def errand() -> respond.Response | None:
             if self._fetches is None:
                 raise Unavailable("nobody fetches keys here")
-            await self._fetches.fetch(needed.where, again=needed.again, who=delivery.request.remote or "")
+            endpoint = delivery.endpoint
+            who = rate_limited_as(endpoint.client(delivery.request))
+            await self._fetches.fetch(needed.where, provider=endpoint.contract.name, again=needed.again, who=who)
             try:
                 self._prove(delivery.endpoint, delivery.request)
             except KeyNeeded:
@@ -246,6 +269,16 @@ class Intake:
         task.add_done_callback(self._errands.discard)
 
 
+def _tell(delivery: Delivery, result: Sequence[Recorded], status: int) -> None:
+    for item, kept in zip(delivery.items, result, strict=False):
+        name = delivery.endpoint.name
+        deliveries.tell("%s: %s, answered %d: %s %s", name, kept.outcome, status, item.type, item.key)
+
+
+def _place(error: Rejected) -> str:
+    return f": {error}" if isinstance(error, UnknownSource) else ""
+
+
 def _handshake(endpoint: Endpoint, request: Request) -> Shake | None:
     """What is no delivery must be an unsigned question."""
     shake = ask_unsigned(endpoint, request)
@@ -261,4 +294,5 @@ def arrival(endpoint: Endpoint, request: Request, proof: Proof, items: tuple[Ite
     query = request.query and safe_query(endpoint, request.query)
     ids = tuple([new_id() for _ in items])
     own = ids[0] if ids else new_id()
-    return Arrival(own, endpoint.name, query, headers, request.body, request.remote, proof, items, ids)
+    client = endpoint.client(request)
+    return Arrival(own, endpoint.name, query, headers, request.body, client, proof, items, ids)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -17,12 +13,14 @@ from msgspec import Struct
 from ..errors import ConfigError
 from ..model import Request
 from ..providers.contract import Contract
-from ..providers.fields import Body, Constant, Field, Header, Present, Query, field
+from ..providers.fields import Body, Constant, Field, Header, Present, field
 from ..providers.reading import outline
 from ..providers.schemes.base import Keyring, NoKeys
 from ..providers.schemes.hmac import Hmac
 from ..providers.schemes.jwt import Jwt
 from ..states import KeyOrigin
+from .client import NO_PROXIES, Proxies
+from .secrets import MISSING, Place, Secret, given_secret, is_place, read_again, text_of, text_or_none
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,255}")
@@ -32,27 +30,6 @@ _URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 KeyFunction = Callable[[dict[str, object], Mapping[str, str]], object]
 """The event key from the event's content and the request's headers (names in lower case): text, a number, or a tuple
 of them; None where there is none."""
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
-MISSING = 0.0
-"""The expiry of a secret that is not there: it proves nothing."""
-secrets_needed: ContextVar[bool] = ContextVar("secrets_needed", default=True)
-"""False for commands that only look and decide: an operator's shell need not have the secrets."""
-
-
-class Secret(Struct, frozen=True):
-    """A key, prepared for the scheme it serves."""
-
-    key: bytes
-    fingerprint: str
-    """A short hash, to tell secrets apart in the ledger; never the secret."""
-    expires_at: float | None = None
-    """Unix seconds; from then on it proves nothing."""
-
-    def __repr__(self) -> str:
-        return f"Secret({self.fingerprint}, expires_at={self.expires_at})"
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -90,13 +67,13 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     secrets: tuple[Secret, ...]
     rules: Rules
     tolerance: float | None
-    """Seconds either way for the signed time; None where no time is signed."""
+    """Seconds that the signed time may be old, and ahead if that is less than AHEAD; None where no time is signed."""
     max_body: int
     public_url: str | None
     """The URL that the provider calls, where it is part of what is signed."""
-    trusted: tuple[Network, ...]
-    """Proxies whose word on the URL counts where there is no `public_url`."""
-    outline: Callable[[bytes], dict[str, object]] | None
+    proxies: Proxies
+    """Whose word counts on the client's address, and on the URL where there is no `public_url`."""
+    outline: Callable[[bytes], object] | None
     """Reads just enough of a body to identify it; None where all of it must be read."""
     key_fields: tuple[Field, ...]
     key_function: KeyFunction | None
@@ -106,16 +83,23 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     key_signed: bool
     """Whether the signature covers the whole event key."""
     backed: bool
-    """Whether type and body are a second identity."""
+    """Whether the body is a second identity."""
     repeatable: frozenset[str]
-    type_apart: bool
-    """Whether the type is told by something else than the body."""
+    repeats_all: bool
+    """Whether each of them repeats without limit, also where the body may be of another: the source itself named
+    them."""
+    groups: dict[str, bytes]
+    """The types that may share a body with others, and which ones."""
+    type_unsigned: bool
+    """Whether whoever captured a request can send its body as another type."""
     key_demanded: bool
     """Whether an event without a key is refused: by rule, or because what would stand for one is not signed."""
     delivered_once: bool
     """Whether a second arrival of the same content, under another delivery id, is no retry of the provider's."""
     canonical: Callable[[Request], bytes | None] | None
     """What of a request is signed, where that is not the body byte for byte."""
+    token_place: str | None = None
+    """Where the verify token is read from at each start: `env:NAME` or `file:/path`."""
     keyring: Keyring = NoKeys()
 
     def allows(self, kind: str) -> bool:
@@ -133,14 +117,14 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         base = self._forwarded_url(request) if self.public_url is None else self.public_url.encode()
         return base + (b"?" + request.query if request.query else b"")
 
+    def client(self, request: Request) -> str | None:
+        """Whose request it is: the address that is kept with it and that limits count."""
+        return self.proxies.client(request.remote, request.headers)
+
     def _forwarded_url(self, request: Request) -> bytes:
         """What a proxy says it was; only one that we trust is believed, and only if it says it once."""
-        try:
-            remote = ipaddress.ip_address(request.remote or "")
-        except ValueError:
-            return b""
         schemes, hosts = request.values(b"x-forwarded-proto"), request.values(b"x-forwarded-host")
-        if not any(remote in network for network in self.trusted) or len(schemes) != 1 or len(hosts) != 1:
+        if not self.proxies.trusts(request.remote) or len(schemes) != 1 or len(hosts) != 1:
             return b""
         return schemes[0] + b"://" + hosts[0] + request.path.encode("latin-1", "replace")
 
@@ -148,35 +132,39 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 def configure(
     name: str,
     contract: Contract,
-    secrets: Iterable[str | Secret],
+    secrets: Iterable[str | Place | Secret],
     *,
     rules: Rules | None = None,
+    verify_token: str | None = None,
     path: str | None = None,
     tolerance: float | None = None,
     max_body: int | None = None,
     public_url: str | None = None,
-    trusted_proxies: Iterable[str] = (),
+    proxies: Proxies = NO_PROXIES,
     key: Sequence[str] | KeyFunction | None = None,
     repeatable: Iterable[str] | None = None,
     keyring: Keyring | None = None,
 ) -> Endpoint:
-    """Check everything that can be wrong with a source before the first request comes."""
+    """Check everything that can be wrong with a source before the inbox starts: all but what `env:` and `file:` name,
+    which `with_secrets` reads then. `verify_token`: such a place, or the token itself.
+    """
     if _NAME.fullmatch(name) is None:
         raise ConfigError(f"{name!r} cannot name a source: at most 64 letters, digits, '.', '_' and '-'")
     path = f"/{name}" if path is None else path
     if _PATH.fullmatch(path) is None:
         raise ConfigError(f"source {name!r}: a path begins with / and has no query, unlike {path!r}")
-    loaded = tuple(s if isinstance(s, Secret) else load_secret(s, contract) for s in secrets)
+    loaded = tuple(s if isinstance(s, Secret) else given_secret(s, contract) for s in secrets)
     if not loaded and not getattr(contract.scheme, "optional", False):
         raise ConfigError(f"source {name!r} has no secret, so nothing it receives could be verified")
-    if isinstance(contract.scheme, Jwt):
-        scheme = contract.scheme.bound(tuple(secret.key for secret in loaded))
-        contract = msgspec.structs.replace(contract, scheme=scheme)
+    contract = _bound(contract, loaded)
     rules = rules or Rules()
+    if verify_token is not None:
+        unread = is_place(verify_token)  # nobody presents what stands for it until then
+        token = os.urandom(16).hex() if unread else text_of(verify_token, "verify token")[0]
+        rules = msgspec.structs.replace(rules, verify_token=token)
     _check_rules(name, contract, rules)
-    trusted = tuple(map(_network, trusted_proxies))
     _check_url(name, public_url)
-    if contract.needs_public_url and not (public_url or trusted):
+    if contract.needs_public_url and not (public_url or proxies):
         raise ConfigError(f"source {name!r}: {contract.title} signs the URL: set public_url")
     function = key if callable(key) else None
     fields = contract.key_fields if key is None or callable(key) else tuple(map(field, key))
@@ -191,7 +179,7 @@ def configure(
         tolerance=_tolerance(name, contract, tolerance),
         max_body=_max_body(name, contract, max_body),
         public_url=public_url if contract.needs_public_url else None,
-        trusted=trusted,
+        proxies=proxies,
         outline=None if function else outline(contract, fields),
         key_fields=fields,
         key_function=function,
@@ -200,7 +188,9 @@ def configure(
         key_signed=signed,
         backed=bool(fields or function) and contract.body_authenticated and not signed,
         repeatable=contract.repeatable if repeatable is None else frozenset(repeatable),
-        type_apart=any(isinstance(given, Header | Query) for given in contract.type),
+        repeats_all=repeatable is not None,
+        groups=contract.groups,
+        type_unsigned=contract.body_authenticated and not contract.type_authenticated,
         key_demanded=rules.key_required or (contract.scheme.coverage == "fields" and bool(fields)),  # else unsigned
         delivered_once=(
             contract.retries.automatic is False
@@ -209,7 +199,39 @@ def configure(
         ),
         canonical=_canonical(contract),
         keyring=keyring or NoKeys(),
+        token_place=verify_token if verify_token is not None and is_place(verify_token) else None,
     )
+
+
+def with_secrets(endpoint: Endpoint, *, required: bool = True) -> Endpoint:
+    """The endpoint with its secrets as they stand now in the environment and in files.
+
+    ConfigError names the source and the place of one that is missing. `required=False`: what is missing proves
+    nothing, for those who only look and decide.
+    """
+    try:
+        secrets = tuple(read_again(secret, endpoint.contract, required=required) for secret in endpoint.secrets)
+        rules = endpoint.rules
+        if endpoint.token_place is not None:
+            token = text_or_none(endpoint.token_place, "verify token", required=required)
+            rules = rules if token is None else msgspec.structs.replace(rules, verify_token=token)
+    except ConfigError as error:
+        raise ConfigError(f"source {endpoint.name!r}: {error}") from None
+    contract = _bound(endpoint.contract, secrets)
+    return msgspec.structs.replace(endpoint, secrets=secrets, rules=rules, contract=contract)
+
+
+def require_secrets(endpoint: Endpoint) -> None:
+    """ConfigError for a secret that was not read: without it nothing can be verified here."""
+    if any(secret.expires_at == MISSING for secret in endpoint.secrets):
+        with_secrets(endpoint)
+
+
+def _bound(contract: Contract, secrets: Sequence[Secret]) -> Contract:
+    if not isinstance(contract.scheme, Jwt):
+        return contract
+    scheme = contract.scheme.bound(tuple(secret.key for secret in secrets))
+    return msgspec.structs.replace(contract, scheme=scheme)
 
 
 def _canonical(contract: Contract) -> Callable[[Request], bytes | None] | None:
@@ -282,64 +304,9 @@ def _max_body(name: str, contract: Contract, given: int | None) -> int:
     return contract.max_body if given is None else given
 
 
-def _network(text: str) -> Network:
-    try:
-        return ipaddress.ip_network(text)
-    except ValueError:
-        raise ConfigError(f"trusted_proxies: {text!r} is no address or network such as 10.0.0.0/8") from None
-
-
 def _origin(function: KeyFunction | None, fields: tuple[Field, ...], signed: bool) -> KeyOrigin:
     if function is not None:
         return KeyOrigin.FUNCTION
     if len(fields) > 1:
         return KeyOrigin.COMPOSITE
     return KeyOrigin.SIGNED_ID if signed else KeyOrigin.UNSIGNED_ID
-
-
-def load_secret(source: str, contract: Contract, *, expires_at: float | None = None) -> Secret:
-    """A secret from `env:NAME`, `file:/path` or the text itself. No error ever contains the secret."""
-    try:
-        text, where = text_of(source, "secret")
-    except ConfigError:
-        if secrets_needed.get():
-            raise
-        return Secret(os.urandom(32), "not set", MISSING)
-    scheme = contract.scheme
-    try:
-        key = scheme.prepare(text)
-    except ValueError as error:
-        raise ConfigError(f"the secret in {where} is not one of {contract.title}'s: {error}") from None
-    if len(key) < scheme.min_key or not key.strip():
-        raise ConfigError(f"the secret in {where} is shorter than {scheme.min_key} bytes")
-    return Secret(key, hashlib.sha256(b"hookledger secret\0" + key).hexdigest()[:8], expires_at)
-
-
-def load_token(source: str) -> str:
-    """A verify token from `env:NAME`, `file:/path` or the text itself."""
-    try:
-        return text_of(source, "verify token")[0]
-    except ConfigError:
-        if secrets_needed.get():
-            raise
-        return os.urandom(16).hex()  # nobody presents it
-
-
-def text_of(source: str, what: str) -> tuple[str, str]:
-    """What `env:NAME`, `file:/path` or the text itself stands for, and where it is from."""
-    place, _, rest = source.partition(":")
-    if place == "env":
-        where, text = f"environment variable {rest}", os.environ.get(rest)
-        if text is None:
-            raise ConfigError(f"the {what} in {where} is not set")
-    elif place == "file":
-        where = f"file {rest}"
-        try:
-            text = Path(rest).read_text("utf-8").rstrip("\r\n")
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"the {what} in {where} cannot be read: {type(error).__name__}") from None
-    else:
-        where, text = "the configuration", source
-    if not text.strip():
-        raise ConfigError(f"the {what} in {where} is empty")
-    return text, where

@@ -16,7 +16,7 @@ from ..model import Request
 from ..providers.fields import Body, Content, Field, Header, exact, found
 from ..providers.handshake import Handshake
 from ..providers.reading import decode
-from ..providers.tolerant import UnreadableError
+from ..providers.tolerant import UnreadableError, picker
 from . import respond
 from .endpoint import Endpoint
 
@@ -62,9 +62,10 @@ class _Fields:
 
     def __init__(self, endpoint: Endpoint, request: Request, handshake: Handshake) -> None:
         self._request = request
-        wanted = [field for field, _ in handshake.when] + [handshake.value, handshake.fetch]
-        needs_body = any(isinstance(field, Body) for field in wanted) and request.method == "POST"
-        self._content = _content(endpoint, request) if needs_body else {}
+        wanted = [field for field, _ in handshake.when] + [handshake.value, handshake.fetch, handshake.token]
+        paths = [field.path for field in wanted if isinstance(field, Body)]
+        needs_body = paths and request.method == "POST"
+        self._content = _content(endpoint, request, paths, believed=handshake.signed) if needs_body else {}
 
     def are_of(self, handshake: Handshake) -> bool:
         if handshake.body is not None and not re.fullmatch(handshake.body.encode(), self._request.body):
@@ -84,10 +85,15 @@ class _Fields:
         return None if value is None else value.decode("utf-8", "replace")
 
 
-def _content(endpoint: Endpoint, request: Request) -> Content:
-    """The body as far as it is readable; the first of several items."""
+def _content(endpoint: Endpoint, request: Request, paths: list[tuple[str, ...]], *, believed: bool) -> Content:
+    """These fields of the body as far as it is readable; of the first of several items."""
+    contract, raw = endpoint.contract, request.body
     try:
-        document = decode(endpoint.contract, request.body)
+        if contract.content == "json" and contract.form_field is None:
+            read = picker(*paths, array=raw.lstrip().startswith(b"["))
+            document = read.believed(raw) if believed else read(raw)
+        else:
+            document = decode(contract, raw)
     except UnreadableError:
         return {}
     if isinstance(document, list) and document:

@@ -10,15 +10,17 @@ from hashlib import sha256
 import msgspec
 
 from ..errors import NoKey, Rejected
+from ..identities import body_identity, key_identity, new_id, token_identity
 from ..identities import identity as digest_of
-from ..identities import key_identity, new_id
 from ..model import Item, Proof, Request
-from ..providers.contract import UNKNOWN_TYPE, Contract
-from ..providers.fields import Content, Field, exact, found, written
+from ..providers.contract import UNKNOWN_TYPE, Contract, TypeFields
+from ..providers.fields import Body, Content, Field, exact, found, written
 from ..providers.reading import contents, decode
+from ..providers.schemes.message import json_text_or_none
 from ..providers.schemes.times import PER_SECOND
-from ..providers.tolerant import UnreadableError
+from ..providers.tolerant import UnreadableError, decode_plain
 from ..states import KeyOrigin
+from .bodies import again, unread
 from .endpoint import Endpoint
 
 MAX_TEXT = 255
@@ -26,8 +28,9 @@ EARLIEST = 0.0
 LATEST = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
 """Times outside are mistakes, and some of them no database can hold."""
 
-# PostgreSQL's text takes neither NUL nor lone surrogates; other controls would let a key draw on a terminal.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# PostgreSQL's text takes neither NUL nor lone surrogates; other controls would let a key draw on a terminal, or turn
+# the order of what stands beside it.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SORTED = msgspec.json.Encoder(order="sorted").encode
@@ -51,7 +54,7 @@ def identify(endpoint: Endpoint, request: Request, _proof: Proof, now: float) ->
         except (msgspec.MsgspecError, ValueError):
             pass  # odd: read all of it
         else:
-            return _allowed(endpoint, [_item(endpoint, request, now, content, _fingerprint(endpoint, request))])
+            return _allowed(endpoint, [_whole(endpoint, request, now, content, _fingerprint(endpoint, request))])
     try:
         found = contents(contract, decode(contract, raw))
     except UnreadableError as problem:
@@ -73,8 +76,9 @@ def _part(endpoint: Endpoint, request: Request, now: float, content: object, dig
     """One of several events. What has no content to be known by is known by the body and its place there."""
     place = sha256(digest + b"#%d" % index).digest()
     if not isinstance(content, dict):  # never a reason to refuse the others
-        return _item(endpoint, request, now, {}, place, invalid="not an object", demanded=False)
-    return _item(endpoint, request, now, content, _part_fingerprint(endpoint.contract, content) or place)
+        return _item(endpoint, request, now, {}, place, invalid="not an object", demanded=False, whole=False)
+    found = _part_fingerprint(endpoint.contract, content) or place
+    return _item(endpoint, request, now, content, found, whole=False)
 
 
 def _allowed(endpoint: Endpoint, items: list[Item]) -> tuple[Item, ...]:
@@ -93,6 +97,7 @@ def _item(
     *,
     invalid: str | None = None,
     demanded: bool = True,
+    whole: bool = True,
 ) -> Item:
     contract = endpoint.contract
     kind, first = _type(contract, request, content)
@@ -108,6 +113,7 @@ def _item(
         # The content is not signed, so it cannot stand for a key; the provider's own key is, and can.
         parts, origin, trusted = _values(endpoint.key_fields, request, content), KeyOrigin.COMPOSITE, True
 
+    known = again(endpoint, request, content, kind, first) if invalid is None else unread(endpoint, kind, first)
     # For what cannot be read, the bytes make a better key than an unsigned id: nobody can change them.
     trusted = trusted or invalid is None or endpoint.rules.key_required
     by_id = False
@@ -117,37 +123,51 @@ def _item(
         identity = key_identity(endpoint.name, *parts)
     elif demanded and endpoint.key_demanded:
         raise NoKey("key_missing")
-    elif contract.hint or (first in endpoint.repeatable and invalid is None):
+    elif contract.hint or known.repeats:
         arrival = new_id()
         key, identity, origin = f"arrival:{arrival}", key_identity(endpoint.name, arrival.bytes), KeyOrigin.ARRIVAL
     else:
         digest = _named_digest(contract, request, content) or fingerprint
         key, origin = f"sha256:{digest.hex()}", KeyOrigin.DIGEST
         more: tuple[bytes, ...] = ()
+        backed = backed or endpoint.type_unsigned  # the type is part of this identity
         if endpoint.delivered_once:
             backed = True  # also without the id: it is not signed, so anybody can leave it out
             more = () if delivery_id is None else (delivery_id.encode(),)
         identity = digest_of(endpoint.name, b"digest", kind.encode(), digest, *more)
 
-    body_identity = None
-    if backed and first not in endpoint.repeatable:
-        # The type goes in where the body does not give it: one body under two topics is two events.
-        body_identity = digest_of(endpoint.name, b"body", kind.encode() if endpoint.type_apart else b"", fingerprint)
-    occurred_at = _time(contract, request, content)
+    by_body = by_type = alert = None
+    if backed:
+        by_body, alert = body_identity(endpoint.name, fingerprint), known.alert
+        by_type = body_identity(endpoint.name, fingerprint, kind) if known.once else None
+    tokens: tuple[bytes, ...] = ()
+    if contract.tokens:
+        tokens = tuple([token_identity(endpoint.name, token) for token in _tokens(contract, request, content)])
+        alert = "its signed token came with another key or other content, which may be forged"
+    of_type = contract.fields_of.get(first)
+    occurred_at = _time(contract, of_type, request, content)
     return Item(
         key=key,
         key_origin=origin,
         identity=identity,
         fingerprint=fingerprint,
         type=kind,
-        body_identity=body_identity,
+        body_identity=by_body,
         provider_id=key if by_id else _text(contract.id, request, content),
-        object_id=_first(contract.object_id, request, content),
+        object_id=_object(contract, of_type, request, content),
         occurred_at=occurred_at,
         delivery_id=delivery_id,
         invalid=invalid,
         skip=None if invalid is not None else _skip(endpoint, kind),
         review=_review(endpoint, occurred_at, now),
+        type_identity=by_type,
+        body_group=known.group if backed else b"",
+        token_identities=tokens,
+        repeats=known.repeats,
+        whole=whole,
+        alert=alert,
+        account=_first(contract.account, request, content) if contract.account else None,
+        retry=_retry(contract, request, content) if contract.retry else None,
     )
 
 
@@ -187,6 +207,19 @@ def _values(fields: tuple[Field, ...], request: Request, content: Content) -> li
         value = _value(fields[0], request, content)
         return None if value is None else [value]
     return _complete([_value(field, request, content) for field in fields])
+
+
+def _tokens(contract: Contract, request: Request, content: Content) -> list[bytes]:
+    """Where the content cannot be read, what the proof read of it."""
+    tokens = []
+    for field in contract.tokens:
+        token = _value(field, request, content)
+        if token is None and isinstance(field, Body):
+            with suppress(Rejected):
+                token = json_text_or_none(request.body, field.path)
+        if token is not None:  # an API lists events without it
+            tokens.append(token)
+    return tokens
 
 
 def _complete(values: list[bytes | None]) -> list[bytes] | None:
@@ -230,7 +263,7 @@ def _fingerprint(endpoint: Endpoint, request: Request) -> bytes:
             if len(path) == 1:
                 parts.pop(name, None)
             elif name in parts:
-                value = msgspec.json.decode(parts[name])
+                value = decode_plain(parts[name])
                 if isinstance(value, dict):
                     value = _without(value, path[1:])
                 parts[name] = msgspec.Raw(_SORTED(value))
@@ -299,10 +332,27 @@ def _type(contract: Contract, request: Request, content: Content) -> tuple[str, 
     return show(b".".join([value for value in values if value is not None])), first
 
 
-def _time(contract: Contract, request: Request, content: Content) -> float | None:
-    if contract.occurred_at is None:
-        return None
-    value = found(contract.occurred_at, request, content)
+def _object(contract: Contract, of_type: TypeFields | None, request: Request, content: Content) -> str | None:
+    parts = None if of_type is None else _complete([_value(field, request, content) for field in of_type.object_id])
+    return _first(contract.object_id, request, content) if parts is None else show(b":".join(parts))
+
+
+def _retry(contract: Contract, request: Request, content: Content) -> str | None:
+    """Its number and why, `2 http_timeout`; None where it is the first attempt."""
+    values = [_value(field, request, content) for field in contract.retry]
+    return None if values[0] is None else show(b" ".join([value for value in values if value is not None]))
+
+
+def _time(contract: Contract, of_type: TypeFields | None, request: Request, content: Content) -> float | None:
+    own = () if contract.occurred_at is None else (contract.occurred_at, *contract.occurred_else)
+    for field in own if of_type is None or not of_type.occurred_at else of_type.occurred_at:
+        seconds = _moment(contract, found(field, request, content))
+        if seconds is not None:
+            return seconds
+    return None
+
+
+def _moment(contract: Contract, value: object) -> float | None:
     if isinstance(value, bytes):
         value = value.decode("ascii", "replace")
     try:
@@ -322,7 +372,7 @@ def _time(contract: Contract, request: Request, content: Content) -> float | Non
 
 def show(value: bytes) -> str:
     """Text that a database, a log and a screen can hold; a digest stands for what was cut off."""
-    text = value.decode("utf-8", "replace")
+    text = value[: 4 * MAX_TEXT + 4].decode("utf-8", "replace")  # more than are shown, whatever they are
     if not (text.isascii() and text.isprintable()):
         text = _UNPRINTABLE.sub("\ufffd", text)
     if len(text) > MAX_TEXT:

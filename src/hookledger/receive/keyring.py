@@ -1,19 +1,21 @@
 """Keys and certificates that providers publish, fetched when a request first needs them and kept in memory.
 
 Who can make us fetch? Anyone who names an address that a contract pins, or a key id that nobody has. So a failure is
-remembered, newer keys are asked for once a minute, and what was never seen before has a budget for each provider.
+remembered, newer keys are asked for once a minute, and unknown keys have a budget (`key_budget.py`). What has proved
+a request is kept in the database (`kept_keys.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import re
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,6 +23,8 @@ from msgspec import Struct
 
 from ..errors import Unauthentic, Unavailable
 from ..providers.schemes.base import KeyNeeded, Where
+from ..store.published import PublishedKey
+from .key_budget import KeyBudget
 
 if TYPE_CHECKING:
     import ssl
@@ -37,10 +41,6 @@ FAILURE = 30.0
 """How long a failure is remembered."""
 AGAIN = 60.0
 """How long what was fetched counts as the newest there is."""
-BUDGET = 160
-"""Fetches of what was never seen before, a minute, for each provider."""
-BUDGET_EACH = 40
-"""The same, for each address that asks; behind a proxy that is everybody."""
 
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?(\d{1,9})", re.ASCII | re.IGNORECASE)
 
@@ -49,6 +49,7 @@ class _Entry(Struct):
     content: bytes
     fetched_at: float
     fresh_until: float
+    provider: str = ""
 
 
 class _Failure(Struct, frozen=True):
@@ -62,7 +63,7 @@ class _Failure(Struct, frozen=True):
 
 
 class Fetched:
-    """A keyring that is filled over HTTPS. One for an inbox, used from one event loop at a time.
+    """A keyring that is filled over HTTPS. One for an inbox; who asks on one event loop shares its fetches.
 
     `connect` sends a host to another address, as /etc/hosts would and with a port, and `verify` says whose TLS
     certificates to believe: for tests and for networks with a gateway. The host's name is verified all the same.
@@ -76,6 +77,7 @@ class Fetched:
         verify: ssl.SSLContext | None = None,
         timeout: float = TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] | None = None,
     ) -> None:
         self._trust_env = trust_env
         self._connect = {} if connect is None else connect
@@ -84,29 +86,34 @@ class Fetched:
         self._clock = clock
         self._entries: OrderedDict[Where, _Entry] = OrderedDict()
         self._failures: OrderedDict[Where, _Failure] = OrderedDict()
-        self._flights: dict[Where, asyncio.Task[None]] = {}
-        self._strange: OrderedDict[str, deque[float]] = OrderedDict()
+        self._flights: dict[tuple[asyncio.AbstractEventLoop, Where], asyncio.Task[None]] = {}
+        self._budget = KeyBudget(clock, chance)
+        self._restored: dict[bytes, _Entry] = {}
+        self._proved: OrderedDict[Where, None] = OrderedDict()
+        self._unsaved: OrderedDict[Where, None] = OrderedDict()
 
     def get(self, where: Where) -> bytes:
         """What was fetched from there; KeyNeeded if nothing was, or too long ago and nobody has tried to renew it."""
-        entry = self._entries.get(where)
+        entry = self._entry(where)
         if entry is None or not self._usable(where, entry):
             raise KeyNeeded(where)
         with contextlib.suppress(KeyError):  # the operator's thread reads here, too
             self._entries.move_to_end(where)
         return entry.content
 
-    async def fetch(self, where: Where, *, again: bool = False, who: str = "") -> None:
-        """See that `get` finds it; `again`: if it may be newer than what `get` finds. `who` asks has a budget.
+    async def fetch(self, where: Where, *, provider: str = "", again: bool = False, who: str = "") -> None:
+        """See that `get` finds it; `again`: if it may be newer than what `get` finds. `provider`, a contract's name,
+        has a budget, and `who` asks a part of it.
 
         Unavailable if the provider cannot be reached now, Unauthentic if it has no such key. Many who ask at once
         share one fetch, and it goes on for the others when one of them leaves.
         """
-        flight = self._flights.get(where)
+        mine = asyncio.get_running_loop(), where
+        flight = self._flights.get(mine)
         if flight is None and self._due(where, again):
-            self._spend(where, who)
-            flight = self._flights[where] = asyncio.create_task(self._load(where))
-            flight.add_done_callback(lambda _: self._flights.pop(where, None))
+            self._spend(where, provider, who)
+            flight = self._flights[mine] = asyncio.create_task(self._load(where, provider))
+            flight.add_done_callback(lambda _: self._flights.pop(mine, None))
         if flight is not None:
             try:
                 await asyncio.shield(flight)
@@ -115,7 +122,7 @@ class Fetched:
                     raise Unavailable("no key is fetched any more: the inbox closes") from None
                 raise
         failure = self._failures.get(where)
-        entry = self._entries.get(where)
+        entry = self._entry(where)
         served = entry is not None and self._usable(where, entry)
         if failure is not None and self._clock() < failure.until and (again or not served):
             raise failure.error()
@@ -130,11 +137,60 @@ class Fetched:
             raise Unavailable(f"{_host(url)} answered {status} to a visit")
 
     async def close(self) -> None:
-        """End what is under way."""
-        flights = list(self._flights.values())
+        """End what is under way on this event loop."""
+        here = asyncio.get_running_loop()
+        flights = [flight for (loop, _), flight in self._flights.items() if loop is here]
         for flight in flights:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
+
+    # ── across restarts ──
+
+    def proved(self, where: Where) -> None:
+        """A request is authentic by what was fetched from there: it is kept, and its host trusted with more."""
+        if where not in self._proved:
+            entry = self._entries.get(where)
+            if entry is not None:
+                self._proved[where] = self._unsaved[where] = None
+                _trim(self._proved)
+                self._budget.trust(entry.provider, _host(where.url))
+
+    def restore(self, kept: Iterable[PublishedKey]) -> None:
+        """Know again what was kept: as good as fetched, as old as it is."""
+        now = self._clock()
+        for key in kept:
+            if len(key.content) <= MAX_BYTES and _readable(key.content):
+                fetched_at = now - max(key.age, 0.0)
+                fresh_until = fetched_at + min(key.lifetime, LONGEST)
+                self._restored[key.digest] = _Entry(key.content, fetched_at, fresh_until, key.provider)
+                self._budget.trust(key.provider, _host(key.url))
+
+    def unsaved(self) -> list[tuple[Where, PublishedKey]]:
+        """What has proved a request and is not kept yet."""
+        now, found = self._clock(), []
+        for where in list(self._unsaved):
+            entry = self._entries.get(where)
+            if entry is None:
+                self._unsaved.pop(where, None)
+                continue
+            times = (entry.fresh_until - entry.fetched_at, now - entry.fetched_at)
+            found.append((where, PublishedKey(_digest(where), entry.provider, where.url, entry.content, *times)))
+        return found
+
+    def saved(self, where: Where, key: PublishedKey) -> None:
+        entry = self._entries.get(where)
+        if entry is not None and entry.content == key.content:
+            self._unsaved.pop(where, None)
+
+    def _entry(self, where: Where) -> _Entry | None:
+        """What was fetched from there, now or before a restart."""
+        entry = self._entries.get(where)
+        if entry is None and self._restored:
+            entry = self._restored.pop(_digest(where), None)
+            if entry is not None:
+                self._entries[where], self._proved[where] = entry, None
+                _trim(self._entries)
+        return entry
 
     # ── when ──
 
@@ -149,38 +205,24 @@ class Fetched:
 
     def _due(self, where: Where, again: bool) -> bool:
         now = self._clock()
-        failure, entry = self._failures.get(where), self._entries.get(where)
+        failure, entry = self._failures.get(where), self._entry(where)
         if failure is not None and now < failure.until:
             return False
         if entry is None:
             return True
         return now >= entry.fresh_until or (again and now - entry.fetched_at >= AGAIN)
 
-    def _spend(self, where: Where, who: str) -> None:
+    def _spend(self, where: Where, provider: str, who: str) -> None:
         """Unavailable where strangers have had us fetch too much: random key ids, or regions that do not exist."""
-        if where in self._entries or where.fixed:
+        if where.fixed or where in self._proved or self._entry(where) is not None:
             return
-        now = self._clock()
-        provider = ".".join(_host(where.url).split(".")[-2:])
-        accounts = [self._spent(provider, now), self._spent(f"{provider} {who}", now)]
-        if len(accounts[0]) >= BUDGET or len(accounts[1]) >= BUDGET_EACH:
-            raise Unavailable(f"too many unknown keys of {_host(where.url)} are asked for")
-        for account in accounts:
-            account.append(now)
-
-    def _spent(self, name: str, now: float) -> deque[float]:
-        """When somebody had us fetch in the last minute; the longest unheard of are forgotten."""
-        spent = self._strange.setdefault(name, deque())
-        self._strange.move_to_end(name)
-        while len(self._strange) > MAX_ENTRIES:
-            self._strange.popitem(last=False)
-        while spent and spent[0] <= now - 60.0:
-            spent.popleft()
-        return spent
+        host = _host(where.url)
+        if not self._budget.spend(provider, host, who):
+            raise Unavailable(f"too many unknown keys of {host} are asked for")
 
     # ── how ──
 
-    async def _load(self, where: Where) -> None:
+    async def _load(self, where: Where, provider: str) -> None:
         """Never raises: it leaves an entry or a failure behind."""
         host = _host(where.url)
         try:
@@ -196,8 +238,10 @@ class Fetched:
             now = self._clock()
             self._failures.pop(where, None)
             self._entries.pop(where, None)
-            self._entries[where] = _Entry(content, now, now + _lifetime(content, caching))
+            self._entries[where] = _Entry(content, now, now + _lifetime(content, caching), provider)
             _trim(self._entries)
+            if where in self._proved:
+                self._unsaved[where] = None
 
     async def _answer(self, where: Where) -> tuple[int, bytes, str]:
         """Status, content and Cache-Control; _Refused for whatever goes wrong on the way."""
@@ -254,6 +298,11 @@ def _check(status: int, content: bytes) -> None:
         raise _Refused("sent neither a certificate nor JSON", "key_unknown")
 
 
+def _digest(where: Where) -> bytes:
+    """Tells one from another without telling what was asked, which may hold credentials."""
+    return hashlib.sha256(b"hookledger published key\0%b\0%b" % (where.url.encode(), where.post or b"")).digest()
+
+
 def _host(url: str) -> str:
     return urlsplit(url).hostname or ""
 
@@ -279,6 +328,6 @@ def _lifetime(content: bytes, caching: str) -> float:
     return min(max(float(age[1]) if age else 0.0, SHORTEST), LONGEST)
 
 
-def _trim(kept: OrderedDict[Where, _Entry] | OrderedDict[Where, _Failure]) -> None:
+def _trim(kept: OrderedDict[Where, Any]) -> None:
     while len(kept) > MAX_ENTRIES:
         kept.popitem(last=False)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..clock import Seconds
-from ..errors import Malformed, TooLarge, TooSlow, WrongEncoding
+from ..errors import Malformed, TooLarge, TooSlow, Unavailable, WrongEncoding
+from ..http_form import check_codings, check_form
 from ..model import Request
+from .budget import BodyBudget, no_room
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -27,39 +30,136 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """All names and values together."""
     seconds: Seconds = Seconds("10s")
     """For the whole body to arrive."""
+    body_bytes: int = 128 * 1024 * 1024
+    """Of all bodies together that have arrived and are not answered yet. Bodies over 64 KiB get at most half of it;
+    when it is used up, the slowest upload gets 503. At least twice the largest `max_body`, whatever is set."""
+
+    def fitting(self, largest: int) -> Limits:
+        """The same, with room for the largest body that a source accepts."""
+        return replace(self, body_bytes=max(self.body_bytes, 2 * largest))
 
 
-async def read(
-    scope: Scope, receive: Receive, limits: Limits, max_body: int, loop: asyncio.AbstractEventLoop
-) -> Request:
-    """The whole request over ASGI; refused as soon as it is over a limit, not after."""
-    headers = tuple(scope["headers"])  # the names are in lower case already: ASGI says so
-    check_headers(headers, limits, max_body)
-    body = await _in_time(_gather(_parts(receive), max_body), limits, loop)
-    client = scope.get("client")
-    remote = client[0] if client else None
-    return Request(scope["method"], scope["path"], scope.get("query_string", b""), headers, body, remote)
+def local_paths(scope: Scope) -> Iterator[str]:
+    """What the path may be below where we are mounted, the likeliest first.
+
+    A server or framework hands on the path with `root_path`, as ASGI has it, or without; and where a proxy takes the
+    front of it away, `root_path` names that part and the mount point, and the path begins with the mount point alone.
+    """
+    path: str = scope["path"]
+    segments = [segment for segment in scope.get("root_path", "").split("/") if segment]
+    for gone in range(len(segments)):
+        root = "/" + "/".join(segments[gone:])
+        if path == root or path.startswith(root + "/"):
+            yield path[len(root) :]
+    yield path
 
 
-_WATCHED = frozenset({b"content-encoding", b"transfer-encoding", b"content-length", b"expect"})
+class Reader:
+    """Reads requests over ASGI, all of them within one budget."""
+
+    def __init__(self, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
+        self._limits = limits
+        self._loop = loop
+        self._arriving: set[AsgiUpload] = set()
+        self.budget = BodyBudget(limits.body_bytes, lambda: self._arriving, loop.time)
+
+    async def read(
+        self, scope: Scope, local: str, receive: Receive, max_body: int, upload: AsgiUpload
+    ) -> Request:
+        """The whole request; refused as soon as it is over a limit, not after. `local`: its path below us. The caller
+        releases the upload."""
+        headers = tuple(scope["headers"])  # the names are in lower case already: ASGI says so
+        check_headers(headers, self._limits, max_body)
+        timer = self._loop.call_later(self._limits.seconds, upload.end, TooSlow("body_too_slow"))
+        self._arriving.add(upload)
+        try:
+            body = await self._gather(_parts(receive), max_body, upload)
+        except asyncio.CancelledError:
+            if upload.error is None:
+                raise
+            upload.task.uncancel()
+            if isinstance(upload.error, TooSlow):
+                _check_arrived(headers, upload.held)
+            raise upload.error from None
+        except Malformed:
+            _check_arrived(headers, upload.held)
+            raise
+        finally:
+            timer.cancel()  # by hand, because asyncio.timeout costs as much as verifying the signature
+            self._arriving.discard(upload)
+        _check_arrived(headers, upload.held)
+        client = scope.get("client")
+        remote = client[0] if client else None
+        path = scope.get("root_path", "").rstrip("/") + local  # as the sender called it, whoever took its front away
+        return Request(scope["method"], path, scope.get("query_string", b""), headers, body, remote)
+
+    async def _gather(self, parts: AsyncIterable[bytes], max_body: int, upload: AsgiUpload) -> bytes:
+        gathered: list[bytes] = []
+        async for part in parts:
+            if upload.held + len(part) > max_body:
+                raise TooLarge("body_too_large")
+            gathered.append(part)
+            self.budget.add(upload, len(part))
+            if upload.error is not None:
+                raise upload.error
+        return gathered[0] if len(gathered) == 1 else b"".join(gathered)
 
 
-def check_headers(headers: Sequence[tuple[bytes, bytes]], limits: Limits, max_body: int) -> bool:
-    """Refuses what can be refused before the body comes; whether the sender waits to be told to go on."""
-    size = 0
-    waits = False
+class AsgiUpload:
+    """A body that arrives over ASGI, in a task of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        task = asyncio.current_task(loop)
+        assert task is not None
+        self.task = task
+        self.held = 0
+        self.started = loop.time()
+        self.error: Exception | None = None
+
+    def drop(self) -> None:
+        self.end(no_room())
+
+    def end(self, error: Exception) -> None:
+        """Have this raised where the body is read."""
+        self.error = error
+        if asyncio.current_task() is not self.task:
+            self.task.cancel()
+
+
+_WATCHED = frozenset({b"host", b"content-encoding", b"transfer-encoding", b"content-length", b"expect"})
+
+
+def check_headers(
+    headers: Sequence[tuple[bytes, bytes]],
+    limits: Limits,
+    max_body: int,
+    line: tuple[str, str] | None = None,
+) -> bool:
+    """Refuses what can be refused before the body comes; whether the sender waits to be told to go on.
+
+    `line`: the method, and the version of HTTP; without it another server has read the request, and answers for its
+    form.
+    """
+    size = hosts = 0
+    waits = coded = False
     for name, value in headers:
         size += len(name) + len(value)
         if name in _WATCHED:
+            if name == b"host":
+                hosts += 1
+                continue
             if name == b"content-encoding" and value.lower() != b"identity":
                 raise WrongEncoding("content_encoding")
-            if name == b"transfer-encoding" and value.lower() != b"chunked":
-                raise WrongEncoding("transfer_encoding")
             if name == b"content-length" and value.isdigit() and int(value[:20]) > max_body:
                 raise TooLarge("body_too_large")
+            coded = coded or name == b"transfer-encoding"
             waits = waits or (name == b"expect" and value.lower() == b"100-continue")
     if size > limits.header_bytes or len(headers) > limits.headers:
         raise Malformed("headers_too_large")
+    if line is not None and (hosts != 1 or coded or line[1] != "1.1"):  # else it is as it should be
+        check_form(*line, headers)
+    elif coded:
+        check_codings(headers)
     return waits
 
 
@@ -73,35 +173,13 @@ async def _parts(receive: Receive) -> AsyncIterator[bytes]:
         yield message.get("body", b"")
 
 
-async def _gather(parts: AsyncIterable[bytes], max_body: int) -> bytes:
-    gathered: list[bytes] = []
-    size = 0
-    async for part in parts:
-        size += len(part)
-        if size > max_body:
-            raise TooLarge("body_too_large")
-        gathered.append(part)
-    return gathered[0] if len(gathered) == 1 else b"".join(gathered)
-
-
-async def _in_time(body: Awaitable[bytes], limits: Limits, loop: asyncio.AbstractEventLoop) -> bytes:
-    """By hand, because asyncio.timeout costs as much as verifying the signature."""
-    task = asyncio.current_task(loop)
-    assert task is not None
-    overdue = False
-
-    def strike() -> None:
-        nonlocal overdue
-        overdue = True
-        task.cancel()
-
-    timer = loop.call_later(limits.seconds, strike)
-    try:
-        return await body
-    except asyncio.CancelledError:
-        if not overdue:
-            raise
-        task.uncancel()
-        raise TooSlow("body_too_slow") from None
-    finally:
-        timer.cancel()
+def _check_arrived(headers: Sequence[tuple[bytes, bytes]], arrived: int) -> None:
+    """Nothing of a body that was announced: no signature could be right, and a 4xx would make the sender give up."""
+    if arrived:
+        return
+    for name, value in headers:
+        if name == b"content-length" and value.isdigit() and int(value[:20]) > 0:
+            raise Unavailable(
+                f"a body of {int(value[:20])} bytes was announced and none arrived: a middleware read it before "
+                "Hookledger could, or the client stopped; mount Hookledger outside that middleware"
+            )

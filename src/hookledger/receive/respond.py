@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from http import HTTPStatus
 from uuid import UUID
 
 import msgspec
@@ -50,6 +52,8 @@ class Response(Struct, frozen=True):
     status: int
     body: bytes = b""
     headers: _Pairs = _JSON
+    authentic: bool = False
+    """Whether what was sent proved itself."""
 
 
 Answer = Callable[[Response], object]
@@ -71,12 +75,12 @@ def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
     answer = contract.answer
     if answer.body is not None:
         kind = () if answer.content_type is None else (("content-type", answer.content_type),)
-        return Response(answer.status, answer.body, kind)
+        return Response(answer.status, answer.body, kind, authentic=True)
     status = 200 if answer.status == 202 and _all_known(items) else answer.status
     if len(items) != 1:
-        return Response(status, b'{"status":"recorded"}')
+        return Response(status, b'{"status":"recorded"}', authentic=True)
     [item] = items
-    return Response(status, _in_json(Told(item.outcome, item.event_id)))
+    return Response(status, _in_json(Told(item.outcome, item.event_id)), _JSON, True)
 
 
 def _all_known(items: Sequence[Recorded]) -> bool:
@@ -111,6 +115,21 @@ def unavailable() -> Response:
     """Not recorded, or not known whether: the sender must come again. Never a 4xx, that would make it give up."""
     headers = (*_JSON, ("retry-after", str(RETRY_AFTER)))
     return Response(503, b'{"error":"unavailable"}', headers)
+
+
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}  # some providers want one that is not among them
+
+
+@lru_cache(maxsize=64)
+def head(status: int, headers: _Pairs, length: int, keep: bool) -> bytes:
+    """The start of an HTTP/1.1 answer, less its date and the empty line."""
+    phrase = _PHRASES.get(status, "Unassigned")
+    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers)]
+    if status != HTTPStatus.NO_CONTENT:
+        lines.append(f"content-length: {length}")
+    if not keep:
+        lines.append("connection: close")
+    return "".join(line + "\r\n" for line in lines).encode("latin-1")
 
 
 async def send(response: Response, send_message: Send) -> None:

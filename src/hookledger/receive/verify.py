@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ..errors import Malformed, Unauthentic
 from ..model import Proof, Request
+from ..providers.schemes.jwt import Jwt
+from ..providers.schemes.times import AHEAD
 from .endpoint import Endpoint
 
 
@@ -35,6 +37,10 @@ def verify(endpoint: Endpoint, request: Request, now: float) -> Proof:
     if signed_at is not None and endpoint.tolerance is not None:
         if signed_at < now - endpoint.tolerance:
             raise Unauthentic("timestamp_stale")
-        if signed_at > now + endpoint.tolerance:
+        if signed_at > now + min(endpoint.tolerance, AHEAD):
             raise Unauthentic("timestamp_future")
+    if isinstance(scheme, Jwt) and (ends := scheme.ends_at(presented)) is not None and ends < now:
+        raise Unauthentic("timestamp_stale")
+    if presented.where is not None:
+        endpoint.keyring.proved(presented.where)
     return Proof(scheme.name, secret.fingerprint, signed_at)

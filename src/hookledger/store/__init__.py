@@ -1,6 +1,6 @@
 """Durable state, behind one protocol with one method per transition."""
 
-SCHEMA_RANGE = (9, 10)
+SCHEMA_RANGE = (15, 15)
 """The oldest and newest schema version that this release works with."""
 
 

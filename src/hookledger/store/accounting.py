@@ -24,6 +24,10 @@ class Books(Protocol):
         """Leases of events and of effects that ran out more than so many seconds ago, and nobody took back."""
         ...
 
+    async def unperformable(self) -> Oddity | None:
+        """Outbox entries that wait for a worker that knows their arguments."""
+        ...
+
     async def settings(self) -> dict[str, str]:
         """The database's own settings that durability and isolation rest on, by its own names for them."""
         ...

@@ -84,6 +84,11 @@ class Cases(Protocol):
         sent round again by a person."""
         ...
 
+    async def warn(self, event_id: UUID, words: str) -> bool:
+        """Note a quarantined delivery in the audit of the event that it met, whatever its state; False if that was
+        noted in the same words before."""
+        ...
+
     # ── keys ──
     async def import_keys(self, source: str, identities: Sequence[bytes], actor: str, reason: str) -> Imported:
         """Take identities whose events were processed elsewhere, one audited action; whatever content comes with one

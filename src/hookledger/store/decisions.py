@@ -89,5 +89,7 @@ def about(effect: Effect) -> str:
     return f"{effect.name}:{effect.key}"
 
 
-def changed(effect: Effect) -> WrongState:
-    return WrongState(f"effect {about(effect)} changed meanwhile")
+def changed(effect: Effect, now: Effect | None = None) -> WrongState:
+    """`now`: what it is after that."""
+    became = f": it was {effect.state}, and is {now.state}" if now is not None else ""
+    return WrongState(f"effect {about(effect)} changed meanwhile{became}")

@@ -14,9 +14,9 @@ import msgspec
 from ..cases import KeyAudit, KeyGroup, OddDelivery, Refusal
 from ..errors import BadData, WrongState
 from ..identities import admitted_identity, id_bounds
-from ..model import Item
+from ..model import Item, RequestRow
 from ..states import DeliveryOutcome, KeyOrigin
-from .judge import Proposal
+from .judge import Proposal, claims
 
 ODD = (DeliveryOutcome.CONFLICT, DeliveryOutcome.SAME_BODY)
 """The outcomes that an operator can make an event of."""
@@ -77,6 +77,14 @@ def delivery_bounds(reference: str) -> tuple[UUID, UUID, int | None] | None:
     return (*bounds, int(item) if colon else None)
 
 
+def with_bytes(request: RequestRow, found: Iterable[Sequence[bytes | None]]) -> RequestRow:
+    """The request with the bytes that the event with the same body keeps for it, unless they were taken away."""
+    for (body,) in found:
+        if request.emptied_at is None and body is not None:
+            return msgspec.structs.replace(request, body=body)
+    return request
+
+
 class Odd(NamedTuple):
     """An odd delivery that is about to be admitted."""
 
@@ -108,13 +116,12 @@ def admitted_before(request_id: UUID, place: int, event_id: UUID) -> WrongState:
 def admission(odd: Odd, event_id: UUID, item: Item) -> list[Proposal]:
     """What the admitted event is to own besides its key, in one sorted order.
 
-    Its content under that key, which nobody may have yet; and its body if it is nobody's, so that it is known under
-    other ids too.
+    Its content under that key, which nobody may have yet; and its body and token if they are nobody's, so that it is
+    known under other ids too.
     """
     own = admitted_identity(odd.source, item.identity, item.fingerprint)
     wanted = [Proposal(own, "admitted", odd.source, event_id, item.fingerprint)]
-    if item.body_identity is not None:
-        wanted.append(Proposal(item.body_identity, "body", odd.source, event_id, item.fingerprint))
+    wanted += [Proposal(identity, "body", odd.source, event_id, content) for identity, content in claims(item)]
     return sorted(wanted)
 
 

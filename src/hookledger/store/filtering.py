@@ -41,7 +41,7 @@ class Condition:
             yield "type_begins", (where.type[:-1], where.type[:-1] + LAST)
         elif where.type is not None:
             yield "type", (where.type,)
-        for name in ("source", "key", "object_id", "cause"):
+        for name in ("source", "key", "object_id", "account", "cause"):
             if (value := getattr(where, name)) is not None:
                 yield name, (value,)
         for name in ("since", "until"):

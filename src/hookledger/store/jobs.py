@@ -253,6 +253,11 @@ def item_of(row: Row, rows: Rows) -> JobItem:
     )
 
 
+def shown_item_of(row: Row, rows: Rows) -> JobItem:
+    """With the state of its event by now."""
+    return msgspec.structs.replace(item_of(row, rows), now=State(row["now"]) if row["now"] else None)
+
+
 def portion_of(row: Row) -> Portion:
     return Portion(row["source"], row["type"], State(row["state"]), row["n"])
 

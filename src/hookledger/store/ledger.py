@@ -52,6 +52,13 @@ class Ledger(Protocol):
         """
         ...
 
+    async def release(self, effect: Effect, due_in: float, reason: str) -> bool:
+        """started → planned, as if it had not been claimed: its call was not made and is not counted.
+
+        False when it changed meanwhile.
+        """
+        ...
+
     async def get(self, identity: bytes) -> Effect | None:
         """One effect."""
         ...
@@ -108,6 +115,13 @@ class Ledger(Protocol):
         """A person's decision, audited: `happened` → done, `did_not_happen` → planned, `cancel` → cancelled.
 
         The events that waited for this go on. Raises WrongState when the effect changed meanwhile.
+        """
+        ...
+
+    async def try_now(self, effect: Effect, actor: str, reason: str) -> None:
+        """Planned, failed or unknown: due now with a fresh budget, audited; the outbox goes on as its policy says.
+
+        Raises WrongState for what the outbox may not go on with, and when the effect changed meanwhile.
         """
         ...
 

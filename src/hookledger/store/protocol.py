@@ -33,9 +33,13 @@ from .jobs import Jobs
 from .ledger import Ledger
 from .pauses import Pauses
 from .pruning import Pruning
+from .published import PublishedKeys
+from .pulse import Pulse
 from .reconciling import Reconciling
+from .restores import Restores
 from .search import Search
 from .transfer import Transfer
+from .trouble import Trouble
 
 if TYPE_CHECKING:
     from .rehearsals import Rehearsals  # which speaks of `Transaction`
@@ -77,10 +81,7 @@ class Transaction(Protocol):
         ...
 
     async def once(self, intent: Intent) -> bool:
-        """absent → done, with this transaction. False when it is known already.
-
-        Waits for another transaction that is just doing the same.
-        """
+        """absent → done; False when it is known already. Waits for another transaction that is doing the same."""
         ...
 
     async def plan(self, intent: Intent) -> Known | None:
@@ -93,18 +94,21 @@ class Transaction(Protocol):
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
         """Write the outcomes as the last statement, then commit.
 
-        Raises ClaimLost when any claim is no longer ours, HandlerCommitted when
-        the handler ended the transaction itself; then nothing of it is kept
-        that the handler did not commit on its own.
+        Raises ClaimLost when any claim is no longer ours, HandlerCommitted when the handler ended the transaction
+        itself; then nothing of it is kept that the handler did not commit on its own.
         """
         ...
 
-    async def rollback(self, *, abandoned: bool = False) -> None:
-        """Undo everything; harmless when nothing was begun.
+    async def rollback(self, *, abandoned: bool = False) -> bool:
+        """Undo everything; returns whether the handler had ended the transaction itself. Harmless if none was begun.
 
         `abandoned`: the handler is a thread that overran its time-out and may still be using `tx`. Its connection
         is broken off, so that nothing it does from now on can count.
         """
+        ...
+
+    def explain(self, error: Exception) -> Exception:
+        """This error of the handler or the commit; or one that names the setting by which the transaction ended."""
         ...
 
 
@@ -116,8 +120,8 @@ class Adapter(Protocol):
         """What the handler gets as `event.tx`, once begun."""
         ...
 
-    async def begin(self, settings: str) -> None:
-        """Open the transaction and run `settings`, one statement without parameters, as the first in it."""
+    async def begin(self, settings: str) -> Sequence[Any]:
+        """Open the transaction and run `settings`, one statement without parameters, as the first in it; its rows."""
         ...
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
@@ -149,19 +153,13 @@ class Transactions(Protocol):
         """For plain functions, which use their transaction in a thread; or else for async handlers."""
         ...
 
+    @property
+    def size(self) -> int | None:
+        """How many transactions can be open at once; None where nothing limits them."""
+
     def adapter(self) -> Adapter:
         """For one handler, not begun yet."""
         ...
-
-
-class Pulse(Protocol):
-    """A connection of its own that keeps leases alive, used from the heartbeat's thread."""
-
-    async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
-        """Say that the worker lives, and what it handles; renew these leases; returns the ids that are still ours."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 class Store(Protocol):
@@ -230,57 +228,59 @@ class Store(Protocol):
     @property
     def ledger(self) -> Ledger:
         """The effects that are calls."""
-        ...
 
     @property
     def cases(self) -> Cases:
         """Requests, deliveries and keys that did not plainly become events."""
-        ...
 
     @property
     def books(self) -> Books:
         """Whether everything is accounted for."""
-        ...
 
     @property
     def rehearsals(self) -> Rehearsals:
         """Handlers that are run in transactions which are rolled back."""
-        ...
 
     @property
     def search(self) -> Search:
         """Finding events among many."""
-        ...
+
+    @property
+    def trouble(self) -> Trouble:
+        """What an operator must see, and effects by state."""
 
     @property
     def jobs(self) -> Jobs:
         """Bulk work."""
-        ...
 
     @property
     def pauses(self) -> Pauses:
         """What workers leave alone for now."""
+
+    @property
+    def restores(self) -> Restores:
+        """Restores from a backup."""
         ...
 
     @property
     def reconciling(self) -> Reconciling:
         """Comparisons with a provider's log, and repairs."""
-        ...
 
     @property
     def pruning(self) -> Pruning:
         """What retention takes away."""
-        ...
+
+    @property
+    def published(self) -> PublishedKeys:
+        """Keys that providers publish."""
 
     @property
     def erasure(self) -> Erasure:
         """What is forgotten on purpose."""
-        ...
 
     @property
     def transfer(self) -> Transfer:
         """What goes to another inbox, or comes from one."""
-        ...
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:
         """A transaction for one handler, not begun yet; in the user's own library if there is an adapter to it."""
@@ -320,15 +320,15 @@ class Store(Protocol):
 
     async def register(self, worker: str, handles: Sequence[tuple[str, str]]) -> None:
         """Make a worker and what it handles known to the others."""
-        ...
 
     async def workers(self) -> list[WorkerInfo]:
         """Every worker seen, living or not."""
-        ...
+
+    async def leave(self, worker: str) -> None:
+        """The worker has stopped. What it handled stays known, as for one that died."""
 
     async def forget_workers(self, unseen_for: float) -> None:
         """Drop workers that were not seen for so many seconds."""
-        ...
 
     # ── operate ──
     async def retry(

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from ..retention import Arrived, Candidate, Tombstone
+from ..errors import WrongState
+from ..retention import Arrived, Candidate, Round, Tombstone, Turn
+
+RUNNING, OVER, INTERRUPTED = "pruning", "pruned", "interrupted"
+"""The `to_state` of a round's audit entry: while it runs, when it ended, and when it did not come to its end."""
 
 
 class Pruning(Protocol):
     """`store.pruning`. Every call is one short transaction that waits for no worker and makes none wait.
 
-    A crash at any moment leaves each event whole or wholly pruned. After a crash of the database, what was taken away
-    may be there again, and is taken away again.
+    A crash at any moment leaves each event whole or wholly pruned, and the audit entry of the round says how many
+    went: both are one commit. After a crash of the database, what was taken away may be there again, and is taken
+    away again. A `round_` of None only counts what would go; WrongState when another has taken the turn.
     """
 
     @property
@@ -22,11 +27,13 @@ class Pruning(Protocol):
         ...
 
     # ── turns and walks ──
-    async def turn(self, holder: str, lease: float) -> str | None:
-        """Take or renew the turn for so many seconds; None when it is ours, else whose it is."""
+    async def turn(self, round_: Round) -> Turn:
+        """Take or renew the turn, unless another has it. The audit entry of a round that nobody ended is closed."""
         ...
 
-    async def end_turn(self, holder: str) -> None: ...
+    async def end_turn(self, round_: Round, how: str) -> None:
+        """Give the turn back and close the audit entry: OVER or INTERRUPTED."""
+        ...
 
     async def position(self, walk: str, again: float) -> UUID:
         """Where a walk goes on; at the beginning if it last began there more than so many seconds ago."""
@@ -43,7 +50,7 @@ class Pruning(Protocol):
         ...
 
     # ── taking away ──
-    async def prune(self, chosen: Sequence[Candidate], quiet: float, *, dry: bool = False) -> int:
+    async def prune(self, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
         """Take events away with their deliveries, attempts and bytes; returns how many went.
 
         Identities and effects stay, the effects without arguments and errors. An event stays that changed since it
@@ -52,18 +59,18 @@ class Pruning(Protocol):
         """
         ...
 
-    async def empty(self, chosen: Sequence[Candidate], older: float, *, dry: bool = False) -> int:
+    async def empty(self, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
         """Take away bytes, headers and query of requests; returns how many events lost theirs.
 
         A request is emptied when all events in it are over for `older` seconds and nothing odd came with it.
         """
         ...
 
-    async def forget(self, chosen: Sequence[Candidate], *, dry: bool = False) -> int:
+    async def forget(self, chosen: Sequence[Candidate], round_: Round | None) -> int:
         """Take away tracebacks of attempts, and of calls for effects that are over; returns for how many events."""
         ...
 
-    async def drop(self, duplicates: Sequence[Arrived], odd: Sequence[Arrived], *, dry: bool = False) -> int:
+    async def drop(self, duplicates: Sequence[Arrived], odd: Sequence[Arrived], round_: Round | None) -> int:
         """Take away rows of plain duplicates, and odd deliveries whose event is not here any more, unless an event
         was made of them; returns how many went."""
         ...
@@ -73,6 +80,14 @@ class Pruning(Protocol):
         """Events that were pruned, with ids from one to another; at most ten."""
         ...
 
-    async def note(self, actor: str, reason: str, what: str) -> None:
-        """One action in the audit for a round that took something away."""
-        ...
+
+def entry_of(holder: str) -> UUID | None:
+    """The audit entry that a holder's name leads to; earlier releases had none before the end."""
+    try:
+        return UUID(holder.rpartition(" ")[2])
+    except ValueError:
+        return None
+
+
+def taken_over(round_: Round) -> WrongState:
+    return WrongState(f"another took the turn of {round_.holder} to prune: what it had not begun is left to that one")

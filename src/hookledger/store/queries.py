@@ -6,14 +6,15 @@ import re
 from importlib.resources import files
 
 
-def load(package: str, name: str = "queries.sql") -> dict[str, str]:
-    """Every named query of one file, in order. Where {columns} stands in one, `columns` from above goes in."""
+def load(package: str, name: str = "queries.sql", **given: str) -> dict[str, str]:
+    """Every named query of one file, in order. Where {columns} stands in one, `columns` from above or as `given` goes
+    in."""
     text = files(package).joinpath(name).read_text()
     parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
     names, bodies = parts[::2], parts[1::2]
     if len(set(names)) != len(names):
         raise ValueError(f"{package}/{name}: a query name stands twice")
-    found: dict[str, str] = {}
+    found: dict[str, str] = dict(given)
     for title, body in zip(names, bodies, strict=True):
         found[title] = re.sub(r"{(\w+)}", lambda m: found.get(m[1], m[0]), _statement(body))
     return found

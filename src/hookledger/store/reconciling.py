@@ -7,9 +7,11 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+import msgspec
+
 from ..errors import WrongState
-from ..model import Arrival
-from ..reconciling import Begun, Counts, Known, Reconciliation
+from ..model import Arrival, Recorded
+from ..reconciling import NEW, Begun, Counts, Known, Reconciliation
 from ..states import State
 
 OPEN = (State.PENDING, State.PROCESSING, State.RETRYING, State.NEEDS_REVIEW)
@@ -17,8 +19,8 @@ OPEN = (State.PENDING, State.PROCESSING, State.RETRYING, State.NEEDS_REVIEW)
 
 
 class Reconciling(Protocol):
-    """`store.reconciling`. What is missing goes in by `store.record`, as a delivery does; nothing here is on the way
-    of an ack."""
+    """`store.reconciling`. What is missing goes in as a delivery does, in one commit with the comparison's counts;
+    nothing here is on the way of an ack."""
 
     async def known(self, identities: Sequence[bytes]) -> dict[bytes, Known]:
         """Those of these identities that are taken, and by whom."""
@@ -36,7 +38,13 @@ class Reconciling(Protocol):
         slot: datetime | None = None,
     ) -> Begun | None:
         """A new comparison, audited. With a `slot`, one for each: None when another has it, or it was made; taken up
-        by whoever asks first after its lease, with the window that it was begun with."""
+        by whoever asks first after its lease, with the window that it was begun with. Comparisons of the source that
+        nobody ended are closed, and the audit says how far they came."""
+        ...
+
+    async def record(self, begun: Begun, arrivals: Sequence[Arrival], counts: Counts) -> list[list[Recorded]]:
+        """Record what is missing, and what the comparison has counted with it, in one commit. `counts`: before that.
+        WrongState when another has taken it up."""
         ...
 
     async def renew(self, begun: Begun, lease: float) -> bool:
@@ -66,6 +74,32 @@ class Reconciling(Protocol):
 def result(counts: Counts, problem: str | None) -> str:
     """How the audit says that it ended."""
     return (f"failed: {problem}; " if problem else "") + counts.words()
+
+
+def with_recorded(counts: Counts, results: Sequence[Sequence[Recorded]]) -> str:
+    """What is kept of a comparison's counts when these arrivals were recorded. One that is not new came meanwhile, or
+    its very body had come under another id."""
+    new = sum(any(one.outcome in NEW for one in became) for became in results)
+    found = msgspec.structs.replace(
+        counts,
+        missing=counts.missing + new,
+        taken_in=counts.taken_in + new,
+        matched=counts.matched + len(results) - new,
+    )
+    return msgspec.json.encode(found).decode()
+
+
+INTERRUPTED = "interrupted: nobody ended it"
+
+
+def how_far(counts: str | None) -> tuple[str, str]:
+    """What is kept and what the audit says of a comparison that nobody ended, by what it had counted."""
+    found = msgspec.json.decode(counts, type=Counts) if counts else Counts()
+    return msgspec.json.encode(found).decode(), f"{INTERRUPTED}; {found.words()}"
+
+
+def taken_up(begun: Begun) -> WrongState:
+    return WrongState(f"the comparison of source {begun.source!r} was taken up by another")
 
 
 def still_open(object_id: str, event_id: UUID, state: str) -> WrongState:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
+from uuid import UUID
 
 import msgspec
 
 from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..causes import cause_of
 from ..ledger import Call, Circuit, Effect, EffectHistory
-from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow
+from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow, WorkerInfo
 from ..reconciling import Counts, Reconciliation
 from ..rehearsals import Rehearsal, Result
 from ..retention import Arrived, Candidate, Tombstone
@@ -79,6 +80,11 @@ class Rows:
             values[name] = self.when(row[name])
         return EventRow(**values)
 
+    def body_of(self, event: EventRow, owners: Iterable[Row]) -> UUID | None:
+        """The event that had its body first, if that is another."""
+        found = [self.ident(row["event_id"]) for row in owners]
+        return next((owner for owner in found if owner != event.id), None)
+
     def delivery(self, row: Row) -> DeliveryRow:
         state = row["event_state"]
         return DeliveryRow(
@@ -89,6 +95,7 @@ class Rows:
             row["delivery_id"],
             self.time(row["received_at"]),
             bool(row["kept"]),
+            row["retry"],
         )
 
     def attempt(self, row: Row) -> AttemptRow:
@@ -111,7 +118,15 @@ class Rows:
             row["subject"],
             row["from_state"],
             row["to_state"],
+            self._replaced(row),
         )
+
+    def _replaced(self, row: Row) -> str | None:
+        try:
+            kept = row["replaced"]
+        except KeyError:  # a schema before 11
+            return None
+        return None if kept is None else bytes(kept).decode("utf-8", "replace")
 
     def request(self, row: Row) -> RequestRow:
         values = {name: row[name] for name in RequestRow.__struct_fields__}
@@ -205,6 +220,10 @@ class Rows:
             values[name] = self.when(row[name])
         return Rehearsal(**values)
 
+    def worker(self, row: Row) -> WorkerInfo:
+        handles = msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...])
+        return WorkerInfo(row["id"], handles, row["seen_ago"], row["left_at"] is not None)
+
     def circuit(self, row: Row) -> Circuit:
         return Circuit(
             row["downstream"],
@@ -224,20 +243,42 @@ class Rows:
         return Reconciliation(**values)
 
 
-_DUPLICATE = DeliveryOutcome.DUPLICATE  # asked of the class each time, a member costs a call
+# Asked of the class each time, a member costs a call.
+_DUPLICATE, _SAME_BODY = DeliveryOutcome.DUPLICATE, DeliveryOutcome.SAME_BODY
 NEW = frozenset({DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID, DeliveryOutcome.RECONCILED})
 """The outcomes that make an event."""
 
 
-def keeping(verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, bool]]:
-    """Each verdict, and whether it keeps its request: the first in it that is new or odd does, so once. Verdicts come
-    as their requests did, one request after the other."""
-    kept = None
+Content = tuple[UUID, bytes]
+"""An event and the fingerprint of a body that it had first."""
+
+
+def unheld(verdicts: Iterable[Verdict]) -> set[Content]:
+    """The known bodies in a batch whose events do not keep them any more: they were pruned, or never here."""
+    return {
+        (verdict.recorded.event_id, verdict.item.fingerprint)
+        for verdict in verdicts
+        if verdict.recorded.outcome is _SAME_BODY and not verdict.held
+    }
+
+
+def keeping(verdicts: Iterable[Verdict], held: Iterable[Content] = ()) -> Iterator[tuple[Verdict, bytes | None]]:
+    """Each verdict, and the body that is kept with it: the first in its request that is new or quarantined keeps it,
+    so once. Empty where the event with the same body keeps it, or an earlier delivery that met that event (`held`).
+    Verdicts come as their requests did, one request after the other."""
+    kept, bodies = None, set(held)
     for verdict in verdicts:
-        first = verdict.arrival is not kept and verdict.recorded.outcome is not _DUPLICATE
-        if first:
-            kept = verdict.arrival
-        yield verdict, first
+        arrival, recorded = verdict.arrival, verdict.recorded
+        if arrival is kept or recorded.outcome is _DUPLICATE:
+            yield verdict, None
+            continue
+        kept, body = arrival, arrival.body
+        if recorded.outcome is _SAME_BODY and verdict.item.whole:
+            content = recorded.event_id, verdict.item.fingerprint
+            if verdict.held or content in bodies:
+                body = b""
+            bodies.add(content)
+        yield verdict, body
 
 
 def standing(row: Row) -> Standing:
@@ -276,5 +317,5 @@ def outcome_values(outcome: Outcome) -> tuple[Any, ...]:
         outcome.due_in,
         outcome.result,
         outcome.error,
-        cause_of(outcome.reason, outcome.error) if outcome.transition in TROUBLE else None,
+        cause_of(outcome.reason, outcome.error, outcome.where) if outcome.transition in TROUBLE else None,
     )

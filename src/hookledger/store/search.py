@@ -82,6 +82,8 @@ class Lag(Struct, frozen=True):
     """Seconds since the first of those that wait was due; negative when none is yet; None when none waits."""
     age: float
     """Seconds since the oldest was received."""
+    unhandled: str | None = None
+    """Why none of it is processed: `no handler` in any live worker, or `no handler here` while none lives."""
 
 
 class Search(Protocol):
@@ -107,6 +109,10 @@ class Search(Protocol):
 
     async def lag(self) -> list[Lag]:
         """Every kind with events that are not settled yet, that with the oldest first."""
+        ...
+
+    async def kinds(self, source: str | None = None) -> list[Kind]:
+        """Every kind that there are events of, or those of one source; one more than may be walked, if so many."""
         ...
 
     async def by_source(self, *, seconds: float = 10.0) -> dict[str, dict[State, int]]:
@@ -293,10 +299,13 @@ class Searching:
             return [Stream("stream_id", (self._ident(i),)) for i in owners]
         if where.object_id is not None:
             return [Stream("stream_object", (where.object_id,))]
+        if where.account is not None:
+            return [Stream("stream_account", (where.account,))]
         if where.cause is not None:
             return [Stream("stream_cause", (where.cause,))]
-        if where.attention:
-            return [Stream("stream_marked")]
+        if where.attention:  # all that failed or are in review; of the others those that are marked
+            wanted = {State.FAILED, State.NEEDS_REVIEW} & set(where.states or State)
+            return [*(Stream("stream_state", (state.value,)) for state in sorted(wanted)), Stream("stream_marked")]
         return await self._by_state(where) or await self._by_kind(where)
 
     async def _by_state(self, where: Filter) -> list[Stream]:
@@ -318,14 +327,13 @@ class Searching:
             return [Stream("stream_kind", (where.source, where.type))]
         if where.source is None and where.type is None:
             return [ALL]
-        kinds = await self._kinds(where.source)
+        kinds = await self.kinds(where.source)
         wanted = [kind for kind in kinds if where.type is None or _is_of(kind.type, where.type)]
         if len(kinds) > MOST_KINDS or len(wanted) > MOST_STREAMS:
             return [ALL]
         return [Stream("stream_kind", (kind.source, kind.type)) for kind in wanted]
 
-    async def _kinds(self, source: str | None) -> list[Kind]:
-        """Every kind that there are events of, or those of one source; one more than may be walked, if so many."""
+    async def kinds(self, source: str | None = None) -> list[Kind]:
         bounds = ("", "", LAST, LAST) if source is None else (source, "", source, LAST)
         found = await self._dialect.fetch(self._dialect.sql("kinds"), (*bounds, MOST_KINDS + 1))
         return [Kind(row["source"], row["type"]) for row in found]
@@ -341,7 +349,7 @@ class Searching:
     async def _sources(self) -> set[str]:
         """Every source that was ever served or imported, and those of the kinds that can be walked."""
         known = {row["name"] for row in await self._dialect.fetch(self._dialect.sql("sources"), ())}
-        return known | {kind.source for kind in await self._kinds(None)}
+        return known | {kind.source for kind in await self.kinds()}
 
     def _parts(self, where: Filter, streams: Sequence[Stream], before: UUID | None) -> list[Part]:
         """The streams between the ids of the filter's time, with some slack; before them what a time passes over."""

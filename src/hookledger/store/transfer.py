@@ -30,13 +30,14 @@ TABLES: dict[str, dict[str, str]] = {
     "events": _columns(
         "id:u source type key key_origin provider_id object_id occurred_at:t fingerprint:b request_id:u item "
         "received_at:t state reason attention:f run run_started_at:t claim attempts snoozes crashes due_at:t "
-        "leased_until:t claimed_at:t worker first_processed_at:t finished_at:t result error alert cause emptied_at:t"
+        "leased_until:t claimed_at:t worker first_processed_at:t finished_at:t result error alert cause emptied_at:t "
+        "account"
     ),
     "requests": _columns(
         "id:u source received_at:t query:b headers:b body:b remote scheme secret signed_at:t emptied_at:t"
     ),
     "deliveries": _columns(
-        "request_id:u item event_id:u source received_at:t outcome event_state delivery_id fingerprint:b"
+        "request_id:u item event_id:u source received_at:t outcome event_state delivery_id fingerprint:b retry"
     ),
     "attempts": _columns("event_id:u claim run worker started_at:t ended_at:t outcome error"),
     "effects": _columns(
@@ -49,6 +50,8 @@ TABLES: dict[str, dict[str, str]] = {
     "identities": _columns("identity:b kind source event_id:u fingerprint:b"),
 }
 """What goes into a file, and what each column is. New columns that an import can do without need not be here."""
+LATER = frozenset({"account", "retry"})
+"""Columns that files of earlier versions lack."""
 
 
 class Taken(Struct):
@@ -116,7 +119,9 @@ def arriving(line: Line, take_over: bool) -> Line:
     effects = [_effect(row, take_over) for row in line["effects"]]
     [event] = line["events"]
     is_open = any(row["state"] in ("planned", "started", "unknown") for row in effects)
-    return {**line, "events": [_event(event, take_over, is_open)], "effects": effects}
+    arrived = _event(event, take_over, is_open)
+    arrived["attention"] = arrived["attention"] or any(row["state"] == "unknown" for row in effects)
+    return {**line, "events": [arrived], "effects": effects}
 
 
 def is_held(line: Line) -> bool:

@@ -121,8 +121,9 @@ def _refused(
             return Move(EffectState.UNKNOWN, due_in=completion.due_in, error=error) if present else None
         if effect.kind is EffectKind.CALL:
             return Move(EffectState.FAILED, error=error)
-        due_in = completion.due_in if present else 0.0
-        return Move(EffectState.FAILED if due_in is None else EffectState.PLANNED, due_in=due_in, error=error)
+        # The same whether the call was known to be late before or not: in an outage either is written first.
+        state = EffectState.FAILED if completion.due_in is None else EffectState.PLANNED
+        return Move(state, due_in=completion.due_in, error=error)
     if effect.state is EffectState.DONE and effect.decided == "happened" and not any_done and not doubtful:
         alert = (
             f"call {completion.number} came back refused at {at:%Y-%m-%d %H:%M:%S} UTC, after it was decided that it "
@@ -216,6 +217,32 @@ def decide(effect: Effect, decision: str, result: bytes | None = None) -> Effect
     if decision == "cancel" and effect.kind is not EffectKind.LATER:
         raise WrongState(f"effect {effect.name}:{effect.key} is a call of its handler: discard the event instead")
     return _TO[decision]
+
+
+def check_try(effect: Effect) -> None:
+    """Raise WrongState, with what to do instead, for an effect that the outbox may not go on with now."""
+    label = f"effect {effect.name}:{effect.key}"
+    where = f"{effect.event_id} {effect.name}:{effect.key}"
+    if effect.state in (EffectState.DONE, EffectState.CANCELLED):
+        again = f"hookledger replay {effect.event_id} --repeat-effect {effect.name}:{effect.key}"
+        raise WrongState(f"{label} is {effect.state}: nothing is left to try; to do it once more, {again}")
+    if effect.kind is not EffectKind.LATER:
+        raise WrongState(f"{label} is a call of its handler: run that again with hookledger retry {effect.event_id}")
+    if effect.state is EffectState.STARTED or effect.leased_until is not None:
+        raise WrongState(f"{label} is {effect.state}: a worker is performing it now; wait for the end of the call")
+    if effect.state is EffectState.UNKNOWN and effect.due_at is None and effect.repeat is Repeat.NEVER:
+        raise WrongState(
+            f"{label} may have happened: its policy is never, so it is not repeated; find out, then hookledger "
+            f"resolve {where} --happened or --did-not-happen"
+        )
+    if not effect.arguments:
+        raise WrongState(f"{label} cannot be done: its arguments were erased; hookledger resolve {where} --cancel")
+
+
+def replaced(effect: Effect, target: EffectState, result: bytes | None) -> bytes | None:
+    """The recorded result that a decision takes away or changes; it stays in the audit log."""
+    kept = (result or effect.result) if target is EffectState.DONE else None
+    return None if kept == effect.result else effect.result
 
 
 def _may_give(effect: Effect, result: bytes | None) -> bool:

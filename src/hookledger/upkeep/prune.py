@@ -12,14 +12,18 @@ from msgspec import Struct
 
 from ..clock import Clock
 from ..errors import HookledgerError, WrongState
-from ..retention import NEVER, Arrived, Candidate, Limits, Pruned, RetentionSettings
+from ..retention import NEVER, Arrived, Candidate, Limits, Pruned, RetentionSettings, Round, Turn
 from ..states import State
 from ..store.protocol import Store
+from ..store.pruning import INTERRUPTED
+from ..store.pruning import OVER as PRUNED
 
 log = logging.getLogger(__name__)
 
-LEASE = 60.0
-"""Seconds that a turn lasts; renewed at half of it."""
+LEASE = 10.0
+"""Seconds that a turn lasts beyond the next pause; renewed at a third of it, and by whatever is taken away."""
+LOOK = 0.25
+"""Seconds between two looks at a turn that another has."""
 PATIENCE = 10
 """How much longer a transaction may take where nobody waits for it."""
 START = UUID(int=0)
@@ -78,7 +82,7 @@ class Pruner:
             try:
                 done = await self.round()
                 if done.total:
-                    log.info("retention took away %s", words(done))
+                    log.info("retention took away %s", done.words())
             except WrongState:
                 pass  # another worker's turn
             except HookledgerError as error:
@@ -99,17 +103,17 @@ class Pruner:
         """Everything that is due, of one source or of all. `anew`: from the oldest on, wherever the last round ended;
         so does a dry run, which takes nothing away. Raises WrongState when it is another's turn.
         """
-        done = Pruned()
+        round_ = Round(self._holder, actor, reason, LEASE + self._settings.pause)
+        how = INTERRUPTED
         try:
-            await self._renew()  # one that is broken off may have the turn all the same
+            await self._take_turn(round_)  # one that is broken off may have the turn all the same
             for walk in self._walks(source):
-                await self._walk(walk, source, anew or dry or source is not None, dry, done, progress)
+                await self._walk(walk, source, anew or dry or source is not None, dry, round_, progress)
+            how = PRUNED
         finally:
-            if done.total and not dry:
-                await self._pruning.note(actor, reason, words(done))
-            await self._pruning.end_turn(self._holder)
+            await self._pruning.end_turn(round_, how)
             self._renewed = float("-inf")
-        return done
+        return round_.done
 
     # ── what ──
 
@@ -130,9 +134,10 @@ class Pruner:
         source: str | None,
         anew: bool,
         dry: bool,
-        done: Pruned,
+        round_: Round,
         progress: Callable[[Pruned], None],
     ) -> None:
+        takes = None if dry else round_
         position = START if anew else await self._pruning.position(walk.name, self._settings.again)
         end = _first_id(self._clock.time() - walk.limit)
         while True:
@@ -140,33 +145,35 @@ class Pruner:
             if walk.rule == "duplicates":
                 arrived = await self._pruning.deliveries(position, end, size)
                 passed = list(dict.fromkeys(one.request_id for one in arrived))
-                step = await self._drop(walk, source, arrived, dry)
+                step = await self._drop(walk, source, arrived, takes)
             else:
                 found = await self._pruning.events(position, end, size)
                 passed = [one.id for one in found]
-                step = await self._take(walk, source, found, dry)
-            done.add(step)
-            progress(done)
+                step = await self._take(walk, source, found, takes)
+            round_.done.add(step)
+            progress(round_.done)
             if passed:
                 position = passed[-1]
                 if not anew:
                     await self._pruning.remember(walk.name, position)
             if len(passed) < size:
                 return
-            await self._rest(time.monotonic() - begun)
+            await self._rest(round_, time.monotonic() - begun)
 
-    async def _take(self, walk: Walk, source: str | None, found: Sequence[Candidate], dry: bool) -> Pruned:
+    async def _take(
+        self, walk: Walk, source: str | None, found: Sequence[Candidate], round_: Round | None
+    ) -> Pruned:
         due = [one for one in found if self._due(walk, source, one)]
         step = Pruned(looked_at=len(found))
-        if dry and walk.rule not in WHOLLY:  # a round that takes them away does not come by them again
+        if round_ is None and walk.rule not in WHOLLY:  # a round that takes them away does not come by them again
             due = [one for one in due if not self._goes(source, one)]
         if walk.rule in WHOLLY:
-            step.events = await self._pruning.prune(due, walk.limit, dry=dry)
+            step.events = await self._pruning.prune(due, walk.limit, round_)
         elif walk.rule == "payloads":
             full = [one for one in due if not one.emptied]
-            step.payloads = await self._pruning.empty(full, walk.limit, dry=dry)
+            step.payloads = await self._pruning.empty(full, walk.limit, round_)
         else:
-            step.history = await self._pruning.forget(due, dry=dry)
+            step.history = await self._pruning.forget(due, round_)
         return step
 
     def _due(self, walk: Walk, source: str | None, one: Candidate) -> bool:
@@ -180,7 +187,9 @@ class Pruner:
         limits = self._limits(one.source)
         return any(self._due(Walk(rule, _limit(limits, rule)), source, one) for rule in WHOLLY)
 
-    async def _drop(self, walk: Walk, source: str | None, arrived: Sequence[Arrived], dry: bool) -> Pruned:
+    async def _drop(
+        self, walk: Walk, source: str | None, arrived: Sequence[Arrived], round_: Round | None
+    ) -> Pruned:
         """Rows of duplicates by `history`; odd deliveries of pruned events by `events`."""
         duplicates, odd = [], []
         for one in arrived:
@@ -191,24 +200,38 @@ class Pruner:
                 duplicates.append(one)
             elif not one.duplicate and one.received_ago >= limits.events:
                 odd.append(one)
-        return Pruned(looked_at=len(arrived), deliveries=await self._pruning.drop(duplicates, odd, dry=dry))
+        return Pruned(looked_at=len(arrived), deliveries=await self._pruning.drop(duplicates, odd, round_))
 
     # ── how fast ──
 
-    async def _rest(self, took: float) -> None:
+    async def _rest(self, round_: Round, took: float) -> None:
         """As many rows next time as fit into `hold`; and a pause that is never shorter than the work was."""
         fitting = int(self._size * self._hold / max(took, 1e-4))
         self._size = max(1, min(self._settings.batch, fitting, self._size * 2))
-        await self._renew()
-        await asyncio.sleep(max(self._settings.pause, took))
+        nap = max(self._settings.pause, took)
+        round_.lease = LEASE + nap
+        if nap > LEASE / 3 or time.monotonic() - self._renewed > LEASE / 3:
+            turn = await self._pruning.turn(round_)
+            if not turn.ours:
+                raise _busy(turn)
+            self._renewed = time.monotonic()
+        await asyncio.sleep(nap)
 
-    async def _renew(self) -> None:
-        if time.monotonic() - self._renewed < LEASE / 2:
-            return
-        other = await self._pruning.turn(self._holder, LEASE)
-        if other is not None:
-            raise WrongState(f"{other} is pruning at this moment")
+    async def _take_turn(self, round_: Round) -> None:
+        """Who renews its turn lives, and is left in peace; of one that does not, the turn is over soon."""
+        seen: Turn | None = None
+        while not (turn := await self._pruning.turn(round_)).ours:
+            if seen is not None and seen.holder and turn != seen:
+                raise _busy(turn)
+            seen = turn
+            await asyncio.sleep(LOOK)
         self._renewed = time.monotonic()
+        if turn.interrupted:
+            log.warning("the last round was interrupted, and its audit entry says so: %s", turn.interrupted)
+
+
+def _busy(turn: Turn) -> WrongState:
+    return WrongState(f"{turn.holder.partition(' ')[0]} is pruning at this moment")
 
 
 def _limit(limits: Limits, rule: str) -> float:
@@ -221,13 +244,3 @@ def _limit(limits: Limits, rule: str) -> float:
 def _first_id(moment: float) -> UUID:
     """Before every id that was made then or later."""
     return UUID(int=max(0, int(moment * 1000)) << 80)
-
-
-def words(done: Pruned) -> str:
-    parts = {
-        "events": done.events,
-        "events' bytes": done.payloads,
-        "events' tracebacks": done.history,
-        "deliveries": done.deliveries,
-    }
-    return ", ".join(f"{n:,} {name}" for name, n in parts.items() if n) or "nothing"

@@ -16,7 +16,7 @@ from uuid import UUID
 from ..errors import HookledgerError
 from ..model import Claimed
 from ..observe.logs import Seldom
-from ..store.protocol import Pulse
+from ..store.pulse import Pulse
 
 log = logging.getLogger(__name__)
 

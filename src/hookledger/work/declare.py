@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from ..states import Repeat
 from .effect import Effect, Op, Policy
 from .retry import RetryPolicy
+from .signatures import needs_parentheses
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +46,7 @@ class Effects:
     def __init__(self) -> None:
         self._effects: dict[str, Effect[Any, Any]] = {}
 
+    @needs_parentheses('@inbox.effect(repeat="keyed", window="24h")')
     def effect(
         self,
         *,
@@ -93,6 +95,7 @@ class Effects:
             raise ConfigError("window= must be longer than the time-out of a call")
         return Declaring(self._add, name, policy)
 
+    @needs_parentheses("@inbox.ensure()")
     def ensure(
         self,
         *,

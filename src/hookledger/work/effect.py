@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import sha256
@@ -20,7 +21,9 @@ from ..identities import effect_identity, operation, operation_key
 from ..ledger import Effect as Entry
 from ..ledger import Intent, Started
 from ..states import Repeat
+from .form import example
 from .retry import RetryPolicy
+from .signatures import check_runs, name_of, named
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -168,7 +171,8 @@ class Effect(Generic[P, R_co]):
         fields = [_field(parameter, kinds.get(n, Any)) for n, parameter in self._signature.parameters.items()]
         kept = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._arguments = _decoder(kept, name)
-        self._result = _decoder(kinds.get("return", Any), name)
+        self._returns = kinds.get("return", Any)
+        self._result = _decoder(self._returns, name)
 
     def __repr__(self) -> str:
         return f"<effect {self.name} repeat={self.policy.repeat}>"
@@ -180,9 +184,14 @@ class Effect(Generic[P, R_co]):
         """
         if self.checker is not None:
             raise ConfigError(f"effect {self.name!r} has two checks")
-        names = list(inspect.signature(function).parameters)[1:]
-        if names != list(self._signature.parameters):
-            raise ConfigError(f"effect {self.name!r}: its check takes the parameters of the effect, not {names}")
+        check_runs(function, f"effect {self.name!r}: its check")
+        names, own = list(inspect.signature(function).parameters), list(self._signature.parameters)
+        if not names or names[1:] != own:
+            form = f"{name_of(function)}({', '.join(['op', *own])})"
+            raise ConfigError(
+                f"effect {self.name!r}: its check {named(function)} takes ({', '.join(names)}), not the parameters "
+                f"of the effect: write {form}"
+            )
         self.checker = function
         return function
 
@@ -229,6 +238,15 @@ class Effect(Generic[P, R_co]):
             raise BadResult(f"effect {self.name!r}: its result is over {MAX_RESULT} bytes; return a reference")
         return kept
 
+    @property
+    def form(self) -> str | None:
+        """An example of its result as JSON; None where a result can be left out."""
+        try:
+            self._result.decode(b"null")
+        except msgspec.ValidationError:
+            return json.dumps(example(self._returns), default=str)
+        return None
+
     def result(self, kept: bytes | None) -> R_co:
         """As the first call returned it, and every later run gets it."""
         try:
@@ -258,17 +276,31 @@ def shown(key: str) -> str:
 
 def _parameters(function: Callable[..., Any], name: str) -> tuple[inspect.Signature, dict[str, Any]]:
     """Those after `op`, and their types where they can be known."""
-    signature = inspect.signature(function)
-    if not signature.parameters:
-        raise ConfigError(f"effect {name!r}: its first parameter is the operation, op")
-    first, *rest = signature.parameters.values()
-    if first.kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
-        raise ConfigError(f"effect {name!r}: its first parameter is the operation, op")
+    check_runs(function, f"effect {name!r}:")
+    signature, kinds = inspect.signature(function), _hints(function)
+    first, *rest = signature.parameters.values() or (None,)
+    if first is None or not _is_operation(first, kinds.pop(first.name, None)):
+        raise _no_operation(function, name, signature)
     if any(p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD, Parameter.POSITIONAL_ONLY) for p in rest):
         raise ConfigError(f"effect {name!r} names each of its parameters: they are what the ledger keeps")
-    kinds = _hints(function)
-    kinds.pop(first.name, None)
     return signature.replace(parameters=rest), kinds
+
+
+def _is_operation(first: Parameter, kind: Any) -> bool:
+    """By its name, or by its type, which may be there for the type checker only."""
+    if first.kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
+        return False
+    annotated = str(first.annotation).strip("'\"").rpartition(".")[2] == Op.__name__
+    return kind is Op or annotated or first.name in ("op", "operation") or first.name.startswith("_")
+
+
+def _no_operation(function: Callable[..., Any], name: str, signature: inspect.Signature) -> ConfigError:
+    given = list(signature.parameters)
+    form = f"{name}({', '.join(['op', *given])})"
+    other = f"; if {given[0]!r} is the operation, annotate it: {given[0]}: Op" if given else ""
+    return ConfigError(
+        f"effect {name!r}: the first parameter of {named(function)} must be the operation: write {form}{other}"
+    )
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -7,34 +7,49 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..errors import ClaimLost, HookledgerError, NeedsDecision, Signal, WrongState
+from ..errors import ClaimLost, HandlerCommitted, HookledgerError, MayHaveCommitted, NeedsDecision, WrongState
 from ..model import Claimed, Outcome
-from ..observe.logs import about
+from ..observe import deliveries
+from ..observe.logs import Seldom, about
 from ..states import State
-from ..store.protocol import Store, Transaction
+from ..store.protocol import Store, Transaction, Transactions
 from . import outcome as ways
 from .claim import Leases
 from .declare import Effects
 from .effects import AttemptEffects
 from .event import Renew
 from .ledger import Calls
-from .outcome import Settler
-from .retry import RetryPolicy
+from .outcome import Budget, Settler
+from .report import Reporter
+from .retry import words
 from .route import Handler
 from .run import Runner
+from .slots import Slots
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 2.0
+"""Seconds for which a worker that is told to stop waits for a rollback."""
+LEVELS = {"skip": logging.INFO, "wait": logging.INFO, "reschedule": logging.WARNING}
+"""Of one line per failed attempt, by how it ended."""
 
-class Defaults(Protocol):
+
+class Defaults(Budget, Protocol):
     """What a worker's settings say for handlers that say nothing."""
 
     @property
     def timeout(self) -> float: ...
     @property
     def lease(self) -> float: ...
-    @property
-    def retry(self) -> RetryPolicy: ...
+
+
+class NotBegun(Exception):
+    """The transaction in the user's own library could not be begun; how long to wait."""
+
+    def __init__(self, error: Exception, due_in: float) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.due_in = due_in
 
 
 class Handling:
@@ -50,6 +65,7 @@ class Handling:
         runner: Runner,
         settings: Defaults,
         planned: Callable[[], None],
+        slots: Slots,
     ) -> None:
         """`planned` is told when the outbox has something to do."""
         self._store = store
@@ -60,11 +76,24 @@ class Handling:
         self._runner = runner
         self._settings = settings
         self._planned = planned
+        self._slots = slots
+        self._seldom = Seldom(log)
+        self._reporter = Reporter(log)
 
     async def handle(self, handler: Handler, group: Sequence[Claimed]) -> None:
         """One event, or several in one transaction. If one of several fails, each goes alone."""
         try:
             await self._attempt(handler, group)
+            if deliveries.wanted():
+                for one in group:
+                    deliveries.tell("%s: processed by %s: %s %s", one.source, handler.name, one.type, one.key)
+        except NotBegun as failure:
+            self._seldom.warning("%s was not started: no transaction: %s", handler.name, failure.error)
+            waiting = [ways.not_started(claimed, failure.error, failure.due_in) for claimed in group]
+            await asyncio.gather(*map(self._settler.settle, waiting))
+        except HandlerCommitted as error:
+            for claimed in group:  # nobody knows whose writes were kept: none of them may run again
+                await self._failed(handler, claimed, error)
         except Exception as error:  # whatever the handler raises has a way out of `processing`
             if len(group) > 1:
                 for claimed in group:
@@ -79,8 +108,10 @@ class Handling:
             log.warning("late outcome refused: event %s is not ours any more", claimed.id)
             return
         with about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type):
-            way = ways.failed(claimed, handler.retry or self._settings.retry, error)
-            _tell(way, handler, error)
+            error = ways.conclusive(claimed, handler.retry or self._settings.retry, error)
+            way = ways.failed(claimed, handler, self._settings, error)
+            level = LEVELS.get(way.transition, logging.ERROR)
+            self._reporter.tell(level, handler.name, f"{way.transition}: {way.reason}", error, handler.package)
             await self._settler.settle(way)
             if isinstance(error, NeedsDecision):
                 await self._go_on_if_known(claimed, error)
@@ -102,10 +133,9 @@ class Handling:
         library = self._runner.library(handler)
         tx = self._store.transaction(library.adapter() if library else None)
         effects = [self._effects(handler, claimed, tx) for claimed in group]
-        abandoned = False
         try:
             if library:
-                await tx.begin()
+                await self._begin(library, tx)
             pairs = zip(group, effects, strict=True)
             outcomes = [await self._run(handler, claimed, tx, asked) for claimed, asked in pairs]
             if tx.begun:
@@ -113,13 +143,28 @@ class Handling:
                 if any(asked.planned for asked in effects):
                     self._planned()
                 return
-        except (asyncio.CancelledError, TimeoutError):
-            abandoned = handler.plain  # its thread cannot be stopped
+        except BaseException as error:
+            explained = tx.explain(error) if isinstance(error, Exception) else error
+            await self._undo(handler, tx, error)
+            if explained is not error:
+                raise explained from error
             raise
-        finally:
-            # Nothing to undo after a commit; after anything else, everything.
-            await asyncio.shield(tx.rollback(abandoned=abandoned))
+        await tx.rollback()  # nothing was begun, and nothing may be from now on
         await asyncio.gather(*map(self._settler.settle, outcomes))
+
+    async def _begin(self, library: Transactions, tx: Transaction) -> None:
+        try:
+            await tx.begin()
+        except Exception as error:
+            raise NotBegun(error, self._slots.rest(library)) from error
+        self._slots.works(library)
+
+    async def _undo(self, handler: Handler, tx: Transaction, error: BaseException) -> None:
+        """Also a worker that is told to stop has time for this: what was committed must not be run again."""
+        abandoned = handler.plain and isinstance(error, asyncio.CancelledError | TimeoutError)  # its thread lives on
+        committed = await _answer(asyncio.ensure_future(tx.rollback(abandoned=abandoned)))
+        if committed and not isinstance(error, HandlerCommitted):
+            raise HandlerCommitted(f"{HandlerCommitted()} Then: {type(error).__name__}: {words(error)}") from error
 
     def _effects(self, handler: Handler, claimed: Claimed, tx: Transaction) -> AttemptEffects:
         def owns() -> bool:
@@ -139,17 +184,18 @@ class Handling:
         return renew
 
 
-def _tell(way: Outcome, handler: Handler, error: Exception) -> None:
-    """One line per failed attempt; a defect of ours or of the handler's with its traceback."""
-    expected = isinstance(error, Signal | HookledgerError | OSError)
-    level = {"skip": logging.INFO, "wait": logging.INFO, "reschedule": logging.WARNING}.get(
-        way.transition, logging.ERROR
-    )
-    log.log(
-        level,
-        "%s: %s: %s",
-        handler.name,
-        way.transition,
-        way.reason,
-        exc_info=None if expected or level < logging.ERROR else error,
-    )
+async def _answer(rollback: asyncio.Future[bool]) -> bool:
+    """Whether the handler had committed. If we are stopped before that is known, it counts as if it had."""
+    try:
+        return await asyncio.shield(rollback)
+    except asyncio.CancelledError:
+        await asyncio.wait([rollback], timeout=PATIENCE)
+        if rollback.done():
+            return rollback.result()
+        rollback.add_done_callback(_unheard)
+        raise MayHaveCommitted() from None
+
+
+def _unheard(rollback: asyncio.Future[bool]) -> None:
+    if not rollback.cancelled() and (error := rollback.exception()):
+        log.warning("the transaction of a handler that was stopped: %s", error)

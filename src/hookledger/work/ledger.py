@@ -21,15 +21,15 @@ from ..errors import (
     BadResult,
     Blocked,
     ChangedArguments,
+    CheckPending,
     ClaimLost,
     EffectBusy,
+    HookledgerError,
     NeedsDecision,
-    Refused,
     Review,
     StoreError,
     Unavailable,
     UnknownOutcome,
-    Wait,
     WrongState,
 )
 from ..ledger import Completion, Concluded, Intent, Started
@@ -38,8 +38,10 @@ from ..states import CallOutcome, EffectKind, EffectState, Repeat
 from ..store.ledger import Ledger
 from .circuit import Breakers
 from .effect import Effect, Happened, Performance
+from .gap import Gap
 from .perform import Ending, ask, perform
-from .retry import is_permanent, is_trouble
+from .policy import may_go_on
+from .retry import is_trouble
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +49,18 @@ T = TypeVar("T")
 
 PATIENCE = 2.0
 """How long a handler waits for another worker that is at the same effect, before it comes back later."""
+RETRY_PAUSE = 0.2
+"""Seconds between two tries to write how a call ended."""
+UNSTORABLE_DELAY = 60.0
+"""Seconds until the outbox goes on after an ending that the database refused to store as it was."""
 
 
 class Calls:
     """Makes calls for handlers and for the outbox, and sees to it that each is recorded."""
 
-    def __init__(self, ledger: Ledger, breakers: Breakers, worker: str) -> None:
+    def __init__(self, ledger: Ledger, breakers: Breakers, worker: str, gap: Gap | None = None) -> None:
         self._ledger = ledger
+        self._gap = gap
         self._breakers = breakers
         self._worker = worker
         self._starts = Batcher(isolating(self._start_all), most=64, queue=100_000, parallel=2)
@@ -158,15 +165,18 @@ class Calls:
         """The remote may still be at it: a check that comes too early, for another event, would find nothing."""
         left = effect.policy.lease - (effect.policy.lease if known.doubtful_for is None else known.doubtful_for)
         if effect.checker is not None and effect.policy.repeat in (Repeat.KEYED, Repeat.NEVER) and left > 0:
-            raise EffectBusy(f"effect {known.name} {known.key!r} may be under way at the remote", after=left)
+            words = f"effect {known.name} {known.key!r} may be under way at the remote"
+            if effect.policy.may_repeat(known.doubtful_for):
+                raise EffectBusy(words, after=left)
+            raise CheckPending(words, after=left, decision=_decision(known))
 
     def _may_repeat(self, effect: Effect[Any, Any], known: Entry) -> None:
         if not effect.policy.may_repeat(known.doubtful_for):
-            raise NeedsDecision(
-                f"effect {known.name} {known.key!r} may have happened ({known.error or 'no answer'}): find out, then "
-                f"hookledger resolve {known.event_id} {known.name} --happened or --did-not-happen",
-                identity=known.identity,
-            )
+            again = may_go_on(effect, known, Ending(CallOutcome.UNKNOWN))
+            if again is not None:
+                words = f"effect {known.name} {known.key!r} may have happened, and its check cannot tell yet"
+                raise CheckPending(words, after=again, decision=_decision(known))
+            raise _decision(known)
         if effect.policy.repeat is Repeat.ACCEPT:
             log.warning("effect %s %r may happen twice: repeated after an unknown outcome", known.name, known.key)
 
@@ -187,10 +197,12 @@ class Calls:
         if ending.outcome is CallOutcome.REFUSED:
             raise _as_exception(ending.error)
         words = f"effect {intent.name} {intent.key!r} may have happened: {ending.words}"
-        if effect.policy.repeat is Repeat.NEVER and effect.checker is None:
-            raise NeedsDecision(words, identity=intent.identity) from ending.error
+        decision = NeedsDecision(words, identity=intent.identity) if effect.policy.repeat is Repeat.NEVER else None
+        if decision is not None and effect.checker is None:
+            raise decision from ending.error
         # The remote may still be at it: a check that comes too early would find nothing.
-        raise UnknownOutcome(words, after=effect.policy.grace if effect.checker else 0.0) from ending.error
+        after = effect.policy.grace if effect.checker else 0.0
+        raise UnknownOutcome(words, after=after, decision=decision) from ending.error
 
     async def _start_all(self, intents: Sequence[Intent]) -> Sequence[Started | Entry | None]:
         return await self._ledger.start(intents, self._worker)
@@ -251,20 +263,38 @@ class Calls:
         `asked`: the monotonic time just before the right to this call was asked for. A process that was stopped
         since then has lost it: somebody else may have been given the next.
         """
-        if time.monotonic() - asked > effect.policy.patience:
-            never_sent = Ending(CallOutcome.REFUSED, error=EffectBusy("not begun in time: never sent", after=0.5))
-            await self.record(_completion(what, never_sent, again(never_sent)))
-            return never_sent
+        if withheld := await self._withheld(effect, what, asked):
+            await self.record(_completion(what, withheld, again(withheld)))
+            return withheld
+
+        first: asyncio.Task[Concluded] | None = None
+
+        async def correct(ending: Ending) -> None:
+            if first is not None:  # durable before what corrects it, however long an outage lasts
+                await asyncio.wait([first])
+            await self.record(_completion(what, ending, again(ending)))
 
         def late(ending: Ending) -> None:
             log.warning("effect %s %r ended after its time-out: %s", what.name, what.key, ending.outcome)
-            self._keep(self.record(_completion(what, ending, None)))
+            self._keep(correct(ending))
 
         ending = await perform(effect, what, late)
         # In a task of its own: whoever waits for it may be cancelled, the record must not be.
-        await asyncio.shield(self._keep(self.record(_completion(what, ending, again(ending)))))
+        first = self._keep(self.record(_completion(what, ending, again(ending))))
+        await asyncio.shield(first)
         await self._tell_circuit(effect.policy.downstream, ending)
         return ending
+
+    async def _withheld(self, effect: Effect[Any, Any], what: Performance, asked: float) -> Ending | None:
+        """How a call ends that is not made."""
+        try:
+            if self._gap is not None and (objection := await self._gap.objection(effect, what)):
+                return Ending(CallOutcome.UNKNOWN, error=objection)
+        except HookledgerError as error:
+            return Ending(CallOutcome.REFUSED, error=EffectBusy(f"never sent: {error}", after=1.0))
+        if time.monotonic() - asked > effect.policy.patience:
+            return Ending(CallOutcome.REFUSED, error=EffectBusy("not begun in time: never sent", after=0.5))
+        return None
 
     async def _tell_circuit(self, downstream: str, ending: Ending) -> None:
         if isinstance(ending.error, asyncio.CancelledError):
@@ -305,10 +335,12 @@ class Calls:
                 concluded = await self._ends.submit(completion)
             except BadData as error:
                 log.error("how a call ended cannot be stored: %s", error)  # noqa: TRY400 - the words say it all
+                # Whether the outbox goes on is the policy's to say: only what may be unstorable is replaced.
+                due_in = None if completion.due_in is None else UNSTORABLE_DELAY
                 completion = msgspec.structs.replace(
-                    completion, result=None, error="its outcome cannot be stored", due_in=None
+                    completion, result=None, error="its outcome cannot be stored", due_in=due_in
                 )
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(RETRY_PAUSE)
             except (Unavailable, StoreError) as error:
                 if self._closing or isinstance(error, WrongState):  # the row is gone: nothing to wait for
                     log.error("how a call of %s ended is not written: %s", completion.identity.hex()[:12], error)  # noqa: TRY400
@@ -316,7 +348,7 @@ class Calls:
                 if not told:
                     log.warning("how a call ended is not written yet: %s", error)
                 told = True
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(RETRY_PAUSE)
             else:
                 if concluded.alert:
                     log.error("ALERT effect %s: %s", completion.identity.hex()[:12], concluded.alert)
@@ -336,24 +368,16 @@ def under_way(known: Entry) -> bool:
     return known.kind is EffectKind.LATER and (known.due_at is not None or known.lease_left > 0)
 
 
-def may_go_on(effect: Effect[Any, Any], entry: Entry, ending: Ending) -> float | None:
-    """When the outbox is to try again by itself after this ending; None: it is not."""
-    policy = effect.policy
-    if policy.retry.exhausted(entry.tries, entry.age):
-        return None
-    if ending.outcome is CallOutcome.REFUSED:
-        assert ending.error is not None
-        if is_permanent(ending.error):
-            return None
-        after = ending.error.after if isinstance(ending.error, Refused | Wait) else None
-        return policy.retry.delay(entry.tries) if after is None else after
-    if effect.checker is not None:
-        return max(policy.retry.delay(entry.tries), policy.grace)
-    return policy.retry.delay(entry.tries) if policy.may_repeat(entry.doubtful_for) else None
-
-
 def _completion(what: Performance, ending: Ending, due_in: float | None) -> Completion:
     return Completion(what.identity, what.number, ending.outcome, ending.result, ending.words, due_in)
+
+
+def _decision(known: Entry) -> NeedsDecision:
+    return NeedsDecision(
+        f"effect {known.name} {known.key!r} may have happened ({known.error or 'no answer'}): find out, then "
+        f"hookledger resolve {known.event_id} {known.name} --happened or --did-not-happen",
+        identity=known.identity,
+    )
 
 
 def recorded(effect: Effect[Any, Any], known: Entry) -> Any:

@@ -9,7 +9,8 @@ import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from uuid import UUID
 
 from msgspec import Struct
@@ -17,12 +18,15 @@ from msgspec import Struct
 from ..clock import Seconds
 from ..errors import ClaimLost, ConfigError, HookledgerError
 from ..model import Claimed, Kind, Outcome
+from ..observe.second_connection import watch_libraries
+from ..observe.watchdog import Busy, Watchdog
 from ..store.protocol import Store, Transactions
 from . import outcome as ways
 from .circuit import Breakers, CircuitSettings
 from .claim import Leases
 from .declare import Effects
 from .event import Current
+from .gap import Gap
 from .handle import Handling
 from .ledger import Calls
 from .outbox import Outbox, OutboxSettings
@@ -31,8 +35,12 @@ from .rehearse import Rehearser
 from .retry import RetryPolicy
 from .route import Handler, Routes
 from .run import Read, Runner
+from .slots import Library, Slots, small_pools
 
 log = logging.getLogger(__name__)
+
+KINDS = 16
+"""That one claim names, at most: it locks a few rows of each."""
 
 
 class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,12 +64,15 @@ class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How long a handler may hold SQLite's write lock."""
     retry: RetryPolicy = RetryPolicy()
     """For a handler that names none itself."""
+    bug_attempts: int = 3
+    """Attempts when your own code raises KeyError, TypeError, AttributeError, NameError or AssertionError; for a
+    handler that names no retry policy itself."""
     outbox: OutboxSettings = OutboxSettings()
     circuit: CircuitSettings = CircuitSettings()
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1 or self.lease < 0.5 or self.poll <= 0 or self.timeout <= 0:
-            raise ConfigError("work needs concurrency >= 1, lease >= 500ms, poll > 0 and timeout > 0")
+        if self.concurrency < 1 or self.lease < 0.5 or self.poll <= 0 or self.timeout <= 0 or self.bug_attempts < 1:
+            raise ConfigError("work needs concurrency >= 1, lease >= 500ms, poll > 0, timeout > 0, bug_attempts >= 1")
 
 
 def worker_name() -> str:
@@ -98,12 +109,16 @@ class Worker:
         )
         self._settler = Settler(store)
         breakers = Breakers(store.ledger, settings.circuit)
-        self._calls = Calls(store.ledger, breakers, self.name)
-        self._outbox = Outbox(store.ledger, effects, self._calls, breakers, settings.outbox, self.name)
+        self._calls = Calls(store.ledger, breakers, self.name, Gap(store.restores))
+        self._outbox = Outbox(
+            store.ledger, effects, self._calls, breakers, settings.outbox, self.name, self._tell_first
+        )
         self._transactions = transactions
         runner = Runner(read, transactions, current)
+        self._library = runner.library
+        self._slots = Slots(settings.concurrency)
         self._handling = Handling(
-            store, self._settler, self._calls, self._leases, effects, runner, settings, self._outbox.wake
+            store, self._settler, self._calls, self._leases, effects, runner, settings, self._outbox.wake, self._slots
         )
         self.rehearser = Rehearser(store, routes, effects, runner, breakers, settings, self.name)
         self._hand: deque[Claimed] = deque()
@@ -116,6 +131,8 @@ class Worker:
         self._look_at = 0.0
         self._nothing_due = False
         self._pace = 0.01
+        self.claims_first: Callable[[], None] = lambda: None
+        """Called once, when the first event or outbox entry was claimed."""
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -129,9 +146,27 @@ class Worker:
         """Until stopped; with `drain`, until nothing that we handle is due."""
         self._loop = asyncio.get_running_loop()
         await self._store.register(self.name, self._routes.handles())
+        try:
+            await self._run(drain)
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Nobody is to wait a lease for us to be missed. After the last heartbeat, which would take it back."""
+        try:
+            await self._store.leave(self.name)
+        except HookledgerError as error:
+            log.warning("this worker is listed as alive until its lease ends: %s", error)
+
+    async def _run(self, drain: bool) -> None:
         for transactions in self._transactions:
             await self._store.check(transactions)
+        for line in small_pools(self._transactions, self._settings.concurrency):
+            log.warning("%s", line)
         self._leases.start()
+        watch_libraries()
+        watchdog = Watchdog("no other handler of this worker runs", self._busy)
+        watchdog.start()
         outbox = asyncio.create_task(self._outbox.run())
         rehearser = asyncio.create_task(self.rehearser.run())
         try:
@@ -145,9 +180,10 @@ class Worker:
                     await outbox
                     await self._outbox.drain()
                     return
-                if not claimed or not self._room():
+                if not claimed or not any(self._room(*group) for group in self._groups()):
                     await self._idle()
         finally:
+            watchdog.stop()
             rehearser.cancel()
             self._outbox.stop()
             await asyncio.wait([outbox], timeout=5.0)  # a claim on its way must be heard, or nobody knows of it
@@ -184,15 +220,18 @@ class Worker:
             claimed = await self._store.claim_alone(self.name, outcasts, self._settings.lease)
             self._alone = bool(claimed)
             return self._take(claimed, since)
-        wanted = self._room()
-        if wanted < 1 or not self._kinds:
-            self._look_at = self._look_at if self._kinds else 0.0
-            return 0
-        since = time.monotonic()
-        claimed = await self._store.claim(self.name, self._kinds, wanted, self._settings.lease)
-        if len(claimed) < wanted:
+        if not self._kinds:
             self._look_at = 0.0
-        return self._take(claimed, since)
+        total = 0
+        for library, kinds in list(self._groups()):
+            wanted, since = self._room(library, kinds), time.monotonic()
+            if wanted < 1:
+                continue
+            claimed = await self._store.claim(self.name, kinds, wanted, self._settings.lease)
+            if len(claimed) < wanted:
+                self._look_at = 0.0
+            total += self._take(claimed, since)
+        return total
 
     async def _give_back_strays(self) -> None:
         """A claim that failed may have been made all the same, its answer lost: we hold what we do not know of."""
@@ -205,21 +244,45 @@ class Worker:
     async def _look(self) -> None:
         """Which of the kinds that we handle have something due, the longest due first."""
         waiting = [w for w in await self._store.waiting() if w.due_in <= 0 and self._routes.find(w.kind)]
-        # A claim locks a few rows of each kind it names: some kinds at a time are enough.
-        self._kinds = [w.kind for w in waiting if not w.alone][:16]
-        self._outcasts = [w.kind for w in waiting if w.alone]
+        self._kinds = [w.kind for w in waiting if not w.alone]
+        alone = [w.kind for w in waiting if w.alone]
+        self._outcasts = [kind for kind in alone if not self._slots.resting(self._library(self._handler(kind)))]
         self._nothing_due = not waiting
         self._look_at = time.monotonic() + 1.0
 
-    def _room(self) -> int:
+    def _groups(self) -> Iterator[tuple[Library, list[Kind]]]:
+        """The kinds that have something due, by the library that limits how many of them can run."""
+        groups: dict[Library, list[Kind]] = {}
+        for kind in self._kinds:
+            groups.setdefault(self._library(self._handler(kind)), []).append(kind)
+        for library, kinds in groups.items():
+            yield library, kinds[:KINDS]
+
+    def _handler(self, kind: Kind) -> Handler:
+        handler = self._routes.find(kind)
+        assert handler is not None, "only what we handle is claimed"
+        return handler
+
+    def _room(self, library: Library, kinds: Sequence[Kind]) -> int:
         """How many more to claim: the free slots, and as much as they will get through in a moment."""
-        slots = self._settings.concurrency - len(self._running)
-        ahead = int(self._settings.concurrency * min(4.0, self._settings.ahead / self._pace))
-        handlers = [self._routes.find(kind) for kind in self._kinds]
-        largest = max((handler.batch for handler in handlers if handler), default=1)
-        return max(0, (slots + ahead) * largest - len(self._hand))
+        if self._slots.resting(library):
+            return 0
+        moments = min(4.0, self._settings.ahead / self._pace)
+        largest = max(self._handler(kind).batch for kind in kinds)
+        room = (self._slots.left + int(self._settings.concurrency * moments)) * largest - len(self._hand)
+        limit = self._slots.limit(library)
+        if limit < self._settings.concurrency:
+            mine = sum(self._library(self._handler(Kind(c.source, c.type))) is library for c in self._hand)
+            room = min(room, (self._slots.free(library) + int(limit * moments)) * largest - mine)
+        return max(0, room)
+
+    def _tell_first(self) -> None:
+        tell, self.claims_first = self.claims_first, lambda: None
+        tell()
 
     def _take(self, claimed: list[Claimed], since: float) -> int:
+        if claimed:
+            self._tell_first()
         self._leases.hold(claimed, since)
         self._hand.extend(claimed)
         return len(claimed)
@@ -227,14 +290,20 @@ class Worker:
     # ── start ──
 
     def _start(self) -> None:
-        """As many of the events in hand as there are slots."""
-        while self._hand and len(self._running) < self._settings.concurrency:
-            handler = self._routes.find(Kind(self._hand[0].source, self._hand[0].type))
-            assert handler is not None, "only what we handle is claimed"
+        """As many of the events in hand as there are slots; those of a library without a connection wait."""
+        waiting: list[Claimed] = []
+        while self._hand and self._slots.left:
+            handler = self._handler(Kind(self._hand[0].source, self._hand[0].type))
+            library = self._library(handler)
+            if not self._slots.free(library):
+                waiting.append(self._hand.popleft())
+                continue
             group = self._group(handler)
             task = asyncio.create_task(self._one(handler, group))
+            self._slots.take(library)
             self._running[task] = group
-            task.add_done_callback(self._ended)
+            task.add_done_callback(partial(self._ended, library))
+        self._hand.extendleft(reversed(waiting))
 
     def _group(self, handler: Handler) -> list[Claimed]:
         """The first event in hand and, for a handler that takes several, others of its kind."""
@@ -255,8 +324,19 @@ class Worker:
         elapsed = (time.monotonic() - begun) / len(group)
         self._pace = 0.9 * self._pace + 0.1 * max(elapsed, 1e-4)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _busy(self, task: asyncio.Task[object] | None) -> Busy | None:
+        """What a task handles. Called in the watchdog's thread."""
+        group = self._running.get(task)  # type: ignore[arg-type]  # whatever task it is
+        if not group:
+            return None
+        first = group[0]
+        handler = self._handler(Kind(first.source, first.type))
+        words = f"in handler {handler.name} of event {first.id} ({first.source}: {first.type})"
+        return Busy(words, {"event_id": str(first.id), "event_key": first.key, "event_type": first.type})
+
+    def _ended(self, library: Library, task: asyncio.Task[None]) -> None:
         group = self._running.pop(task)
+        self._slots.give_back(library)
         if task.cancelled():
             self._settle_later([self._cut_short(claimed) for claimed in group])
         elif error := task.exception():
@@ -270,8 +350,7 @@ class Worker:
         if self._leases.owns(claimed.id):
             return ways.interrupted(claimed)
         handler = self._routes.find(Kind(claimed.source, claimed.type))
-        policy = (handler.retry if handler else None) or self._settings.retry
-        return ways.failed(claimed, policy, ClaimLost("the lease could not be renewed in time"))
+        return ways.failed(claimed, handler, self._settings, ClaimLost("the lease could not be renewed in time"))
 
     async def _idle(self) -> None:
         """Until something ends, or it is time to look again."""
@@ -314,10 +393,11 @@ class Worker:
         grace = asyncio.create_task(self._outbox.shut_down(self._settings.grace))
         if self._running:
             await asyncio.wait(self._running, timeout=self._settings.grace)
-        for task in list(self._running):
-            task.cancel()
-        if self._running:
-            await asyncio.wait(self._running, timeout=5.0)
+        for _ in range(2):  # the second time for those that wait for a database that does not answer
+            for task in list(self._running):
+                task.cancel()
+            if self._running:
+                await asyncio.wait(self._running, timeout=5.0)
         await grace
         await self._calls.close(5.0)
         if self._settling:

@@ -6,23 +6,31 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
 from ..clock import Seconds
 from ..errors import BadArguments, ConfigError, HookledgerError
+from ..ledger import UNKNOWN_ARGUMENTS
 from ..ledger import Effect as Entry
 from ..observe.logs import Seldom, about
 from ..states import CallOutcome, EffectState, Repeat
 from ..store.ledger import Ledger
+from .blame import package_of
 from .circuit import Breakers
 from .declare import Effects
 from .effect import Effect, Performance
-from .ledger import Calls, may_go_on
+from .ledger import Calls
 from .perform import Ending
+from .policy import may_go_on
+from .report import Reporter
 
 log = logging.getLogger(__name__)
+
+SHORTEST_WAIT, LONGEST_WAIT = 5.0, 600.0
+"""Seconds until an entry that this worker cannot perform is looked at again: half its age, within these."""
 
 
 class OutboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,17 +57,21 @@ class Outbox:
         breakers: Breakers,
         settings: OutboxSettings,
         worker: str,
+        claimed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`claimed` is told whenever entries were."""
         self._ledger = ledger
         self._effects = effects
         self._calls = calls
         self._breakers = breakers
         self._settings = settings
         self._worker = worker
+        self._claimed = claimed
         self._running: dict[asyncio.Task[None], tuple[str, bytes]] = {}
         self._changed = asyncio.Event()
         self._stopping = False
         self._seldom = Seldom(log)
+        self._reporter = Reporter(log)
 
     def wake(self) -> None:
         """Something was planned, or ended."""
@@ -76,7 +88,7 @@ class Outbox:
             try:
                 started = await self._start_due()
             except Exception:  # whatever it is, without this loop nothing planned would ever be performed
-                log.exception("outbox: a defect")
+                log.exception("outbox: internal error")
                 started = 0
             if not started:
                 await self._idle()
@@ -108,6 +120,8 @@ class Outbox:
             self._calls.in_doubt = True
             self._seldom.warning("outbox: %s", error)
             return 0
+        if entries:
+            self._claimed()
         for entry in entries:
             effect = self._effects.find(entry.name)
             assert effect is not None, "only what we know is claimed"
@@ -151,7 +165,7 @@ class Outbox:
         _, identity = self._running.pop(task)
         self._calls.left(identity)
         if not task.cancelled() and (error := task.exception()):
-            log.error("a defect in the outbox", exc_info=error)
+            log.error("outbox: internal error", exc_info=error)
         self._changed.set()
 
     async def _idle(self) -> None:
@@ -166,9 +180,18 @@ class Outbox:
     async def _one(self, effect: Effect[Any, Any], entry: Entry, asked: float) -> None:
         facts = about(event_id=str(entry.event_id), effect=entry.name, effect_key=entry.key)
         with facts:
-            await self._perform(effect, entry, asked)
+            try:
+                await self._perform(effect, entry, asked)
+            except HookledgerError as error:  # an outage
+                words = "effect %s %r is not settled; the next try is when its lease expires: %s"
+                log.warning(words, entry.name, entry.key, error)
 
     async def _perform(self, effect: Effect[Any, Any], entry: Entry, asked: float) -> None:
+        try:
+            effect.arguments(entry.arguments)
+        except BadArguments as error:
+            await self._leave_to_others(entry, error)
+            return
         if entry.state is EffectState.UNKNOWN:
             settled = await self._settle_doubt(effect, entry)
             if settled is None:
@@ -177,18 +200,24 @@ class Outbox:
         ending = await self._calls.perform(
             effect, Performance.of(entry), lambda ending: may_go_on(effect, entry, ending), asked
         )
-        _tell(effect, entry, ending)
+        self._tell(effect, entry, ending)
+
+    async def _leave_to_others(self, entry: Entry, error: BadArguments) -> None:
+        """It was planned for another version of its function: for a worker that has that one, or will have."""
+        reason = f"{UNKNOWN_ARGUMENTS}: {error}"
+        due_in = min(LONGEST_WAIT, max(SHORTEST_WAIT, entry.age / 2))
+        if entry.state is EffectState.UNKNOWN:
+            await self._ledger.put_off(entry, due_in, reason)
+        else:
+            await self._ledger.release(entry, due_in, reason)
+        self._seldom.warning("effect %s %r %s", entry.name, entry.key, reason)
 
     async def _settle_doubt(self, effect: Effect[Any, Any], entry: Entry) -> tuple[Entry, float] | None:
         """An unknown outcome: ask the check, else follow the policy. The effect as started anew, if it is to be, and
         when that was asked for.
         """
-        try:
-            if await self._calls.settle_doubt(effect, entry):
-                self.wake()
-                return None
-        except BadArguments as error:
-            await self._ledger.put_off(entry, None, str(error))
+        if await self._calls.settle_doubt(effect, entry):
+            self.wake()
             return None
         if effect.checker is not None:  # which took its time, and the window goes on
             entry = await self._ledger.get(entry.identity) or entry
@@ -205,11 +234,11 @@ class Outbox:
         known = None if started is None else await self._ledger.get(entry.identity)
         return None if known is None else (known, asked)
 
-
-def _tell(effect: Effect[Any, Any], entry: Entry, ending: Ending) -> None:
-    if ending.outcome is not CallOutcome.DONE:
-        again = may_go_on(effect, entry, ending)
-        level = logging.ERROR if again is None else logging.WARNING
-        log.log(level, "effect %s %r: %s: %s", entry.name, entry.key, ending.outcome, ending.words)
-    elif ending.error is not None:
-        log.error("effect %s %r is done, but its result cannot be kept: %s", entry.name, entry.key, ending.words)
+    def _tell(self, effect: Effect[Any, Any], entry: Entry, ending: Ending) -> None:
+        if ending.outcome is not CallOutcome.DONE:
+            again = may_go_on(effect, entry, ending)
+            level = logging.ERROR if again is None else logging.WARNING
+            words = f"{entry.key!r}: {ending.outcome}: {ending.words}"
+            self._reporter.tell(level, f"effect {entry.name}", words, ending.error, package_of(effect.function))
+        elif ending.error is not None:
+            log.error("effect %s %r is done, but its result cannot be kept: %s", entry.name, entry.key, ending.words)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Sequence
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -14,6 +14,7 @@ from ..batching import Batcher, isolating
 from ..errors import (
     BadData,
     BadResult,
+    CheckPending,
     HandlerCommitted,
     Permanent,
     Refused,
@@ -27,14 +28,25 @@ from ..errors import (
 )
 from ..model import Claimed, Outcome
 from ..store.protocol import Store
+from ..store.sqlstate import hint
+from .blame import Blame, blame
 from .retry import RetryPolicy, clean, is_permanent, words
-from .route import Result
+from .route import Handler, Result
+from .traces import excerpt
 
 log = logging.getLogger(__name__)
 
 MAX_RESULT = 16_384
-MAX_ERROR = 8_192
 MAX_REASON = 500
+
+
+class Budget(Protocol):
+    """How often handlers are tried that say nothing of it."""
+
+    @property
+    def retry(self) -> RetryPolicy: ...
+    @property
+    def bug_attempts(self) -> int: ...
 
 
 def succeeded(claimed: Claimed, result: Result) -> Outcome:
@@ -52,33 +64,80 @@ def released(claimed: Claimed) -> Outcome:
     return Outcome(claimed.id, claimed.claim, "release")
 
 
-def failed(claimed: Claimed, policy: RetryPolicy, error: BaseException) -> Outcome:
+def not_started(claimed: Claimed, error: BaseException, due_in: float) -> Outcome:
+    """The handler's transaction could not be begun. No attempt, however often: the handler has done nothing."""
+    reason = clean(f"not started: no transaction: {_plainly(error)}", MAX_REASON)
+    return Outcome(claimed.id, claimed.claim, "wait", reason=reason, due_in=due_in, error=excerpt(error))
+
+
+def conclusive(claimed: Claimed, policy: RetryPolicy, error: Exception) -> Exception:
+    """What the handler raised; or, where it asks for time that the event does not have, what that comes to."""
+    match error:
+        case CheckPending() if policy.exhausted(0, claimed.run_age):
+            return error.decision
+        case UnknownOutcome(decision=decision) if policy.exhausted(claimed.attempts, claimed.run_age):
+            return decision or error
+    return error
+
+
+def failed(claimed: Claimed, handler: Handler | None, budget: Budget, error: BaseException) -> Outcome:
     """The handler raised: what that means for the event."""
-    reason, trace = clean(words(error) or type(error).__name__, MAX_REASON), _trace(error)
+    package = handler.package if handler else ""
+    found = blame(error, package)
+    way = _way(claimed, _policy(handler, budget, found), found, error)
+    if way.transition == "skip":
+        return way
+    by = " at ".join(filter(None, (handler.label if handler else None, found.place)))
+    return msgspec.structs.replace(way, error=excerpt(error, package), where=by or None)
+
+
+def _policy(handler: Handler | None, budget: Budget, found: Blame) -> RetryPolicy:
+    """The handler's own; else the settings', with few attempts for a bug."""
+    if handler and handler.retry:
+        return handler.retry
+    policy = budget.retry
+    if found.is_bug:
+        policy = msgspec.structs.replace(policy, attempts=min(policy.attempts, budget.bug_attempts))
+    return policy
+
+
+def _way(claimed: Claimed, policy: RetryPolicy, found: Blame, error: BaseException) -> Outcome:
+    reason = clean(words(error) or type(error).__name__, MAX_REASON)
     match error:
         case Skip():
             return Outcome(claimed.id, claimed.claim, "skip", reason=reason)
         case Review() | HandlerCommitted():
-            return Outcome(claimed.id, claimed.claim, "review", reason=reason, error=trace)
+            return Outcome(claimed.id, claimed.claim, "review", reason=reason)
         case Wait():
-            exhausted = policy.exhausted(0, claimed.run_age)
-            if exhausted:
-                return Outcome(claimed.id, claimed.claim, "fail", reason=f"waited too long: {reason}", error=trace)
-            return Outcome(claimed.id, claimed.claim, "wait", reason=reason, due_in=error.after, error=trace)
+            if policy.exhausted(0, claimed.run_age):
+                return Outcome(claimed.id, claimed.claim, "fail", reason=f"waited too long: {reason}"[:MAX_REASON])
+            return Outcome(claimed.id, claimed.claim, "wait", reason=reason, due_in=error.after)
         case Permanent():
-            return Outcome(claimed.id, claimed.claim, "fail", reason=reason, error=trace)
-    reason = clean(f"{type(error).__name__}: {words(error)}", MAX_REASON)
+            return Outcome(claimed.id, claimed.claim, "fail", reason=reason)
+    reason = clean(_blaming(found, error), MAX_REASON)
     if is_permanent(error):
-        return Outcome(claimed.id, claimed.claim, "fail", reason=reason, error=trace)
+        return Outcome(claimed.id, claimed.claim, "fail", reason=reason)
     exhausted = policy.exhausted(claimed.attempts, claimed.run_age)
     if exhausted:
-        return Outcome(claimed.id, claimed.claim, "fail", reason=f"{exhausted}: {reason}"[:MAX_REASON], error=trace)
+        return Outcome(claimed.id, claimed.claim, "fail", reason=f"{exhausted}: {reason}"[:MAX_REASON])
     delay = policy.delay(claimed.attempts)
     if isinstance(error, Retry | Refused) and error.after is not None:
         delay = error.after
     if isinstance(error, UnknownOutcome):
         delay = max(delay, error.after)
-    return Outcome(claimed.id, claimed.claim, "reschedule", reason=reason, due_in=delay, error=trace)
+    return Outcome(claimed.id, claimed.claim, "reschedule", reason=reason, due_in=delay)
+
+
+def _blaming(found: Blame, error: BaseException) -> str:
+    """The place of a bug first, because drivers and payloads say a lot; of a group, what it holds."""
+    bug = f"a bug in {found.place}: " if found.is_bug else ""
+    group = f" (in {_plainly(error)})" if found.error is not error else ""
+    return f"{bug}{_plainly(found.error)}{group}"
+
+
+def _plainly(error: BaseException) -> str:
+    """What was raised, and which setting to look at where one causes it; first, because drivers say a lot."""
+    return ": ".join(filter(None, (type(error).__name__, hint(error), words(error))))
 
 
 class Settler:
@@ -133,8 +192,3 @@ def _summary(result: object) -> str | None:
     if len(text) > MAX_RESULT or (isinstance(result, str) and len(result) > MAX_RESULT):
         raise BadResult(f"the handler's result is over {MAX_RESULT} characters; keep a reference instead")
     return text
-
-
-def _trace(error: BaseException) -> str:
-    lines = traceback.format_exception(error, limit=-20)
-    return clean("".join(lines)[-MAX_ERROR:], MAX_ERROR)

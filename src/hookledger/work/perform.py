@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..errors import BadArguments, BadResult, HandlerEnded
 from ..observe.logs import about
+from ..observe.second_connection import in_handler
 from ..states import CallOutcome
 from .effect import Effect, Happened, Op, Performance, is_async
 from .retry import clean, is_refusal, words
@@ -44,7 +45,7 @@ async def perform(
     process that was stopped goes on; a thread cannot be stopped at all.
     """
     op = Op(what)
-    with about(effect=effect.name, effect_key=what.key, op_key=op.key):
+    with about(effect=effect.name, effect_key=what.key, op_key=op.key), in_handler(None):
         try:
             arguments = effect.arguments(what.arguments)
             if effect.policy.ask_first and (found := await ask(effect, what)) not in (False, None):

@@ -188,7 +188,7 @@ class Rehearser:
         if limited := next(filter(None, map(tx.limited, links)), None):
             words = f"{limited}: a real run may wait longer"
             return Result(Ended.TIMED_OUT, words, writes=await _written(tx), alert=alert)
-        way = ways.failed(claimed, handler.retry or self._settings.retry, error)
+        way = ways.failed(claimed, handler, self._settings, error)
         return Result(ENDS[way.transition], way.reason or "", writes=await _written(tx), alert=alert)
 
 

@@ -127,6 +127,7 @@ def _http_status(error: BaseException) -> int | None:
 
 
 def words(error: BaseException) -> str:
+    """What an exception says, whatever it is."""
     try:
         return str(error)
     except Exception:  # an exception that cannot even say what it is
@@ -135,4 +136,4 @@ def words(error: BaseException) -> str:
 
 def clean(text: str, most: int) -> str:
     """What PostgreSQL's text can hold."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()[:most]
+    return text[:most].replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..errors import ConfigError
-from ..model import REPAIR, Kind
+from ..model import Kind, covers
+from .blame import named_by, package_of, shortened
 from .effect import is_async
 from .event import Event, SyncEvent
 from .retry import RetryPolicy
@@ -37,16 +38,21 @@ class Handler(Struct, frozen=True):
         return getattr(self.function, "__qualname__", repr(self.function))
 
     @property
+    def package(self) -> str:
+        """The top-level package of its code."""
+        return package_of(self.function)
+
+    @property
+    def label(self) -> str:
+        """MODULE.FUNCTION, as causes name it: the same in every process."""
+        named = named_by(self.function)
+        words = f"{named.__module__}.{named.__qualname__}".replace("<locals>.", "").replace("<lambda>", "lambda")
+        return shortened(words)
+
+    @property
     def plain(self) -> bool:
         """Runs in a thread."""
         return not is_async(self.function)
-
-
-def covers(pattern: str, kind: str) -> bool:
-    """Whether a type, or a pattern ending in `*`, takes this type. No pattern takes what we call our own."""
-    if kind == pattern:
-        return True
-    return pattern.endswith("*") and kind.startswith(pattern[:-1]) and kind != REPAIR
 
 
 class Routes:

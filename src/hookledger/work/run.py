@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from ..errors import HandlerEnded
 from ..model import Claimed, Outcome
 from ..observe.logs import about
+from ..observe.second_connection import in_handler
 from ..store.protocol import Transactions
 from . import outcome as ways
 from .effects import AttemptEffects
@@ -63,19 +64,8 @@ class Runner:
     ) -> Result:
         given = tx.tx if handler.transaction else None
         try:
-            if handler.plain:
-                loop = asyncio.get_running_loop()
-                if given is not None and True not in self._adapters:
-                    given = SyncStatements(given, loop)
-                event: SyncEvent[Any] = SyncEvent(
-                    claimed, self._read, given, effects, renew, self._current, loop, rehearsal
-                )
-                plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
-                return await in_a_thread(lambda: plain(event), "hookledger-handler")
-            function: AsyncFunction = handler.function  # type: ignore[assignment]  # `plain` says so
-            return await function(
-                Event(claimed, self._read, given, effects, renew, self._current, rehearsal)
-            )
+            with in_handler(handler.name if handler.transaction else None):
+                return await self._start(handler, claimed, given, effects, renew, rehearsal)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -83,3 +73,16 @@ class Runner:
             raise HandlerEnded("the handler was cancelled by something of its own") from None
         except SystemExit as error:
             raise HandlerEnded(f"the handler called sys.exit({error.code!r})") from error
+
+    def _start(
+        self, handler: Handler, claimed: Claimed, tx: Any, effects: AttemptEffects, renew: Renew, rehearsal: bool
+    ) -> Awaitable[Result]:
+        if handler.plain:
+            loop = asyncio.get_running_loop()
+            if tx is not None and True not in self._adapters:
+                tx = SyncStatements(tx, loop)
+            event: SyncEvent[Any] = SyncEvent(claimed, self._read, tx, effects, renew, self._current, loop, rehearsal)
+            plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
+            return in_a_thread(lambda: plain(event), "hookledger-handler")
+        function: AsyncFunction = handler.function  # type: ignore[assignment]  # `plain` says so
+        return function(Event(claimed, self._read, tx, effects, renew, self._current, rehearsal))

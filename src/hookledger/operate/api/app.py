@@ -16,16 +16,21 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from ...errors import ConfigError
-from .auth import Caller, Tokens
+from .auth import Tokens
 from .call import Asked, Call, Lines, Services
-from .errors import ApiOff, Busy, Malformed, NoSuchCall, NotJson, TooLarge, TooSlow, WrongMethod, answer
+from .errors import ApiOff, Malformed, NoSuchCall, NotJson, TooLarge, TooSlow, WrongMethod, answer
 from .schema import BASE
+from .shares import Shares
 from .table import CALLS
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 32
-"""Requests that are worked on; beyond it the answer is 503."""
+AT_ONCE, AT_ONCE_EACH = 32, 16
+"""Requests that are worked on, in all and of one client address; beyond it the answer is 503."""
+STREAMS, STREAMS_EACH = 8, 4
+"""The same, of answers without an end in sight, which hold no place among those."""
+BODIES, BODIES_EACH = 2**26, 5 * 2**23
+"""Bytes of bodies that are held, arriving or being worked on."""
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -37,35 +42,44 @@ class Api:
     ) -> None:
         self._tokens = tokens
         self._services = services
-        self._running = 0
+        self._places = Shares(AT_ONCE, AT_ONCE_EACH)
+        self._streams = Shares(STREAMS, STREAMS_EACH)
+        self._bodies = Shares(BODIES, BODIES_EACH)
         paths: dict[str, dict[str, Call]] = {}
         for call in calls:
             paths.setdefault(call.path, {})[call.method] = call
         self._paths = [(compile_path(path)[0], methods) for path, methods in paths.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            response = await self._answer(Request(scope, receive))
-        except ClientDisconnect:
-            return
-        except Exception as error:
-            response = _refusal(error)
-        with contextlib.suppress(ClientDisconnect):
-            await response(scope, receive, send)
+        with contextlib.ExitStack() as held:
+            try:
+                response = await self._answer(Request(scope, receive), held)
+            except ClientDisconnect:
+                return
+            except Exception as error:
+                response = _refusal(error)
+            with contextlib.suppress(ClientDisconnect):
+                await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, held: contextlib.ExitStack) -> Response:
+        """`held`: what is given back when the answer is sent."""
         if not self._tokens:
             raise ApiOff
         caller = self._tokens.who(request.headers.getlist("authorization"))
         call, path = self._find(request)
         caller.require(call.role)
-        if self._running >= AT_ONCE:
-            raise Busy
-        self._running += 1
-        try:
-            return await self._perform(call, caller, path, request)
-        finally:
-            self._running -= 1
+        query = _query(call, request.query_params)
+        client = request.client.host if request.client else ""
+        with contextlib.ExitStack() as reading:
+            read = await self._read(request, call.most, client, reading) if call.takes_body else b""
+            body = _body(call, request.headers, read) if call.takes_body else None
+            with self._places.one(client):  # only now: the body takes as long as its sender likes
+                asked = Asked(await self._services(), caller, path, query, body, self._tokens.refused)
+                if not call.lines:
+                    return await self._perform(call, asked)
+        held.enter_context(self._streams.one(client))
+        found: AsyncIterator[Any] = call.does(asked)  # type: ignore[assignment]
+        return StreamingResponse(_lines(found), media_type="application/jsonl", headers=HEADERS)
 
     def _find(self, request: Request) -> tuple[Call, dict[str, str]]:
         """Exactly the path of a call: no slash more, no letter in another case."""
@@ -78,20 +92,26 @@ class Api:
                 return call, _storable(match.groupdict())
         raise NoSuchCall
 
-    async def _perform(self, call: Call, caller: Caller, path: dict[str, str], request: Request) -> Response:
-        query = _query(call, request.query_params)
-        body = _body(call, request.headers, await _read(request, call.most)) if call.takes_body else None
-        asked = Asked(await self._services(), caller, path, query, body, self._tokens.refused)
-        if call.lines:
-            found: AsyncIterator[Any] = call.does(asked)  # type: ignore[assignment]
-            return StreamingResponse(_lines(found), media_type="application/jsonl", headers=HEADERS)
+    async def _read(self, request: Request, most: int, client: str, reading: contextlib.ExitStack) -> bytes:
+        """The body, and no more of it than is allowed."""
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise TooLarge(f"the body is over {most:,} bytes")
+            self._bodies.take(client, len(part))
+            reading.callback(self._bodies.give_back, client, len(part))
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _perform(self, call: Call, asked: Asked[Any, Any]) -> Response:
         try:
             async with asyncio.timeout(call.seconds):
                 result = await call.does(asked)  # type: ignore[misc]
         except TimeoutError as error:
             raise TooSlow(f"it took more than {call.seconds:g} s: {call.late}") from error
         if call.takes_body:
-            log.info("%s %s by %s", call.method, call.path, caller.name)
+            log.info("%s %s by %s", call.method, call.path, asked.caller.name)
         return _json(200, result)
 
 
@@ -131,17 +151,6 @@ def _query(call: Call, given: QueryParams) -> Any:
         if getattr(query, name) is None:  # made of the word null
             raise Malformed(f"the parameter {name} is not {value}: leave it out")
     return query
-
-
-async def _read(request: Request, most: int) -> bytes:
-    """The body, and no more of it than is allowed."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise TooLarge(f"the body is over {most:,} bytes")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _body(call: Call, headers: Headers, body: bytes) -> Any:

@@ -55,10 +55,6 @@ class Services(Protocol):
         """One round of retention; `told` hears what it has come to, step by step."""
         ...
 
-    def check_result(self, effect: str, value: object) -> None:
-        """Refuse what a handler could not read as the result of this effect."""
-        ...
-
 
 class Asked(Generic[Q, B]):
     """One request: its query and body decoded, and who asks."""

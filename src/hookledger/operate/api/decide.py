@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ...errors import WrongState
+from ...ledger import Effect
 from ...model import EventRow
 from ...rehearsals import Rehearsal
 from ...states import EffectState, State
@@ -74,7 +75,7 @@ class Resolution(Struct, frozen=True, forbid_unknown_fields=True):
     reason: Reason
     expected: ExpectedEffect
     result: Any = None
-    """With `happened`: what the call would have returned."""
+    """With `happened`: what the call would have returned; needed where the handler reads it."""
 
 
 class Resolved(Struct, frozen=True):
@@ -128,16 +129,20 @@ async def show_rehearsal(asked: Look) -> Rehearsal:
     return await asked.insight.rehearsal(ident)
 
 
+async def as_expected(asked: Asked[Any, Any], expected: ExpectedEffect) -> Effect:
+    """The effect that the path names; WrongState unless it is as it was when the decision was made."""
+    effect = await asked.insight.effect(asked.path["reference"], asked.path["effect"])
+    if (effect.state, effect.fence) != (expected.state, expected.fence):
+        raise WrongState(
+            f"effect {effect.name}:{effect.key} changed meanwhile: it is {effect.state}, with fence {effect.fence}"
+        )
+    return effect
+
+
 async def resolve_effect(asked: Asked[Nothing, Resolution]) -> Resolved:
     """Decide about an effect when nobody knows whether it happened, or when it failed: NAME, NAME:KEY, or its
     idempotency key. The event, or the outbox, goes on from there."""
     given = asked.body
-    effect = await asked.insight.effect(asked.path["reference"], asked.path["effect"])
-    if (effect.state, effect.fence) != (given.expected.state, given.expected.fence):
-        raise WrongState(
-            f"effect {effect.name}:{effect.key} changed meanwhile: it is {effect.state}, with fence {effect.fence}"
-        )
-    if given.result is not None:
-        asked.services.check_result(effect.name, given.result)
+    effect = await as_expected(asked, given.expected)
     history = await asked.actions.resolve(effect, given.decision, given.reason, given.result)
     return Resolved(effect_view(effect_of(history, effect), complete=True), history.event)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from ...filters import Filter
 from ...model import EventRow
-from ..answers import Answers
+from ..answers import Answers, answer
+from ..difference import Conflict
 from ..insight import NotFound
 from ..timeline import Entry
 from .auth import Role
@@ -25,7 +27,7 @@ from .views import (
     without_errors,
 )
 
-IN_PAYLOADS = ("text", "error")
+IN_PAYLOADS = ("text", "error", "cause")
 """Filters that look into what a viewer may not see, and would tell it by and by."""
 
 
@@ -56,6 +58,11 @@ class Timeline(Struct, frozen=True):
     """False for a viewer: errors are left out."""
 
 
+class Conflicts(Struct, frozen=True):
+    conflicts: list[Conflict]
+    """At most three, the newest first."""
+
+
 class Repeats(Struct, frozen=True, forbid_unknown_fields=True):
     repeat_effects: list[Text] = []
     """Effects that are to be done once more: NAME, NAME:KEY, or an idempotency key."""
@@ -70,7 +77,7 @@ def asked_filter(asked: Asked[Any, Nothing]) -> Filter:
 
 
 async def list_events(asked: Asked[Page, Nothing]) -> Events:
-    """Events, the newest first. The filters `text` and `error` need the role operator.
+    """Events, the newest first. The filters `text`, `error` and `cause` need the role operator.
 
     A search that has to read much stops now and then: a page may be short, or empty, and not the last.
     """
@@ -100,6 +107,12 @@ async def show_request(asked: Look) -> RequestContent:
     return request_content(history.request)
 
 
+async def list_conflicts(asked: Look) -> Conflicts:
+    """The newest deliveries of an event with other content than it has, and what differs: fields and their values."""
+    history = await asked.insight.event(asked.path["reference"])
+    return Conflicts(await asked.insight.conflicts(history))
+
+
 async def preview_replay(asked: Asked[Repeats, Nothing]) -> PreviewView:
     """What a replay would do now, and whether it is safe; nothing is changed."""
     history = await asked.insight.event(asked.path["reference"])
@@ -111,7 +124,10 @@ async def preview_replay(asked: Asked[Repeats, Nothing]) -> PreviewView:
 async def answer_questions(asked: Look) -> Answers:
     """The six questions about one event: when it first came, how often it was tried, which effects are done, which
     are open, who replayed it, and whether another replay is safe."""
-    return await asked.insight.answers(asked.path["reference"])
+    history = await asked.insight.event(asked.path["reference"])
+    answers = answer(history, asked.insight.preview(history))
+    reason = row_view(history.event, complete=asked.sees_all).reason
+    return msgspec.structs.replace(answers, reason=reason)
 
 
 async def show_timeline(asked: Look) -> Timeline:

@@ -118,8 +118,8 @@ def _view(asked: Asked[Any, Any], job: Job) -> JobView:
 
 
 async def foresee_job(asked: Asked[ProspectQuery, Nothing]) -> Prospect:
-    """What a job would be about, if it were made now; nothing is changed. The filters `text` and `error` need the
-    role operator."""
+    """What a job would be about, if it were made now; nothing is changed. The filters `text`, `error` and `cause`
+    need the role operator."""
     query, where = asked.query, asked_filter(asked)
     resolving = None
     if query.resolves is not None and query.decision is not None:
@@ -159,7 +159,7 @@ async def show_job(asked: Look) -> JobShown:
 
 
 async def list_job_items(asked: Asked[ItemsQuery, Nothing]) -> Items:
-    """The events of a job as they were frozen, and what became of each."""
+    """The events of a job as they were frozen, and what became of each: `now` is the state of the event by now."""
     query = asked.query
     job = await asked.insight.job(asked.path["job"])
     found = await asked.insight.job_items(job, outcome=query.outcome, after=query.after, limit=query.limit)

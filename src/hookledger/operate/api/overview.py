@@ -78,7 +78,7 @@ async def health(asked: Look) -> HealthView:
 
 
 async def list_workers(asked: Look) -> Workers:
-    """Every worker seen, living or not."""
+    """Every worker seen that has not stopped: those that live, and those that died."""
     lease = asked.services.lease
     seen = await asked.insight.workers()
     return Workers([_worker(one, lease) for one in seen])
@@ -86,7 +86,7 @@ async def list_workers(asked: Look) -> Workers:
 
 def _worker(seen: WorkerInfo, lease: float) -> WorkerView:
     handles = [Kind(source, pattern) for source, pattern in seen.handles]
-    return WorkerView(seen.id, handles, seen.seen_ago, seen.seen_ago <= lease)
+    return WorkerView(seen.id, handles, seen.seen_ago, seen.alive(lease))
 
 
 async def doctor(asked: Asked[DoctorQuery, Nothing]) -> Examined:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import circuits, decide, events, jobs, keeping, odd, overview, pauses, reconcile, sources, trouble
+from . import circuits, decide, effects, events, jobs, keeping, odd, overview, pauses, reconcile, sources, trouble
 from .auth import Role
 from .call import Call, Look
 from .schema import describe
@@ -30,6 +30,7 @@ CALLS: tuple[Call, ...] = (
     Call("GET", "/events-count", VIEWER, events.count_events),
     Call("GET", "/events/{reference}", VIEWER, events.show_event),
     Call("GET", "/events/{reference}/request", OPERATOR, events.show_request),
+    Call("GET", "/events/{reference}/conflicts", OPERATOR, events.list_conflicts),
     Call("GET", "/events/{reference}/preview", VIEWER, events.preview_replay),
     Call("GET", "/events/{reference}/timeline", VIEWER, events.show_timeline),
     Call("GET", "/events/{reference}/answers", VIEWER, events.answer_questions),
@@ -39,6 +40,8 @@ CALLS: tuple[Call, ...] = (
     Call("GET", "/rehearsals/{rehearsal}", OPERATOR, decide.show_rehearsal),
     Call("POST", "/events/{reference}/discard", OPERATOR, decide.discard_event),
     Call("POST", "/events/{reference}/effects/{effect}/resolve", OPERATOR, decide.resolve_effect),
+    Call("POST", "/events/{reference}/effects/{effect}/try", OPERATOR, effects.try_effect),
+    Call("GET", "/effects", VIEWER, effects.list_effects),
     Call("POST", "/events/{reference}/repair", OPERATOR, reconcile.repair_event),
     Call("POST", "/events/{reference}/erase", ADMIN, keeping.erase_event),
     Call("GET", "/failures", VIEWER, trouble.list_failures),

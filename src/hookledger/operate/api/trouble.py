@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
+from ...causes import masked_cause
 from ...store.search import FailureGroup, Lag
 from .call import Asked, Limit, Look, Nothing, Text
 
@@ -26,12 +28,16 @@ class Lags(Struct, frozen=True):
 
 
 async def list_failures(asked: Asked[FailuresQuery, Nothing]) -> Failures:
-    """What is in trouble by cause: failed, in review, retrying, or marked. A cause is the reason without ids, numbers
-    and quoted values: the filter `cause` finds its events. Looks at the newest 20,000 events of each state."""
+    """What is in trouble by cause: failed, in review, retrying, or marked. A cause is the reason without ids and
+    numbers, the handler, and the line of your code: the filter `cause` finds its events. A viewer sees the class of
+    the exception and where it came from. Looks at the newest 20,000 events of each state."""
     found = await asked.insight.failures(asked.query.source)
+    if not asked.sees_all:
+        found = [msgspec.structs.replace(group, cause=masked_cause(group.cause)) for group in found]
     return Failures(found[: asked.query.limit], max(0, len(found) - asked.query.limit))
 
 
 async def list_lag(asked: Look) -> Lags:
-    """What is not settled yet, by source and type: how much waits, and for how long."""
-    return Lags(await asked.insight.lag())
+    """What is not settled yet, by source and type: how much waits, for how long, and whether a live worker
+    handles it."""
+    return Lags(await asked.insight.lag(asked.services.lease))

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from ...causes import masked, masked_cause
 from ...identities import operation_key
 from ...ledger import Call, Effect, EffectHistory
 from ...model import ActionRow, AttemptRow, DeliveryRow, EventRow, History, RequestRow, unpack_headers
@@ -115,22 +116,26 @@ class EventView(Struct, frozen=True):
     effects: tuple[EffectView, ...]
     actions: tuple[ActionRow, ...]
     replay: PreviewView
+    body_of: UUID | None
+    """The event that had its body before: its type repeats or shares bodies, or an operator admitted it."""
     complete: bool
     """False for a viewer: arguments, results and errors are left out."""
 
 
 def event_view(history: History, preview: Preview, *, complete: bool) -> EventView:
-    attempts = history.attempts
+    attempts, actions = history.attempts, history.actions
     if not complete:
         attempts = tuple(msgspec.structs.replace(attempt, error=None) for attempt in attempts)
+        actions = tuple(msgspec.structs.replace(action, replaced=None) for action in actions)
     return EventView(
         event=row_view(history.event, complete=complete),
         request=_facts(history.request) if history.request else None,
         deliveries=history.deliveries,
         attempts=attempts,
         effects=tuple(effect_view(known, complete=complete) for known in history.effects),
-        actions=history.actions,
+        actions=actions,
         replay=preview_view(history.event, preview),
+        body_of=history.body_of,
         complete=complete,
     )
 
@@ -142,6 +147,7 @@ def without_errors(history: History) -> History:
         history,
         attempts=tuple(replace(attempt, error=None) for attempt in history.attempts),
         effects=tuple(_without(known) for known in history.effects),
+        actions=tuple(replace(action, replaced=None) for action in history.actions),
     )
 
 
@@ -150,8 +156,14 @@ def _without(known: EffectHistory) -> EffectHistory:
 
 
 def row_view(row: EventRow, *, complete: bool) -> EventRow:
-    """`reason` stays: a code, or the first words of an error, without which nobody could triage."""
-    return row if complete else msgspec.structs.replace(row, result=None, error=None)
+    """A viewer sees Hookledger's own reasons, but not the words of the handler's exceptions: they may quote a payload
+    or an effect's arguments."""
+    if complete:
+        return row
+    quoted = row.error is not None or (row.state is State.SKIPPED and row.attempts > 0)
+    reason = masked(row.reason) if row.reason and quoted else row.reason
+    cause = masked_cause(row.cause) if row.cause and quoted else row.cause
+    return msgspec.structs.replace(row, result=None, error=None, reason=reason, cause=cause)
 
 
 def _facts(request: RequestRow) -> RequestFacts:

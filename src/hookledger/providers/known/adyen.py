@@ -12,7 +12,10 @@ RETRIES = Retries(
     automatic=True, hours=720, schedule="9s, 18s, 27s, then 2m growing to 4h, then every 8h; 7 or 30 days by product"
 )
 LISTER = Lister(redeliver="customer area")
-SOURCES = ("Adyen 16.0.0: util.py, and its vector", "docs.adyen.com: troubleshoot webhooks, tokenization webhooks")
+SOURCES = (
+    "Adyen 16.0.0: util.py, and its vector",
+    "docs.adyen.com: troubleshoot webhooks, tokenization webhooks, transfer and transaction webhooks",
+)
 
 CONTRACTS = (
     Contract(
@@ -33,6 +36,7 @@ CONTRACTS = (
             body("data.storedPaymentMethodId"),
         ),
         occurred_at=body("createdAt"),
+        occurred_else=(body("timestamp"),),  # when it was queued
         deadline=10,
         retries=RETRIES,
         lister=LISTER,
@@ -41,6 +45,7 @@ CONTRACTS = (
         ),
         notes=(
             "No time is signed.",
+            "Transfers number their webhooks: data.sequenceNumber grows from 1 and tells their order.",
             "That eventId is a PSP reference is documented for tokens; what other products send is from memory.",
             "Only the first three retries are documented; the queue after them is from memory.",
         ),

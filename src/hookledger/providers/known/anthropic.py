@@ -16,7 +16,11 @@ CONTRACTS = (
         type=(body("data.type"),),
         object_id=(body("data.id"),),
         occurred_at=body("created_at"),
-        retries=Retries(automatic=True),
+        retries=Retries(
+            automatic=True,
+            anew="yes",
+            why="it follows Standard Webhooks, which says that every retry has the time of its own attempt",
+        ),
         lister=Lister(list="the objects themselves, by id"),
         confirmed=Confirmed(
             signature="run",

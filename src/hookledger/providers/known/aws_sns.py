@@ -7,8 +7,18 @@ from ..fields import body
 from ..handshake import Handshake
 from ..schemes.certificate import Certificate
 
-# A region, not any word: sns.s3.amazonaws.com would be somebody's bucket.
-HOST = r"sns\.[a-z]{2}(-[a-z]+)+-[0-9]\.amazonaws\.com(\.cn)?"
+# A region, not any word: sns.s3.amazonaws.com would be somebody's bucket. Each partition has its own domain.
+REGION = (
+    r"((?!cn-)[a-z]{2}(-[a-z]+)+-[0-9]\.amazonaws\.com"
+    r"|cn-[a-z]+-[0-9]\.amazonaws\.com\.cn"
+    r"|eusc-[a-z]{2}-[a-z]+-[0-9]\.amazonaws\.eu)"
+)
+HOST = rf"sns\.{REGION}"
+SIGNING = rf"sns(-signing)?\.{REGION}"
+SUBJECT = (
+    rf"({SIGNING}|sns\.amazonaws\.(com|com\.cn|eu)"
+    r"|sns-us-gov-[a-z]+-[0-9]\.amazonaws\.com|sns-cn-[a-z]+-[0-9]\.amazonaws\.com\.cn)"
+)
 
 CONTRACTS = (
     Contract(
@@ -16,10 +26,10 @@ CONTRACTS = (
         title="Amazon SNS",
         scheme=Certificate(
             kind="sns",
-            host=HOST,
+            host=SIGNING,
             path=r"/SimpleNotificationService-[0-9a-f]{32}\.pem",
-            subject=r"sns(\.[a-z0-9-]+)?\.amazonaws\.com(\.cn)?",
-            tolerance=3900,  # signed once, when it is published; retries end after an hour
+            subject=SUBJECT,
+            tolerance=3900,  # the longest delivery policy ends after an hour
         ),
         secret="the ARN of the topic",
         id=body("MessageId"),
@@ -46,7 +56,16 @@ CONTRACTS = (
                 keep=True,
             ),
         ),
-        retries=Retries(automatic=True, hours=1, schedule="the subscription's delivery policy, an hour in all"),
+        retries=Retries(
+            automatic=True,
+            hours=1,
+            schedule="3 times, 20 seconds apart; another delivery policy lasts an hour at most; only after 5xx, 429 "
+            "and failed connections",
+            anew="no",
+            why="the signed Timestamp is that of the publication",
+            advice="by default it retries three times, 20 seconds apart, so an outage of a minute loses events: give "
+            "the subscription a delivery policy of up to an hour, and a dead-letter queue",
+        ),
         lister=Lister(redeliver="the subscription's dead-letter queue, if it has one"),
         confirmed=Confirmed(
             signature="docs",
@@ -55,9 +74,15 @@ CONTRACTS = (
             response="memory",
             retry="docs",
             reconcile="docs",
-            sources=("Amazon's developer guide for SNS", "sns-message-validator 0.0.1"),
+            sources=(
+                "Amazon's developer guide for SNS: message formats, delivery retries, dead-letter queues",
+                "sns-message-validator 0.0.1",
+                "aws-sdk-java-v2: SnsHostProvider, the certificates' names by region",
+            ),
         ),
         notes=(
+            "Any 4xx but 429 is final, so a wrong topic ARN loses events at once; that 429 is not is from memory.",
+            "Regions of the partitions aws, aws-us-gov, aws-cn and aws-eusc are known, the isolated ones are not.",
             "The subscription confirms itself; the request for it is recorded as an event too.",
             "An UnsubscribeConfirmation is an event like any other. Its URL would subscribe again: it is not called.",
             "Leave raw message delivery off: without the envelope there is no signature.",

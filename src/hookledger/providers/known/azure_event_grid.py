@@ -80,6 +80,9 @@ CONTRACTS = (
             tolerance=5400,  # a token lives for up to 90 minutes, and serves many requests
         ),
         options=("issuers",),
+        retries=msgspec.structs.replace(
+            GRID.retries, anew="yes", why="the token is not the event's: every request has one that has not ended"
+        ),
         secret="the application id (URI) that the subscription asks tokens for",
         confirmed=msgspec.structs.replace(GRID.confirmed, signature="memory"),
         notes=(

@@ -22,7 +22,9 @@ CONTRACTS = (
             automatic=True,
             hours=48.07,
             schedule="1m, 3m, 5m, 10m, 15m, 30m, 1h, 2h, 6h, 14h, 24h",
-            disables="the hook after the last retry; a failing domain is held back with all its hooks",
+            disables="disables the hook after the last retry; holds a failing domain back with all its hooks",
+            anew="yes",
+            why="it follows Standard Webhooks, which says that every retry has the time of its own attempt",
         ),
         confirmed=Confirmed(
             signature="run",

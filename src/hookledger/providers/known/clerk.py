@@ -22,7 +22,9 @@ CONTRACTS = (
             automatic=True,
             hours=27.58,
             schedule="5s, 5m, 30m, 2h, 5h, 10h, 10h",
-            disables="after five days of failure",
+            disables="disables the endpoint after five days of failure",
+            anew="yes",
+            why="Svix documents the time as that of the attempt, and its server signs when it sends",
         ),
         lister=Lister(redeliver="dashboard"),
         confirmed=Confirmed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..contract import Confirmed, Contract, Retries
+from ..contract import Confirmed, Contract, Retries, names
 from ..fields import body, header
 from ..schemes.hmac import Hmac
 from ..schemes.times import Timestamp
@@ -23,18 +23,31 @@ CONTRACTS = (
         stable="unknown",
         type=(header("X-Event-Type"),),
         object_id=(body("transactionId"),),
-        retries=Retries(),
+        types=names(
+            """
+            onramp.transaction.created onramp.transaction.updated onramp.transaction.success onramp.transaction.failed
+            offramp.transaction.created offramp.transaction.updated offramp.transaction.success
+            offramp.transaction.failed onchain.activity.detected wallet.activity.detected
+            """
+        ),
+        retries=Retries(
+            anew="yes",
+            why="Hook0, which it sends through, signs when it sends: read in Hook0's worker",
+        ),
         confirmed=Confirmed(
             signature="docs",
             event="docs",
             response="memory",
             retry="memory",
             reconcile="memory",
-            sources=("docs.cdp.coinbase.com: verify signatures, payment acceptance, onramp webhooks",),
+            sources=(
+                "docs.cdp.coinbase.com: verify signatures, payment acceptance, onramp webhooks",
+                "hook0: output-worker, work.rs",
+            ),
         ),
         notes=(
-            "Which headers are signed is up to each request, so the event id counts as unsigned and the body backs "
-            "it, although Coinbase does sign it.",
+            "Which headers are signed is up to each request, so event id and type count as unsigned, although "
+            "Coinbase does sign them: a known body under another id or type is quarantined.",
             "How it retries, and whether a retry has the same event id, is not known.",
         ),
     ),

@@ -45,7 +45,7 @@ CONTRACTS = (
         refusal=401,
         deadline=3,
         handshakes=(Handshake(method="POST", when=((body("type"), "1"),), signed=True, json=(("type", 1),)),),
-        retries=Retries(automatic=False, hours=0, schedule="never"),
+        retries=Retries(automatic=False, hours=0, schedule="never", anew="yes", why="it is sent once"),
         confirmed=CONFIRMED,
         notes=(
             PROBED,
@@ -75,7 +75,12 @@ CONTRACTS = (
                 headers=(("content-type", "application/json"),),
             ),
         ),
-        retries=Retries(automatic=True, hours=0.17, schedule="exponential, for up to 10 minutes"),
+        retries=Retries(
+            automatic=True,
+            hours=0.17,
+            schedule="exponential, for up to 10 minutes",
+            why="Discord does not say",
+        ),
         confirmed=CONFIRMED,
         notes=(PROBED, "An outage of more than 10 minutes loses events, and there is no list of them."),
     ),

@@ -29,16 +29,27 @@ CONTRACTS = (
         volatile=(body("retryCount"),),
         max_body=50 * MIB,  # documents may come along, as base64
         deadline=100,
-        retries=Retries(automatic=True, hours=360, schedule="at growing distances"),
-        lister=Lister(list="the Connect logs and failures API", redeliver="PUT …/connect/envelopes/{id}/retry_queue"),
+        retries=Retries(
+            automatic=True,
+            hours=240,
+            schedule="with Require Acknowledgement once a day, ten times at most, else never",
+            advice="without Require Acknowledgement it does not deliver again what it could not deliver: turn that "
+            "on in the Connect configuration (requiresAcknowledgement)",
+        ),
+        lister=Lister(
+            list="the Connect logs and failures API, the last 100",
+            days=15,
+            redeliver="PUT …/connect/envelopes/{id}/retry_queue",
+        ),
         confirmed=Confirmed(
             signature="quoted",
             event="memory",
             response="memory",
-            retry="memory",
+            retry="docs",
             reconcile="docs",
             sources=(
-                "DocuSign's documentation: validation and security, JSON SIM, the retry queue",
+                "DocuSign's documentation: validation and security, JSON SIM, the retry queue, ConnectEvents",
+                "docusign_esign: ConnectCustomConfiguration.requires_acknowledgement",
                 "hookdeck/webhook-skills: docusign",
             ),
         ),

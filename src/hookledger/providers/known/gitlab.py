@@ -10,8 +10,13 @@ from ..schemes.token import Token
 TYPE = (header("X-Gitlab-Event"), body("object_attributes.action"))
 OBJECT = (body("object_attributes.id"), body("project_id"), body("project.id"))
 RETRIES = Retries(
-    schedule="none is documented",
-    disables="after 4 failures in a row for a minute, growing to a day; after 40 until a test succeeds",
+    automatic=False,
+    hours=0,
+    schedule="GitLab never redelivers by itself",
+    disables="disables the endpoint after 4 failures in a row for a minute, growing to a day; after 40 until a test "
+    "succeeds",
+    anew="yes",
+    why="it follows Standard Webhooks, which says that every attempt has its own time",
 )
 LISTER = Lister(
     list="GET /projects/{id}/hooks/{hook_id}/events",
@@ -21,6 +26,7 @@ LISTER = Lister(
 SOURCES = (
     "gitlabhq: web_hook_service.rb",
     "GitLab merge requests 230944, 231325",
+    "gitlabhq pull request 8343: retries are declined",
     "an OpenAPI copy by API Evangelist",
 )
 
@@ -45,7 +51,8 @@ CONTRACTS = (
         notes=(
             "The token proves who sends and nothing about the body: prefer a signing token, which is provider "
             "gitlab_signed.",
-            "Whether it retries by itself is not known; a hook that fails too often is switched off.",
+            "It does not retry by itself, and a hook that fails too often is switched off: reconcile after an "
+            "outage. That there are no retries is documented nowhere; when they were proposed, GitLab declined.",
             "That deliveries can be listed for seven days is from an unofficial copy of the API.",
         ),
     ),

@@ -26,19 +26,34 @@ CONTRACTS = (
         occurred_at=body("message.publishTime"),
         volatile=(body("deliveryAttempt"),),
         max_body=16 * MIB,  # 10 MB, as base64
-        retries=Retries(automatic=True, hours=168, schedule="until it is acknowledged, or the retention ends"),
-        lister=Lister(list="a snapshot, or a pull subscription of the topic; 7 days unless set", redeliver="seek"),
+        deadline=10,  # the subscription's, of 10 to 600 seconds
+        retries=Retries(
+            automatic=True,
+            hours=744,
+            schedule="until it is acknowledged, or the retention ends: 7 days by default, 31 at most",
+            anew="yes",
+            why="the token is not the message's: every request has one that has not ended",
+        ),
+        lister=Lister(
+            list="a snapshot, or a pull subscription of the topic; as far back as its retention", redeliver="seek"
+        ),
         confirmed=Confirmed(
             signature="run",
             event="memory",
-            response="quoted",
-            retry="memory",
+            response="docs",
+            retry="docs",
             reconcile="memory",
-            sources=("GoogleCloudPlatform/python-docs-samples: pubsub", "google-auth 2.62.2"),
+            sources=(
+                "GoogleCloudPlatform/python-docs-samples: pubsub",
+                "google-auth 2.62.2",
+                "Pub/Sub's reference of Subscription: ackDeadlineSeconds, messageRetentionDuration",
+            ),
         ),
         notes=(
             "The token says who sends and nothing about the message.",
             "Set email to the service account of the subscription: anyone can get a token for your audience.",
+            "The deadline is the subscription's acknowledgement deadline, 10 seconds unless you set up to 600; an "
+            "unacknowledged message is kept for 7 days unless you set up to 31.",
             "Leave payload unwrapping off: the message's id would come in a header, or not at all.",
             "A message that was published twice has two ids; let the publisher add a key, and set that.",
         ),

@@ -16,9 +16,8 @@ V3 = Contract(
     scheme=Hmac(
         header=b"x-hubspot-signature-v3",
         encoding="base64",
-        # HubSpot's own client refuses what is older than 5 minutes while HubSpot retries for a day, so retries must
-        # be signed anew.
-        timestamp=Timestamp(header=b"x-hubspot-request-timestamp", unit="ms", tolerance=300),
+        # HubSpot's own client refuses what is older than 5 minutes; its last retry comes after a day.
+        timestamp=Timestamp(header=b"x-hubspot-request-timestamp", unit="ms", tolerance=90000),
         message="{method}{url}{body}{ts}",
     ),
     secret="the app's client secret",
@@ -46,7 +45,12 @@ V3 = Contract(
     volatile=(body("attemptNumber"),),
     items=((),),
     deadline=5,
-    retries=Retries(automatic=True, hours=24, schedule="up to 10 times over 24 hours, at random distances"),
+    retries=Retries(
+        automatic=True,
+        hours=24,
+        schedule="up to 10 times over 24 hours, at random distances",
+        why="HubSpot does not say; that its client allows 5 minutes suggests it",
+    ),
     confirmed=Confirmed(
         signature="run",
         event="quoted",
@@ -74,9 +78,22 @@ CONTRACTS = (
             version_header=b"x-hubspot-signature-version",
             version=b"v2",
         ),
+        deadline=30,
+        retries=Retries(
+            automatic=True,
+            hours=72,
+            schedule="after a minute, then at growing distances of up to 8 hours; never after a 4xx but 429",
+        ),
+        confirmed=msgspec.structs.replace(
+            V3.confirmed,
+            response="docs",
+            retry="docs",
+            sources=(*V3.confirmed.sources, "developers.hubspot.com, knowledge.hubspot.com: webhooks in workflows"),
+        ),
         notes=(
             WEAK,
             *V3.notes,
+            "Deadline and retries are those of workflows. A 4xx is final there: a wrong secret loses events at once.",
             "A workflow posts one record instead of an array of changes, and it has no id: its whole content stands "
             "for it. Where a workflow can send the same content twice and mean it, add a field that differs, such "
             "as a time.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..contract import Answer, Confirmed, Contract, Retries
 from ..fields import body
+from ..handshake import Handshake
 from ..schemes.hmac import Hmac
 
 CONTRACTS = (
@@ -20,19 +21,25 @@ CONTRACTS = (
         volatile=(body("delivery_attempts"), body("delivery_status"), body("delivered_at"), body("first_sent_at")),
         answer=Answer(status=200),
         deadline=5,
+        handshakes=(Handshake(method="HEAD", when=()),),  # before it saves the URL
         retries=Retries(
             automatic=True,
             hours=0.02,
             schedule="once, after a minute",
-            disables="paused for 15 minutes after 1,000 errors in a row; private apps suspended after 7 days of them",
+            disables="pauses for 15 minutes after 1,000 errors in a row; suspends private apps after 7 days of them",
         ),
         confirmed=Confirmed(
             signature="quoted",
             event="memory",
+            handshake="docs",
             response="memory",
             retry="memory",
             reconcile="memory",
-            sources=("Intercom's documentation on notifications", "hookdeck/webhook-skills"),
+            sources=(
+                "developers.intercom.com: setting up webhooks",
+                "Intercom's documentation on notifications",
+                "hookdeck/webhook-skills",
+            ),
         ),
         notes=(
             "X-Hub-Signature is SHA-1 here and SHA-256 at Bitbucket and Jira.",

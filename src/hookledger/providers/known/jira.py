@@ -43,10 +43,10 @@ CONTRACTS = (
         JIRA,
         name="jira_app",
         title="Jira Cloud apps",
-        # Whether a retry gets a new token is not known: the retries end after 75 minutes. Nor is it known whether
-        # the token says when it ends.
+        # The retries end after 75 minutes. Whether the token says when it ends is not known.
         scheme=Jwt(alg="HS256", expires=False, tolerance=5400),
         secret="the OAuth app's client secret",
+        retries=msgspec.structs.replace(JIRA.retries, why="Atlassian does not say whether a retry gets a new token"),
         lister=Lister(list="GET /rest/api/3/webhook/failed"),
         notes=(
             "The token says who sends and nothing about the body or the identifier.",

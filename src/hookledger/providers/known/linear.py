@@ -13,8 +13,7 @@ CONTRACTS = (
         title="Linear",
         scheme=Hmac(
             header=b"linear-signature",
-            # Linear's client allows 60 seconds, but it is not documented that webhookTimestamp is stamped anew for a
-            # retry, and the last one comes after 7 hours. Identities stop what is sent again in the meantime.
+            # Linear's client allows 60 seconds, which would refuse every retry. Identities stop what is sent again.
             timestamp=Timestamp(body=("webhookTimestamp",), unit="ms", tolerance=7.25 * 3600),
         ),
         secret="the webhook's signing secret, as text",
@@ -27,19 +26,29 @@ CONTRACTS = (
         volatile=(body("webhookTimestamp"),),
         answer=Answer(status=200),
         deadline=5,
-        retries=Retries(automatic=True, hours=7.02, schedule="after 1 minute, 1 hour, 6 hours", disables="may be"),
+        retries=Retries(
+            automatic=True,
+            hours=7.02,
+            schedule="after 1 minute, 1 hour, 6 hours",
+            disables="may disable the endpoint",
+            anew="no",
+            why="a retry was seen to be the same bytes, with the first webhookTimestamp",
+        ),
         confirmed=Confirmed(
             signature="run",
             event="quoted",
             response="quoted",
             retry="quoted",
             reconcile="memory",
-            sources=("@linear/sdk 98.0.0: webhooks/client.ts", "Linear's documentation, quoted by others"),
+            sources=(
+                "@linear/sdk 98.0.0: webhooks/client.ts",
+                "Linear's documentation, quoted by others",
+                "vercel/eve issue 1570: retries refused for their time",
+            ),
         ),
         notes=(
             "The headers Linear-Timestamp, Linear-Event and Linear-Delivery are not signed: time and type are taken "
             "from the body, and the body backs the id.",
-            "If every retry proves to be stamped anew, a tolerance of 60 seconds is enough.",
         ),
     ),
 )

@@ -13,10 +13,10 @@ CONTRACTS = (
         title="Mailgun",
         scheme=Hmac(
             json=("signature", "signature"),
+            json_also=("signature", "parent-signature"),  # of a subaccount's event, under the key of the main account
             message="{json:signature.timestamp}{json:signature.token}",
-            # Whether a redelivery is signed anew is not known, so a signature must last for the retries, 7.5 hours.
-            # Mailgun's advice is 15 minutes.
-            timestamp=Timestamp(body=("signature", "timestamp"), tolerance=8 * 3600),
+            # A signature must last for the retries, 8 hours. Mailgun's advice is 15 minutes.
+            timestamp=Timestamp(body=("signature", "timestamp"), tolerance=8.25 * 3600),
         ),
         secret="the HTTP webhook signing key, as text",
         # Mailgun promises that the id is unique within a day, and no longer; the message tells the days apart.
@@ -26,9 +26,14 @@ CONTRACTS = (
         object_id=(body("event-data.message.headers.message-id"),),
         occurred_at=body("event-data.timestamp"),
         volatile=(body("signature"),),
+        tokens=(body("signature.token"),),
         answer=Answer(status=200),  # anything but 200 and 406 is delivered again
         retries=Retries(
-            automatic=True, hours=8, schedule="5m, 10m, 15m, 1h, 2h, 4h; never for `delivered`; never after a 406"
+            automatic=True,
+            hours=8,
+            schedule="5m, 10m, 15m, 1h, 2h, 4h; never after a 406",
+            anew="no",
+            why="retries have the first signature block, as Hookdeck found; Mailgun does not say",
         ),
         lister=Lister(list="GET /v3/{domain}/events"),
         confirmed=Confirmed(
@@ -37,11 +42,18 @@ CONTRACTS = (
             response="docs",
             retry="docs",
             reconcile="memory",
-            sources=("mailgun 1.10.0: security.py", "Mailgun's documentation on retries", "django-anymail"),
+            sources=(
+                "mailgun 1.10.0: security.py",
+                "Mailgun's documentation: retries, securing webhooks",
+                "django-anymail",
+                "hookdeck/webhook-skills: mailgun",
+            ),
         ),
         notes=(
-            "Only a time and a random token are signed, not the event: whoever saw one request can put any event "
-            "under its signature until the tolerance ends. Set a shorter tolerance if you can do without retries.",
+            "Only a time and a random token are signed, not the event. Each token proves one event: with another id "
+            "or other content it is quarantined. Whoever has a request before it is delivered can still forge that "
+            "one.",
+            "An event of a subaccount is signed twice: set the subaccount's key, or the main account's, or both.",
             "A route that forwards incoming mail posts a form of another shape, which this contract does not read.",
         ),
     ),

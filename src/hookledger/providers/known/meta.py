@@ -109,7 +109,9 @@ CONTRACTS = (
         max_body=4 * MIB,
         answer=Answer(status=200),
         handshakes=(SUBSCRIBE,),
-        retries=Retries(automatic=True, schedule="at a falling rate", disables="after an hour of failures"),
+        retries=Retries(
+            automatic=True, schedule="at a falling rate", disables="disables the endpoint after an hour of failures"
+        ),
         confirmed=CONFIRMED,
         notes=(ASKED, "Changes of a page that come by the same URL are kept whole, as type unknown."),
     ),

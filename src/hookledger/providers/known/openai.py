@@ -16,7 +16,13 @@ CONTRACTS = (
         type=(body("type"),),
         object_id=(body("data.id"),),
         occurred_at=body("created_at"),
-        retries=Retries(automatic=True, hours=72, schedule="exponential"),
+        retries=Retries(
+            automatic=True,
+            hours=72,
+            schedule="exponential",
+            anew="yes",
+            why="it follows Standard Webhooks, which says that every retry has the time of its own attempt",
+        ),
         confirmed=Confirmed(
             signature="run",
             event="code",

@@ -15,8 +15,7 @@ CONTRACTS = (
             host=r"api(-m)?(\.sandbox)?\.paypal\.com",
             path=r"/v1/notifications/certs/[A-Za-z0-9_-]+",
             subject=r"messageverificationcerts(\.sandbox)?\.paypal\.com",
-            # PayPal names no tolerance, and that a retry is signed anew is not known: the three days of its retries.
-            tolerance=3 * 86400,
+            tolerance=73 * 3600,  # PayPal names none, and retries for three days
         ),
         secret="the webhook's id, as the dashboard shows it",
         id=body("id"),
@@ -24,7 +23,8 @@ CONTRACTS = (
         object_id=(body("resource.id"),),
         occurred_at=body("create_time"),
         delivery_id=header("PAYPAL-TRANSMISSION-ID"),
-        retries=Retries(automatic=True, hours=72, schedule="up to 25 attempts"),
+        tokens=(header("PAYPAL-TRANSMISSION-ID"),),
+        retries=Retries(automatic=True, hours=72, schedule="up to 25 attempts", why="PayPal does not say"),
         lister=Lister(
             list="GET /v1/notifications/webhooks-events, by time, type and transaction",
             redeliver="POST /v1/notifications/webhooks-events/{id}/resend, or dashboard",
@@ -43,8 +43,10 @@ CONTRACTS = (
             ),
         ),
         notes=(
-            "The body is bound only by a CRC-32, which anyone can match: before money moves, fetch the resource, or "
-            "ask POST /v1/notifications/verify-webhook-signature.",
+            "The body is bound only by a CRC-32, which anyone can match. Each transmission id proves one event: with "
+            "another id or other content it is quarantined. Whoever has a request before it is delivered can still "
+            "forge that one: before money moves, fetch the resource, or ask POST "
+            "/v1/notifications/verify-webhook-signature.",
             "That a redelivery has the same id is from memory.",
             "Live and sandbox have webhook ids of their own: give each a source.",
         ),

@@ -11,7 +11,7 @@ HOLDS = "the app's verifier token, as text"
 RETRIES = Retries(
     automatic=True,
     schedule="10s, 20s, 30s, 5m, 20m, 2h, 4h, 6h, then every 6 hours",
-    disables="later events wait until the first is acknowledged",
+    disables="holds later events back until the first is acknowledged",
 )
 LISTER = Lister(list="GET /v3/company/{realm}/cdc, by entity and time; about 30 days, unconfirmed")
 CONFIRMED = Confirmed(

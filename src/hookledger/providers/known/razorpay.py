@@ -31,7 +31,12 @@ CONTRACTS = (
         ),
         occurred_at=body("created_at"),
         deadline=5,
-        retries=Retries(automatic=True, hours=24, schedule="exponential", disables="after 24 hours of failure"),
+        retries=Retries(
+            automatic=True,
+            hours=24,
+            schedule="exponential",
+            disables="disables the endpoint after 24 hours of failure",
+        ),
         lister=Lister(list="payments, orders and refunds themselves: there is no list of events"),
         confirmed=Confirmed(
             signature="run",

@@ -14,7 +14,7 @@ CONTRACTS = (
         scheme=Hmac(
             header=b"recurly-signature",  # <milliseconds>,<hex>[,<hex>]
             separator=b",",
-            timestamp=Timestamp(first=True, unit="ms", tolerance=300),
+            timestamp=Timestamp(first=True, unit="ms", tolerance=74 * 3600),
             message="{ts}.{body}",
         ),
         secret="the endpoint's key, as text",
@@ -25,7 +25,12 @@ CONTRACTS = (
         object_id=(body("uuid"), body("id")),
         occurred_at=body("event_time"),
         deadline=5,
-        retries=Retries(automatic=True, hours=72.86, schedule="10 retries, 10 + x·2^(x+5) seconds apart"),
+        retries=Retries(
+            automatic=True,
+            hours=72.86,
+            schedule="10 retries, 10 + x·2^(x+5) seconds apart",
+            why="Recurly does not say; that its client allows 5 minutes suggests it",
+        ),
         lister=Lister(list="the resources themselves: there is no list of events"),
         confirmed=Confirmed(
             signature="code",

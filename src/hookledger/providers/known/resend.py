@@ -17,7 +17,13 @@ CONTRACTS = (
         object_id=(body("data.email_id"), body("data.id")),  # contacts and domains have the second
         occurred_at=body("created_at"),
         deadline=15,
-        retries=Retries(automatic=True, hours=27.58, schedule="5s, 5m, 30m, 2h, 5h, 10h, 10h"),
+        retries=Retries(
+            automatic=True,
+            hours=27.58,
+            schedule="5s, 5m, 30m, 2h, 5h, 10h, 10h",
+            anew="yes",
+            why="Svix documents the time as that of the attempt, and its server signs when it sends",
+        ),
         lister=Lister(
             list="GET /webhooks/{id}/events, …/attempts",
             redeliver="POST /webhooks/{id}/events/{event_id}/replay, or dashboard",

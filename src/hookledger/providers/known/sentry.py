@@ -25,6 +25,7 @@ CONTRACTS = (
         ),
         occurred_at=header("Sentry-Hook-Timestamp"),
         delivery_id=header("Request-ID"),
+        types=frozenset({"comment", "error", "event_alert", "installation", "issue", "metric_alert", "seer"}),
         deadline=1,
         retries=Retries(schedule="not documented"),
         confirmed=Confirmed(
@@ -37,7 +38,8 @@ CONTRACTS = (
         ),
         notes=(
             "Sentry waits one second for the answer: keep the database close.",
-            "Id, resource and time are in headers that are not signed. The time is that of the request.",
+            "Id, resource and time are in headers that are not signed: a known body under another id or resource is "
+            "quarantined. The time is that of the request.",
             "An issue that is resolved, reopened and resolved again without a new error may send the same body "
             "twice: the second is kept as `same body`, to be admitted by a person.",
             "Sentry's sample hashes the JSON written again; the bytes as they came are what is signed.",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ..contract import Answer, Confirmed, Contract, Lister, Retries
-from ..fields import body
+from ..fields import body, header
 from ..handshake import Handshake
 from ..schemes.hmac import Hmac
 from ..schemes.times import Timestamp
@@ -11,24 +13,30 @@ from ..schemes.times import Timestamp
 SCHEME = Hmac(
     header=b"x-slack-signature",
     prefix=b"v0=",
-    # Each attempt is signed anew, so Slack's five minutes do.
     timestamp=Timestamp(header=b"x-slack-request-timestamp", tolerance=300),
     message="v0:{ts}:{body}",
 )
 SECRET = "the app's signing secret, as text"
 SOURCES = ("slack_sdk 3.46.0 and the published vector", "api.slack.com: url_verification, types/event, Events API")
-ONCE = Retries(automatic=False, hours=0, schedule="never: the user sees that it failed")
+ONCE = Retries(
+    automatic=False, hours=0, schedule="never: the user sees that it failed", anew="yes", why="it is sent once"
+)
 
 CONTRACTS = (
     Contract(
         name="slack_events",
         title="Slack Events API",
-        scheme=SCHEME,
+        # Slack's advice is five minutes, its last retry comes after six.
+        scheme=msgspec.structs.replace(
+            SCHEME, timestamp=Timestamp(header=b"x-slack-request-timestamp", tolerance=900)
+        ),
         secret=SECRET,
         id=body("event_id"),
         type=(body("event.type"),),
         object_id=(body("event.channel"), body("event.item.channel"), body("event.user")),
-        occurred_at=body("event_time"),
+        occurred_at=body("event.event_ts"),
+        occurred_else=(body("event_time"),),  # when it was dispatched
+        retry=(header("X-Slack-Retry-Num"), header("X-Slack-Retry-Reason")),
         deadline=3,
         handshakes=(
             Handshake(
@@ -43,7 +51,8 @@ CONTRACTS = (
             automatic=True,
             hours=0.1,
             schedule="3 retries: at once, after a minute, after five",
-            disables="when too few succeed within an hour",
+            disables="disables the endpoint when too few succeed within an hour",
+            why="Slack does not say",
         ),
         lister=Lister(list="conversations.history, channel by channel: there is no list of events"),
         confirmed=Confirmed(

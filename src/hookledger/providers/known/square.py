@@ -18,9 +18,17 @@ CONTRACTS = (
         occurred_at=body("created_at"),
         deadline=10,
         retries=Retries(
-            automatic=True, hours=24, schedule="exponential", disables="after three weeks without one success"
+            automatic=True,
+            hours=24,
+            schedule="exponential",
+            disables="disables the endpoint after three weeks without one success",
         ),
-        lister=Lister(list="POST /v2/events", days=28, redeliver="dashboard"),
+        lister=Lister(
+            list="POST /v2/events",
+            days=28,
+            enable="events cannot be searched until PUT /v2/events/enable, and those from before that never can",
+            redeliver="dashboard",
+        ),
         confirmed=Confirmed(
             signature="run",
             event="docs",
@@ -29,7 +37,7 @@ CONTRACTS = (
             reconcile="code",
             sources=(
                 "squareup 46.0.0: webhooks_helper.py, events/client.py",
-                "developer.squareup.com: webhooks troubleshooting, Events API",
+                "developer.squareup.com: webhooks troubleshooting, Events API (search, enable, disable)",
             ),
         ),
         notes=(

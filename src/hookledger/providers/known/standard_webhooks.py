@@ -9,7 +9,11 @@ from ..schemes.public_key import PublicKey
 from ..schemes.times import Timestamp
 
 RETRIES = Retries(
-    automatic=True, schedule="for example 5s, 5m, 30m, 2h, 5h, 10h, 14h, 20h, 24h", disables="advised"
+    automatic=True,
+    schedule="for example 5s, 5m, 30m, 2h, 5h, 10h, 14h, 20h, 24h",
+    disables="the specification advises to disable an endpoint that keeps failing",
+    anew="yes",
+    why="the specification says that every retry has the time of its own attempt",
 )
 NOTES = (
     "410 disables the endpoint; a redirect counts as a failure.",

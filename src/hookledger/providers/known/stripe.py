@@ -23,12 +23,15 @@ CONTRACTS = (
         type=(body("type"),),
         object_id=(body("data.object.id"), body("related_object.id")),  # the second in thin events
         occurred_at=body("created"),
+        account=(body("account"), body("context")),  # of Connect, and of v2
         volatile=(body("pending_webhooks"),),  # counts down as other endpoints acknowledge the same event
         retries=Retries(
             automatic=True,
             hours=72,
             schedule="exponential backoff; in test mode three attempts over a few hours",
-            disables="after prolonged failure",
+            disables="disables the endpoint after prolonged failure",
+            anew="yes",
+            why="Stripe's documentation of replay attacks says so",
         ),
         lister=Lister(
             list="GET /v1/events, by type, creation and delivery_success",
@@ -40,9 +43,9 @@ CONTRACTS = (
             signature="run",
             event="code",
             response="memory",
-            retry="quoted",
+            retry="docs",
             reconcile="code",
-            sources=("stripe-python: _webhook.py, _event_service.py", "Stripe's documentation, quoted by others"),
+            sources=("stripe-python: _webhook.py, _event_service.py", "docs.stripe.com: webhooks, replay attacks"),
         ),
         notes=(
             "whsec_ is also the prefix of Standard Webhooks, whose key is derived in another way: it does not tell "

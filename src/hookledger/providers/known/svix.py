@@ -21,7 +21,9 @@ CONTRACTS = (
             automatic=True,
             hours=27.58,
             schedule="5s, 5m, 30m, 2h, 5h, 10h, 10h",
-            disables="after five days of failure",
+            disables="disables the endpoint after five days of failure",
+            anew="yes",
+            why="Svix documents the time as that of the attempt, and its server signs when it sends",
         ),
         lister=Lister(
             list="the sender's portal, or its message attempts",
@@ -34,7 +36,11 @@ CONTRACTS = (
             response="docs",
             retry="docs",
             reconcile="docs",
-            sources=("svix 2.9.1 and the published vector", "svix-docs: receiving, retries, retention"),
+            sources=(
+                "svix 2.9.1 and the published vector",
+                "svix-docs: receiving, retries, retention, why verify",
+                "svix-server: worker.rs",
+            ),
         ),
         notes=(
             "Type, object and time are what the sender puts into the body; most use the fields that are read here.",

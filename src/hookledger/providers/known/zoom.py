@@ -15,7 +15,7 @@ CONTRACTS = (
         scheme=Hmac(
             header=b"x-zm-signature",
             prefix=b"v0=",
-            # Zoom names no limit, and whether a retry is signed anew is not known: the retries end after 85 minutes.
+            # Zoom names no limit; the retries end after 85 minutes.
             timestamp=Timestamp(header=b"x-zm-request-timestamp", tolerance=5400),
             message="v0:{ts}:{body}",
         ),
@@ -39,7 +39,7 @@ CONTRACTS = (
                 json=(("plainToken", "{value}"), ("encryptedToken", "{mac}")),
             ),
         ),
-        retries=Retries(automatic=True, hours=1.42, schedule="after 5, 20 and 60 minutes"),
+        retries=Retries(automatic=True, hours=1.42, schedule="after 5, 20 and 60 minutes", why="Zoom does not say"),
         confirmed=Confirmed(
             signature="code",
             event="memory",

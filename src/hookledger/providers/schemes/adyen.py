@@ -14,7 +14,7 @@ from msgspec import Struct
 from ...errors import Malformed, Unauthentic
 from ...model import Request
 from ..fields import Body, Constant, Field
-from ..tolerant import UnreadableError, decode_json
+from ..tolerant import Picker, UnreadableError, tree_of
 from .base import Coverage, Draft, Keyring, Presented, adding, key_bytes
 
 SIGNED = (
@@ -29,6 +29,12 @@ SIGNED = (
 )
 """In the order of the signed message; what an item lacks counts as empty."""
 
+MAX_ITEMS = 1000
+"""Adyen sends one in a request of JSON; strangers must not have us sign more than that."""
+
+_read = Picker(
+    {"notificationItems": [{"NotificationRequestItem": tree_of(*SIGNED, ("additionalData", "hmacSignature"))}]}
+)
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{43}=")
 
 
@@ -102,11 +108,11 @@ class AdyenItems(Struct, frozen=True, kw_only=True):
 
 def _items(raw: bytes) -> list[dict[str, Any]]:
     try:
-        document = decode_json(raw)
+        document = _read(raw)
     except UnreadableError:
         raise Malformed("body_malformed") from None
     wrappers = document.get("notificationItems") if isinstance(document, dict) else None
-    if not isinstance(wrappers, list):
+    if not isinstance(wrappers, list) or len(wrappers) > MAX_ITEMS:
         raise Malformed("body_malformed")
     items = [wrapper.get("NotificationRequestItem") if isinstance(wrapper, dict) else None for wrapper in wrappers]
     if not all(isinstance(item, dict) for item in items):

@@ -24,20 +24,6 @@ Coverage = Literal["body", "fields", "checksum", "nothing"]
 KeyForm = Literal["utf8", "base64", "hex", "sha1"]
 
 
-class Presented(Struct, frozen=True, kw_only=True):
-    """What a request claims, well-formed but not yet believed."""
-
-    candidates: tuple[bytes, ...]
-    """Signatures, tokens or credentials, as they were written."""
-    messages: tuple[bytes, ...] = (b"",)
-    """What may have been signed; several where a provider is not sure itself."""
-    signed_at: float | None = None
-    """The signed time; None where none is, or where it is in the body and read once that is believed."""
-    id: bytes = b""
-    material: bytes = b""
-    """A public key or certificate that was fetched for this request."""
-
-
 class Where(Struct, frozen=True):
     """Where a key is published. Made only from pinned hosts, never from what a request says alone."""
 
@@ -50,6 +36,22 @@ class Where(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Where({self.url!r})"
+
+
+class Presented(Struct, frozen=True, kw_only=True):
+    """What a request claims, well-formed but not yet believed."""
+
+    candidates: tuple[bytes, ...]
+    """Signatures, tokens or credentials, as they were written."""
+    messages: tuple[bytes, ...] = (b"",)
+    """What may have been signed; several where a provider is not sure itself."""
+    signed_at: float | None = None
+    """The signed time; None where none is, or where it is in the body and read once that is believed."""
+    id: bytes = b""
+    material: bytes = b""
+    """A public key or certificate that was fetched for this request."""
+    where: Where | None = None
+    """Where that was fetched from."""
 
 
 class KeyNeeded(HookledgerError):
@@ -69,12 +71,19 @@ class Keyring(Protocol):
         """What was fetched from there; KeyNeeded if nothing was."""
         ...
 
+    def proved(self, where: Where) -> None:
+        """A request is authentic by what was fetched from there."""
+        ...
+
 
 class NoKeys:
     """For schemes that need no published key."""
 
     def get(self, where: Where) -> bytes:
         raise KeyNeeded(where)
+
+    def proved(self, where: Where) -> None:
+        pass
 
 
 class Draft(Struct, frozen=True, kw_only=True):
@@ -113,7 +122,7 @@ class Scheme(Protocol):
 
     @property
     def tolerance(self) -> float | None:
-        """Seconds either way for the signed time; None where no time is signed."""
+        """Seconds that the signed time may be old; None where no time is signed."""
         ...
 
     @property

@@ -143,6 +143,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
             signed_at=seconds(moment, "iso"),
             id=event_id,
             material=self._material(address, keyring),
+            where=self._where(address),
         )
 
     def _sns(self, request: Request, keyring: Keyring) -> Presented:
@@ -161,6 +162,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
             signed_at=seconds(fields["Timestamp"].encode(), "iso"),
             id=fields["MessageId"].encode(),
             material=self._material(address, keyring),
+            where=self._where(address),
         )
 
     def _pin(self, address: bytes) -> None:
@@ -177,11 +179,16 @@ class Certificate(Struct, frozen=True, kw_only=True):
     def _is_test(self, address: bytes) -> bool:
         return self.test_key is not None and address == TEST_URL.encode()
 
+    def _where(self, address: bytes) -> Where | None:
+        """None for the test key, which is fetched from nowhere."""
+        return None if self._is_test(address) else Where(address.decode())
+
     def _material(self, address: bytes, keyring: Keyring) -> bytes:
         """The certificate, fetched from an address that is pinned."""
-        if self._is_test(address):
+        where = self._where(address)
+        if where is None:
             return _TEST
-        pem = keyring.get(Where(address.decode()))
+        pem = keyring.get(where)
         certificate = _parsed(pem)
         if certificate is None:
             raise Unauthentic("certificate_invalid")

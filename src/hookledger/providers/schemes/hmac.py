@@ -30,6 +30,8 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
     header: bytes = b""
     json: tuple[str, ...] = ()
     """The field of the JSON with the signature, where it is in the body."""
+    json_also: tuple[str, ...] = ()
+    """Another field that may hold one, made in the same way under another key: either will do."""
     form: str = ""
     """The form field with the signature, where it is in the body."""
     numbered: bool = False
@@ -184,7 +186,9 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
                 return [element.strip(b" ") for value in presented for element in value.split(b",")]
             value = only(request.headers, self.header, "signature")
         elif self.json:
-            value = template.json_text(request.body, self.json, "signature")
+            [value] = template.json_texts(request.body, [self.json], "signature")
+            if self.json_also and (other := template.json_text_or_none(request.body, self.json_also)):
+                return [value, other]
         else:
             value = template.form_value(request.body, self.form, "signature")
         elements = [value] if self.separator is None else value.split(self.separator)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from ...errors import ConfigError, Malformed, Unauthentic
 from ...model import Request
 from ..fields import Body, Constant, Field, Present
+from ..tolerant import decode_plain
 from .base import Coverage, Draft, KeyNeeded, Keyring, Presented, Where, adding, only
 from .crypto import KeyKind, fits, installed, shown, test_private
 
@@ -63,7 +64,7 @@ class Jwt(Struct, frozen=True, kw_only=True):
     expires: bool = True
     """Whether the token must say when it ends."""
     tolerance: float = 300.0
-    """Seconds since (or until) the token was issued: the provider's lifetime of tokens where it uses them again."""
+    """Seconds since the token was issued: the provider's lifetime of tokens where it uses them again."""
     secrets: tuple[bytes, ...] = ()
     """What keys are asked for with; set by `bound`."""
     unset: bool = False
@@ -147,18 +148,15 @@ class Jwt(Struct, frozen=True, kw_only=True):
         claimed = _header(token)
         if claimed.get("alg") != self.alg:  # `none`, or HS256 with our public key for a secret
             raise Unauthentic("algorithm_refused")
-        return Presented(
-            candidates=(token,),
-            messages=(_digest(request.body),),
-            material=b"" if self.alg == "HS256" else self._material(claimed.get("kid"), keyring),
-        )
+        material, where = (b"", None) if self.alg == "HS256" else self._material(claimed.get("kid"), keyring)
+        return Presented(candidates=(token,), messages=(_digest(request.body),), material=material, where=where)
 
-    def _material(self, kid: object, keyring: Keyring) -> bytes:
-        """The JWK that the token names."""
+    def _material(self, kid: object, keyring: Keyring) -> tuple[bytes, Where | None]:
+        """The JWK that the token names, and where it is published."""
         if not isinstance(kid, str) or not _KID.fullmatch(kid):
             raise Malformed("token_malformed")
         if self.test_key is not None and kid == TEST_KID:
-            return _TEST
+            return _TEST, None
         where = Where(self.jwks, fixed=True)
         if self.ask:
             if not self.secrets:
@@ -168,7 +166,7 @@ class Jwt(Struct, frozen=True, kw_only=True):
         found = _keys(keyring.get(where)).get(kid)
         if found is None:
             raise KeyNeeded(where, again=True)
-        return found
+        return found, where
 
     def matches(self, key: bytes, presented: Presented) -> bool:
         """Raises Unauthentic where the signature is good and what the token says is not."""
@@ -217,16 +215,20 @@ class Jwt(Struct, frozen=True, kw_only=True):
         return True  # `read` has looked at its form already, before anything was fetched for it
 
     def signed_at(self, presented: Presented, request: Request) -> float | None:
-        """When the token was issued. Where it ends earlier than the tolerance does, a time as much earlier: there
-        is no clock here, and so it is stale for the caller when it has ended."""
-        import jwt
-
-        payload = jwt.PyJWS().decode_complete(presented.candidates[0], options={"verify_signature": False})["payload"]
-        claims = _object(payload) or {}
-        issued, ends = _moment(claims, "iat"), _moment(claims, "exp")
-        if issued is None or (ends is None and self.expires):
+        """When the token was issued. One that is valid only some time after that is refused: no provider makes such
+        tokens."""
+        claims = _claimed(presented)
+        issued, begins = _moment(claims, "iat"), _moment(claims, "nbf")
+        if issued is None or (_moment(claims, "exp") is None and self.expires):
             raise Unauthentic("timestamp_missing")
-        return issued if ends is None else min(issued, ends + LEEWAY - self.tolerance)
+        if begins is not None and begins > issued + LEEWAY:
+            raise Unauthentic("timestamp_future")
+        return issued
+
+    def ends_at(self, presented: Presented) -> float | None:
+        """The last moment at which the token is taken; None where it does not say when it ends."""
+        ends = _moment(_claimed(presented), "exp")
+        return None if ends is None else ends + LEEWAY
 
     # ── signing ──
 
@@ -269,9 +271,17 @@ def _header(token: bytes) -> Claims:
     return header
 
 
+def _claimed(presented: Presented) -> Claims:
+    """What the token says, whose signature has been found good."""
+    import jwt
+
+    token = jwt.PyJWS().decode_complete(presented.candidates[0], options={"verify_signature": False})
+    return _object(token["payload"]) or {}
+
+
 def _object(raw: bytes) -> Claims | None:
     try:
-        found = msgspec.json.decode(raw)
+        found = decode_plain(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

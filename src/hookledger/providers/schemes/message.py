@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from string import Formatter
@@ -14,7 +14,7 @@ import msgspec
 from ...errors import ConfigError, Malformed, Unauthentic
 from ...model import Request
 from .. import forms
-from ..tolerant import UnreadableError, decode_json
+from ..tolerant import UnreadableError, picker
 
 PLACEHOLDERS = {
     "body": "the raw body",
@@ -27,6 +27,7 @@ PLACEHOLDERS = {
 }
 """And `{json:PATH.TO.FIELD}` and `{form:NAME}`: one field of the body."""
 
+MAX_NAMED = 64  # headers; strangers choose how often they name the longest
 
 
 @cache
@@ -72,7 +73,11 @@ def render(template: str, values: Mapping[str, bytes]) -> bytes:
 
 def odd_values(template: str, request: Request, header_names: bytes) -> dict[str, bytes]:
     """What few providers sign: everything but body, ts, id and url."""
+    named = [name for name in fields(template) if name.startswith("json:")]
     values: dict[str, bytes] = {}
+    if named:
+        paths = [tuple(name[5:].split(".")) for name in named]
+        values.update(zip(named, json_texts(request.body, paths, "signature"), strict=True))
     for name in fields(template):
         if name == "method":
             values[name] = request.method.encode()
@@ -80,8 +85,6 @@ def odd_values(template: str, request: Request, header_names: bytes) -> dict[str
             values[name] = sorted_form(request.body)
         elif name == "headers":
             values[name] = _named_headers(request, header_names)
-        elif name.startswith("json:"):
-            values[name] = json_text(request.body, tuple(name[5:].split(".")), "signature")
         elif name.startswith("form:"):
             values[name] = form_value(request.body, name[5:], "signature")
     return values
@@ -105,13 +108,16 @@ def form_value(raw: bytes, name: str, role: str) -> bytes:
     return values[0]
 
 
-def json_text(raw: bytes, path: tuple[str, ...], role: str) -> bytes:
-    """A text or number of the JSON body. The body is not believed yet: nothing else of it is used."""
-    value: Any
+def json_texts(raw: bytes, paths: Sequence[tuple[str, ...]], role: str) -> list[bytes]:
+    """Texts or numbers of the JSON body. The body is not believed yet: nothing else of it is decoded."""
     try:
-        value = decode_json(raw)
+        document = picker(*paths)(raw)
     except UnreadableError:
         raise Malformed("body_malformed") from None
+    return [_json_text(document, path, role) for path in paths]
+
+
+def _json_text(value: Any, path: tuple[str, ...], role: str) -> bytes:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     if isinstance(value, int) and not isinstance(value, bool):
@@ -121,12 +127,22 @@ def json_text(raw: bytes, path: tuple[str, ...], role: str) -> bytes:
     return value.encode("utf-8", "surrogatepass")
 
 
+def json_text_or_none(raw: bytes, path: tuple[str, ...]) -> bytes | None:
+    """The same where it may be absent."""
+    try:
+        return json_texts(raw, [path], "signature")[0]
+    except Unauthentic:
+        return None
+
+
 def sorted_form(raw: bytes) -> bytes:
     """Several values of one name are sorted too, and each counts once."""
     return b"".join([name + value for name, value in sorted(set(form(raw)))])
 
 
 def _named_headers(request: Request, names: bytes) -> bytes:
+    if names.count(b" ") >= MAX_NAMED:
+        raise Malformed("signature_malformed")
     values = [b",".join(request.values(name.lower())) for name in names.split(b" ")]
     return names + b"." + b".".join(values)
 

@@ -19,7 +19,7 @@ from .times import Timestamp, seconds, written
 if TYPE_CHECKING:
     from .crypto import Public
 
-MAX_SIGNATURES = 16  # each costs a public-key operation, and strangers choose how many they send
+MAX_SIGNATURES = 4  # each costs a public-key operation and a hash of the body; strangers choose how many they send
 _PRIME = 2**255 - 19
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import cast
+from typing import TypedDict, cast
 
 import msgspec
+from msgspec import Raw
 
 from ...errors import Malformed, Unauthentic
+from ..tolerant import decode_plain
 
 SIGNED = {
     "Notification": ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"),
@@ -26,33 +28,48 @@ Envelope = dict[str, str]
 """The fields of the envelope that are texts."""
 
 
-class _Pairs(list[tuple[str, object]]):
-    """An object of the JSON with all its names, also those that come twice."""
+UNSIGNED = ("Signature", "SignatureVersion", "SigningCertURL", "UnsubscribeURL", "MessageAttributes")
+
+MAX_UNKNOWN = 256
+"""Quotes in what Amazon does not document: a few fields may be new one day, thousands are a stranger's."""
+
+_documented = msgspec.json.Decoder(TypedDict("Known", dict.fromkeys((*FIELDS, *UNSIGNED), Raw), total=False)).decode  # type: ignore[operator]
+_all = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def envelope(raw: bytes) -> Envelope:
     """The fields, as every reader of these bytes will find them; Malformed or Unauthentic if readers may differ."""
-    try:
-        content = msgspec.json.decode(raw)
-        pairs = json.loads(raw.decode(), object_pairs_hook=_Pairs)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        raise Malformed("body_malformed") from None
-    if not isinstance(content, dict) or not isinstance(pairs, _Pairs) or len(pairs) != len(content):
-        raise Malformed("body_malformed")  # not an object, or a name comes twice: verified one way, read another
-    texts = {name: value for name, value in content.items() if isinstance(value, str)}
-    if texts != {name: value for name, value in pairs if isinstance(value, str)}:
-        raise Malformed("body_malformed")
+    written = _written(raw)
+    texts = {name: cast("str", decode_plain(value)) for name, value in written.items() if value.startswith(b'"')}
     kind = texts.get("Type", "")
     if kind not in SIGNED:
         raise Unauthentic("signature_missing")
     for name in FIELDS:
-        value = content.get(name)
+        present = written.get(name, b"null") != b"null"
         # What is signed in one type is not in the others: a confirmation's fields say nothing in a notification.
-        if value is not None and (not isinstance(value, str) or name not in SIGNED[kind]):
+        if present and (name not in texts or name not in SIGNED[kind]):
             raise Malformed("body_malformed")
-        if value is None and name in SIGNED[kind] and name != "Subject":
+        if not present and name in SIGNED[kind] and name != "Subject":
             raise Malformed("body_malformed")
     return texts
+
+
+def _written(raw: bytes) -> dict[str, bytes]:
+    """The bytes of each field; Malformed if it is no object, or if a name comes twice: readers may differ then."""
+    try:
+        raw.decode()  # what is only scanned is not checked
+        few = _quotes_beside(raw, _documented(raw)) <= MAX_UNKNOWN
+        fields = _all(raw) if few else {}
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise Malformed("body_malformed") from None
+    if not few or _quotes_beside(raw, fields) != 0:
+        raise Malformed("body_malformed")
+    return {name: bytes(value) for name, value in fields.items()}
+
+
+def _quotes_beside(raw: bytes, fields: Mapping[str, Raw]) -> int:
+    """How many quotes belong neither to these values nor to their names: a name that comes twice leaves some."""
+    return raw.count(b'"') - sum([2 + bytes(value).count(b'"') for value in fields.values()])
 
 
 def canonical(fields: Envelope) -> bytes:

@@ -10,11 +10,14 @@ from msgspec import Struct
 
 from ...errors import ConfigError, Malformed, Unauthentic
 from ...model import Headers
-from ..tolerant import UnreadableError, decode_json
+from ..tolerant import UnreadableError, picker
 from .base import only
 
 Unit = Literal["s", "ms", "us", "iso"]
 
+AHEAD = 300.0
+"""Seconds that a signed time may be ahead of our clock: what clocks differ by. However long a provider retries, no
+attempt is signed in the future, and a time far ahead would let a captured request live for as much longer."""
 MAX_DIGITS = 15  # milliseconds until the year 33658, and still exact as a float
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
@@ -33,7 +36,8 @@ class Timestamp(Struct, frozen=True, kw_only=True):
     """A field of the JSON, covered because all of the body is; read once the signature is believed."""
     unit: Unit = "s"
     tolerance: float = 300.0
-    """Seconds either way: the provider's advice where redeliveries are signed anew, else its retry window."""
+    """Seconds back: the provider's advice where each attempt is signed anew (`Retries.anew`), else its retry window.
+    Ahead of our clock it is at most AHEAD."""
 
     def __post_init__(self) -> None:
         if sum((self.header is not None, self.prefix is not None, self.first, self.body is not None)) != 1:
@@ -91,7 +95,7 @@ def written(now: float, unit: Unit) -> bytes:
 def in_body(path: tuple[str, ...], unit: Unit, raw: bytes) -> float:
     """The time in a body that is believed."""
     try:
-        value = decode_json(raw)
+        value = picker(path).believed(raw)
     except UnreadableError:
         raise Unauthentic("timestamp_missing") from None
     for name in path:

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 
 from ...accounting import ENTRIES, Accounting, Oddity, balance
+from ...ledger import UNKNOWN_ARGUMENTS
 from ..accounting import oddity, too_long
 from ..queries import load
 from .connection import Connections, transaction
@@ -53,6 +54,10 @@ class PostgresBooks:
                 for name in ("stuck_events", "stuck_effects")
             ]
         return [odd for odd in found if odd is not None]
+
+    async def unperformable(self) -> Oddity | None:
+        async with self._connections().use() as connection:
+            return oddity("unperformable", await connection.fetch(self._sql("unperformable"), UNKNOWN_ARGUMENTS))
 
     async def settings(self) -> dict[str, str]:
         async with self._connections().use() as connection:

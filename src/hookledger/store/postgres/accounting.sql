@@ -182,7 +182,15 @@ WHERE leased_until < {clock} - make_interval(secs => $1) ORDER BY leased_until {
 SELECT count(*) OVER () AS n, event_id, name || ':' || key FROM {schema}.effects
 WHERE leased_until < {clock} - make_interval(secs => $1) ORDER BY leased_until {few}
 
+-- name: unperformable
+-- Outbox entries with a reason that begins like this.
+SELECT count(*) OVER () AS n, event_id, name || ':' || key FROM {schema}.effects
+WHERE due_at IS NOT NULL AND starts_with(error, $1) ORDER BY due_at {few}
+
 -- name: settings
--- What durability and isolation rest on, as a new session of ours gets it.
+-- What durability and isolation rest on, as a new session of ours gets it; and our schema, if tables without one are
+-- made there.
 SELECT name, setting FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'default_transaction_isolation', 'data_checksums')
+UNION ALL SELECT 'current_schema', nspname FROM pg_namespace
+WHERE nspname = current_schema() AND oid = to_regnamespace('{schema}')

@@ -30,6 +30,7 @@ from ..evidence import (
     fitting,
     import_batches,
     page,
+    with_bytes,
 )
 from ..queries import load
 from ..rows import Rows
@@ -113,13 +114,17 @@ class PostgresCases:
     async def request(self, request_id: UUID) -> RequestRow | None:
         async with self._connections().use() as connection:
             row = await connection.fetchrow(self._store("request"), request_id)
-        return None if row is None else self._rows.request(row)
+            if row is None:
+                return None
+            borrowed = () if row["body"] else await connection.fetch(self._sql("bytes"), request_id)
+        return with_bytes(self._rows.request(row), borrowed)
 
     async def admit(self, request_id: UUID, place: int, item: Item, actor: str, reason: str) -> UUID:
         event_id = new_id()
 
         async def work(connection: Any) -> None:
             async with transaction(connection, self._sql("begin")):
+                await connection.execute(self._sql("keep_bytes"), request_id)
                 odd = await self._odd(connection, request_id, place)
                 met = odd.known if odd.outcome is DeliveryOutcome.SAME_BODY else None
                 key = (item.identity, odd.source, event_id, item.fingerprint, met)
@@ -127,7 +132,7 @@ class PostgresCases:
                 await self._take(connection, odd, event_id, request_id, place, item)
                 content = (item.key, item.type, item.provider_id, item.object_id, item.occurred_at, item.fingerprint)
                 action = (new_id(), odd.outcome.value, actor, reason)
-                values = (event_id, request_id, place, odd.source, *content, *action)
+                values = (event_id, request_id, place, odd.source, *content, *action, item.account)
                 await connection.execute(self._sql("admit"), *values)
 
         await self._connections().insist(work)
@@ -155,9 +160,15 @@ class PostgresCases:
         return {row["id"]: row["n"] for row in await self._fetch("again", list(set(event_ids)))}
 
     async def alert(self, event_id: UUID, words: str) -> bool:
+        return await self._alert("alert", event_id, words)
+
+    async def warn(self, event_id: UUID, words: str) -> bool:
+        return await self._alert("warn", event_id, words)
+
+    async def _alert(self, query: str, event_id: UUID, words: str) -> bool:
         async def work(connection: Any) -> bool:
             async with transaction(connection, self._sql("begin")):
-                return bool(await connection.fetch(self._sql("alert"), event_id, words, new_id()))
+                return bool(await connection.fetch(self._sql(query), event_id, words, new_id()))
 
         return await self._connections().insist(work)
 

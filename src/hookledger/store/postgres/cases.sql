@@ -101,10 +101,30 @@ ORDER BY request_id, item LIMIT 10
 -- One operator at a time. Intake never comes back to a delivery.
 SELECT FROM {schema}.deliveries WHERE request_id = $1 AND item = $2 FOR NO KEY UPDATE
 
+-- name: elsewhere
+-- The bytes of a known body: the event that has it keeps them, or the first delivery that met it after they were pruned.
+SELECT b.body FROM {schema}.events AS e JOIN {schema}.requests AS b ON b.id = e.request_id
+WHERE e.id = d.event_id AND e.fingerprint = d.fingerprint AND d.outcome = 'same_body' AND b.emptied_at IS NULL
+UNION ALL
+SELECT b.body FROM {schema}.deliveries AS k JOIN {schema}.requests AS b ON b.id = k.request_id
+WHERE k.event_id = d.event_id AND k.outcome NOT IN ('accepted', 'invalid', 'reconciled') AND k.outcome = 'same_body'
+  AND k.fingerprint = d.fingerprint AND d.outcome = 'same_body' AND octet_length(b.body) > 0
+LIMIT 1
+
+-- name: bytes
+-- Those of a delivery whose request was kept without.
+SELECT ({elsewhere}) AS body FROM {schema}.deliveries AS d WHERE d.request_id = $1 AND d.item = 0
+
+-- name: keep_bytes
+-- From here on the delivery has its own: it is about to be an event's.
+UPDATE {schema}.requests SET body = coalesce((SELECT ({elsewhere}) FROM {schema}.deliveries AS d WHERE d.request_id = $1 AND d.item = 0), body)
+WHERE id = $1 AND octet_length(body) = 0 AND emptied_at IS NULL
+
 -- name: odd
 -- A delivery that is to be admitted. A statement of its own: the lock's snapshot is older than the lock.
 SELECT d.source, d.outcome, d.event_id, EXISTS (
-           SELECT FROM {schema}.requests AS r WHERE r.id = d.request_id AND r.emptied_at IS NULL) AS kept, a.id AS admitted_as
+           SELECT FROM {schema}.requests AS r WHERE r.id = d.request_id AND r.emptied_at IS NULL
+               AND (octet_length(r.body) > 0 OR EXISTS ({elsewhere}))) AS kept, a.id AS admitted_as
 FROM {schema}.deliveries AS d
 LEFT JOIN {schema}.events AS a ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'admitted'
 WHERE d.request_id = $1 AND d.item = $2 AND d.outcome IN ('conflict', 'same_body')
@@ -126,9 +146,10 @@ WITH RECURSIVE tried (n) AS (
            WHERE e.key_origin = 'admitted' AND e.source = $4 AND e.key = left($5, 254 - length(n::text)) || '~' || n) > 0
 ), new AS (
     INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at, fingerprint,
-                                 request_id, item, received_at, run_started_at, state, due_at)
+                                 request_id, item, received_at, run_started_at, state, due_at, account)
     SELECT $1::uuid, $4::text, $6::text, left($5::text, 254 - length(t.n::text)) || '~' || t.n, 'admitted', $7::text,
-           $8::text, to_timestamp($9::float8), $10::bytea, d.request_id, d.item, d.received_at, now, 'pending', now
+           $8::text, to_timestamp($9::float8), $10::bytea, d.request_id, d.item, d.received_at, now, 'pending', now,
+           $15::text
     FROM {schema}.deliveries AS d, (SELECT max(n) AS n FROM tried) AS t, {clock} AS clock (now)
     WHERE d.request_id = $2 AND d.item = $3
     RETURNING id, request_id, item, run_started_at
@@ -155,6 +176,14 @@ WITH marked AS (
 )
 INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, from_state, to_state)
 SELECT $3, {clock}, 'alert', 'hookledger', $2, id, state, state FROM marked
+RETURNING event_id
+
+-- name: warn
+-- The same for a quarantined delivery: only the audit row, because the event may be over or pruned.
+INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, from_state, to_state)
+SELECT $3, {clock}, 'alert', 'hookledger', $2, w.id, coalesce(e.state, 'pruned'), coalesce(e.state, 'pruned')
+FROM (SELECT $1::uuid AS id) AS w LEFT JOIN {schema}.events AS e ON e.id = w.id
+WHERE NOT EXISTS (SELECT FROM {schema}.actions AS a WHERE a.event_id = $1 AND a.name = 'alert' AND a.reason = $2)
 RETURNING event_id
 
 -- name: note_import

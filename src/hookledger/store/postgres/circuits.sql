@@ -25,7 +25,7 @@ SET failures = c.failures + 1,
     retry_at = CASE WHEN c.state = 'half_open' OR (c.state = 'closed' AND c.failures + 1 >= $2)
                     THEN excluded.changed_at + make_interval(secs => $3 * power(2, least(c.openings, 4)))
                     ELSE c.retry_at END,
-    changed_at = CASE WHEN c.state = 'half_open' OR (c.state = 'closed' AND c.failures + 1 >= $2)
+    changed_at = CASE WHEN c.state = 'closed' AND c.failures + 1 >= $2
                       THEN excluded.changed_at ELSE c.changed_at END,
     reason = CASE WHEN c.tripped THEN c.reason ELSE excluded.reason END
 RETURNING {columns}
@@ -33,8 +33,7 @@ RETURNING {columns}
 -- name: try
 -- open -> half_open after the cool-down, for one; again for another when that one's time is up.
 UPDATE {schema}.circuits AS c
-SET state = 'half_open', retry_at = {clock} + make_interval(secs => $2),
-    changed_at = CASE WHEN c.state = 'open' THEN {clock} ELSE c.changed_at END
+SET state = 'half_open', retry_at = {clock} + make_interval(secs => $2)
 WHERE c.downstream = $1 AND NOT c.tripped AND c.state IN ('open', 'half_open') AND c.retry_at <= {clock}
 RETURNING c.downstream
 

@@ -11,6 +11,7 @@ import asyncpg
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...errors import BadData, SchemaMismatch, Unavailable
+from ..sqlstate import hint
 
 T = TypeVar("T")
 IDLE = 60.0
@@ -159,4 +160,6 @@ def translate(error: Exception) -> Exception:
         return BadData(str(error))
     if code in ("3F000", "42P01", "42703"):
         return SchemaMismatch(f"{error}: run 'hookledger migrate'")
+    if told := hint(error):  # the driver's own words for these are a page long
+        return Unavailable(f"PostgreSQL: {type(error).__name__}: {told}")
     return Unavailable(f"PostgreSQL: {str(error) or type(error).__name__}")

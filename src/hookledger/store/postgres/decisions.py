@@ -15,6 +15,7 @@ from ...retention import Tombstone
 from ...states import EffectKind, State
 from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order, refusal, stands
 from ..queries import load
+from ..restores import SKIPPED
 from ..rows import Rows
 from .connection import Connections, transaction
 from .dialect import Dialect
@@ -106,7 +107,10 @@ class PostgresDecisions:
         if effect.kind is EffectKind.ONCE:
             aside = superseded_identity(effect.identity, decision)
             return bool(await connection.fetch(self._sql("make_way"), *where, aside, MADE_WAY))
-        return bool(await connection.fetch(self._sql("repeat"), *where))
+        found = await connection.fetchval(self._sql("repeat"), *where)
+        if found is not None and found > effect.generation and await connection.fetchval(self._sql("restores_known")):
+            await connection.execute(self._sql("skip_used"), effect.identity, SKIPPED)
+        return found is not None
 
     async def found(self, connection: Any, event_id: UUID) -> Found | Tombstone | None:
         """The event as it is now."""

@@ -79,7 +79,16 @@ FROM (SELECT o.identity, o.state = 'done' OR (
       FROM {schema}.effects AS o WHERE o.identity = $1) AS w
 WHERE e.identity = $1 AND e.fence = $2 AND e.event_id = $3 AND e.kind <> 'once' AND e.state IN ('done', 'cancelled')
   AND e.alert IS NULL
-RETURNING e.state
+RETURNING e.generation
+
+-- name: restores_known
+-- Whether the schema knows of restores: not before 11.
+SELECT to_regclass('{schema}.restores') IS NOT NULL
+
+-- name: skip_used
+-- Keys of generations that are not on record may have been used between a backup and its restore.
+UPDATE {schema}.effects
+SET generation = greatest(generation, (SELECT count(*) FROM {schema}.restores) * $2::integer + 1) WHERE identity = $1
 
 -- name: make_way
 -- A `once` that is to be true once more: its row stays as evidence, under an identity that nobody asks for.

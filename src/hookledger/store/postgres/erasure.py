@@ -91,6 +91,8 @@ class PostgresErasure:
         for row in effects:
             await connection.execute(self._sql("empty_effect"), row["identity"], key_left(row["key"], key_too))
         await connection.execute(self._sql("empty_calls"), [row["identity"] for row in effects])
+        if effects and await connection.fetchval(self._sql("keeps_replaced")):
+            await connection.execute(self._sql("empty_actions"), sorted({row["event_id"] for row in effects}))
         if lanes := [(row["name"], row["lane"]) for row in effects if row["lane"] is not None]:
             held = await connection.fetch(self._sql("lock_lanes"), *map(list, zip(*lanes, strict=True)))
             if held:

@@ -52,7 +52,7 @@ WHERE id = ANY($1::uuid[])
 -- name: empty_event
 -- What the event itself says.
 UPDATE {schema}.events
-SET provider_id = NULL, object_id = NULL, result = NULL, error = NULL, cause = NULL, reason = $2, key = $3,
+SET provider_id = NULL, object_id = NULL, account = NULL, result = NULL, error = NULL, cause = NULL, reason = $2, key = $3,
     emptied_at = coalesce(emptied_at, {clock})
 WHERE id = $1
 
@@ -91,6 +91,14 @@ WHERE identity = $1
 -- name: empty_calls
 -- Tracebacks of calls.
 UPDATE {schema}.effect_calls SET error = NULL WHERE identity = ANY($1::bytea[]) AND error IS NOT NULL
+
+-- name: keeps_replaced
+-- Whether decisions keep the results that they replace: not before schema 11, whose migration made this table, too.
+SELECT to_regclass('{schema}.restores') IS NOT NULL AS keeps
+
+-- name: empty_actions
+-- The results that decisions replaced.
+UPDATE {schema}.actions SET replaced = NULL WHERE event_id = ANY($1::uuid[]) AND replaced IS NOT NULL
 
 -- name: lock_lanes
 -- Their lanes, unless somebody takes a place in one at this moment: nobody takes one until we are done.

@@ -22,6 +22,9 @@ e.key = {0}::text
 -- name: object_id
 e.object_id = {0}::text
 
+-- name: account
+e.account = {0}::text
+
 -- name: since
 e.received_at >= {0}::timestamptz
 
@@ -29,7 +32,7 @@ e.received_at >= {0}::timestamptz
 e.received_at < {0}::timestamptz
 
 -- name: attention
-(e.attention OR e.alert IS NOT NULL)
+(e.state IN ('failed', 'needs_review') OR e.attention OR e.alert IS NOT NULL)
 
 -- name: cause
 e.cause = {0}::text

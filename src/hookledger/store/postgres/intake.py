@@ -7,10 +7,10 @@ from typing import Any
 
 from asyncpg import Connection
 
-from ...model import Arrival, Item, Recorded
+from ...model import Arrival, Recorded
 from ...states import State
-from ..judge import Judgement, Owner, conflicts, first_state, judge, new_outcome, proposals
-from ..rows import keeping
+from ..judge import Judgement, Owner, Verdict, conflicts, first_state, judge, new_outcome, proposals
+from ..rows import Content, keeping, unheld
 from .connection import is_open
 
 Sql = Callable[[str], str]
@@ -28,12 +28,12 @@ async def record_new(
     hopeful: dict[bytes, tuple[Arrival, list[Recorded]]] = {}
     rows = []
     for arrival in arrivals:
-        if len(arrival.items) == 1 and arrival.items[0].body_identity is None:
+        if len(arrival.items) == 1 and arrival.items[0].by_key_alone:
             [item], [event_id] = arrival.items, arrival.event_ids
             if item.identity not in hopeful:
                 new = Recorded(new_outcome(item), event_id)
                 hopeful[item.identity] = arrival, [new]
-                rows.append(_arrival(arrival, 0, item, new, True))
+                rows.append(_arrival(Verdict(arrival, 0, item, new), arrival.body))
     if not rows:
         return [None] * len(arrivals)
     won = await connection.fetch(sql("add_new"), rows)
@@ -86,22 +86,27 @@ async def _owners(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arri
 async def _known(connection: Connection[Any], sql: Sql, identities: set[bytes]) -> dict[bytes, Owner]:
     rows = await connection.fetch(sql("owners"), list(identities))
     return {
-        identity: Owner(event_id, fingerprint, State(state) if state else None)
-        for identity, event_id, fingerprint, state in rows
+        identity: Owner(event_id, fingerprint, State(state) if state else None, content)
+        for identity, event_id, fingerprint, state, content in rows
     }
 
 
 async def _write(connection: Connection[Any], sql: Sql, judgement: Judgement) -> None:
-    rows = [_arrival(*verdict, keep) for verdict, keep in keeping(judgement.verdicts)]
+    held: list[Content] = []
+    if wanted := unheld(judgement.verdicts):
+        held = [tuple(row) for row in await connection.fetch(sql("bodies_held"), *columns(wanted))]
+    rows = [_arrival(verdict, body) for verdict, body in keeping(judgement.verdicts, held)]
     await connection.execute(sql("write"), rows)
     if judgement.repoint:
-        await connection.execute(sql("repoint"), *columns(judgement.repoint.items()))
+        repointed = columns((identity, *owner) for identity, owner in judgement.repoint.items())
+        await connection.execute(sql("repoint"), *repointed)
     if judgement.release:
         await connection.execute(sql("release"), list(judgement.release))
 
 
-def _arrival(arrival: Arrival, place: int, item: Item, recorded: Recorded, keep: bool) -> tuple[Any, ...]:
+def _arrival(verdict: Verdict, body: bytes | None) -> tuple[Any, ...]:
     """The composite type `arrival`; a request that is not kept has no body there."""
+    arrival, place, item, recorded, _ = verdict
     proof = arrival.proof
     state, reason = first_state(item)
     return (
@@ -110,7 +115,7 @@ def _arrival(arrival: Arrival, place: int, item: Item, recorded: Recorded, keep:
         arrival.source,
         arrival.query,
         arrival.headers,
-        arrival.body if keep else None,
+        body,
         arrival.remote,
         proof.scheme,
         proof.secret,
@@ -129,6 +134,8 @@ def _arrival(arrival: Arrival, place: int, item: Item, recorded: Recorded, keep:
         recorded.state,
         item.delivery_id,
         item.identity,
+        item.account,
+        item.retry,
     )
 
 

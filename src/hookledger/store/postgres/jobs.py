@@ -26,6 +26,7 @@ from ..jobs import (
     refusals_of,
     resolved_facts,
     said_by,
+    shown_item_of,
     subject,
 )
 from ..queries import load
@@ -246,4 +247,4 @@ class PostgresJobs:
             found = await self._fetch("refused_items", job_id, after, limit)
         else:
             found = await self._fetch("items", job_id, after, outcome.value if outcome else None, limit)
-        return [item_of(row, self._rows) for row in found]
+        return [shown_item_of(row, self._rows) for row in found]

@@ -166,17 +166,18 @@ SELECT cause, count(*) AS n, min(words) AS sample FROM {schema}.job_items
 WHERE job_id = $1 AND outcome = 'refused' GROUP BY cause ORDER BY n DESC, cause
 
 -- name: items
--- Some events of a job.
-SELECT * FROM {schema}.job_items
-WHERE job_id = $1 AND event_id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
-  AND ($3::text IS NULL OR outcome = $3)
-ORDER BY event_id LIMIT $4
+-- Some events of a job, and what they are now.
+SELECT i.*, (SELECT e.state FROM {schema}.events e WHERE e.id = i.event_id) AS now FROM {schema}.job_items i
+WHERE i.job_id = $1 AND i.event_id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
+  AND ($3::text IS NULL OR i.outcome = $3)
+ORDER BY i.event_id LIMIT $4
 
 -- name: refused_items
 -- The same for those refused, which have an index of their own.
-SELECT * FROM {schema}.job_items
-WHERE job_id = $1 AND event_id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000') AND outcome = 'refused'
-ORDER BY event_id LIMIT $3
+SELECT i.*, (SELECT e.state FROM {schema}.events e WHERE e.id = i.event_id) AS now FROM {schema}.job_items i
+WHERE i.job_id = $1 AND i.event_id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
+  AND i.outcome = 'refused'
+ORDER BY i.event_id LIMIT $3
 
 -- name: events
 -- What previews need of the events themselves.

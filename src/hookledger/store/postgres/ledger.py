@@ -11,15 +11,27 @@ from ...errors import Blocked, Unavailable, WrongState
 from ...identities import new_id
 from ...ledger import Completion, Concluded, Effect, EffectHistory, Intent, Started
 from ...states import CallOutcome, EffectKind, EffectState, State
+from ..decisions import changed
 from ..queries import load
 from ..rows import Rows, standing, told
+from ..sqlstate import sqlstate
 from ..turns import Turns
-from ..weigh import Move, Settled, calls_for_attention, decide, is_known, settled, settles_doubt, weigh
+from ..weigh import (
+    Move,
+    Settled,
+    calls_for_attention,
+    check_try,
+    decide,
+    is_known,
+    replaced,
+    settled,
+    settles_doubt,
+    weigh,
+)
 from .circuits import PostgresCircuits
 from .connection import Connections, transaction
 from .dialect import Dialect
 from .intake import columns
-from .transaction import sqlstate
 
 QUERIES = load(__package__, "ledger.sql")
 LOCK_NOT_AVAILABLE = "55P03"
@@ -87,6 +99,10 @@ class PostgresLedger(PostgresCircuits):
             args = ([event_id], [State.NEEDS_REVIEW.value], [None], [new_id()], *by, part_of)
             await connection.fetch(self._events("retry"), *args)
 
+    async def attend(self, connection: Any, events: set[UUID]) -> None:
+        """Look whether anything of these events waits for a person; in the caller's transaction."""
+        await self._follow(connection, events, ())
+
     # ── calls ──
 
     async def start(self, intents: Sequence[Intent], worker: str) -> list[Started | Effect | None]:
@@ -134,6 +150,9 @@ class PostgresLedger(PostgresCircuits):
 
     async def put_off(self, effect: Effect, due_in: float | None, error: str | None) -> bool:
         return await self._change("put_off", effect, due_in, error) is not None
+
+    async def release(self, effect: Effect, due_in: float, reason: str) -> bool:
+        return await self._change("release", effect, due_in, reason) is not None
 
     async def get(self, identity: bytes) -> Effect | None:
         return (await self._get({identity})).get(identity)
@@ -263,10 +282,13 @@ class PostgresLedger(PostgresCircuits):
             changes = target is not effect.state
             decided = decision if changes and target is not EffectState.CANCELLED else None
             where = (effect.identity, effect.fence, effect.state.value, target.value)
-            args = (*where, decided, result, new_id(), actor, reason, part_of)
+            action = new_id()
+            args = (*where, decided, result, action, actor, reason, part_of)
             row = await connection.fetchrow(self._sql("resolve"), *args)
             if row is None:
                 raise WrongState(f"effect {effect.name}:{effect.key} changed meanwhile")
+            if (old := replaced(effect, target, result)) is not None:
+                await connection.execute(self._sql("keep_replaced"), action, old)
             attention.add(row["event_id"])
             if changes:
                 news = _settled(effect, target)
@@ -275,6 +297,20 @@ class PostgresLedger(PostgresCircuits):
                 # Its own handler waited for this answer, whatever it said.
                 waiting[row["event_id"]] = (actor, reason)
         await self._follow(connection, attention, settling, waiting, part_of)
+
+    async def try_now(self, effect: Effect, actor: str, reason: str) -> None:
+        check_try(effect)
+
+        async def work(connection: Any) -> None:
+            async with transaction(connection, self._sql("begin")):
+                args = (effect.identity, effect.fence, new_id(), actor, reason, effect.state.value)
+                row = await connection.fetchrow(self._sql("try_now"), *args)
+                if row is None:
+                    found = await self.lock_all(connection, [effect.identity])
+                    raise changed(effect, found.get(effect.identity))
+                await self.attend(connection, {row["event_id"]})
+
+        await self._connections().insist(work)
 
     async def lock_all(self, connection: Any, identities: Collection[bytes]) -> dict[bytes, Effect]:
         """Effects as they are now, and stay until the end of the caller's transaction."""

@@ -157,6 +157,19 @@ SET fence = e.fence + 1, leased_until = NULL, error = coalesce($4, e.error),
 WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'unknown'
 RETURNING e.event_id, e.state
 
+-- name: release
+-- started -> planned, for a call that was not made: as if the outbox had not claimed it.
+WITH released AS (
+    UPDATE {schema}.effects AS e
+    SET state = 'planned', fence = e.fence + 1, number = e.number - 1, tries = greatest(e.tries - 1, 0),
+        leased_until = NULL, due_at = {clock} + make_interval(secs => $3), error = $4
+    WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'started' AND e.kind = 'later'
+    RETURNING e.identity, e.number, e.event_id, e.state
+), uncalled AS (
+    DELETE FROM {schema}.effect_calls AS c USING released AS r WHERE c.identity = r.identity AND c.number > r.number
+)
+SELECT * FROM released
+
 -- name: resolve
 -- A person's decision, with its audit row. $10: the job that it belongs to, or null.
 WITH resolved AS (
@@ -178,6 +191,24 @@ SELECT $7, {clock}, 'resolve', $8, $9, event_id, name || ':' || key || coalesce(
 FROM resolved
 RETURNING event_id
 
+-- name: try_now
+-- planned, failed -> planned; an unknown outcome stays so. Due now, with a fresh budget and its audit row.
+WITH tried AS (
+    UPDATE {schema}.effects AS e
+    SET state = CASE e.state WHEN 'unknown' THEN 'unknown' ELSE 'planned' END, fence = e.fence + 1, due_at = {clock},
+        planned_at = {clock}, tries = 0
+    WHERE e.identity = $1 AND e.fence = $2 AND e.kind = 'later' AND e.state IN ('planned', 'failed', 'unknown')
+      AND e.leased_until IS NULL
+    RETURNING e.event_id, e.state, e.name, e.key
+)
+INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
+SELECT $3, {clock}, 'try', $4, $5, event_id, name || ':' || key, $6, state FROM tried
+RETURNING event_id
+
+-- name: keep_replaced
+-- The result that a decision took away or changed.
+UPDATE {schema}.actions SET replaced = $2 WHERE id = $1
+
 -- name: waiting
 -- The events that wait for a person, of one source or of any, with a reason that begins like this: for each of several
 -- such beginnings. There are few events that wait.
@@ -191,16 +222,14 @@ JOIN {schema}.events AS v
 SELECT id FROM {schema}.events WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 
 -- name: attend
--- Whether anything of these events waits for a person.
+-- Whether an operator should look at their effects: one failed for good, has an unknown outcome, be it that its policy
+-- is still at it, or an alert. A refused call is its handler's business.
 UPDATE {schema}.events AS v SET attention = w.wanted
 FROM (
     SELECT i.id, EXISTS (
         SELECT FROM {schema}.effects AS e
         WHERE e.event_id = i.id AND (
-            e.alert IS NOT NULL
-            OR (e.kind = 'later' AND e.state = 'failed')
-            OR (e.kind = 'later' AND e.state = 'unknown' AND e.due_at IS NULL AND e.leased_until IS NULL)
-            OR (e.kind = 'call' AND e.state = 'unknown'))) AS wanted
+            e.alert IS NOT NULL OR e.state = 'unknown' OR (e.kind = 'later' AND e.state = 'failed'))) AS wanted
     FROM unnest($1::uuid[]) AS i (id)
 ) AS w
 WHERE v.id = w.id AND v.attention <> w.wanted

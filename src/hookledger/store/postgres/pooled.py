@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+import asyncpg
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 
@@ -20,9 +22,10 @@ class PooledConnection:
         assert self._connection is not None, "not begun"
         return self._connection
 
-    async def begin(self, settings: str) -> None:
+    async def begin(self, settings: str) -> list[Any]:
         self._connection = await self._pool.acquire()
         await self._connection.execute(settings)
+        return []
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         return await self.tx.fetch(sql, *args)
@@ -42,7 +45,8 @@ class PooledConnection:
 
     async def discard(self) -> None:
         if self._connection is not None:
-            self._connection.terminate()  # the socket's end rolls back, and no later handler gets the connection
+            with contextlib.suppress(asyncpg.InterfaceError):  # the server ended it, and the pool has it back already
+                self._connection.terminate()  # the socket's end rolls back, and no later handler gets the connection
             await self._release()
 
     async def _release(self) -> None:

@@ -13,7 +13,8 @@ from ...identities import new_id
 from ...ledger import Intent
 from ...states import EffectKind, Repeat
 from ..protocol import Adapter, Transactions
-from .transaction import PostgresTransaction, sqlstate
+from ..sqlstate import hint, sqlstate
+from .transaction import PostgresTransaction
 
 _NOT_ALLOWED_OR_NOT_THERE = ("42501", "3F000", "42P01", "42703", "25006")
 
@@ -43,7 +44,7 @@ async def prove(
     except Exception as error:
         if sqlstate(error) in _NOT_ALLOWED_OR_NOT_THERE:
             raise ConfigError(f"{name} cannot write Hookledger's tables: {error}") from error
-        raise Unavailable(f"{name}: {error or type(error).__name__}") from error
+        raise Unavailable(f"{name}: {hint(error) or error or type(error).__name__}") from error
     finally:
         await tx.rollback()
     if elsewhere:

@@ -14,8 +14,13 @@ WHERE t.holder = excluded.holder OR t.until < {clock}
 RETURNING holder
 
 -- name: whose_turn
--- Who has it.
-SELECT holder FROM {schema}.turns WHERE name = 'prune'
+-- Who has it; until we are done, nobody else takes it.
+SELECT holder, extract(epoch FROM until)::float8 AS until FROM {schema}.turns WHERE name = 'prune' FOR UPDATE
+
+-- name: hold
+-- Still ours, in the transaction that takes something away.
+UPDATE {schema}.turns SET until = {clock} + make_interval(secs => $2) WHERE name = 'prune' AND holder = $1
+RETURNING holder
 
 -- name: end_turn
 -- Nobody's.
@@ -115,6 +120,7 @@ WHERE identity = ANY($1::bytea[]) AND (arguments <> '' OR error IS NOT NULL)
 -- name: trim_calls
 -- Tracebacks of calls.
 UPDATE {schema}.effect_calls SET error = NULL WHERE identity = ANY($1::bytea[]) AND error IS NOT NULL
+RETURNING identity
 
 -- name: lock_requests_events
 -- Every event that came with the requests of these, and whether it is over for long enough.
@@ -149,16 +155,19 @@ WHERE a.event_id = e.id AND a.error IS NOT NULL AND e.finished_at IS NOT NULL
 RETURNING a.event_id
 
 -- name: remembered
--- Events for which the former would find something.
-SELECT DISTINCT e.id FROM unnest($1::uuid[], $2::bigint[]) AS c (id, claim)
+-- Events for which the former, or `trim_calls`, would find something.
+SELECT e.id FROM unnest($1::uuid[], $2::bigint[]) AS c (id, claim)
 JOIN {schema}.events AS e ON e.id = c.id AND e.claim = c.claim
-JOIN {schema}.attempts AS a ON a.event_id = e.id
-WHERE a.error IS NOT NULL AND e.finished_at IS NOT NULL
+WHERE e.finished_at IS NOT NULL AND (
+    EXISTS (SELECT 1 FROM {schema}.attempts AS a WHERE a.event_id = e.id AND a.error IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM {schema}.effects AS f JOIN {schema}.effect_calls AS n USING (identity)
+               WHERE f.event_id = e.id AND f.state IN ('done', 'cancelled') AND n.error IS NOT NULL))
 
 -- name: effects_over
--- Their effects that are over.
-SELECT identity, event_id FROM {schema}.effects
-WHERE event_id = ANY($1::uuid[]) AND state IN ('done', 'cancelled') ORDER BY identity
+-- The effects that are over, of events that are still as they were chosen.
+SELECT f.identity, f.event_id FROM unnest($1::uuid[], $2::bigint[]) AS c (id, claim)
+JOIN {schema}.events AS e ON e.id = c.id AND e.claim = c.claim JOIN {schema}.effects AS f ON f.event_id = e.id
+WHERE f.state IN ('done', 'cancelled') AND e.finished_at IS NOT NULL ORDER BY f.identity
 
 -- name: drop_duplicates
 -- Rows of plain duplicates.
@@ -191,6 +200,11 @@ WHERE d.request_id = n.request_id AND d.item = n.item AND d.outcome IN ('conflic
 SELECT * FROM {schema}.pruned WHERE event_id BETWEEN $1 AND $2 ORDER BY event_id LIMIT 10
 
 -- name: note
--- A round that took something away.
+-- What a round has taken away, this transaction's share included.
 INSERT INTO {schema}.actions (id, at, name, actor, reason, subject, from_state, to_state)
-VALUES ($1, {clock}, 'prune', $2, $3, $4, 'kept', 'pruned')
+VALUES ($1, {clock}, 'prune', $2, $3, $4, 'kept', 'pruning')
+ON CONFLICT (id) DO UPDATE SET subject = excluded.subject
+
+-- name: close
+-- How a round ended, if that is not known yet.
+UPDATE {schema}.actions SET to_state = $2 WHERE id = $1 AND to_state = 'pruning' RETURNING actor, reason, subject

@@ -10,8 +10,7 @@ from uuid import UUID
 import asyncpg
 from asyncpg import Connection
 
-from ...errors import Unavailable
-from .connection import OUTAGE
+from .connection import OUTAGE, translate
 from .dialect import Dialect
 from .intake import columns
 
@@ -35,7 +34,7 @@ class PostgresPulse:
                 return await self._beat(claims, lease)
         except OUTAGE as error:
             await self.close()
-            raise Unavailable(f"PostgreSQL: {error or type(error).__name__}") from error
+            raise translate(error) from error
 
     async def _beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
         if self._connection is None or self._connection.is_closed():

@@ -64,16 +64,16 @@ WITH durably AS MATERIALIZED (
 ), new AS (
     INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
                                  fingerprint, request_id, item, received_at, run_started_at, state, reason,
-                                 due_at, finished_at, cause)
+                                 due_at, finished_at, cause, account)
     SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
            fingerprint, request_id, item, now, now, state, reason,
            CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
-           CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END
+           CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account
     FROM a WHERE event_id IN (SELECT event_id FROM won)
 ), first AS (
     INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
-                                     delivery_id, fingerprint)
-    SELECT request_id, item, event_id, source, now, outcome, NULL, delivery_id, fingerprint
+                                     delivery_id, fingerprint, retry)
+    SELECT request_id, item, event_id, source, now, outcome, NULL, delivery_id, fingerprint, retry
     FROM a WHERE event_id IN (SELECT event_id FROM won)
 )
 SELECT identity FROM won
@@ -88,19 +88,27 @@ RETURNING identity
 -- name: owners
 -- Who owns the identities that were taken; which of the conflicts were admitted. A statement of its own: the insert's
 -- snapshot cannot see what a concurrent transaction committed while it waited.
-SELECT i.identity, i.event_id, i.fingerprint, e.state
+SELECT i.identity, i.event_id, i.fingerprint, e.state, CASE WHEN e.emptied_at IS NULL THEN e.fingerprint END AS content
 FROM {schema}.identities i LEFT JOIN {schema}.events e ON e.id = i.event_id
 WHERE i.identity = ANY($1::bytea[])
 
 -- name: repoint
 -- Identities won by a delivery that became no event belong to the known event.
-UPDATE {schema}.identities i SET event_id = n.event_id
-FROM unnest($1::bytea[], $2::uuid[]) AS n (identity, event_id)
+UPDATE {schema}.identities i SET event_id = n.event_id, fingerprint = n.fingerprint
+FROM unnest($1::bytea[], $2::uuid[], $3::bytea[]) AS n (identity, event_id, fingerprint)
 WHERE i.identity = n.identity
 
 -- name: release
--- The bodies of conflicts are nobody's.
+-- What conflicts won is nobody's.
 DELETE FROM {schema}.identities WHERE identity = ANY($1::bytea[])
+
+-- name: bodies_held
+-- The bodies that a delivery brought before, of these events: the first one kept it.
+SELECT w.event_id, w.fingerprint FROM unnest($1::uuid[], $2::bytea[]) AS w (event_id, fingerprint)
+WHERE (SELECT count(*) FROM (
+    SELECT FROM {schema}.deliveries d
+    WHERE d.event_id = w.event_id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled') AND d.outcome = 'same_body'
+      AND d.fingerprint = w.fingerprint LIMIT 1) AS d) > 0
 
 -- name: write
 -- The judged batch in one statement: the bytes of what brought something new or odd (body is null for the
@@ -114,16 +122,16 @@ WITH a AS MATERIALIZED (
 ), new AS (
     INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
                                  fingerprint, request_id, item, received_at, run_started_at, state, reason,
-                                 due_at, finished_at, cause)
+                                 due_at, finished_at, cause, account)
     SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
            fingerprint, request_id, item, now, now, state, reason,
            CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
-           CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END
+           CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account
     FROM a WHERE outcome IN ('accepted', 'invalid', 'reconciled')
 )
 INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
-                                 delivery_id, fingerprint)
-SELECT request_id, item, event_id, source, now, outcome, event_state, delivery_id, fingerprint FROM a
+                                 delivery_id, fingerprint, retry)
+SELECT request_id, item, event_id, source, now, outcome, event_state, delivery_id, fingerprint, retry FROM a
 
 -- name: not_paused
 -- Nobody paused this kind `k`. The table has a row for each pause: few or none.
@@ -210,25 +218,37 @@ RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e
 
 -- name: begin_handler
 -- The mark lives as long as the transaction: if it is gone at the outcome, the handler ended the
--- transaction itself. The time-outs free what a dead worker leaves behind. What an earlier handler did to the
--- session is undone first. (%s: mark, milliseconds.)
-RESET ALL; SELECT pg_advisory_unlock_all(); BEGIN; SET LOCAL hookledger.mark = '%s'; SET LOCAL lock_timeout = %s;
-SET LOCAL idle_in_transaction_session_timeout = %s
+-- transaction itself. `kept` is what the session remembers of it if it is committed. The time-outs free what a dead
+-- worker leaves behind. What an earlier handler did to the session is undone first. (%s: mark, milliseconds.)
+RESET ALL; BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL hookledger.mark = '%s'; SET LOCAL lock_timeout = %s;
+SET LOCAL idle_in_transaction_session_timeout = %s;
+SELECT pg_advisory_unlock_all(), set_config('hookledger.kept', current_setting('hookledger.mark'), false)
+
+-- name: rollback_handler
+-- One message, so that a pooler cannot come between: "SELECT 1" is answered when the transaction with this mark was
+-- committed. It can be asked after a failed statement, too. (%s: mark.)
+ROLLBACK; SELECT WHERE current_setting('hookledger.kept', true) = '%s'
 
 -- name: settings
 -- The same for a transaction that the user's own library has begun, whose session is the user's: their time-outs stay
--- where they are stricter. One statement, because most drivers take no more. (%s: mark, milliseconds.)
+-- where they are stricter. The last two: which transaction it is, and its isolation level. One statement, because most
+-- drivers take no more. (%s: mark, milliseconds.)
 SELECT set_config('hookledger.mark', '%s', true),
        set_config('lock_timeout', (extract(epoch FROM least(
            lock, nullif(current_setting('lock_timeout')::interval, '0'))) * 1000)::bigint::text, true),
        set_config('idle_in_transaction_session_timeout', (extract(epoch FROM least(
            idle, nullif(current_setting('idle_in_transaction_session_timeout')::interval, '0'))) * 1000)::bigint::text,
-           true)
+           true),
+       pg_current_xact_id()::text, current_setting('transaction_isolation')
 FROM (VALUES (interval '%s ms', interval '%s ms')) AS ours (lock, idle)
 
 -- name: mark
 -- The mark of this transaction; empty or null once the transaction that set it is over.
 SELECT current_setting('hookledger.mark', true)
+
+-- name: fate
+-- What became of a transaction, asked outside it: in progress, committed or aborted; null when it is long gone.
+SELECT pg_xact_status($1::text::xid8)
 
 -- name: hold
 -- Whether we got this lock, until the end of the transaction. Locks are of one database: whoever does not get it
@@ -376,11 +396,15 @@ RETURNING e.id
 -- name: register
 -- A worker, and what it handles.
 INSERT INTO {schema}.workers (id, handles, started_at, seen_at) VALUES ($1, $2, {clock}, {clock})
-ON CONFLICT (id) DO UPDATE SET handles = excluded.handles, seen_at = excluded.seen_at
+ON CONFLICT (id) DO UPDATE SET handles = excluded.handles, seen_at = excluded.seen_at, left_at = NULL
 
 -- name: workers
 -- Everyone seen.
-SELECT id, handles, extract(epoch FROM {clock} - seen_at)::float8 AS seen_ago FROM {schema}.workers
+SELECT id, handles, extract(epoch FROM {clock} - seen_at)::float8 AS seen_ago, left_at FROM {schema}.workers
+
+-- name: leave
+-- A worker that stopped. What it handled is still known: a deploy may be replacing it.
+UPDATE {schema}.workers SET left_at = {clock} WHERE id = $1
 
 -- name: forget_workers
 -- Those who were not seen for long.

@@ -10,15 +10,15 @@ from uuid import UUID
 import msgspec
 
 from ...identities import new_id
-from ...model import Arrival
+from ...model import Arrival, Recorded
 from ...reconciling import Begun, Counts, Known, Reconciliation
 from ...states import State
 from ..queries import load
-from ..reconciling import OPEN, result, still_open
+from ..reconciling import INTERRUPTED, OPEN, how_far, result, still_open, taken_up, with_recorded
 from ..rows import Rows
 from .connection import Connections, transaction
 from .dialect import Dialect
-from .intake import record_inside
+from .intake import by_arrival, record_inside
 
 QUERIES = load(__package__, "reconciling.sql")
 
@@ -52,12 +52,32 @@ class PostgresReconciling:
 
         async def work(connection: Any) -> Begun | None:
             async with transaction(connection, self._sql("begin")):
+                await self._close_abandoned(connection, source, slot)
                 row = await connection.fetchrow(self._sql("begin_run"), *values)
                 if row is None:
                     return None
                 subject = f"source:{source}"
                 await self._note(connection, "reconcile", actor, reason, None, subject, "", "started")
                 return Begun(row["id"], source, row["fence"], row["since"], row["until"])
+
+        return await self._connections().insist(work)
+
+    async def _close_abandoned(self, connection: Any, source: str, slot: datetime | None) -> None:
+        for row in await connection.fetch(self._sql("abandoned"), source):
+            counts, words = how_far(row["counts"])
+            if row["slot"] is None or row["slot"] != slot:  # else it is taken up
+                await connection.execute(self._sql("close"), row["id"], INTERRUPTED, counts)
+            about = (None, f"source:{source}", "started", words)
+            await self._note(connection, "reconcile", row["actor"], row["reason"], *about)
+
+    async def record(self, begun: Begun, arrivals: Sequence[Arrival], counts: Counts) -> list[list[Recorded]]:
+        async def work(connection: Any) -> list[list[Recorded]]:
+            async with transaction(connection, self._sql("begin")):
+                results = by_arrival(arrivals, await record_inside(connection, self._store, arrivals))
+                now = with_recorded(counts, results)
+                if not await connection.fetch(self._sql("count"), begun.id, begun.fence, now):
+                    raise taken_up(begun)
+                return results
 
         return await self._connections().insist(work)
 

@@ -10,6 +10,19 @@ SELECT i.identity, i.event_id, e.state
 FROM {schema}.identities AS i LEFT JOIN {schema}.events AS e ON e.id = i.event_id
 WHERE i.identity = ANY($1::bytea[])
 
+-- name: abandoned
+-- Comparisons of a source that nobody ended. One that failed and waits to be tried again has said so.
+SELECT id, slot, actor, reason, counts FROM {schema}.reconciliations
+WHERE source = $1 AND finished_at IS NULL AND problem IS NULL AND leased_until < {clock} ORDER BY id FOR UPDATE
+
+-- name: close
+-- It is not taken up.
+UPDATE {schema}.reconciliations SET finished_at = {clock}, leased_until = NULL, problem = $2, counts = $3 WHERE id = $1
+
+-- name: count
+-- How far it has come, with what was recorded.
+UPDATE {schema}.reconciliations SET counts = $3 WHERE id = $1 AND fence = $2 AND finished_at IS NULL RETURNING id
+
 -- name: begin_run
 -- A new comparison; one that nobody ended is taken up after its lease, with its own window.
 INSERT INTO {schema}.reconciliations AS r (id, source, slot, since, until, actor, reason, started_at, leased_until)
@@ -18,7 +31,7 @@ SELECT $1::uuid, $2::text, $3::timestamptz, $4::timestamptz, $5::timestamptz, $6
 FROM {clock} AS clock (now)
 ON CONFLICT (source, slot) DO UPDATE
 SET fence = r.fence + 1, started_at = excluded.started_at, leased_until = excluded.leased_until,
-    actor = excluded.actor, reason = excluded.reason, problem = NULL
+    actor = excluded.actor, reason = excluded.reason, problem = NULL, counts = NULL
 WHERE r.finished_at IS NULL AND r.leased_until < excluded.started_at
 RETURNING r.id, r.fence, r.since, r.until
 

@@ -20,11 +20,12 @@ from ..protocol import Adapter
 from ..queries import load
 from ..rehearsals import KEPT
 from ..rows import Rows
+from ..sqlstate import sqlstate
 from ..weigh import may_adopt
 from .connection import OUTAGE, Connections, transaction
 from .decisions import PostgresDecisions
 from .dialect import Dialect
-from .transaction import LazyTransaction, PostgresTransaction, sqlstate
+from .transaction import LazyTransaction, PostgresTransaction
 
 QUERIES = load(__package__, "rehearsals.sql")
 LOCK_LIMIT, STATEMENT_LIMIT = 2.0, 5.0
@@ -124,12 +125,13 @@ class OwnConnection:
         assert self._connection is not None, "not begun"
         return self._connection
 
-    async def begin(self, settings: str) -> None:
+    async def begin(self, settings: str) -> list[Any]:
         try:
             self._connection = await self._connect({"default_transaction_read_only": "on"} if self.sealed else {})
             await self._connection.execute(settings)
         except OUTAGE as error:  # no connection left, say: nothing that the handler is to blame for
             raise Unavailable(f"its transaction cannot be begun: {error or type(error).__name__}") from error
+        return []
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         return await self.tx.fetch(sql, *args)

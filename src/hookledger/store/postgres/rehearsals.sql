@@ -62,7 +62,7 @@ SELECT * FROM {schema}.rehearsals WHERE id = $1
 -- name: begin_handler
 -- As `begin_handler` of queries.sql, on a connection of its own. (%s: mark, mark, milliseconds for a lock, for a
 -- statement and in all.)
-BEGIN READ WRITE;
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SET LOCAL hookledger.mark = '%s'; INSERT INTO {schema}.rehearsal_guard SELECT '%s' FROM generate_series(1, 2);
 SET LOCAL lock_timeout = %s; SET LOCAL statement_timeout = %s; SET LOCAL idle_in_transaction_session_timeout = %s
 
@@ -72,7 +72,8 @@ WITH guard AS (
     INSERT INTO {schema}.rehearsal_guard SELECT mark FROM (VALUES ('%s'), ('%s')) AS twice (mark)
 )
 SELECT set_config('hookledger.mark', '%s', true), set_config('lock_timeout', '%s', true),
-       set_config('statement_timeout', '%s', true), set_config('idle_in_transaction_session_timeout', '%s', true)
+       set_config('statement_timeout', '%s', true), set_config('idle_in_transaction_session_timeout', '%s', true),
+       pg_current_xact_id()::text, current_setting('transaction_isolation')
 
 -- name: written
 -- What this transaction, and earlier ones of the connection that the server has not counted yet, did to each table.

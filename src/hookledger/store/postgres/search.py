@@ -10,14 +10,20 @@ import asyncpg
 
 from ..accounting import too_long
 from ..queries import load
+from ..rows import Rows, same
+from ..trouble import Looking
+from . import ledger
 from .connection import Connections, transaction
 from .dialect import Dialect
 
 QUERIES = load(__package__, "search.sql")
+TROUBLE = load(
+    __package__, "trouble.sql", columns=ledger.QUERIES["columns"], begin=QUERIES["begin"], limit=QUERIES["limit"]
+)
 
 
 class PostgresAsks:
-    """Statements for `Searching`, on a connection of the pool."""
+    """Statements for `Searching` and `Looking`, on a connection of the pool."""
 
     def __init__(self, sql: Dialect, connections: Callable[[], Connections]) -> None:
         self.sql = sql
@@ -46,3 +52,7 @@ class PostgresAsks:
 
     def now(self) -> tuple[Any, ...]:
         return ()
+
+
+def looking(sql: Dialect, connections: Callable[[], Connections]) -> Looking:
+    return Looking(PostgresAsks(sql, connections), "$", Rows(), ident=same, late=float)

@@ -18,14 +18,22 @@ WHERE e.object_id IS NOT NULL AND (e.object_id, e.id) < ({0}::text, $1::uuid)
   AND (e.object_id, e.id) >= ({0}::text, $2::uuid)
 ORDER BY e.object_id DESC, e.id DESC LIMIT {most}
 
+-- name: stream_account
+SELECT {what} FROM {schema}.events e
+WHERE e.account IS NOT NULL AND (e.account, e.id) < ({0}::text, $1::uuid)
+  AND (e.account, e.id) >= ({0}::text, $2::uuid)
+ORDER BY e.account DESC, e.id DESC LIMIT {most}
+
 -- name: stream_cause
 SELECT {what} FROM {schema}.events e
 WHERE e.cause IS NOT NULL AND (e.cause, e.id) < ({0}::text, $1::uuid) AND (e.cause, e.id) >= ({0}::text, $2::uuid)
 ORDER BY e.cause DESC, e.id DESC LIMIT {most}
 
 -- name: stream_marked
+-- Those that `stream_state` does not find as failed or in review.
 SELECT {what} FROM {schema}.events e
-WHERE (e.attention OR e.alert IS NOT NULL) AND e.id < $1::uuid AND e.id >= $2::uuid
+WHERE (e.attention OR e.alert IS NOT NULL) AND e.state NOT IN ('failed', 'needs_review')
+  AND e.id < $1::uuid AND e.id >= $2::uuid
 ORDER BY e.id DESC LIMIT {most}
 
 -- name: stream_id
@@ -143,7 +151,7 @@ SELECT count(*) AS n FROM (
 
 -- name: failures
 -- What is in trouble, by cause: of the newest $1 that are in each such state, and of those that are marked.
-SELECT source, type, cause, count(*) AS n, min(seen) AS first_at, max(seen) AS last_at,
+SELECT source, type, cause, count(*) AS n, min(received_at) AS first_at, max(seen) AS last_at,
        (array_agg(id ORDER BY id DESC))[1] AS sample,
        count(*) FILTER (WHERE state = 'failed') AS failed,
        count(*) FILTER (WHERE state = 'needs_review') AS needs_review,
@@ -154,7 +162,7 @@ FROM (
            coalesce(e.cause, left(e.reason, 200),
                     CASE WHEN e.attention THEN 'an effect failed, or may have happened' END, left(e.alert, 200), '')
                AS cause,
-           coalesce(e.finished_at, e.claimed_at, e.received_at) AS seen
+           e.received_at, coalesce(e.finished_at, e.claimed_at, e.received_at) AS seen
     FROM (
         (SELECT * FROM {schema}.events WHERE state = 'failed' ORDER BY id DESC LIMIT $1::integer)
         UNION ALL

@@ -16,7 +16,7 @@ from asyncpg.pool import Pool, PoolConnectionProxy
 from ...clock import Clock
 from ...errors import ConfigError, StoreError, Unavailable
 from ...filters import EVERYTHING, Filter
-from ...identities import id_bounds, key_identity
+from ...identities import body_identity, id_bounds, key_identity
 from ...ledger import Effect
 from ...model import (
     Arrival,
@@ -49,8 +49,10 @@ from . import (
     ledger,
     pauses,
     pruning,
+    published,
     reconciling,
     rehearsals,
+    restores,
     search,
     transfer,
 )
@@ -67,9 +69,11 @@ from .pauses import PostgresPauses
 from .pooled import PooledConnection
 from .prove import prove
 from .pruning import PostgresPruning
+from .published import PostgresPublishedKeys
 from .pulse import PostgresPulse
 from .reconciling import PostgresReconciling
 from .rehearsals import PostgresRehearsals
+from .restores import PostgresRestores
 from .search import PostgresAsks
 from .transaction import LazyTransaction, PostgresTransaction
 from .transfer import PostgresTransfer
@@ -112,6 +116,7 @@ class PostgresStore:
             rows=self._rows,
             offset=lambda: self._clock.offset,
         )
+        self.trouble = search.looking(Dialect(search.TROUBLE, schema, self._clock), self._opened)
         deciding = Dialect(decisions.QUERIES, schema, self._clock)
         self.ledger = PostgresLedger(
             Dialect(ledger.QUERIES, schema, self._clock),
@@ -132,11 +137,15 @@ class PostgresStore:
             self.ledger,
             self._opened,
         )
+        self.restores = PostgresRestores(
+            Dialect(restores.QUERIES, schema, self._clock), self.ledger, self._opened
+        )
         self.pauses = PostgresPauses(Dialect(pauses.QUERIES, schema, self._clock), self._opened)
         self.reconciling = PostgresReconciling(
             Dialect(reconciling.QUERIES, schema, self._clock), self.sql, self._opened
         )
         self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
+        self.published = PostgresPublishedKeys(Dialect(published.QUERIES, schema, self._clock), self._opened)
         self.erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)
         self.transfer = PostgresTransfer(Dialect(transfer.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
@@ -262,9 +271,13 @@ class PostgresStore:
 
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:
-            return PostgresTransaction(adapter, self.sql, self._idle_limit)
+            return PostgresTransaction(adapter, self.sql, self._idle_limit, self._fate)
         assert self._handlers is not None, "the store was opened without handlers"
         return LazyTransaction(PooledConnection(self._handlers), self.sql, self._idle_limit)
+
+    async def _fate(self, xid: str) -> str | None:
+        [(fate,)] = await self._fetch("fate", xid)
+        return None if fate is None else str(fate)
 
     async def check(self, transactions: Transactions) -> None:
         async with self._use() as connection, connection.transaction():
@@ -302,14 +315,10 @@ class PostgresStore:
         await self._fetch("register", worker, msgspec.json.encode(handles).decode())
 
     async def workers(self) -> list[WorkerInfo]:
-        return [
-            WorkerInfo(
-                row["id"],
-                msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...]),
-                row["seen_ago"],
-            )
-            for row in await self._fetch("workers")
-        ]
+        return [self._rows.worker(row) for row in await self._fetch("workers")]
+
+    async def leave(self, worker: str) -> None:
+        await self._fetch("leave", worker)
 
     async def forget_workers(self, unseen_for: float) -> None:
         await self._fetch("forget_workers", unseen_for)
@@ -355,6 +364,7 @@ class PostgresStore:
         event = self._rows.event(found[0])
         requests = await self._fetch("request", event.request_id)
         deliveries = await self._fetch("deliveries", event_id, event.request_id, event.item)
+        bodies = await self._fetch("owners", [body_identity(event.source, found[0]["fingerprint"])])
         return History(
             event,
             self._rows.request(requests[0]) if requests else None,
@@ -362,6 +372,7 @@ class PostgresStore:
             tuple(map(self._rows.attempt, await self._fetch("attempts", event_id))),
             await self.ledger.of_event(event_id),
             tuple(map(self._rows.action, await self._fetch("actions", event_id))),
+            self._rows.body_of(event, bodies),
         )
 
     async def events(

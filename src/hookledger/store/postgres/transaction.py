@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
-from ...errors import BadData, ClaimLost, HandlerCommitted
+from ...errors import BadData, ClaimLost, ConfigError, HandlerCommitted, TransactionIdle, Unavailable
 from ...ledger import Intent, Known
 from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..protocol import Adapter
 from ..rows import outcome_values
+from ..sqlstate import sqlstate
 from ..weigh import may_adopt
+from .connection import is_open
 from .intake import columns
 
 log = logging.getLogger(__name__)
 
 _DATA_ERRORS = ("22", "23", "54")
+_IDLE = "25P03"
+_CLOSED = {"InterfaceError", "ConnectionDoesNotExistError", "OperationalError"}
+"""What drivers raise on a connection that is gone; asyncpg does not say why."""
+
+_COMMIT = re.compile(r"(?:^|;|\*/|--[^\n]*\n)\s*(?:commit|end|prepare\s+transaction)\b", re.IGNORECASE)
+
+Fate = Callable[[str], Awaitable[str | None]]
+"""What became of a transaction, by its id."""
 
 
 class PostgresTransaction:
@@ -29,10 +42,19 @@ class PostgresTransaction:
 
     SETTINGS = "settings"
 
-    def __init__(self, adapter: Adapter, sql: Callable[[str], str], idle_limit: float) -> None:
+    def __init__(
+        self, adapter: Adapter, sql: Callable[[str], str], idle_limit: float, fate: Fate | None = None
+    ) -> None:
         self._adapter = adapter
         self._sql = sql
+        self._idle_limit = idle_limit
         self._limit = int(idle_limit * 1000)
+        self._used_at = time.monotonic()
+        self._idle = 0.0
+        """Seconds for which it was not used, as far as we see, before its last use."""
+        self._fate = fate
+        self._xid = ""
+        self._settled = False
         self._mark = ""
         self._begun = False
         self._over = False
@@ -62,22 +84,44 @@ class PostgresTransaction:
         if not self._begun:
             self._mark = secrets.token_hex(8)
             try:
-                await self._adapter.begin(self.settings())
+                self._check(await self._adapter.begin(self.settings()))
                 await self.began()
             except BaseException:
                 # Nobody knows whether it began: no statement may follow, on this connection or in this attempt.
                 self._over = True
-                await self._adapter.discard()
+                await self._discard()
                 raise
             if self._over:  # rolled back while we queued: nobody would give the connection back
                 await self._undo()
                 raise ClaimLost("the transaction of this attempt is over")
             self._begun = True
+            self._used_at = time.monotonic()
+        self._idle = time.monotonic() - self._used_at
         return self._adapter
+
+    @asynccontextmanager
+    async def using(self) -> AsyncIterator[Any]:
+        """What the adapter hands out, for one statement."""
+        async with self.turn:
+            try:
+                yield (await self.ready()).tx
+            finally:
+                self._used_at = time.monotonic()
 
     def settings(self) -> str:
         """The first statement."""
         return self._sql(self.SETTINGS) % (self._mark, self._limit, self._limit)
+
+    def _check(self, settings: Sequence[Any]) -> None:
+        for row in settings:
+            *_, self._xid, level = row
+            if level != "read committed":
+                raise ConfigError(
+                    f"transactions= begins transactions at the isolation level {level.upper()}, where the outcome "
+                    "cannot be written: the worker renews the event's lease in the meantime; use READ COMMITTED: "
+                    'create_engine(…, isolation_level="READ COMMITTED"), connection.isolation_level in psycopg, or '
+                    "default_transaction_isolation of the role"
+                )
 
     async def began(self) -> None:
         """What else is to be done before the handler's first statement."""
@@ -133,9 +177,11 @@ class PostgresTransaction:
         try:
             async with self.turn:
                 await self.settle(outcomes)
+                self._settled = True
                 await self._adapter.commit()
-        except BaseException:
-            await self.rollback()
+        except BaseException as error:
+            if await self.rollback() and not isinstance(error, HandlerCommitted):
+                raise HandlerCommitted() from error
             raise
         self._over, self._begun = True, False
 
@@ -152,15 +198,52 @@ class PostgresTransaction:
 
     async def _check_mark(self) -> None:
         """Raises HandlerCommitted when the transaction that we began is over. Only for whoever has the turn."""
-        [row] = await self._run("mark")
+        [row] = await self._adapter.run(self._sql("mark"), ())
         if row[0] != self._mark:
             raise HandlerCommitted()
 
-    async def rollback(self, *, abandoned: bool = False) -> None:
+    async def rollback(self, *, abandoned: bool = False) -> bool:
         self._over = True
-        if self._begun:
-            self._begun = False
+        if not self._begun:
+            return False
+        self._begun = False
+        abandoned = abandoned and self.in_use()
+        if self._settled:  # with the mark in place: what came after it is our own COMMIT
             await self._undo(abandoned)
+            return False
+        ended = None if abandoned else await self.ended_by_handler()
+        await self._undo(abandoned)
+        return await self.was_committed() if ended is None else ended
+
+    def in_use(self) -> bool:
+        """Whether a handler that was given up may be at a statement."""
+        return True
+
+    async def ended_by_handler(self) -> bool | None:
+        """None where it cannot be asked: after a failed statement, or on a broken connection."""
+        try:
+            await self._check_mark()
+        except HandlerCommitted:
+            return True
+        except Exception as error:
+            log.debug("the mark cannot be looked at: %s", error)
+            return None
+        return False
+
+    async def was_committed(self) -> bool:
+        """Asked elsewhere, and for as long as it takes: until then nothing else could be written of the event."""
+        while self._fate is not None:
+            try:
+                fate = await self._fate(self._xid)
+            except Unavailable as error:
+                log.debug("whether a handler committed is not known yet: %s", error)
+            except BadData:  # the server has been restored, and does not know this transaction
+                return False
+            else:
+                if fate != "in progress":
+                    return fate == "committed"
+            await asyncio.sleep(0.1)
+        return False
 
     async def _undo(self, abandoned: bool = False) -> None:
         undone = False
@@ -172,13 +255,34 @@ class PostgresTransaction:
             log.debug("a handler's connection is broken off: %s", error)
         finally:
             if not undone:
-                await self._adapter.discard()
+                await self._discard()
+
+    def explain(self, error: Exception) -> Exception:
+        idle = max(self._idle, time.monotonic() - self._used_at)
+        closed = any(kind.__name__ in _CLOSED for kind in type(error).__mro__)
+        if sqlstate(error) != _IDLE and not (closed and idle >= self._idle_limit):
+            return error
+        return TransactionIdle(
+            f"the connection of event.tx is gone: PostgreSQL ends a transaction that is idle for longer than [work] "
+            f"lease ({self._idle_limit:g} s); do what takes long before its first statement or with "
+            "transaction=False, or raise [work] lease"
+        )
+
+    async def _discard(self) -> None:
+        """Never raises: what ended the attempt is its reason, and not what the dead connection says about it."""
+        try:
+            await self._adapter.discard()
+        except Exception as error:
+            log.warning("a handler's connection could not be discarded: %s", error)
 
 
 class LazyTransaction(PostgresTransaction):
     """In asyncpg: begun at the first statement; the handler gets `Statements`."""
 
     SETTINGS = "begin_handler"
+    _ended = False
+    _commits = False
+    """Whether a statement of the handler was to commit."""
 
     @cached_property
     def tx(self) -> PostgresStatements:
@@ -187,6 +291,32 @@ class LazyTransaction(PostgresTransaction):
     async def begin(self) -> None:
         """At the first statement."""
 
+    def in_use(self) -> bool:
+        return self.turn.locked()
+
+    def hear(self, sql: str) -> None:
+        """Before a statement of the handler."""
+        self._commits = self._commits or commits(sql)
+
+    def look(self, connection: Any) -> None:
+        """After a statement of the handler: what the driver knows costs nothing."""
+        self._ended = self._ended or (is_open(connection) and not connection.is_in_transaction())
+
+    async def ended_by_handler(self) -> bool | None:
+        ended = self._ended or await super().ended_by_handler()
+        if ended is None and not self.in_use():
+            try:
+                told = await self._adapter.tx.execute(self._sql("rollback_handler") % self._mark)
+            except Exception as error:
+                log.debug("whether a handler committed cannot be asked: %s", error)
+            else:
+                return bool(told == "SELECT 1")
+        return ended
+
+    async def was_committed(self) -> bool:
+        """Where the session cannot be asked: unless it was never told to commit, it may have."""
+        return self._ended or self._commits
+
 
 class PostgresStatements:
     """What a handler gets by default."""
@@ -194,27 +324,30 @@ class PostgresStatements:
     def __init__(self, transaction: LazyTransaction) -> None:
         self._transaction = transaction
 
+    async def _run(self, method: str, sql: str, *args: Any) -> Any:
+        async with self._transaction.using() as connection:
+            self._transaction.hear(sql)
+            try:
+                return await getattr(connection, method)(sql, *args)
+            finally:
+                self._transaction.look(connection)
+
     async def execute(self, sql: str, *args: Any) -> str:
-        async with self._transaction.turn:
-            done: str = await (await self._transaction.ready()).tx.execute(sql, *args)
-            return done
+        done: str = await self._run("execute", sql, *args)
+        return done
 
     async def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        async with self._transaction.turn:
-            await (await self._transaction.ready()).tx.executemany(sql, rows)
+        await self._run("executemany", sql, rows)
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
-        async with self._transaction.turn:
-            rows: list[Any] = await (await self._transaction.ready()).tx.fetch(sql, *args)
-            return rows
+        rows: list[Any] = await self._run("fetch", sql, *args)
+        return rows
 
     async def fetchrow(self, sql: str, *args: Any) -> Any | None:
-        async with self._transaction.turn:
-            return await (await self._transaction.ready()).tx.fetchrow(sql, *args)
+        return await self._run("fetchrow", sql, *args)
 
     async def fetchval(self, sql: str, *args: Any) -> Any:
-        async with self._transaction.turn:
-            return await (await self._transaction.ready()).tx.fetchval(sql, *args)
+        return await self._run("fetchval", sql, *args)
 
 
 def _values(intent: Intent) -> tuple[Any, ...]:
@@ -230,13 +363,9 @@ def _values(intent: Intent) -> tuple[Any, ...]:
     )
 
 
-def sqlstate(error: BaseException) -> str:
-    """Of an error of any driver, as it is or wrapped; empty where there is none."""
-    for link in (error, getattr(error, "orig", None), error.__cause__):
-        code = getattr(link, "sqlstate", None)
-        if isinstance(code, str):
-            return code
-    return ""
+def commits(sql: str) -> bool:
+    """Whether one of its statements is to commit. A column may be called so: only the first word counts."""
+    return _COMMIT.search(sql) is not None
 
 
 def is_data_error(error: BaseException) -> bool:

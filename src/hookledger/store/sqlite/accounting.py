@@ -13,6 +13,7 @@ from uuid import UUID
 import apsw
 
 from ...accounting import ENTRIES, Accounting, Oddity, balance
+from ...ledger import UNKNOWN_ARGUMENTS
 from ..accounting import oddity, too_long
 from ..queries import load
 from .connection import Row, connect, rows, translate
@@ -48,6 +49,11 @@ class SqliteBooks:
         args = (self._now(), micros(longer_than))
         names = ("stuck_events", "stuck_effects")
         return await asyncio.to_thread(self._look, lambda c: _odd((name, rows(c, SQL[name], args)) for name in names))
+
+    async def unperformable(self) -> Oddity | None:
+        name, args = "unperformable", (UNKNOWN_ARGUMENTS,)
+        found = await asyncio.to_thread(self._look, lambda c: _odd([(name, rows(c, SQL[name], args))]))
+        return found[0] if found else None
 
     async def settings(self) -> dict[str, str]:
         return dict(await asyncio.to_thread(self._look, lambda c: rows(c, SQL["settings"])))

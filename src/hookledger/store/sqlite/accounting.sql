@@ -178,6 +178,11 @@ WHERE leased_until < ?1 - ?2 ORDER BY leased_until {few}
 SELECT count(*) OVER () AS n, event_id, name || ':' || key FROM effects
 WHERE leased_until < ?1 - ?2 ORDER BY leased_until {few}
 
+-- name: unperformable
+-- Outbox entries with a reason that begins like this.
+SELECT count(*) OVER () AS n, event_id, name || ':' || key FROM effects
+WHERE due_at IS NOT NULL AND substr(error, 1, length(?1)) = ?1 ORDER BY due_at {few}
+
 -- name: settings
 -- What durability rests on, as every connection of ours gets it.
 SELECT 'journal_mode', journal_mode FROM pragma_journal_mode

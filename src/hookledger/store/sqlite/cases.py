@@ -33,6 +33,7 @@ from ..evidence import (
     fitting,
     import_batches,
     page,
+    with_bytes,
 )
 from ..queries import load
 from ..rows import Rows
@@ -137,8 +138,13 @@ class SqliteCases:
         return [(UUID(bytes=row[0]), row[1]) for row in found]
 
     async def request(self, request_id: UUID) -> RequestRow | None:
-        found = await self._run(lambda c: rows(c, self._store("request"), (request_id.bytes,)))
-        return self._rows.request(found[0]) if found else None
+        def job(connection: apsw.Connection) -> RequestRow | None:
+            for row in rows(connection, self._store("request"), (request_id.bytes,)):
+                borrowed = () if row["body"] else rows(connection, SQL["bytes"], (request_id.bytes,))
+                return with_bytes(self._rows.request(row), borrowed)
+            return None
+
+        return await self._run(job)
 
     async def admit(self, request_id: UUID, place: int, item: Item, actor: str, reason: str) -> UUID:
         event_id = new_id()
@@ -146,6 +152,7 @@ class SqliteCases:
 
         def job(connection: apsw.Connection) -> None:
             now = self._now()
+            connection.execute(SQL["keep_bytes"], (request_id.bytes,))
             odd = self._odd(connection, request_id, place)
             met = odd.known.bytes if odd.outcome is DeliveryOutcome.SAME_BODY else None
             key = (item.identity, odd.source, event_id.bytes, item.fingerprint, met)
@@ -153,7 +160,7 @@ class SqliteCases:
             self._take(connection, odd, event_id, request_id, place, item)
             where = (event_id.bytes, request_id.bytes, place, odd.source)
             content = (item.key, item.type, item.provider_id, item.object_id, occurred, item.fingerprint)
-            connection.execute(SQL["admit"], (now, *where, *content))
+            connection.execute(SQL["admit"], (now, *where, *content, item.account))
             about = (event_id.bytes, f"{request_id}:{place}", odd.outcome.value, "pending")
             connection.execute(SQL["note_action"], (now, "admit", new_id().bytes, *about, actor, reason))
 
@@ -185,14 +192,17 @@ class SqliteCases:
         return await self._run(job)
 
     async def alert(self, event_id: UUID, words: str) -> bool:
-        def job(connection: apsw.Connection) -> bool:
-            found = rows(connection, SQL["alert"], (event_id.bytes, words))
-            for (state,) in found:
-                about = (new_id().bytes, event_id.bytes, None, state, state)
-                connection.execute(SQL["note_action"], (self._now(), "alert", *about, "hookledger", words))
-            return bool(found)
+        return await self._write(lambda connection: self._alert(connection, "alert", event_id, words))
 
-        return await self._write(job)
+    async def warn(self, event_id: UUID, words: str) -> bool:
+        return await self._write(lambda connection: self._alert(connection, "unwarned", event_id, words))
+
+    def _alert(self, connection: apsw.Connection, query: str, event_id: UUID, words: str) -> bool:
+        found = rows(connection, SQL[query], (event_id.bytes, words))
+        for (state,) in found:
+            about = (new_id().bytes, event_id.bytes, None, state, state)
+            connection.execute(SQL["note_action"], (self._now(), "alert", *about, "hookledger", words))
+        return bool(found)
 
     # ── keys ──
 

@@ -68,10 +68,30 @@ SELECT request_id, item FROM deliveries
 WHERE request_id BETWEEN ?1 AND ?2 AND (?3 IS NULL OR item = ?3) AND outcome IN ('conflict', 'same_body')
 ORDER BY request_id, item LIMIT 10
 
+-- name: elsewhere
+-- The bytes of a known body: the event that has it keeps them, or the first delivery that met it after they were pruned.
+SELECT b.body FROM events e JOIN requests b ON b.id = e.request_id
+WHERE e.id = d.event_id AND e.fingerprint = d.fingerprint AND d.outcome = 'same_body' AND b.emptied_at IS NULL
+UNION ALL
+SELECT b.body FROM deliveries k JOIN requests b ON b.id = k.request_id
+WHERE k.event_id = d.event_id AND k.outcome NOT IN ('accepted', 'invalid', 'reconciled') AND k.outcome = 'same_body'
+  AND k.fingerprint = d.fingerprint AND d.outcome = 'same_body' AND length(b.body) > 0
+LIMIT 1
+
+-- name: bytes
+-- Those of a delivery whose request was kept without.
+SELECT ({elsewhere}) AS body FROM deliveries d WHERE d.request_id = ?1 AND d.item = 0
+
+-- name: keep_bytes
+-- From here on the delivery has its own: it is about to be an event's.
+UPDATE requests SET body = coalesce((SELECT ({elsewhere}) FROM deliveries d WHERE d.request_id = ?1 AND d.item = 0), body)
+WHERE id = ?1 AND length(body) = 0 AND emptied_at IS NULL
+
 -- name: odd
 -- A delivery that is to be admitted.
 SELECT d.source, d.outcome, d.event_id, EXISTS (
-           SELECT 1 FROM requests r WHERE r.id = d.request_id AND r.emptied_at IS NULL) AS kept, a.id AS admitted_as
+           SELECT 1 FROM requests r WHERE r.id = d.request_id AND r.emptied_at IS NULL
+               AND (length(r.body) > 0 OR EXISTS ({elsewhere}))) AS kept, a.id AS admitted_as
 FROM deliveries d
 LEFT JOIN events a ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'admitted'
 WHERE d.request_id = ?1 AND d.item = ?2 AND d.outcome IN ('conflict', 'same_body')
@@ -85,7 +105,7 @@ ON CONFLICT (identity) DO UPDATE SET event_id = iif(i.event_id = ?5, ?3, i.event
 -- name: admit
 -- An odd delivery -> pending, under the next number of its key.
 INSERT INTO events (id, source, type, key, key_origin, provider_id, object_id, occurred_at, fingerprint, request_id, item,
-                    received_at, run_started_at, state, due_at)
+                    received_at, run_started_at, state, due_at, account)
 WITH RECURSIVE tried (n) AS (
     SELECT 2
     UNION ALL
@@ -94,7 +114,7 @@ WITH RECURSIVE tried (n) AS (
                   WHERE e.key_origin = 'admitted' AND e.source = ?5 AND e.key = substr(?6, 1, 254 - length(n)) || '~' || n)
 )
 SELECT ?2, ?5, ?7, substr(?6, 1, 254 - length(t.n)) || '~' || t.n, 'admitted', ?8, ?9, ?10, ?11, d.request_id, d.item,
-       d.received_at, ?1, 'pending', ?1
+       d.received_at, ?1, 'pending', ?1, ?12
 FROM deliveries d, (SELECT max(n) AS n FROM tried) t WHERE d.request_id = ?3 AND d.item = ?4
 
 -- name: note_action
@@ -112,6 +132,11 @@ SELECT count(*) FROM (
 UPDATE events SET alert = ?2
 WHERE id = ?1 AND state IN ('failed', 'retrying', 'processing', 'needs_review') AND alert IS NULL
 RETURNING state
+
+-- name: unwarned
+-- The state of an event that a quarantined delivery met, unless its audit has these words.
+SELECT coalesce((SELECT state FROM events WHERE id = ?1), 'pruned')
+WHERE NOT EXISTS (SELECT 1 FROM actions WHERE event_id = ?1 AND name = 'alert' AND reason = ?2)
 
 -- name: known_keys
 -- Those that are taken.

@@ -24,13 +24,13 @@ SET failures = c.failures + 1,
     openings = c.openings + (c.state = 'half_open' OR (c.state = 'closed' AND c.failures + 1 >= ?3)),
     retry_at = iif(c.state = 'half_open' OR (c.state = 'closed' AND c.failures + 1 >= ?3),
                    ?1 + ?4 * (1 << min(c.openings, 4)), c.retry_at),
-    changed_at = iif(c.state = 'half_open' OR (c.state = 'closed' AND c.failures + 1 >= ?3), ?1, c.changed_at),
+    changed_at = iif(c.state = 'closed' AND c.failures + 1 >= ?3, ?1, c.changed_at),
     reason = iif(c.tripped, c.reason, excluded.reason)
 
 -- name: try
 -- open -> half_open after the cool-down, for one; again for another when that one's time is up.
 UPDATE circuits
-SET changed_at = iif(state = 'open', ?1, changed_at), state = 'half_open', retry_at = ?1 + ?3
+SET state = 'half_open', retry_at = ?1 + ?3
 WHERE downstream = ?2 AND NOT tripped AND state IN ('open', 'half_open') AND retry_at <= ?1
 RETURNING downstream
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import queue
 import threading
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import apsw
 
 from ...errors import BadData, ConfigError, HookledgerError, SchemaMismatch, TransactionTooLong, Unavailable
+from .files import Connection, create, identity, unwritable
 from .watch import WRITER, LockWatch
 
 T = TypeVar("T")
@@ -51,17 +53,31 @@ def check_version() -> None:
         )
 
 
-def connect(path: Path, *, wait: float, create: bool = False) -> apsw.Connection:
+def connect(path: Path, *, wait: float, may_create: bool = False) -> Connection:
     """`wait`: how many seconds to queue for the write lock. Only a migration creates the file: a mistyped name
     must not become an empty database."""
-    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    connection = apsw.Connection(str(path), flags=flags)
-    if create:  # of a new file only; the size of one that exists stays
-        connection.execute(f"PRAGMA page_size = {PAGE}")
-    connection.set_busy_handler(patience(wait))
-    _use_wal(connection, time.monotonic() + wait)
-    connection.execute("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY")
+    if may_create:
+        create(path)
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if may_create else 0)
+    at_path = identity(str(path))
+    try:
+        connection = Connection(str(path), flags=flags)
+        if may_create:  # of a new file only; the size of one that exists stays
+            connection.execute(f"PRAGMA page_size = {PAGE}")
+        connection.set_busy_handler(patience(wait))
+        _use_wal(connection, time.monotonic() + wait)
+        connection.execute("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY")
+        connection.remember_files(path, at_path)
+    except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+        if (at_path or may_create) and (why := unwritable(path)):
+            raise apsw.ReadOnlyError(why) from error  # to SQLite, a log that it cannot make is a missing file
+        raise
     return connection
+
+
+def sha256_of(*parts: Any) -> bytes:
+    """Of blobs, for migrations: SQLite has no such function."""
+    return hashlib.sha256(b"".join(parts)).digest()
 
 
 def patience(wait: float) -> Callable[[int], bool]:
@@ -111,14 +127,13 @@ def _row_type(names: tuple[str, ...]) -> type[Row]:
 
 
 def in_transaction(
-    connection: apsw.Connection, job: Callable[[apsw.Connection], T], watch: LockWatch, who: int = WRITER
+    connection: Connection, job: Callable[[Connection], T], watch: LockWatch, who: int = WRITER
 ) -> T:
-    """BEGIN IMMEDIATE: a lock upgrade in the middle would ignore the time-out."""
-    connection.execute("BEGIN IMMEDIATE")
+    connection.begin()
     watch.locked(who)
     try:
         result = job(connection)
-        connection.execute("COMMIT")
+        connection.commit()
     except BaseException:
         # A full disk may have rolled back already.
         if connection.in_transaction:
@@ -155,17 +170,18 @@ class Writer(threading.Thread):
         self._wait = wait
         self._limit = limit
         self._watch = watch
-        self._jobs: queue.SimpleQueue[tuple[Callable[[apsw.Connection], Any], Callable[..., object]] | None]
+        self._jobs: queue.SimpleQueue[tuple[Callable[[Connection], Any], Callable[..., object]] | None]
         self._jobs = queue.SimpleQueue()
         self._deadline: float | None = None
-        self._ends = 0
-        self._ends_at_begin = 0
+        self._ends = self._commits = 0
+        self._at_begin = 0, 0
         self._holder: object = None
         self.may_create = False
-        self.expired: Callable[[], None] | None = None
-        """Called in this thread when a handler's transaction went over the limit."""
+        self.opened = False
+        self.expired: Callable[[bool], None] | None = None
+        """Called in this thread when a handler's transaction went over the limit, with whether it had committed."""
 
-    async def run_job(self, job: Callable[[apsw.Connection], T]) -> T:
+    async def run_job(self, job: Callable[[Connection], T]) -> T:
         """Run `job` on the connection; it goes on even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -186,12 +202,12 @@ class Writer(threading.Thread):
 
     # ── the handler's transaction; all called on this thread ──
 
-    def begin_limited(self, connection: apsw.Connection, holder: object) -> None:
-        connection.execute("BEGIN IMMEDIATE")
+    def begin_limited(self, connection: Connection, holder: object) -> None:
+        connection.begin()
         self._holder = holder
         self._watch.locked()
         self._deadline = time.monotonic() + self._limit
-        self._ends_at_begin = self._ends
+        self._at_begin = self._ends, self._commits
 
     def end_limited(self) -> None:
         self._deadline = self._holder = None
@@ -203,12 +219,16 @@ class Writer(threading.Thread):
             raise TransactionTooLong()
 
     def ended_meanwhile(self, connection: apsw.Connection) -> bool:
-        return not connection.in_transaction or self._ends != self._ends_at_begin
+        return not connection.in_transaction or self._ends != self._at_begin[0]
+
+    def committed_meanwhile(self) -> bool:
+        """Unlike an end by rollback, such as a full disk brings about, something was kept."""
+        return self._commits != self._at_begin[1]
 
     # ── the thread ──
 
     def run(self) -> None:
-        connection: apsw.Connection | None = None
+        connection: Connection | None = None
         while True:
             try:
                 job = self._jobs.get(timeout=self._remaining())
@@ -232,15 +252,21 @@ class Writer(threading.Thread):
         if connection is not None:
             connection.close()
 
-    def _open(self) -> apsw.Connection:
-        connection = connect(self._path, wait=self._wait, create=self.may_create)
+    def _open(self) -> Connection:
+        connection = connect(self._path, wait=self._wait, may_create=self.may_create)
+        self.opened = True
 
         def ended() -> bool:
             self._ends += 1
             return False
 
+        def committed(*_: object) -> int:
+            self._commits += 1
+            return apsw.SQLITE_OK
+
         connection.set_commit_hook(ended)
         connection.set_rollback_hook(lambda: ended() or None)  # type: ignore[arg-type]
+        connection.set_wal_hook(committed)  # unlike the commit hook: when it has happened
         # A single statement may be over the limit too: looked at every so many steps of SQLite's machine.
         connection.set_progress_handler(self._overdue, 20_000)
         return connection
@@ -257,7 +283,7 @@ class Writer(threading.Thread):
             connection.execute("ROLLBACK")
         self._watch.unlocked()
         if self.expired is not None:
-            self.expired()
+            self.expired(self.committed_meanwhile())
 
 
 class Checkpointer(threading.Thread):

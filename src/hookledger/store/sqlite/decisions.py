@@ -15,6 +15,7 @@ from ...retention import Tombstone
 from ...states import BY_NAME, EffectKind, State
 from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order, refusal, stands
 from ..queries import load
+from ..restores import SKIPPED
 from ..rows import Rows
 from .circuits import Run
 from .connection import rows
@@ -89,7 +90,10 @@ class SqliteDecisions:
         if effect.kind is EffectKind.ONCE:
             aside = superseded_identity(effect.identity, decision)
             return bool(rows(connection, SQL["make_way"], (*where, aside, MADE_WAY)))
-        return bool(rows(connection, SQL["repeat"], where))
+        found = rows(connection, SQL["repeat"], where)
+        if found and found[0][0] > effect.generation and rows(connection, SQL["restores_known"]):
+            connection.execute(SQL["skip_used"], (effect.identity, SKIPPED))
+        return bool(found)
 
     def found(self, connection: apsw.Connection, event_id: UUID) -> Found | Tombstone | None:
         """The event as it is now."""

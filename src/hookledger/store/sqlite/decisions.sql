@@ -41,7 +41,15 @@ FROM (SELECT o.state = 'done' OR EXISTS (
       FROM effects o WHERE o.identity = ?2) AS w
 WHERE e.identity = ?2 AND e.fence = ?3 AND e.event_id = ?4 AND e.kind <> 'once' AND e.state IN ('done', 'cancelled')
   AND e.alert IS NULL
-RETURNING state
+RETURNING generation
+
+-- name: restores_known
+-- Whether the schema knows of restores: not before 11.
+SELECT 1 FROM sqlite_schema WHERE name = 'restores'
+
+-- name: skip_used
+-- Keys of generations that are not on record may have been used between a backup and its restore.
+UPDATE effects SET generation = max(generation, (SELECT count(*) FROM restores) * ?2 + 1) WHERE identity = ?1
 
 -- name: make_way
 -- A `once` that is to be true once more: its row stays as evidence, under an identity that nobody asks for.

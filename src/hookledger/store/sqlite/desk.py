@@ -25,6 +25,7 @@ from ...states import DeliveryOutcome
 from ..queries import load
 from . import intake
 from .connection import connect, in_transaction, translate
+from .files import Connection, Files, check
 from .watch import LockWatch
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ LENGTH = struct.Struct("<I")
 """Stands before each message."""
 read_batch = msgspec.msgpack.Decoder(Batch).decode
 read_told = msgspec.msgpack.Decoder(Told).decode
+read_files = msgspec.json.Decoder(Files).decode
 _encode = msgspec.msgpack.Encoder(uuid_format="bytes").encode
 
 
@@ -66,9 +68,9 @@ def message(said: Batch | Told) -> bytes:
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    _, path, wait, line = sys.argv
+    _, path, files, wait, line = sys.argv
     with socket.socket(fileno=int(line)) as theirs, theirs.makefile("rb") as heard:
-        desk = _Desk(Path(path), float(wait))
+        desk = _Desk(Path(path), read_files(files), float(wait))
         with contextlib.suppress(OSError):  # the receiver is gone, and with it whoever would be told
             while (question := _next(heard)) is not None:
                 theirs.sendall(message(desk.record(read_batch(question))))
@@ -85,17 +87,20 @@ def _next(heard: BinaryIO) -> bytes | None:
 
 
 class _Desk:
-    def __init__(self, path: Path, wait: float) -> None:
+    """`files`: those that the receiver has open. Whoever takes our place writes to no others."""
+
+    def __init__(self, path: Path, files: Files, wait: float) -> None:
         self._path = path
+        self._files = files
         self._wait = wait
         self._watch = LockWatch(None)
         self._sql = load(__package__).__getitem__
-        self._connection: apsw.Connection | None = None
+        self._connection: Connection | None = None
 
     def record(self, batch: Batch) -> Told:
         try:
             if self._connection is None:
-                self._connection = connect(self._path, wait=self._wait)
+                self._connection = self._open()
             recorded = in_transaction(
                 self._connection, lambda c: intake.record(c, self._sql, batch.now, batch.arrivals), self._watch
             )
@@ -103,6 +108,12 @@ class _Desk:
             meaning = in_words(error)
             return Told((type(meaning).__name__, str(meaning)))
         return Told(None, [None if all(one.outcome is ACCEPTED for one in found) else found for found in recorded])
+
+    def _open(self) -> Connection:
+        check(self._files)  # before a missing log is made anew
+        connection = connect(self._path, wait=self._wait)
+        check(self._files)
+        return connection
 
 
 def in_words(error: Exception) -> Exception:

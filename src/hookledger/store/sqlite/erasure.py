@@ -111,6 +111,9 @@ def _empty_effects(connection: apsw.Connection, effects: Sequence[Row], key_too:
     for row in effects:
         connection.execute(SQL["empty_effect"], (row["identity"], key_left(row["key"], key_too)))
         connection.execute(SQL["empty_calls"], (row["identity"],))
+    if rows(connection, SQL["keeps_replaced"]):
+        for event_id in {row["event_id"] for row in effects}:
+            connection.execute(SQL["empty_actions"], (event_id,))
     for row in effects:
         connection.execute(SQL["forget_lane"], (row["name"], row["lane"]))
 

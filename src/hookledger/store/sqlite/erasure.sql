@@ -42,7 +42,7 @@ WHERE id = ?2
 -- name: empty_event
 -- What the event itself says.
 UPDATE events
-SET provider_id = NULL, object_id = NULL, result = NULL, error = NULL, cause = NULL, reason = ?3, key = ?4,
+SET provider_id = NULL, object_id = NULL, account = NULL, result = NULL, error = NULL, cause = NULL, reason = ?3, key = ?4,
     emptied_at = coalesce(emptied_at, ?1)
 WHERE id = ?2
 
@@ -82,6 +82,14 @@ WHERE identity = ?1
 -- name: empty_calls
 -- Tracebacks of calls.
 UPDATE effect_calls SET error = NULL WHERE identity = ?1 AND error IS NOT NULL
+
+-- name: keeps_replaced
+-- Whether decisions keep the results that they replace: not before schema 11, whose migration made this table, too.
+SELECT 1 FROM sqlite_schema WHERE name = 'restores'
+
+-- name: empty_actions
+-- The results that decisions replaced.
+UPDATE actions SET replaced = NULL WHERE event_id = ?1 AND replaced IS NOT NULL
 
 -- name: forget_lane
 -- The lane itself, unless something waits in it: then its order is needed.

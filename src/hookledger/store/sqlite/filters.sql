@@ -21,6 +21,9 @@ e.key = {0}
 -- name: object_id
 e.object_id = {0}
 
+-- name: account
+e.account = {0}
+
 -- name: since
 e.received_at >= {0}
 
@@ -28,7 +31,7 @@ e.received_at >= {0}
 e.received_at < {0}
 
 -- name: attention
-(e.attention = 1 OR e.alert IS NOT NULL)
+(e.state IN ('failed', 'needs_review') OR e.attention = 1 OR e.alert IS NOT NULL)
 
 -- name: cause
 e.cause = {0}

@@ -15,7 +15,7 @@ from ...causes import MAX_CAUSE
 from ...model import Arrival, Recorded
 from ...states import FINAL, DeliveryOutcome, State
 from ..judge import Judgement, Owner, Proposal, Verdict, all_new, conflicts, first_state, judge, proposals
-from ..rows import NEW, keeping
+from ..rows import NEW, Content, keeping, unheld
 
 Sql = Callable[[str], str]
 
@@ -51,29 +51,38 @@ def _owners(
 
 def _known(connection: apsw.Connection, sql: Sql, identities: Iterable[bytes]) -> Iterator[tuple[bytes, Owner]]:
     for identity in identities:
-        for _, event_id, fingerprint, state in connection.execute(sql("owner"), (identity,)):
-            yield identity, Owner(UUID(bytes=event_id), fingerprint, State(state) if state else None)
+        for _, event_id, fingerprint, state, content in connection.execute(sql("owner"), (identity,)):
+            yield identity, Owner(UUID(bytes=event_id), fingerprint, State(state) if state else None, content)
 
 
 def _write(connection: apsw.Connection, sql: Sql, now: int, judgement: Judgement) -> None:
     requests: list[tuple[Any, ...]] = []
     events: list[tuple[Any, ...]] = []
     deliveries: list[tuple[Any, ...]] = []
-    for verdict, keep in keeping(judgement.verdicts):
+    for verdict, body in keeping(judgement.verdicts, _held(connection, sql, judgement)):
         outcome = verdict.recorded.outcome
         request_id, event_id = verdict.arrival.id.bytes, verdict.recorded.event_id.bytes
-        if keep:
-            requests.append(_request(now, request_id, verdict.arrival))
+        if body is not None:
+            requests.append(_request(now, request_id, verdict.arrival, body))
         if outcome is _ACCEPTED or outcome in NEW:  # it is in there too, but to hash a member of an enum is a call
             events.append(_event(now, request_id, event_id, verdict))
         deliveries.append(_delivery(now, request_id, event_id, verdict))
     insert(connection, sql("keep_requests"), requests)
     insert(connection, sql("add_events"), events)
     insert(connection, sql("add_deliveries"), deliveries)
-    for identity, event in judgement.repoint.items():
-        connection.execute(sql("repoint"), (identity, event.bytes))
+    for identity, (event, fingerprint) in judgement.repoint.items():
+        connection.execute(sql("repoint"), (identity, event.bytes, fingerprint))
     for identity in judgement.release:
         connection.execute(sql("release"), (identity,))
+
+
+def _held(connection: apsw.Connection, sql: Sql, judgement: Judgement) -> list[Content]:
+    asked = sql("bodies_held")
+    return [
+        (event_id, fingerprint)
+        for event_id, fingerprint in unheld(judgement.verdicts)
+        if connection.execute(asked, (event_id.bytes, fingerprint)).fetchall()
+    ]
 
 
 def insert(connection: apsw.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
@@ -104,7 +113,7 @@ def _repeated(statement: str, size: int) -> str:
 
 
 def _delivery(now: int, request_id: bytes, event_id: bytes, verdict: Verdict) -> tuple[Any, ...]:
-    arrival, place, item, recorded = verdict
+    arrival, place, item, recorded, _ = verdict
     return (
         now,
         request_id,
@@ -115,10 +124,11 @@ def _delivery(now: int, request_id: bytes, event_id: bytes, verdict: Verdict) ->
         recorded.state,
         item.delivery_id,
         item.fingerprint,
+        item.retry,
     )
 
 
-def _request(now: int, request_id: bytes, arrival: Arrival) -> tuple[Any, ...]:
+def _request(now: int, request_id: bytes, arrival: Arrival, body: bytes) -> tuple[Any, ...]:
     proof = arrival.proof
     signed = None if proof.signed_at is None else micros(proof.signed_at)
     return (
@@ -127,7 +137,7 @@ def _request(now: int, request_id: bytes, arrival: Arrival) -> tuple[Any, ...]:
         arrival.source,
         arrival.query,
         arrival.headers,
-        arrival.body,
+        body,
         arrival.remote,
         proof.scheme,
         proof.secret,
@@ -136,7 +146,7 @@ def _request(now: int, request_id: bytes, arrival: Arrival) -> tuple[Any, ...]:
 
 
 def _event(now: int, request_id: bytes, event_id: bytes, verdict: Verdict) -> tuple[Any, ...]:
-    arrival, place, item, _ = verdict
+    arrival, place, item, *_ = verdict
     state, reason = first_state(item)
     due = now if state is _PENDING else None
     finished = now if due is None and state in FINAL else None
@@ -160,4 +170,5 @@ def _event(now: int, request_id: bytes, event_id: bytes, verdict: Verdict) -> tu
         state,
         reason,
         cause,
+        item.account,
     )

@@ -34,6 +34,7 @@ from ..jobs import (
     refusals_of,
     resolved_facts,
     said_by,
+    shown_item_of,
     subject,
 )
 from ..queries import load
@@ -307,7 +308,7 @@ class SqliteJobs:
             found = await self._fetch("refused_items", job_id.bytes, place, limit)
         else:
             found = await self._fetch("items", job_id.bytes, place, outcome.value if outcome else None, limit)
-        return [item_of(row, self._rows) for row in found]
+        return [shown_item_of(row, self._rows) for row in found]
 
 
 def _doubtful(row: Row) -> Doubtful:

@@ -143,16 +143,17 @@ SELECT cause, count(*) AS n, min(words) AS sample FROM job_items INDEXED BY job_
 WHERE job_id = ?1 AND outcome = 'refused' GROUP BY cause ORDER BY n DESC, cause
 
 -- name: items
--- Some events of a job.
-SELECT * FROM job_items
-WHERE job_id = ?1 AND event_id > coalesce(?2, x'') AND (?3 IS NULL OR outcome = ?3)
-ORDER BY event_id LIMIT ?4
+-- Some events of a job, and what they are now.
+SELECT i.*, (SELECT e.state FROM events e WHERE e.id = i.event_id) AS now FROM job_items i
+WHERE i.job_id = ?1 AND i.event_id > coalesce(?2, x'') AND (?3 IS NULL OR i.outcome = ?3)
+ORDER BY i.event_id LIMIT ?4
 
 -- name: refused_items
 -- The same for those refused, which have an index of their own.
-SELECT * FROM job_items INDEXED BY job_items_refused
-WHERE job_id = ?1 AND event_id > coalesce(?2, x'') AND outcome = 'refused'
-ORDER BY event_id LIMIT ?3
+SELECT i.*, (SELECT e.state FROM events e WHERE e.id = i.event_id) AS now
+FROM job_items i INDEXED BY job_items_refused
+WHERE i.job_id = ?1 AND i.event_id > coalesce(?2, x'') AND i.outcome = 'refused'
+ORDER BY i.event_id LIMIT ?3
 
 -- name: kept
 -- Whether the bytes of an event are.

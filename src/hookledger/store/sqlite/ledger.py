@@ -13,10 +13,21 @@ from ...errors import WrongState
 from ...identities import new_id
 from ...ledger import Completion, Concluded, Effect, EffectHistory, Intent, Started
 from ...states import BY_NAME, EffectKind, EffectState, State
+from ..decisions import changed
 from ..queries import load
 from ..rows import Rows, standing, told
 from ..turns import Turns
-from ..weigh import Settled, calls_for_attention, decide, is_known, settled, settles_doubt, weigh
+from ..weigh import (
+    Settled,
+    calls_for_attention,
+    check_try,
+    decide,
+    is_known,
+    replaced,
+    settled,
+    settles_doubt,
+    weigh,
+)
 from .circuits import Run, SqliteCircuits
 from .connection import Row, rows
 from .intake import micros
@@ -72,7 +83,7 @@ class SqliteLedger(SqliteCircuits):
             return None
         connection.execute(SQL["attend"], (found[0]["event_id"],))
         state = EffectState(found[0]["state"])
-        if is_known(state) and name != "resolve":
+        if is_known(state) and name not in ("resolve", "try_now"):
             self._go_on(connection, now, settled(effect.identity, effect.source, effect.name, effect.key, state))
         return found[0]
 
@@ -87,6 +98,14 @@ class SqliteLedger(SqliteCircuits):
             if rows(connection, self._events("retry"), (now, event, review, None)):
                 note = (now, "retry", new_id().bytes, event, part_of, review, pending, known.actor, known.reason)
                 connection.execute(SQL["note_action"], note)
+
+    def attend(self, connection: apsw.Connection, event_id: bytes) -> None:
+        """Look whether anything of this event waits for a person; in the caller's transaction."""
+        connection.execute(SQL["attend"], (event_id,))
+
+    def add_call(self, connection: apsw.Connection, *values: Any) -> None:
+        """Started at, worker, identity, number, generation; in the caller's transaction."""
+        connection.execute(SQL["call"], values)
 
     async def doubt(self, effect: Effect, due_in: float | None) -> bool:
         def job(connection: apsw.Connection) -> bool:
@@ -104,6 +123,15 @@ class SqliteLedger(SqliteCircuits):
     async def put_off(self, effect: Effect, due_in: float | None, error: str | None) -> bool:
         def job(connection: apsw.Connection) -> bool:
             return self._change(connection, "put_off", self._now(), effect, _micros(due_in), error) is not None
+
+        return await self._write(job)
+
+    async def release(self, effect: Effect, due_in: float, reason: str) -> bool:
+        def job(connection: apsw.Connection) -> bool:
+            row = self._change(connection, "release", self._now(), effect, micros(due_in), reason)
+            if row is not None:
+                connection.execute(SQL["uncall"], (effect.identity, row["number"]))
+            return row is not None
 
         return await self._write(job)
 
@@ -230,8 +258,11 @@ class SqliteLedger(SqliteCircuits):
             if row is None:
                 raise WrongState(f"effect {effect.name}:{effect.key} changed meanwhile")
             subject = ", ".join(filter(None, (row["subject"], part_of)))
-            note = (now, "resolve", new_id().bytes, row["event_id"], subject, *states, actor, reason)
+            action = new_id().bytes
+            note = (now, "resolve", action, row["event_id"], subject, *states, actor, reason)
             connection.execute(SQL["note_action"], note)
+            if (old := replaced(effect, target, result)) is not None:
+                connection.execute(SQL["keep_replaced"], (action, old))
             if changes and is_known(target):
                 known = settled(effect.identity, effect.source, effect.name, effect.key, target)
                 # Its own handler waited for this answer, whatever it said.
@@ -239,6 +270,20 @@ class SqliteLedger(SqliteCircuits):
                 settling.append((known._replace(actor=actor, reason=reason), own))
         for known, own in settling:
             self._go_on(connection, now, known, *own, part_of=part_of)
+
+    async def try_now(self, effect: Effect, actor: str, reason: str) -> None:
+        check_try(effect)
+
+        def job(connection: apsw.Connection) -> None:
+            now = self._now()
+            row = self._change(connection, "try_now", now, effect)
+            if row is None:
+                raise changed(effect, self._get(connection, now, effect.identity))
+            states = (effect.state.value, row["state"])
+            note = (now, "try", new_id().bytes, row["event_id"], row["subject"], *states, actor, reason)
+            connection.execute(SQL["note_action"], note)
+
+        await self._write(job)
 
     def get_all(self, connection: apsw.Connection, now: int, identities: Iterable[bytes]) -> dict[bytes, Effect]:
         """Effects as they are now, on the caller's connection."""

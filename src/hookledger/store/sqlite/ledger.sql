@@ -97,6 +97,18 @@ SET fence = fence + 1, leased_until = NULL, error = coalesce(?5, error), due_at 
 WHERE identity = ?2 AND fence = ?3 AND state = 'unknown'
 RETURNING event_id, state
 
+-- name: release
+-- started -> planned, for a call that was not made: as if the outbox had not claimed it.
+UPDATE effects
+SET state = 'planned', fence = fence + 1, number = number - 1, tries = max(tries - 1, 0), leased_until = NULL,
+    due_at = ?1 + ?4, error = ?5
+WHERE identity = ?2 AND fence = ?3 AND state = 'started' AND kind = 'later'
+RETURNING event_id, state, number
+
+-- name: uncall
+-- The call that was not made.
+DELETE FROM effect_calls WHERE identity = ? AND number > ?
+
 -- name: resolve
 -- A person's decision.
 UPDATE effects
@@ -109,10 +121,22 @@ SET state = ?5, fence = fence + 1, alert = NULL, leased_until = NULL, decided = 
 WHERE identity = ?2 AND fence = ?3 AND state = ?4
 RETURNING event_id, state, name || ':' || key AS subject
 
+-- name: try_now
+-- planned, failed -> planned; an unknown outcome stays so. Due now, with a fresh budget.
+UPDATE effects
+SET state = iif(state = 'unknown', 'unknown', 'planned'), fence = fence + 1, due_at = ?1, planned_at = ?1, tries = 0
+WHERE identity = ?2 AND fence = ?3 AND kind = 'later' AND state IN ('planned', 'failed', 'unknown')
+  AND leased_until IS NULL
+RETURNING event_id, state, name || ':' || key AS subject
+
 -- name: note_action
 -- What an operator did.
 INSERT INTO actions (at, name, id, event_id, subject, from_state, to_state, actor, reason)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: keep_replaced
+-- The result that a decision took away or changed.
+UPDATE actions SET replaced = ?2 WHERE id = ?1
 
 -- name: waiting
 -- The events that wait for a person, of one source or of any, with a reason that begins like this. There are few.
@@ -120,16 +144,14 @@ SELECT id FROM events INDEXED BY events_in_review
 WHERE state = 'needs_review' AND (?1 IS NULL OR source = ?1) AND substr(reason, 1, length(?2)) = ?2 ORDER BY id
 
 -- name: attend
--- Whether anything of this event waits for a person.
+-- Whether an operator should look at its effects: one failed for good, has an unknown outcome, be it that its policy
+-- is still at it, or an alert. A refused call is its handler's business.
 UPDATE events AS v SET attention = w.wanted
 FROM (
     SELECT EXISTS (
         SELECT 1 FROM effects e
         WHERE e.event_id = ?1 AND (
-            e.alert IS NOT NULL
-            OR (e.kind = 'later' AND e.state = 'failed')
-            OR (e.kind = 'later' AND e.state = 'unknown' AND e.due_at IS NULL AND e.leased_until IS NULL)
-            OR (e.kind = 'call' AND e.state = 'unknown'))) AS wanted
+            e.alert IS NOT NULL OR e.state = 'unknown' OR (e.kind = 'later' AND e.state = 'failed'))) AS wanted
 ) AS w
 WHERE v.id = ?1 AND v.attention <> w.wanted
 

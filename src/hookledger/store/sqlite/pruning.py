@@ -8,8 +8,8 @@ from uuid import UUID
 
 import apsw
 
-from ...identities import new_id
-from ...retention import Arrived, Candidate, Tombstone
+from ...retention import Arrived, Candidate, Pruned, Round, Tombstone, Turn
+from ..pruning import INTERRUPTED, entry_of, taken_over
 from ..queries import load
 from ..rows import Rows
 from .circuits import Run
@@ -39,14 +39,34 @@ class SqlitePruning:
 
     # ── turns and walks ──
 
-    async def turn(self, holder: str, lease: float) -> str | None:
-        if await self._change("turn", self._now(), holder, micros(lease)):
-            return None
-        found = await self._read("whose_turn")
-        return str(found[0][0]) if found else "somebody else"
+    async def turn(self, round_: Round) -> Turn:
+        def job(connection: apsw.Connection) -> Turn:
+            former = rows(connection, SQL["whose_turn"])
+            if not rows(connection, SQL["turn"], (self._now(), round_.name, micros(round_.lease))):
+                return Turn(False, *former[0])
+            entry = entry_of(former[0]["holder"]) if former else None
+            if entry is None or entry == round_.id:
+                return Turn(True)
+            closed = rows(connection, SQL["close"], (entry.bytes, INTERRUPTED))
+            return Turn(True, interrupted=": ".join(closed[0]) if closed else None)
 
-    async def end_turn(self, holder: str) -> None:
-        await self._change("end_turn", holder)
+        turn: Turn = await self._write(job)
+        return turn
+
+    async def end_turn(self, round_: Round, how: str) -> None:
+        def job(connection: apsw.Connection) -> None:
+            connection.execute(SQL["end_turn"], (round_.name,))
+            connection.execute(SQL["close"], (round_.id.bytes, how))
+
+        await self._write(job)
+
+    def _note(self, connection: apsw.Connection, round_: Round, step: Pruned) -> None:
+        """In the transaction that takes something away."""
+        now = self._now()
+        if not rows(connection, SQL["hold"], (now, round_.name, micros(round_.lease))):
+            raise taken_over(round_)
+        values = (now, round_.id.bytes, round_.actor, round_.reason, round_.words_with(step))
+        connection.execute(SQL["note"], values)
 
     async def position(self, walk: str, again: float) -> UUID:
         found = await self._change("position", self._now(), walk, micros(again), START.bytes)
@@ -65,19 +85,21 @@ class SqlitePruning:
 
     # ── taking away ──
 
-    async def prune(self, chosen: Sequence[Candidate], quiet: float, *, dry: bool = False) -> int:
+    async def prune(self, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
         def job(connection: apsw.Connection) -> int:
             now, gone = self._now(), 0
             for one in chosen:
                 for row in rows(connection, SQL["still"], (now, one.id.bytes, one.claim, micros(quiet))):
                     gone += 1
-                    if not dry:
+                    if round_ is not None:
                         _take(connection, now, row)
+            if gone and round_ is not None:
+                self._note(connection, round_, Pruned(events=gone))
             return gone
 
         return await self._write(job) if chosen else 0
 
-    async def empty(self, chosen: Sequence[Candidate], older: float, *, dry: bool = False) -> int:
+    async def empty(self, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
         def job(connection: apsw.Connection) -> int:
             now = self._now()
             emptied: set[bytes] = set()
@@ -89,39 +111,42 @@ class SqlitePruning:
                 if made != len(beside) or odd:
                     continue
                 emptied.update(row["id"] for row in beside)
-                if not dry:
+                if round_ is not None:
                     connection.execute(SQL["empty_request"], (now, beside[0]["request_id"]))
                     connection.executemany(SQL["empty_event"], [(now, row["id"]) for row in beside])
+            if emptied and round_ is not None:
+                self._note(connection, round_, Pruned(payloads=len(emptied)))
             return len(emptied)
 
         return await self._write(job) if chosen else 0
 
-    async def forget(self, chosen: Sequence[Candidate], *, dry: bool = False) -> int:
+    async def forget(self, chosen: Sequence[Candidate], round_: Round | None) -> int:
         def job(connection: apsw.Connection) -> int:
-            changed = 0
-            for one in chosen:
-                if dry:
-                    changed += bool(rows(connection, SQL["remembered"], (one.id.bytes, one.claim)))
-                    continue
-                changed += bool(rows(connection, SQL["forget_attempts"], (one.id.bytes, one.claim)))
-                connection.execute(SQL["trim_calls"], (one.id.bytes,))
-            return changed
+            found = [c.id.bytes for c in chosen if rows(connection, SQL["remembered"], (c.id.bytes, c.claim))]
+            if found and round_ is not None:
+                for ident in found:
+                    connection.execute(SQL["forget_attempts"], (ident,))
+                    connection.execute(SQL["trim_calls"], (ident,))
+                self._note(connection, round_, Pruned(history=len(found)))
+            return len(found)
 
         return await self._write(job) if chosen else 0
 
-    async def drop(self, duplicates: Sequence[Arrived], odd: Sequence[Arrived], *, dry: bool = False) -> int:
+    async def drop(self, duplicates: Sequence[Arrived], odd: Sequence[Arrived], round_: Round | None) -> int:
         def job(connection: apsw.Connection) -> int:
             dropped = 0
             for one in duplicates:
                 place = (one.request_id.bytes, one.item)
-                dropped += dry or bool(rows(connection, SQL["drop_duplicate"], place))
+                dropped += round_ is None or bool(rows(connection, SQL["drop_duplicate"], place))
             for one in odd:
                 place = (one.request_id.bytes, one.item)
                 if rows(connection, SQL["orphan"], place):
                     dropped += 1
-                    if not dry:
+                    if round_ is not None:
                         connection.execute(SQL["drop_odd"], place)
                         connection.execute(SQL["drop_request"], place[:1])
+            if dropped and round_ is not None:
+                self._note(connection, round_, Pruned(deliveries=dropped))
             return dropped
 
         return await self._write(job) if duplicates or odd else 0
@@ -130,9 +155,6 @@ class SqlitePruning:
 
     async def pruned(self, first: UUID, last: UUID) -> list[Tombstone]:
         return [self._rows.tombstone(row) for row in await self._read("pruned", first.bytes, last.bytes)]
-
-    async def note(self, actor: str, reason: str, what: str) -> None:
-        await self._change("note", self._now(), new_id().bytes, actor, reason, what)
 
 
 def _take(connection: apsw.Connection, now: int, row: Row) -> None:

@@ -10,7 +10,11 @@ RETURNING holder
 
 -- name: whose_turn
 -- Who has it.
-SELECT holder FROM turns WHERE name = 'prune'
+SELECT holder, until / 1e6 AS until FROM turns WHERE name = 'prune'
+
+-- name: hold
+-- Still ours, in the transaction that takes something away.
+UPDATE turns SET until = ?1 + ?3 WHERE name = 'prune' AND holder = ?2 RETURNING holder
 
 -- name: end_turn
 -- Nobody's.
@@ -118,18 +122,16 @@ WHERE id = ?2 AND emptied_at IS NULL
 UPDATE events SET emptied_at = ?1 WHERE id = ?2
 
 -- name: forget_attempts
--- Tracebacks of attempts, of an event that is still as it was chosen.
-UPDATE attempts SET error = NULL
-WHERE event_id = ?1 AND error IS NOT NULL
-  AND EXISTS (SELECT 1 FROM events e WHERE e.id = ?1 AND e.claim = ?2 AND e.finished_at IS NOT NULL)
-RETURNING event_id
+-- Tracebacks of attempts.
+UPDATE attempts SET error = NULL WHERE event_id = ?1 AND error IS NOT NULL
 
 -- name: remembered
--- Whether the former would find something.
-SELECT 1 FROM attempts
-WHERE event_id = ?1 AND error IS NOT NULL
-  AND EXISTS (SELECT 1 FROM events e WHERE e.id = ?1 AND e.claim = ?2 AND e.finished_at IS NOT NULL)
-LIMIT 1
+-- Whether the former or `trim_calls` finds something, of an event that is still as it was chosen.
+SELECT 1 FROM events e
+WHERE e.id = ?1 AND e.claim = ?2 AND e.finished_at IS NOT NULL AND (
+    EXISTS (SELECT 1 FROM attempts WHERE event_id = ?1 AND error IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM effects f JOIN effect_calls c USING (identity)
+               WHERE f.event_id = ?1 AND f.state IN ('done', 'cancelled') AND c.error IS NOT NULL))
 
 -- name: drop_duplicate
 -- The row of a plain duplicate.
@@ -152,6 +154,11 @@ DELETE FROM deliveries WHERE request_id = ?1 AND item = ?2
 SELECT * FROM pruned WHERE event_id BETWEEN ?1 AND ?2 ORDER BY event_id LIMIT 10
 
 -- name: note
--- A round that took something away.
+-- What a round has taken away, this transaction's share included.
 INSERT INTO actions (at, id, name, actor, reason, subject, from_state, to_state)
-VALUES (?1, ?2, 'prune', ?3, ?4, ?5, 'kept', 'pruned')
+VALUES (?1, ?2, 'prune', ?3, ?4, ?5, 'kept', 'pruning')
+ON CONFLICT (id) DO UPDATE SET subject = excluded.subject
+
+-- name: close
+-- How a round ended, if that is not known yet.
+UPDATE actions SET to_state = ?2 WHERE id = ?1 AND to_state = 'pruning' RETURNING actor, reason, subject

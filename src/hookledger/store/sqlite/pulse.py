@@ -9,6 +9,7 @@ from uuid import UUID
 import apsw
 
 from .connection import connect, in_transaction, translate
+from .files import Connection
 from .intake import micros
 from .watch import PULSE, LockWatch
 
@@ -31,7 +32,7 @@ class SqlitePulse:
         self._who = who
         self._patience = patience
         self._watch = watch
-        self._connection: apsw.Connection | None = None
+        self._connection: Connection | None = None
 
     async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
         try:

@@ -38,16 +38,22 @@ ON CONFLICT DO NOTHING
 
 -- name: owner
 -- Who owns an identity that was taken.
-SELECT i.identity, i.event_id, i.fingerprint, e.state
+SELECT i.identity, i.event_id, i.fingerprint, e.state, iif(e.emptied_at IS NULL, e.fingerprint, NULL) AS content
 FROM identities i LEFT JOIN events e ON e.id = i.event_id WHERE i.identity = ?1
 
 -- name: repoint
 -- An identity won by a delivery that became no event belongs to the known event.
-UPDATE identities SET event_id = ?2 WHERE identity = ?1
+UPDATE identities SET event_id = ?2, fingerprint = ?3 WHERE identity = ?1
 
 -- name: release
--- The body of a conflict is nobody's.
+-- What a conflict won is nobody's.
 DELETE FROM identities WHERE identity = ?1
+
+-- name: bodies_held
+-- Whether a delivery with this body met the event before: the first one kept it.
+SELECT 1 FROM deliveries
+WHERE event_id = ?1 AND outcome NOT IN ('accepted', 'invalid', 'reconciled') AND outcome = 'same_body'
+  AND fingerprint = ?2 LIMIT 1
 
 -- name: keep_requests
 -- Bytes exactly as received.
@@ -57,13 +63,14 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: add_events
 -- A new event.
 INSERT INTO events (received_at, run_started_at, due_at, finished_at, id, source, type, key, key_origin,
-                    provider_id, object_id, occurred_at, fingerprint, request_id, item, state, reason, cause)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                    provider_id, object_id, occurred_at, fingerprint, request_id, item, state, reason, cause, account)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_deliveries
 -- One arrival.
-INSERT INTO deliveries (received_at, request_id, item, event_id, source, outcome, event_state, delivery_id, fingerprint)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO deliveries (received_at, request_id, item, event_id, source, outcome, event_state, delivery_id, fingerprint,
+                        retry)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: not_paused
 -- Nobody paused this kind `k`. The table has a row for each pause: few or none.
@@ -216,11 +223,15 @@ RETURNING id
 -- name: register
 -- A worker, and what it handles.
 INSERT INTO workers (id, handles, started_at, seen_at) VALUES (?2, ?3, ?1, ?1)
-ON CONFLICT (id) DO UPDATE SET handles = excluded.handles, seen_at = excluded.seen_at
+ON CONFLICT (id) DO UPDATE SET handles = excluded.handles, seen_at = excluded.seen_at, left_at = NULL
 
 -- name: workers
 -- Everyone seen.
-SELECT id, handles, (?1 - seen_at) / 1e6 AS seen_ago FROM workers
+SELECT id, handles, (?1 - seen_at) / 1e6 AS seen_ago, left_at FROM workers
+
+-- name: leave
+-- A worker that stopped. What it handled is still known: a deploy may be replacing it.
+UPDATE workers SET left_at = ?1 WHERE id = ?2
 
 -- name: forget_workers
 -- Those who were not seen for long.

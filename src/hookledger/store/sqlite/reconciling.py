@@ -10,11 +10,11 @@ import apsw
 import msgspec
 
 from ...identities import new_id
-from ...model import Arrival
+from ...model import Arrival, Recorded
 from ...reconciling import Begun, Counts, Known, Reconciliation
 from ...states import State
 from ..queries import load
-from ..reconciling import OPEN, result, still_open
+from ..reconciling import INTERRUPTED, OPEN, how_far, result, still_open, taken_up, with_recorded
 from ..rows import Rows
 from .circuits import Run
 from .connection import rows
@@ -59,6 +59,7 @@ class SqliteReconciling:
         planned = None if slot is None else _moment(slot)
 
         def job(connection: apsw.Connection) -> Begun | None:
+            self._close_abandoned(connection, source, planned)
             window = (_moment(since), _moment(until))
             values = (new_id().bytes, source, planned, *window, actor, reason, self._now(), micros(lease))
             for row in rows(connection, SQL["begin_run"], values):
@@ -68,6 +69,26 @@ class SqliteReconciling:
             return None
 
         return await self._write(job)
+
+    def _close_abandoned(self, connection: apsw.Connection, source: str, slot: int | None) -> None:
+        now = self._now()
+        for row in rows(connection, SQL["abandoned"], (source, now)):
+            counts, words = how_far(row["counts"])
+            if row["slot"] is None or row["slot"] != slot:  # else it is taken up
+                connection.execute(SQL["close"], (row["id"], INTERRUPTED, counts, now))
+            about = (None, f"source:{source}", "started", words)
+            self._note(connection, "reconcile", row["actor"], row["reason"], *about)
+
+    async def record(self, begun: Begun, arrivals: Sequence[Arrival], counts: Counts) -> list[list[Recorded]]:
+        def job(connection: apsw.Connection) -> list[list[Recorded]]:
+            results = record(connection, self._store, self._now(), arrivals)
+            now = with_recorded(counts, results)
+            if not rows(connection, SQL["count"], (begun.id.bytes, begun.fence, now)):
+                raise taken_up(begun)
+            return results
+
+        results: list[list[Recorded]] = await self._write(job)
+        return results
 
     async def renew(self, begun: Begun, lease: float) -> bool:
         def job(connection: apsw.Connection) -> bool:

@@ -4,13 +4,26 @@
 -- Who took an identity.
 SELECT i.event_id, e.state FROM identities i LEFT JOIN events e ON e.id = i.event_id WHERE i.identity = ?1
 
+-- name: abandoned
+-- Comparisons of a source that nobody ended. One that failed and waits to be tried again has said so.
+SELECT id, slot, actor, reason, counts FROM reconciliations
+WHERE source = ?1 AND finished_at IS NULL AND problem IS NULL AND leased_until < ?2 ORDER BY id
+
+-- name: close
+-- It is not taken up.
+UPDATE reconciliations SET finished_at = ?4, leased_until = NULL, problem = ?2, counts = ?3 WHERE id = ?1
+
+-- name: count
+-- How far it has come, with what was recorded.
+UPDATE reconciliations SET counts = ?3 WHERE id = ?1 AND fence = ?2 AND finished_at IS NULL RETURNING id
+
 -- name: begin_run
 -- A new comparison; one that nobody ended is taken up after its lease, with its own window.
 INSERT INTO reconciliations (id, source, slot, since, until, actor, reason, started_at, leased_until)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8 + ?9)
 ON CONFLICT (source, slot) DO UPDATE
 SET fence = fence + 1, started_at = excluded.started_at, leased_until = excluded.leased_until,
-    actor = excluded.actor, reason = excluded.reason, problem = NULL
+    actor = excluded.actor, reason = excluded.reason, problem = NULL, counts = NULL
 WHERE finished_at IS NULL AND leased_until < excluded.started_at
 RETURNING id, fence, since, until
 

@@ -14,13 +14,16 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import cast
+
+import msgspec
 
 from ...errors import BadData, SchemaMismatch, StoreError, Unavailable
 from ...model import Arrival, Recorded
 from .desk import ACCEPTED, LENGTH, Batch, message, read_told
+from .files import Files
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +40,11 @@ _ERRORS = {error.__name__: error for error in (BadData, SchemaMismatch, StoreErr
 
 
 class Scribe:
-    """`wait`: how long the scribe may queue for the write lock."""
+    """`files`: gives those that this process has open; `wait`: how long the scribe may queue for the write lock."""
 
-    def __init__(self, path: Path, *, wait: float) -> None:
+    def __init__(self, path: Path, files: Callable[[], Awaitable[Files]], *, wait: float) -> None:
         self._path = path
+        self._files = files
         self._wait = wait
         self._line: _Line | None = None
         self._opening: asyncio.Task[_Line] | None = None
@@ -77,7 +81,7 @@ class Scribe:
             if moment < self._not_before:
                 raise Unavailable("SQLite: the scribe ended as soon as it was started")
             self._not_before = moment + PAUSE
-            self._line = await _Line.open(self._path, self._wait)
+            self._line = await _Line.open(self._path, await self._files(), self._wait)
         except (OSError, RuntimeError) as error:  # no more processes, files or threads
             raise Unavailable(f"SQLite: the scribe cannot be started: {error}") from error
         finally:
@@ -108,8 +112,8 @@ class _Line(asyncio.Protocol):
         self.cut = False
 
     @classmethod
-    async def open(cls, path: Path, wait: float) -> _Line:
-        ours, process = await asyncio.to_thread(_start, path, wait)
+    async def open(cls, path: Path, files: Files, wait: float) -> _Line:
+        ours, process = await asyncio.to_thread(_start, path, files, wait)
         loop = asyncio.get_running_loop()
         _, line = await loop.create_connection(lambda: cls(process, wait + STANDSTILL), sock=ours)
         return line
@@ -184,7 +188,7 @@ class _Line(asyncio.Protocol):
             await asyncio.to_thread(self._process.wait)
 
 
-def _start(path: Path, wait: float) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _start(path: Path, files: Files, wait: float) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """What is in the folder that we were started in comes last: a `queue.py` there is not ours."""
     find = "import sys; sys.path += sys.argv.pop().split('\\n')"
     code = f"{find}; from hookledger.store.sqlite.desk import main; main()"
@@ -192,7 +196,9 @@ def _start(path: Path, wait: float) -> tuple[socket.socket, subprocess.Popen[byt
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            command = [sys.executable, "-P", "-c", code, str(path), str(wait), str(theirs.fileno()), places]
+            opened = msgspec.json.encode(files).decode()
+            given = [str(path), opened, str(wait), str(theirs.fileno()), places]
+            command = [sys.executable, "-P", "-c", code, *given]
             return ours, subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
     except BaseException:
         ours.close()

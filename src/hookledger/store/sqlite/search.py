@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,27 +15,33 @@ import apsw
 
 from ..accounting import too_long
 from ..queries import load
+from ..rows import Rows
+from ..trouble import Looking
+from . import ledger
 from .connection import connect, rows, translate
+from .intake import micros
 
 SQL = load(__package__, "search.sql")
+TROUBLE = load(__package__, "trouble.sql", columns=ledger.SQL["columns"])
 
 
 class SqliteAsks:
-    """Statements for `Searching`."""
+    """Statements for `Searching` and `Looking`."""
 
-    def __init__(self, path: Path, now: Callable[[], int]) -> None:
+    def __init__(self, path: Path, now: Callable[[], int], queries: Mapping[str, str] = SQL) -> None:
         self._path = path
         self._now = now
+        self._queries = queries
 
     def sql(self, name: str) -> str:
-        return SQL[name]
+        return self._queries[name]
 
     async def fetch(self, sql: str, values: Sequence[Any], seconds: float | None = None) -> list[Any]:
         return await self._asked(lambda c: rows(c, sql, values), seconds or 10.0)
 
     async def owners(self, name: str, identities: Sequence[bytes]) -> list[UUID]:
         def job(connection: apsw.Connection) -> list[UUID]:
-            return [UUID(bytes=row[0]) for i in identities for row in rows(connection, SQL[name], (i,))]
+            return [UUID(bytes=row[0]) for i in identities for row in rows(connection, self.sql(name), (i,))]
 
         return await self._asked(job, 10.0)
 
@@ -62,3 +68,7 @@ class SqliteAsks:
             raise too_long(seconds) from error
         except apsw.Error as error:
             raise translate(error) from error
+
+
+def looking(path: Path, now: Callable[[], int], values: Rows) -> Looking:
+    return Looking(SqliteAsks(path, now, TROUBLE), "?", values, ident=lambda ident: ident.bytes, late=micros)

@@ -16,14 +16,20 @@ SELECT {what} FROM events w INDEXED BY events_of_object
 WHERE w.object_id = {0} AND w.id < ?1 AND w.id >= ?2
 ORDER BY w.id DESC LIMIT {most}
 
+-- name: stream_account
+SELECT {what} FROM events w INDEXED BY events_of_account
+WHERE w.account = {0} AND w.id < ?1 AND w.id >= ?2
+ORDER BY w.id DESC LIMIT {most}
+
 -- name: stream_cause
 SELECT {what} FROM events w INDEXED BY events_by_cause
 WHERE w.cause = {0} AND w.id < ?1 AND w.id >= ?2
 ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_marked
+-- Those that `stream_state` does not find as failed or in review.
 SELECT {what} FROM events w INDEXED BY events_marked
-WHERE (w.attention = 1 OR w.alert IS NOT NULL) AND w.id < ?1 AND w.id >= ?2
+WHERE (w.attention = 1 OR w.alert IS NOT NULL) AND w.state NOT IN ('failed', 'needs_review') AND w.id < ?1 AND w.id >= ?2
 ORDER BY w.id DESC LIMIT {most}
 
 -- name: stream_id
@@ -134,7 +140,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY events_waiting
 
 -- name: failures
 -- What is in trouble, by cause: of the newest ?1 that are in each such state, and of those that are marked.
-SELECT source, type, cause, count(*) AS n, min(seen) AS first_at, max(seen) AS last_at, max(id) AS sample,
+SELECT source, type, cause, count(*) AS n, min(received_at) AS first_at, max(seen) AS last_at, max(id) AS sample,
        sum(state = 'failed') AS failed, sum(state = 'needs_review') AS needs_review,
        sum(state = 'retrying') AS retrying, sum(attention = 1 OR alert IS NOT NULL) AS marked
 FROM (
@@ -142,7 +148,7 @@ FROM (
            coalesce(x.cause, substr(x.reason, 1, 200),
                     iif(x.attention = 1, 'an effect failed, or may have happened', NULL), substr(x.alert, 1, 200), '')
                AS cause,
-           coalesce(x.finished_at, x.claimed_at, x.received_at) AS seen
+           x.received_at, coalesce(x.finished_at, x.claimed_at, x.received_at) AS seen
     FROM (
         SELECT * FROM (SELECT * FROM events INDEXED BY events_in_state
             WHERE state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded') AND state = 'failed'

@@ -15,7 +15,7 @@ import msgspec
 from ...clock import Clock
 from ...errors import ConfigError, StoreError, Unavailable
 from ...filters import EVERYTHING, Filter
-from ...identities import id_bounds, key_identity
+from ...identities import body_identity, id_bounds, key_identity
 from ...ledger import Effect
 from ...model import (
     Arrival,
@@ -37,22 +37,25 @@ from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
 from ..search import Searching
-from . import decisions, intake
+from . import decisions, intake, second_library
 from .accounting import SqliteBooks
 from .cases import SqliteCases
-from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, translate
+from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, sha256_of, translate
 from .decisions import SqliteDecisions
 from .erasure import SqliteErasure
+from .files import Connection
 from .intake import micros
 from .jobs import SqliteJobs
 from .ledger import SqliteLedger
 from .pauses import SqlitePauses
 from .pruning import SqlitePruning
+from .published import SqlitePublishedKeys
 from .pulse import SqlitePulse
 from .reconciling import SqliteReconciling
 from .rehearsals import SqliteRehearsals
+from .restores import SqliteRestores
 from .scribe import Scribe
-from .search import SqliteAsks
+from .search import SqliteAsks, looking
 from .transaction import SqliteTransaction
 from .transfer import SqliteTransfer
 from .watch import LockWatch
@@ -92,7 +95,7 @@ class SqliteStore:
         self, path: Path, *, clock: Clock | None = None, wait: float = 5.0, limit: float = 1.0
     ) -> None:
         check_version()
-        self._path = path
+        self._path = path = path.absolute()  # the process may change its folder
         self._clock = clock or Clock()
         self._wait = wait
         self._limit = limit
@@ -111,13 +114,16 @@ class SqliteStore:
             rows=self._rows,
             offset=lambda: self._clock.offset,
         )
+        self.trouble = looking(path, self._now, self._rows)
         self._decisions = SqliteDecisions(self._write, self._now, self._rows)
         self.rehearsals = SqliteRehearsals(self._write, self._now, self._rows, self._decisions)
         how = (self._do, self._write, self._now, self._rows)
         self.jobs = SqliteJobs(path, self.sql, self.search.condition, self._decisions, self.ledger, *how)
         self.pauses = SqlitePauses(*how)
+        self.restores = SqliteRestores(self.ledger, *how)
         self.reconciling = SqliteReconciling(self.sql, *how)
         self.pruning = SqlitePruning(*how)
+        self.published = SqlitePublishedKeys(self._do, self._write, self._now)
         self.erasure = SqliteErasure(self._write, self._now)
         self.transfer = SqliteTransfer(path, self._write, self._now)
         self._writer: Writer | None = None
@@ -133,17 +139,22 @@ class SqliteStore:
         return _QUERIES[name]
 
     async def open(self, *, handlers: int = 0, apart: bool = False) -> None:
-        del handlers  # one writer at a time, however many handlers there are
         if not self._path.parent.is_dir():
             raise Unavailable(f"SQLite: the folder {self._path.parent} does not exist")
+        self._runs_handlers = handlers > 0  # one writer at a time, however many they are
+        if self._runs_handlers:
+            second_library.watch(self._path)
         self._writer = Writer(self._path, wait=self._wait, limit=self._limit, watch=self._watch)
         self._writer.start()
         self._checkpointer = Checkpointer(self._path)
         self._checkpointer.start()
         if apart:
-            self._scribe = Scribe(self._path, wait=self._wait)
+            self._scribe = Scribe(self._path, lambda: self._do(lambda c: c.files), wait=self._wait)
 
     async def close(self) -> None:
+        if self._runs_handlers:
+            second_library.unwatch(self._path)
+            self._runs_handlers = False
         if self._scribe is not None:
             await self._scribe.close()
             self._scribe = None
@@ -153,7 +164,7 @@ class SqliteStore:
                 await asyncio.to_thread(thread.join)
         self._writer = self._checkpointer = None
 
-    async def _do(self, job: Callable[[apsw.Connection], T]) -> T:
+    async def _do(self, job: Callable[[Connection], T]) -> T:
         """Run `job` on the writing connection when no handler's transaction is open on it."""
         assert self._writer is not None, "the store is not open"
         async with self._turn:
@@ -176,6 +187,7 @@ class SqliteStore:
     async def migrate(self) -> list[str]:
         def job(connection: apsw.Connection) -> list[str]:
             applied = []
+            connection.create_scalar_function("sha256", sha256_of, deterministic=True)
             connection.execute(self.sql("create_schema"))
             (current,) = rows(connection, self.sql("applied"))[0]
             for version, name, text in migrations(__package__):
@@ -200,7 +212,8 @@ class SqliteStore:
 
         low, high = SCHEMA_RANGE
         try:
-            schema = await self._write(job) if self._path.exists() else 0
+            opened = self._writer is not None and self._writer.opened
+            schema = await self._write(job) if opened or self._path.exists() else 0
             if self._scribe is not None and schema:
                 await self._scribe.record(self._now(), [])
         except (Unavailable, StoreError) as error:
@@ -317,14 +330,10 @@ class SqliteStore:
         await self._write(lambda c: rows(c, self.sql("register"), args))
 
     async def workers(self) -> list[WorkerInfo]:
-        return [
-            WorkerInfo(
-                row["id"],
-                msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...]),
-                row["seen_ago"],
-            )
-            for row in await self._read("workers", self._now())
-        ]
+        return [self._rows.worker(row) for row in await self._read("workers", self._now())]
+
+    async def leave(self, worker: str) -> None:
+        await self._write(lambda c: rows(c, self.sql("leave"), (self._now(), worker)))
 
     async def forget_workers(self, unseen_for: float) -> None:
         args = (self._now(), micros(unseen_for))
@@ -371,6 +380,7 @@ class SqliteStore:
         event = self._rows.event(found[0])
         requests = await self._read("request", event.request_id.bytes)
         deliveries = await self._read("deliveries", event_id.bytes, event.request_id.bytes, event.item)
+        bodies = await self._read("owner", body_identity(event.source, found[0]["fingerprint"]))
         return History(
             event,
             self._rows.request(requests[0]) if requests else None,
@@ -378,6 +388,7 @@ class SqliteStore:
             tuple(map(self._rows.attempt, await self._read("attempts", event_id.bytes))),
             await self.ledger.of_event(event_id),
             tuple(map(self._rows.action, await self._read("actions", event_id.bytes))),
+            self._rows.body_of(event, bodies),
         )
 
     async def events(

@@ -15,6 +15,7 @@ from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..weigh import may_adopt
 from .connection import Row, Writer, rows, translate
+from .files import Connection
 
 Settle = Callable[[apsw.Connection, Sequence[Outcome]], int]
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class SqliteTransaction:
         self._settle = settle
         self._sql = sql
         self._now = now
-        self._begun = False
+        self._begun = self._settled = False
         self._over: Exception | None = None
         self._beginning = asyncio.Lock()
 
@@ -50,7 +51,7 @@ class SqliteTransaction:
     async def begin(self) -> None:
         """At the first statement: the lock is held as short as can be."""
 
-    async def run(self, job: Callable[[apsw.Connection], T]) -> T:
+    async def run(self, job: Callable[[Connection], T]) -> T:
         """Run `job` in the transaction, begun if it was not."""
         if self._over is not None:
             raise self._over
@@ -58,7 +59,7 @@ class SqliteTransaction:
             if not self._begun:
                 await self._begin()
 
-        def mine(connection: apsw.Connection) -> T:
+        def mine(connection: Connection) -> T:
             self._writer.check_holder(self)
             return job(connection)
 
@@ -72,8 +73,8 @@ class SqliteTransaction:
         loop = asyncio.get_running_loop()
         self._begun = True
 
-        def expired() -> None:
-            loop.call_soon_threadsafe(self._end, TransactionTooLong())
+        def expired(committed: bool) -> None:
+            loop.call_soon_threadsafe(self._end, HandlerCommitted() if committed else TransactionTooLong())
 
         self._writer.expired = expired
         try:
@@ -131,36 +132,42 @@ class SqliteTransaction:
     # ── the end ──
 
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
-        def finish(connection: apsw.Connection) -> None:
+        def finish(connection: Connection) -> None:
             if self._writer.ended_meanwhile(connection):
                 raise HandlerCommitted()
             if self._settle(connection, outcomes) != len(outcomes):
                 raise ClaimLost()
-            connection.execute("COMMIT")
+            self._settled = True
+            connection.commit()
             self._writer.end_limited()
 
         try:
             await self.run(finish)
-        except BaseException:
-            await self.rollback()
+        except BaseException as error:
+            if await self.rollback() and not isinstance(error, HandlerCommitted):
+                raise HandlerCommitted() from error
             raise
         self._end(ClaimLost("the transaction of this attempt is over"))
 
-    async def rollback(self, *, abandoned: bool = False) -> None:
+    async def rollback(self, *, abandoned: bool = False) -> bool:
         del abandoned  # whoever asks later is told that it is over
         if not self._begun or self._over is not None:
             self._over = self._over or ClaimLost("the transaction of this attempt is over")
-            return
+            return isinstance(self._over, HandlerCommitted)
 
-        def undo(connection: apsw.Connection) -> None:
+        def undo(connection: apsw.Connection) -> bool:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             self._writer.end_limited()
+            return self._writer.committed_meanwhile() and not self._settled  # else it was our own COMMIT
 
         try:
-            await asyncio.shield(self._writer.run_job(undo))
+            return await asyncio.shield(self._writer.run_job(undo))
         finally:
             self._end(ClaimLost("the transaction of this attempt is over"))
+
+    def explain(self, error: Exception) -> Exception:
+        return error  # TransactionTooLong names its setting
 
 
 class SqliteStatements:

@@ -1,0 +1,157 @@
+"""`hookledger effects`: calls and outbox entries by state, and having one done now."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+
+import click
+from rich.markup import escape
+
+from ..filters import EffectFilter
+from ..inbox import Inbox
+from ..ledger import Effect
+from ..model import History
+from ..operate.effects import EffectLine, line
+from ..operate.insight import Insight
+from ..states import CircuitState, EffectState
+from ..store.trouble import EffectPage
+from .common import looks_at_inbox, print_json, prints_json, run, second, status, table_console
+from .decide import names_actor
+from .follow import somebody_lives
+from .jobs import ListsByDefault
+from .look import coloured
+from .table import Listing, number, print_command, prose, whole
+from .trouble import duration
+
+
+@click.group(cls=ListsByDefault)
+def effects() -> None:
+    """List effects by state, and try one now.
+
+    `hookledger effects` lists those that are neither done nor cancelled; `hookledger effects try` performs one.
+    """
+
+
+@effects.command("list")
+@click.option(
+    "--state",
+    multiple=True,
+    type=click.Choice([state.value for state in EffectState]),
+    help="Only in this state; may be given several times. Default: all that are neither done nor cancelled.",
+)
+@click.option("--name", help="Only of this name, as it is declared.")
+@click.option("--source", help="Only of this source.")
+@click.option("--before", metavar="CURSOR", help="The next page: as the page before it says at its end.")
+@click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
+@looks_at_inbox
+@prints_json
+def list_effects(
+    inbox: Inbox,
+    state: tuple[str, ...],
+    name: str | None,
+    source: str | None,
+    before: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List effects, those of the newest event first, each with the command that fits."""
+    where = EffectFilter(name=name, source=source)
+    if state:
+        where = EffectFilter(tuple(map(EffectState, state)), name, source)
+
+    async def read() -> EffectPage:
+        async with inbox.opened() as store:
+            return await inbox.insight(store).trouble.effects(where, before=before, limit=limit)
+
+    page = run(read())
+    lines = [line(one) for one in page.effects]
+    if as_json:
+        print_json(lines)
+    elif lines:
+        _print(lines)
+        _suggest(lines)
+    else:
+        status.print("No effects.")
+    if page.next is not None:
+        status.print(f"There are more: --before {page.next}", soft_wrap=True)
+
+
+def _print(lines: list[EffectLine]) -> None:
+    head = (whole("effect", head=True), whole("state", head=True), whole("source", head=True))
+    facts = (whole("event"), whole("how"), whole("since (UTC)"), number("calls"), prose("when"))
+    listing, now = Listing(*head, *facts, prose("why")), datetime.now(UTC)
+    for one in lines:
+        policy = f"{one.kind}, {one.repeat}" if one.repeat else str(one.kind)
+        since = f"{second(one.since)} ({duration((now - one.since).total_seconds())})"
+        figures = (str(one.event_id), policy, since, f"{one.calls:,}", _when(one, now))
+        listing.add(one.label, coloured(one.state), one.source, *figures, one.why or "")
+    listing.print(table_console())
+
+
+def _suggest(lines: list[EffectLine]) -> None:
+    """For the first that needs a decision, and the first that can be tried."""
+    decide = next((one for one in lines if one.next.startswith("resolve ")), None)
+    if decide is not None:
+        label = "To decide about one that may have happened, or failed"
+        print_command(label, ["hookledger", "show", str(decide.event_id)])
+    retry = next((one for one in lines if one.next.startswith("effects try ")), None)
+    if retry is not None:
+        print_command("To try one now", ["hookledger", *shlex.split(retry.next), "--reason", "WHY"])
+
+
+def _when(one: EffectLine, now: datetime) -> str:
+    if one.leased_until is not None:
+        left = (one.leased_until - now).total_seconds()
+        return f"in flight, lease ends in {duration(left)}" if left > 0 else f"lease ended {duration(-left)} ago"
+    if one.due_at is None:
+        return ""
+    left = (one.due_at - now).total_seconds()
+    return f"due in {duration(left)}" if left > 0 else f"due since {duration(-left)}"
+
+
+@effects.command("try")
+@click.argument("event")
+@click.argument("effect")
+@names_actor
+@looks_at_inbox
+@prints_json
+def try_(inbox: Inbox, event: str, effect: str, reason: str, actor: str, as_json: bool) -> None:
+    """Perform an EFFECT of an EVENT now, with a fresh budget.
+
+    EFFECT is its name, NAME:KEY where the event has several, or its idempotency key. It must be planned or failed in
+    the outbox, or unknown where its check or its policy may settle that: what may have happened and is declared
+    `never` is refused. A worker performs it.
+    """
+
+    async def act() -> tuple[Effect, History, list[str]]:
+        async with inbox.opened() as store:
+            insight = inbox.insight(store)
+            known = await insight.effect(event, effect)
+            history = await inbox.actions(store, actor).try_now(known, reason)
+            return known, history, await _hindrances(inbox, insight, known)
+
+    before, history, hindrances = run(act())
+    [after] = [known.effect for known in history.effects if known.effect.identity == before.identity]
+    if as_json:
+        print_json({"effect": after, "event": history.event})
+        return
+    was = f"was {before.state}" + (f", is {after.state}" if after.state is not before.state else "")
+    status.print(f"Effect {escape(before.name)}:{escape(before.key)} {was}: a worker tries it now.", soft_wrap=True)
+    for words in hindrances:
+        status.print(f"[yellow]{escape(words)}[/]", soft_wrap=True)
+    status.print(f"To see what became of it: hookledger show {history.event.id}", soft_wrap=True)
+
+
+async def _hindrances(inbox: Inbox, insight: Insight, effect: Effect) -> list[str]:
+    """Why it may take longer."""
+    found = []
+    if not await somebody_lives(inbox, insight):
+        found.append("No worker is alive: run hookledger work")
+    for circuit in await insight.circuits():
+        if circuit.downstream == effect.downstream and circuit.state is not CircuitState.CLOSED:
+            words = f"The circuit of {circuit.downstream} is {circuit.state}: {circuit.reason or 'no reason given'}"
+            found.append(f"{words}; hookledger reset {circuit.downstream} --reason …")
+    if effect.lane is not None:
+        found.append("It is in an ordered lane: earlier entries of the lane go first")
+    return found

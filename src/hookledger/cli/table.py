@@ -1,0 +1,275 @@
+"""Records, facts and commands on a screen of any width. Numbers, states and keys are never cut.
+
+A terminal that is too narrow for a table gets a block for each record. What is not a terminal gets one line a record,
+however long. Cells are plain text: markup in them means nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from rich.cells import chop_cells
+from rich.console import Console
+from rich.text import Text
+
+from .common import printable, status
+
+GAP = 2
+INDENT = 2
+WIDEST = 2**31
+"""Where nobody counts columns."""
+READABLE = 24
+"""Columns that folded text has at least, where it is so long."""
+
+_WORDS = re.compile(r"`[^`\n]+`\S*|\S+")
+"""A command in backticks is one word, to be copied from one line."""
+
+
+class Column(NamedTuple):
+    """One fact of each record."""
+
+    name: str
+    folds: bool = False
+    """Prose, which may be broken between words."""
+    right: bool = False
+    head: bool = False
+    """In the first line of a block, where it needs no name."""
+
+
+Fact = tuple[str | Text, str | Text | Sequence[Text]]
+"""A name, and prose to be folded between words, or values that each stay whole."""
+
+
+def number(name: str, *, head: bool = False) -> Column:
+    return Column(name, right=True, head=head)
+
+
+def whole(name: str, *, head: bool = False) -> Column:
+    """A key, a state, a moment: what is read or copied as one thing."""
+    return Column(name, head=head)
+
+
+def prose(name: str) -> Column:
+    return Column(name, folds=True)
+
+
+def unbroken(value: str | Text) -> Text:
+    """A cell that stays in one line."""
+    if isinstance(value, Text):
+        return value
+    return Text(printable(value).replace("\n", r"\n").replace("\t", r"\t"))
+
+
+def words(value: str | Text) -> list[Text]:
+    """What a line may be broken between."""
+    if isinstance(value, Text):
+        return list(value.split(" ")) if value.plain else []
+    return [Text(word) for word in _WORDS.findall(printable(value))]
+
+
+class Listing:
+    """Records of the same columns. `title`: of the table, where there is any record."""
+
+    def __init__(self, *columns: Column, title: str = "") -> None:
+        self._columns = columns
+        self._title = title
+        self._rows: list[tuple[str | Text, ...]] = []
+
+    def add(self, *cells: str | Text) -> None:
+        assert len(cells) == len(self._columns)
+        self._rows.append(cells)
+
+    def print(self, console: Console) -> None:
+        """Nothing where there is no record: the command says so in words."""
+        if not self._rows:
+            return
+        width = screen(console)
+        if self._title:
+            _print(console, [Text(self._title, "bold")])
+        if width is None:
+            widths = [self._natural(place) for place in range(len(self._columns))]
+            _print(console, self._table(list(range(len(self._columns))), widths, None))
+            return
+        shown = [place for place in range(len(self._columns)) if any(row[place] for row in self._rows)]
+        fitting = self._fitting(shown, width)
+        if fitting is not None:
+            _print(console, self._table(shown, fitting, width))
+        else:
+            for row in self._rows:
+                _print(console, self._block(row, width))
+
+    def _natural(self, place: int) -> int:
+        """Columns on the screen that hold every cell in one line."""
+        name = Text(self._columns[place].name).cell_len
+        return max(name, *(self._cell(row, place).cell_len for row in self._rows))
+
+    def _cell(self, row: Sequence[str | Text], place: int) -> Text:
+        value = row[place]
+        if self._columns[place].folds and isinstance(value, str):
+            return Text(" ".join(word.plain for word in words(value)))
+        return unbroken(value)
+
+    def _fitting(self, shown: Sequence[int], width: int) -> list[int] | None:
+        """Widths of a table that breaks prose between words and nothing else; None where there is none."""
+        natural = [self._natural(place) for place in shown]
+        least = [
+            max(self._longest(place), min(size, READABLE)) if self._columns[place].folds else size
+            for place, size in zip(shown, natural, strict=True)
+        ]
+        spare = width - sum(least) - GAP * (len(shown) - 1)
+        if spare < 0:
+            return None
+        for place, size in enumerate(natural):
+            more = min(size - least[place], spare)
+            least[place] += more
+            spare -= more
+        return least
+
+    def _longest(self, place: int) -> int:
+        """Of the words of a column, its name among them."""
+        found = [word.cell_len for row in self._rows for word in words(row[place])]
+        return max([Text(self._columns[place].name).cell_len, *found])
+
+    def _table(self, shown: Sequence[int], widths: Sequence[int], width: int | None) -> Iterator[Text]:
+        columns = [self._columns[place] for place in shown]
+        yield _joined([Text(column.name, "bold") for column in columns], columns, widths)
+        for row in self._rows:
+            cells = [
+                flow(words(row[place]), size) if column.folds and width else [self._cell(row, place)]
+                for place, column, size in zip(shown, columns, widths, strict=True)
+            ]
+            for line in zip_longest(*cells):
+                yield _joined([cell or Text() for cell in line], columns, widths)
+
+    def _block(self, row: Sequence[str | Text], width: int) -> Iterator[Text]:
+        told = [place for place in range(len(self._columns)) if row[place]]
+        head = [self._head(row, place) for place in told if self._columns[place].head]
+        yield from (_bold(line) for line in flow(head, width, gap=GAP, hang=2 * INDENT))
+        packed: list[Text] = []
+        for place in told:
+            column, name = self._columns[place], (self._columns[place].name, "dim")
+            piece = Text.assemble(name, " ", self._cell(row, place))
+            if column.head:
+                continue
+            if not column.folds and INDENT + piece.cell_len <= width:
+                packed.append(piece)
+                continue
+            yield from flow(packed, width, gap=GAP, first=INDENT, hang=INDENT)
+            packed = []
+            value = words(row[place]) if column.folds else [self._cell(row, place)]
+            yield from flow([Text.assemble(name), *value], width, first=INDENT, hang=2 * INDENT)
+        yield from flow(packed, width, gap=GAP, first=INDENT, hang=INDENT)
+
+    def _head(self, row: Sequence[str | Text], place: int) -> Text:
+        """A number needs its name."""
+        cell, column = self._cell(row, place), self._columns[place]
+        return Text.assemble(cell, f" {column.name}") if column.right else cell
+
+
+def flow(pieces: Iterable[Text], width: int, *, gap: int = 1, first: int = 0, hang: int = 0) -> list[Text]:
+    """Lines of whole pieces. One that is wider than what is left of a line begins further left, and only one that is
+    wider than the screen goes beyond it. `first`, `hang`: how far the first and the other lines are set in."""
+    lines: list[Text] = []
+    for piece in (part for whole_piece in pieces for part in _breakable(whole_piece, width - hang)):
+        if lines and lines[-1].cell_len + gap + piece.cell_len <= width:
+            lines[-1].append(" " * gap).append_text(piece)
+        else:
+            indent = min(hang if lines else first, max(0, width - piece.cell_len))
+            lines.append(Text(" " * indent).append_text(piece))
+    return lines
+
+
+def _breakable(piece: Text, width: int) -> list[Text]:
+    """A command in backticks that no line holds as its words; writing without spaces, such as Japanese, as lines."""
+    if piece.cell_len <= width:
+        return [piece]
+    if piece.plain.startswith("`"):
+        return list(piece.split(" "))
+    if piece.cell_len > len(piece.plain) and width > 1:
+        return [Text(part, piece.style) for part in chop_cells(piece.plain, width)]
+    return [piece]
+
+
+def print_facts(console: Console, facts: Iterable[Fact]) -> None:
+    """Names and values; those without a value are left out."""
+    told = [(_bold(Text.assemble(name)), _pieces(value)) for name, value in facts if value]
+    margin = max((name.cell_len for name, _ in told), default=0) + GAP
+    width = screen(console) or WIDEST
+    for name, paragraphs in told:
+        first, *rest = [line for pieces in paragraphs for line in flow(pieces, width, first=margin, hang=margin)]
+        if first.plain[:margin].strip():  # so long that it needs the line
+            rest = [first, *rest]
+            first = name
+        else:
+            first = Text.assemble(name, " " * (margin - name.cell_len), first[margin:])
+        _print(console, [first, *rest])
+
+
+def _pieces(value: str | Text | Sequence[Text]) -> list[list[Text]]:
+    if isinstance(value, str):
+        return [words(line) for line in value.split("\n")]
+    return [[value]] if isinstance(value, Text) else [list(value)]
+
+
+def say(text: str, console: Console = status) -> None:
+    """Sentences, each folded between words and set in as it is."""
+    width = screen(console)
+    for paragraph in printable(text).split("\n"):
+        indent = len(paragraph) - len(paragraph.lstrip(" "))
+        lines = flow(words(paragraph), width, first=indent, hang=indent) if width else [Text(paragraph)]
+        _print(console, lines)
+
+
+def print_command(label: str, command: Sequence[str], console: Console = status) -> None:
+    """A command to paste, as the shell reads it: on several lines where one is too narrow."""
+    pieces = [unbroken(shlex.quote(word)) for word in command]
+    width = screen(console)
+    line = Text(" ").join([*words(f"{label}:"), *pieces])
+    if width is None or line.cell_len <= width:
+        _print(console, [line])
+        return
+    say(f"{label}:", console)
+    *lines, last = flow(_paired(pieces, width - GAP - 2 * INDENT), width - GAP, first=INDENT, hang=2 * INDENT)
+    _print(console, [*(line.append(" \\") for line in lines), last])
+
+
+def _paired(pieces: Sequence[Text], width: int) -> list[Text]:
+    """Each option with its value, where a line holds both."""
+    paired: list[Text] = []
+    for piece in pieces:
+        before = paired[-1] if paired else Text()
+        if before.plain.startswith("--") and " " not in before.plain and not piece.plain.startswith("--"):
+            both = Text(" ").join((before, piece))
+            if both.cell_len <= width:
+                paired[-1] = both
+                continue
+        paired.append(piece)
+    return paired
+
+
+def screen(console: Console) -> int | None:
+    """Columns of the terminal; None where there is none."""
+    return console.width if console.file.isatty() else None
+
+
+def _joined(cells: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
+    line = Text()
+    for cell, column, width in zip(cells, columns, widths, strict=True):
+        blank = Text(" " * max(0, width - cell.cell_len))
+        line.append_text(blank + cell if column.right else cell + blank).append(" " * GAP)
+    line.rstrip()
+    return line
+
+
+def _bold(line: Text) -> Text:
+    line.stylize_before("bold")
+    return line
+
+
+def _print(console: Console, lines: Iterable[Text]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True)

@@ -1,0 +1,121 @@
+"""Warns of code that blocks an event loop: while it does, nothing else in the process goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from traceback import FrameSummary
+
+from msgspec import Struct
+
+log = logging.getLogger(__name__)
+
+EVERY = 0.25
+"""Seconds between two beats of the loop, and between two looks at them."""
+LOOKS = 5
+"""So many looks without a beat mean that the loop was blocked for over a second. Looks are counted, not seconds: a
+process that was stopped, or had no processor, did not look either."""
+SAME_PLACE = 300.0
+"""Seconds in which a place is named once."""
+
+_OURS = str(Path(__file__).parents[1]) + os.sep
+_PATHS = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_LIBRARIES = (_OURS, *(path + os.sep for path in _PATHS))
+_LOOP = tuple(str(Path(asyncio.__file__).with_name(name)) for name in ("events.py", "base_events.py", "runners.py"))
+
+
+class Busy(Struct, frozen=True):
+    """What a task works on."""
+
+    words: str
+    facts: Mapping[str, str] = {}
+    """For the log line."""
+
+
+class Watchdog:
+    """Watches the loop that it is started on, from a thread. `waits`: what waits while the loop is blocked; `busy`:
+    what the task that blocks it works on, if that is known.
+    """
+
+    def __init__(
+        self, waits: str, busy: Callable[[asyncio.Task[object] | None], Busy | None] = lambda task: None
+    ) -> None:
+        self._waits = waits
+        self._busy = busy
+        self._beats = 0
+        self._halt = threading.Event()
+        self._said: dict[tuple[str, str], float] = {}
+        self._thread = threading.Thread(target=self._run, name="hookledger-watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._watched = threading.get_ident()
+        self._beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._halt.set()
+        self._timer.cancel()
+
+    def _beat(self) -> None:
+        self._beats += 1
+        self._timer = self._loop.call_later(EVERY, self._beat)
+
+    def _run(self) -> None:
+        looks, seen, last = 0, 0, time.monotonic()
+        while not (self._halt.wait(EVERY) or self._loop.is_closed()):
+            late = time.monotonic() - last > 2 * EVERY
+            last = time.monotonic()
+            if late or self._beats != seen or not self._loop.is_running():
+                looks, seen = 0, self._beats
+                continue
+            looks += 1
+            if looks == LOOKS:
+                try:
+                    self._tell()
+                except Exception:
+                    log.exception("the watchdog cannot say what blocks the event loop: internal error")
+
+    def _tell(self) -> None:
+        frame = sys._current_frames().get(self._watched)
+        stack = blocking_part(list(traceback.extract_stack(frame))) if frame is not None else []
+        if not stack:
+            return  # the loop itself: it has no processor, or is at work in a library
+        at = place(stack)
+        if time.monotonic() < self._said.get((at.filename, at.name), 0.0):
+            return
+        self._said[at.filename, at.name] = time.monotonic() + SAME_PLACE
+        busy = self._busy(asyncio.current_task(self._loop))
+        log.warning(
+            "%s blocks the event loop for over 1 s at %s:%s%s: %s meanwhile; await an async call instead, or use "
+            "asyncio.to_thread, or declare the handler with def, which runs in a thread; if warnings name one place "
+            "after the other, look for processor time on this machine\n%s",
+            at.name,
+            at.filename,
+            at.lineno,
+            f", {busy.words}" if busy else "",
+            self._waits,
+            "".join(traceback.format_list(stack)).rstrip(),
+            extra=dict(busy.facts) if busy else {},
+        )
+
+
+def blocking_part(stack: list[FrameSummary]) -> list[FrameSummary]:
+    """What the loop runs: without the loop itself, and without what is ours before the application's own code."""
+    runs = max((i for i, frame in enumerate(stack) if frame.filename in _LOOP), default=-1)
+    inner = stack[runs + 1 :]
+    first = next((i for i, frame in enumerate(inner) if not frame.filename.startswith(_OURS)), 0)
+    return inner[first:]
+
+
+def place(stack: list[FrameSummary]) -> FrameSummary:
+    """The innermost frame of the application's own code; of any if there is none."""
+    return next((frame for frame in reversed(stack) if not frame.filename.startswith(_LIBRARIES)), stack[-1])
