@@ -222,7 +222,7 @@ POSTGRES_PRUNING: dict[str, tuple[Any, ...]] = {
     "empty_events": (IDS,),
     "forget_attempts": (IDS, CLAIMS),
     "remembered": (IDS, CLAIMS),
-    "effects_over": (IDS,),
+    "effects_over": (IDS, CLAIMS),
     "drop_duplicates": (IDS, NUMBERS),
     "lock_deliveries": (IDS, NUMBERS),
     "orphans": (IDS, NUMBERS),

@@ -81,8 +81,9 @@ async def test_forged_signature_on_valid_json(shop: Site) -> None:  # proves R1 
     assert (await shop.events(), await shop.deliveries(), await done(shop)) == ([], {}, [])
 
 
-@pytest.mark.parametrize(("seconds", "reason"), [(-301, "timestamp_stale"), (301, "timestamp_future")])
+@pytest.mark.parametrize(("seconds", "reason"), [(-301, "timestamp_stale"), (360, "timestamp_future")])
 async def test_signed_at_another_time(shop: Site, seconds: int, reason: str) -> None:  # proves R2
+    # The future one is a minute beyond the limit: a busy machine may take seconds between signing and asking.
     body = json.dumps(stripe_event()).encode()
     headers = sign(find("stripe"), SECRET, body, now=time.time() + seconds)
     answer = await ask(shop.inbox.asgi, "POST", "/stripe", body, headers)
