@@ -13,6 +13,10 @@ NEW = (DeliveryOutcome.RECONCILED, DeliveryOutcome.INVALID)
 """What an arrival from a provider's log is where it was missing."""
 
 
+WITHHELD = (DeliveryOutcome.CONFLICT, DeliveryOutcome.SAME_BODY)
+"""What it is where an operator has to decide whether it is an event."""
+
+
 class Known(Struct, frozen=True):
     """Who owns an identity."""
 

@@ -1,4 +1,4 @@
-"""Eleven attacks on the receiver: a process of its own, standard library only, loopback only.
+"""Twelve attacks on the receiver: a process of its own, standard library only, loopback only.
 
     python -m tests.attacks.attackers NAME PORT SECONDS
 
@@ -24,6 +24,14 @@ BACK_OFF = 0.5
 SOURCES = ("adyen", "sns", "mailgun")
 
 FLOATS = b"[" + b",".join([b"1e308"] * 174_000) + b"]"
+NESTED = b"[" + b",".join([b"[" * 120 + b"]" * 120] * 4_300) + b"]"
+ESCAPES = b"%41" * 349_000
+COSTLY = {
+    "braintree": b"bt_signature=made_up|" + b"0" * 40 + b"&bt_payload=" + ESCAPES,
+    "twilio": b"Body=" + ESCAPES,
+    "adyen": b'{"live":"false","notificationItems":[{"NotificationRequestItem":{}}],"x":' + NESTED + b"}",
+    "mailgun": b'{"signature":{"timestamp":"1","token":"t","signature":"0"},"x":' + NESTED + b"}",
+}
 BLOCK = bytes(65_536)
 LARGE = 25_000_000
 
@@ -67,6 +75,7 @@ def forged(source: str, length: int | None) -> bytes:
     proofs = {
         "stripe": [f"Stripe-Signature: t=1900000000,v1={'0' * 64}"],
         "github": [f"X-Hub-Signature-256: sha256={'0' * 64}", "X-GitHub-Event: push", "X-GitHub-Delivery: 1"],
+        "twilio": ["X-Twilio-Signature: AAAAAAAAAAAAAAAAAAAAAAAAAAA="],
         "standard": ["webhook-id: 1", "webhook-timestamp: 1900000000", "webhook-signature: v1,AAAA"],
     }
     return post(source, *proofs.get(source, []), size)
@@ -81,6 +90,15 @@ async def float_bomb(stranger: Stranger) -> None:
     async with stranger.connected() as (reader, writer):
         while True:
             writer.write(post(source, f"Content-Length: {len(FLOATS)}") + FLOATS)
+            await stranger.answer(reader)
+
+
+async def costly_bodies(stranger: Stranger) -> None:
+    """What takes longest to look at before it is proved."""
+    source = list(COSTLY)[stranger.number % len(COSTLY)]
+    async with stranger.connected() as (reader, writer):
+        while True:
+            writer.write(forged(source, len(COSTLY[source])) + COSTLY[source])
             await stranger.answer(reader)
 
 
@@ -203,6 +221,7 @@ ATTACKS = {
     attack.once.__name__: attack
     for attack in (
         Attack(float_bomb, 4),
+        Attack(costly_bodies, 32),
         Attack(large_forged_bodies, 40),
         Attack(slow_headers, MOST_CONNECTIONS, BACK_OFF),
         Attack(slow_bodies, MOST_CONNECTIONS, BACK_OFF),

@@ -167,6 +167,8 @@ ROLE = "company_contact company_contact_role company_location"
 REPEATED: list[tuple[str, str, dict[str, Any]]] = [
     ("github", "workflow_dispatch", {"inputs": None, "ref": "refs/heads/main", "workflow": "deploy.yml"}),
     ("github", "membership", {"action": "removed", "scope": "team", "member": {}, "team": {}}),
+    ("github", "member", {"action": "removed", "member": {}, "repository": {}, "sender": {}}),
+    ("github", "team_add", {"team": {}, "repository": {}, "organization": {}, "sender": {}}),
     ("github", "organization", {"action": "member_removed", "membership": {}, "organization": {}, "sender": {}}),
     ("github", "team", {"action": "added_to_repository", "team": {}, "organization": {}, "repository": {}}),
     ("shopify", "fulfillment_orders/hold_released", {"fulfillment_order": {"id": "gid://1", "status": "open"}}),
@@ -348,4 +350,26 @@ async def test_a_new_token_of_a_known_event_is_bound_to_it(store: Store) -> None
         found += await record(store, [taken(endpoint, one)])
     assert [one.outcome for one in found] == [ACCEPTED, DUPLICATE, CONFLICT, DUPLICATE]
     assert {one.event_id for one in found} == {first.event_ids[0]}
+    assert await imbalances(store) == {}
+
+
+async def test_the_token_of_a_conflict_proves_no_other_event(store: Store) -> None:  # proves R13, R14
+    """Other content of a known event, under a token of its own: whoever captured that request has the token."""
+    example = FIRST["paypal"]
+    endpoint = endpoint_of(example)
+    first = taken(endpoint, sent(example, NOW))
+    headers = {**example.headers, "PAYPAL-TRANSMISSION-ID": "tx-of-the-conflict"}
+    assert isinstance(example.body, dict)
+    other = sent(replace(example, headers=headers, body={**example.body, "summary": "changed"}), NOW)
+    found = await record(store, [first])
+    found += await record(store, [taken(endpoint, other)])
+    for number in range(5):
+        found += await record(store, [taken(endpoint, forged("paypal", other, number))])
+    assert [one.outcome for one in found] == [ACCEPTED, *[CONFLICT] * 6]
+    assert {one.event_id for one in found} == {first.event_ids[0]}
+    # An operator may still accept the conflict, and its redelivery is a duplicate of that.
+    withheld = taken(endpoint, other)
+    await record(store, [withheld])
+    ident = await store.cases.admit(withheld.id, 0, withheld.items[0], "ada", "it is real")
+    assert await record(store, [taken(endpoint, other)]) == [Recorded(DUPLICATE, ident, State.PENDING)]
     assert await imbalances(store) == {}

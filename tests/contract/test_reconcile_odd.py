@@ -96,6 +96,18 @@ async def test_a_delivery_without_a_payload(store: Store, apis: Apis) -> None:  
     assert "no payload" in report.differences[0].words
 
 
+async def test_a_known_body_under_another_id_is_not_called_matched(store: Store, apis: Apis) -> None:  # proves R48
+    body = apis.sent_by_github(1, {"ref": "refs/heads/main"}, SECRET)
+    inbox = github(apis)
+    headers = ((b"x-github-event", b"push"), (b"x-github-delivery", b"another"))
+    await store.record([delivery(inbox, body, headers)])
+    report = await reconcile(inbox, store)
+    assert report.counts == Counts(listed=1, refused=1)
+    assert "quarantined as same_body" in report.differences[0].words
+    assert await outcomes(store) == {"accepted": 1, "same_body": 1}
+    await balanced(store)
+
+
 async def test_words_that_no_database_takes(store: Store) -> None:  # proves R48
     """The run ends on record all the same; else it would be taken up again and again."""
     inbox = Inbox()

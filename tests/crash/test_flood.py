@@ -9,7 +9,8 @@ import pytest
 from tests.crash.checker import Log, check_deliveries
 from tests.crash.processes import PATIENCE, Installation, Process, events, eventually
 
-FLOOD = 4000 if os.environ.get("HOOKLEDGER_SOAK") == "1" else 1000
+SOAK = os.environ.get("HOOKLEDGER_SOAK") == "1"
+FLOOD = 4000 if SOAK else 1000
 """Deliveries for each kill."""
 
 
@@ -46,9 +47,11 @@ def test_a_flood_loses_and_doubles_nothing(
     check_deliveries(installation.database, kept, log.acked())
     with capsys.disabled():
         print(f"\nflood with {rounds} kills: {fastest(log):,} acks in the fastest second")
+    if SOAK:  # it is the machine's as much as ours, and scripts/test shares it with other tests
+        assert fastest(log) > 2000
 
 
 def fastest(log: Log) -> int:
-    """Told, not asserted: it is the machine's as much as ours."""
+    """Acks in the best second."""
     seconds = Counter(int(answer["time"]) for answer in log.answers() if 200 <= answer["status"] < 300)
     return max(seconds.values())

@@ -32,10 +32,11 @@ from tests.providers.made import FIRST, contract_of, sent
 
 NAMES = sorted(contracts())
 
-BEFORE = 8
-"""Before the proof; measured: up to 2.5, and 20 to 150 while whole bodies were decoded."""
-AFTER = 60
-"""After it; measured: up to 30, most of it Python's collector, for lists of empty lists; 130 to 400 before."""
+BEFORE = 4
+"""Before the proof; measured: up to 1, and 20 to 150 while whole bodies were decoded."""
+AFTER = 100
+"""After it; measured: up to 30 alone and 65 on a busy machine, most of it Python's collector, for lists of empty
+lists; 130 to 400 while numbers were decoded."""
 SIGNED = MIB // 16
 """Bytes of a signed body: a MiB of each takes minutes, and is in `python -m benchmarks.strangers`."""
 PER_EVENT = 128

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
 from hookledger.receive import http, respond
 from hookledger.receive.app import Delivery, Intake
+from hookledger.receive.budget import SMALL
 from hookledger.receive.endpoint import Rules, configure
 from hookledger.receive.http import Listener
 from hookledger.receive.record import Recorder
@@ -204,3 +206,42 @@ async def test_the_listener_goes_on_whatever_breaks(monkeypatch: pytest.MonkeyPa
     writer.close()
     listener.stop()
     await asyncio.wait_for(serving, 20)
+
+
+async def test_large_bodies_are_taken_one_at_a_time_and_after_small_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # proves R10
+    """Proving a large body may take a stranger's request tens of milliseconds: thirty of them are no burst."""
+    now = 100.0
+    monkeypatch.setattr("hookledger.receive.http.time.monotonic", lambda: now)
+    order: list[str] = []
+    rests: list[float] = []
+
+    class Slow(Site):
+        def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
+            nonlocal now
+            order.append("+".join(request.path for request, _ in requests))
+            if len(requests[0][0].body) > SMALL:
+                now += 0.08
+
+    listener = Listener(Slow(), Limits())
+    later = listener.loop.call_later
+
+    def call_later(seconds: float, work: Any, *args: Any) -> asyncio.TimerHandle:
+        rests.append(round(seconds, 3))
+        return later(0, work, *args)
+
+    monkeypatch.setattr(listener, "loop", SimpleNamespace(call_soon=listener.loop.call_soon, call_later=call_later))
+    one: Any = SimpleNamespace(answer=lambda response: None)
+    for name in ("large1", "large2", "large3"):
+        listener.came(one, Request("POST", name, b"", (), b"x" * (SMALL + 1)))
+    for name in ("small1", "small2"):
+        listener.came(one, Request("POST", name, b"", (), b"x" * SMALL))
+    async with asyncio.timeout(20):
+        while len(order) < 4:
+            await asyncio.sleep(0)
+    assert order.index("small1+small2") <= 1
+    assert [name for name in order if name.startswith("large")] == ["large1", "large2", "large3"]
+    assert rests == [0.0, 0.08, 0.08], "as long as the last one took"
+    listener.came(one, Request("POST", "large4", b"", (), b"x" * (SMALL + 1)))
+    assert rests[-1] == 0.08, "the rest holds for one that comes later too"

@@ -329,6 +329,13 @@ async def test_the_first_is_written_at_once_and_a_flood_seldom() -> None:  # pro
     assert store.written == [1, 1000]
 
 
+SECRET_NAMES = (
+    *(b"x-webhook-token", b"x-secret-token", b"token", b"x-authorization", b"job-token", b"deploy-token"),
+    *(b"x-password", b"x-session-cookie", b"x-apikey", b"x-jwt-assertion", b"x-credential"),
+)
+MORE_PARAMETERS = "auth_token=a&hub.verify_token=b&jwt=c&accessToken=d&passphrase=e&api-key=f"
+
+
 async def test_no_secret_is_kept_wherever_it_was_sent() -> None:  # proves R7
     """A sender that puts a secret in a wrong place, or that of another source, must not have it stored."""
     other = "whsec_bWFkZS11cC1mb3ItdGhlLXRlc3Rz"
@@ -338,18 +345,20 @@ async def test_no_secret_is_kept_wherever_it_was_sent() -> None:  # proves R7
     refusals = Refusals(written, SampleSettings(), Time(), secrets_of([where, shop]))
     sent = request(
         b"{}",
-        f"page=2&private_token=glpat-made-up&code=made-up-code&x={SECRET}&shop={other}".encode(),
+        f"page=2&private_token=glpat-made-up&code=made-up-code&{MORE_PARAMETERS}&x={SECRET}&shop={other}".encode(),
         (b"stripe-signature", SECRET.encode()),
         (b"x-webhook-secret", f"Secret {other}".encode()),
         (b"x-raw", shop.secrets[0].key),
         (b"private-token", b"glpat-made-up"),
         (b"x-access-token", b"made-up-access"),
+        *((name, b"made-up-of-no-source") for name in SECRET_NAMES),
+        (b"i-twilio-idempotency-token", b"made-up-id"),
         (b"user-agent", b"curl"),
     )
     refusals.note(WRONG, where, sent)
     await refusals.flush()
     [kept] = written.sample
-    assert unpack_headers(kept.headers) == [("user-agent", "curl")]
+    assert unpack_headers(kept.headers) == [("i-twilio-idempotency-token", "made-up-id"), ("user-agent", "curl")]
     assert kept.query == b"page=2"
 
 

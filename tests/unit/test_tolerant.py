@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -89,10 +91,20 @@ def test_forms_are_read_as_by_the_standard_library() -> None:  # proves R7
         assert forms.pairs(raw) == [(n.encode("latin-1"), v.encode("latin-1")) for n, v in expected], raw
 
 
-@pytest.mark.parametrize("raw", [b"a=&" * 1001, b"a=" + b"%" * 1002, b"a=%&" * 999 + b"a=%%%"])
-def test_forms_with_too_much_are_none(raw: bytes) -> None:  # proves R10
-    with pytest.raises(ValueError, match="too many"):
-        forms.pairs(raw)
+@pytest.mark.parametrize("raw", [b"a=&" * 1001, b"a=%" + b"%41" * 30_000])
+@pytest.mark.parametrize("read", [forms.pairs, partial(forms.values, name="a")])
+def test_forms_with_too_much_are_none(raw: bytes, read: Callable[[bytes], object]) -> None:  # proves R10
+    with pytest.raises(ValueError, match=r"too many|begins no escape"):
+        read(raw)
+
+
+def test_values_of_one_name_are_those_among_all() -> None:  # proves R7
+    dice = random.Random(16)
+    parts = [b"a", b"%", b"b", b"+", b"&", b"=", b"%61", b"%62", b"%6", b"%e9", b"\\", b"\xff"]
+    for _ in range(20_000):
+        raw = b"".join(dice.choices(parts, k=dice.randrange(14)))
+        for name in ("a", "ab", "", "%", "é"):
+            assert forms.values(raw, name) == [v for n, v in forms.pairs(raw) if n == name.encode()], (raw, name)
 
 
 # ── odd JSON ─────────────────────────────────────────────────────────────────

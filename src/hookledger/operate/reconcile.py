@@ -15,7 +15,7 @@ from ..errors import BadData, ConfigError, ContentGone, HookledgerError, Listing
 from ..filters import Filter
 from ..model import Arrival, EventRow, Recorded
 from ..providers.listing.base import Changed, Content, Entry, Listed, Lister
-from ..reconciling import NEW, Begun, Counts, Known
+from ..reconciling import NEW, WITHHELD, Begun, Counts, Known
 from ..states import KeyOrigin, State
 from ..store.protocol import Store
 from ..store.reconciling import taken_up
@@ -226,8 +226,12 @@ class Comparison:
     def _recorded(self, entry: Listed, arrival: Arrival, became: list[Recorded]) -> None:
         first = arrival.items[0]
         new = [recorded for recorded in became if recorded.outcome in NEW]
-        if not new:
+        withheld = [recorded for recorded in became if recorded.outcome in WITHHELD]
+        if withheld:
+            self._refuse(entry, f"quarantined as {withheld[0].outcome}: `hookledger deliveries`")
+        elif not new:
             self._count("matched")
+        if not new:
             return
         self._count("taken_in")
         self._differ(

@@ -7,14 +7,16 @@ from .schemes.hmac import Hmac
 from .schemes.times import Timestamp
 
 
-def standard_webhooks(*, prefix: str = "webhook", key: KeyForm = "base64", min_key: int = 16) -> Hmac:
+def standard_webhooks(
+    *, prefix: str = "webhook", key: KeyForm = "base64", min_key: int = 16, tolerance: float = 300
+) -> Hmac:
     """Standard Webhooks 1.0.0 with symmetric signatures (v1). Svix writes its own name before the headers."""
     return Hmac(
         header=f"{prefix}-signature".encode(),  # v1,<base64>[ v1,<base64>][ v1a,<base64>]
         separator=b" ",
         prefix=b"v1,",
         encoding="base64",
-        timestamp=Timestamp(header=f"{prefix}-timestamp".encode(), tolerance=300),
+        timestamp=Timestamp(header=f"{prefix}-timestamp".encode(), tolerance=tolerance),
         id_header=f"{prefix}-id".encode(),
         message="{id}.{ts}.{body}",
         key=key,

@@ -10,13 +10,14 @@ import asyncio
 import os
 import resource
 import socket
+import time
 from collections import deque
 from collections.abc import Sequence
 from email.utils import formatdate
 from typing import Protocol
 
 from ..model import Request
-from .budget import BodyBudget, in_the_way
+from .budget import SMALL, BodyBudget, in_the_way
 from .connection import Connection
 from .request import Limits
 from .respond import Answer, Response
@@ -63,6 +64,9 @@ class Listener:
         self.date = b""
         self.stopping = False
         self._burst: list[tuple[Connection, Request]] = []
+        self._large: deque[tuple[Connection, Request]] = deque()
+        self._next_large: asyncio.TimerHandle | None = None
+        self._rested = 0.0  # when the next large one may be taken
         self._queue: deque[Connection] = deque()
         self._stop = asyncio.Event()
         self._empty = asyncio.Event()
@@ -107,6 +111,10 @@ class Listener:
 
     def came(self, connection: Connection, request: Request) -> None:
         """Soon, not now: first all that came is parsed, then all of it is taken (decision 0029)."""
+        if len(request.body) > SMALL:
+            self._large.append((connection, request))
+            self._schedule_large()
+            return
         if not self._burst:
             self.loop.call_soon(self._take)
         self._burst.append((connection, request))
@@ -115,13 +123,33 @@ class Listener:
         """A part of it at a time, so that the first ones are on their way to disk while the next are looked at."""
         burst, self._burst = self._burst[:BURST], self._burst[BURST:]
         try:
-            self.site.take([(request, connection.answer) for connection, request in burst])
-        except Exception as error:
-            for connection, _ in burst:
-                connection.give_up(error)
+            self._hand_over(burst)
         finally:
             if self._burst:
                 self.loop.call_soon(self._take)
+
+    def _schedule_large(self) -> None:
+        if self._large and self._next_large is None:
+            rest = max(0.0, self._rested - time.monotonic())
+            self._next_large = self.loop.call_later(rest, self._take_large)
+
+    def _take_large(self) -> None:
+        """One, then a rest as long as it took: strangers' large bodies get half of the time and no more."""
+        self._next_large = None
+        began = time.monotonic()
+        try:
+            self._hand_over([self._large.popleft()])
+        finally:
+            ended = time.monotonic()
+            self._rested = ended + (ended - began)
+            self._schedule_large()
+
+    def _hand_over(self, requests: list[tuple[Connection, Request]]) -> None:
+        try:
+            self.site.take([(request, connection.answer) for connection, request in requests])
+        except Exception as error:
+            for connection, _ in requests:
+                connection.give_up(error)
 
     def wait_turn(self, connection: Connection) -> None:
         """Read more of it later: many large uploads must not hold up small ones, nor what is thrown away."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
@@ -32,10 +33,11 @@ EVERY = 2.0
 MAX_WAITING = 256
 MAX_WAITING_BYTES = 4 * 1024 * 1024
 """What may wait in memory for the next writing."""
-SECRET_PARAMETERS = frozenset(
-    {"access_token", "api_key", "apikey", "client_secret", "code", "password", "private_token", "secret", "token"}
+SECRET_NAME = re.compile(
+    r"(?<!idempotency-)token|secret|passw|passphrase|api[-_]?key|authori[sz]|cookie|credential|jwt|^code$",
+    re.IGNORECASE,
 )
-"""Parameters of a URL that hold secrets, whoever sends them; lower-case."""
+"""Headers and parameters of a URL whose names say that they hold a secret, whoever sends them."""
 SHORTEST_SECRET = 6
 """Bytes; a shorter text stands in too many values to be looked for."""
 
@@ -164,14 +166,17 @@ def secrets_of(endpoints: Iterable[Endpoint]) -> list[bytes]:
 def refusal(endpoint: Endpoint, request: Request, reason: str, secrets: Sequence[bytes] = ()) -> Refusal:
     """A refused request as it is kept: less the secrets presented in it, in the right place or in a wrong one."""
     contract = endpoint.contract
+    proof = getattr(contract.scheme, "header", b"")  # without it the request could not be judged again
 
     def is_secret(name: str, value: bytes) -> bool:
-        if name in contract.secret_parameters or name.lower() in SECRET_PARAMETERS:
+        if name in contract.secret_parameters or SECRET_NAME.search(name):
             return True
         pair = b"%b=%b" % (name.encode("latin-1"), value)  # a secret may be all of it, and end with a "="
         return any(secret in pair or secret in pair.replace(b" ", b"+") for secret in secrets)
 
     def holds_secret(name: bytes, value: bytes) -> bool:
+        if name != proof and SECRET_NAME.search(name.decode("latin-1")):
+            return True
         return any(secret in value or secret.lower() in name for secret in secrets)
 
     headers = [(name, value) for name, value in request.headers if not holds_secret(name, value)]

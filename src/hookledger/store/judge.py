@@ -71,7 +71,8 @@ class Judgement(Struct):
     repoint: dict[bytes, tuple[UUID, bytes]]
     """Identities won by an item that became no event: the event that they belong to instead, and its fingerprint."""
     release: set[bytes]
-    """Identities won by a conflict: they are nobody's, so that their own delivery can still become an event."""
+    """Identities won by a conflict, less its tokens: they are free, so that their own delivery can still become an
+    event."""
 
 
 def claims(item: Item) -> Iterator[tuple[bytes, bytes]]:
@@ -176,7 +177,7 @@ class _Bench:
             kept = dict(wanted)
             if item.type_identity is not None:
                 kept[item.type_identity] = TAKEN
-            self._hand_over(kept, event_id, known, outcome)
+            self._hand_over(kept, item, event_id, known, outcome)
         held = item.fingerprint == (known.content or self.made.get(known.event_id))
         recorded = Recorded(outcome, known.event_id, known.state)
         self.result.verdicts.append(Verdict(arrival, place, item, recorded, held))
@@ -222,14 +223,17 @@ class _Bench:
         return None if known.event_id == event_id or known.fingerprint == item.body_group else known
 
     def _hand_over(
-        self, wanted: dict[bytes, bytes], event_id: UUID, known: Owner, outcome: DeliveryOutcome
+        self, wanted: dict[bytes, bytes], item: Item, event_id: UUID, known: Owner, outcome: DeliveryOutcome
     ) -> None:
-        """What an item won that became no event; each identity with what is kept with it."""
+        """What an item won that became no event; each identity with what is kept with it.
+
+        A conflict gives back all but its tokens: one of those would prove a forged event next.
+        """
         result = self.result
         for identity, content in wanted.items():
             if self.owners[identity].event_id != event_id:
                 continue
-            if outcome is DeliveryOutcome.CONFLICT:
+            if outcome is DeliveryOutcome.CONFLICT and identity not in item.token_identities:
                 result.release.add(identity)
                 result.repoint.pop(identity, None)
             else:

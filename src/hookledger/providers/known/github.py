@@ -38,6 +38,8 @@ SHAPES = (
     shape("workflow_dispatch", "inputs ref workflow"),
     shape("repository_dispatch", "branch client_payload action"),
     shape("membership", "scope member team action"),
+    shape("member", "member repository action", "team scope"),
+    shape("team_add", "team repository", "action member"),
     shape("org_block", "blocked_user action"),
     shape("github_app_authorization.revoked", "sender", "repository organization alert", "revoked"),
     shape("organization.member_added", "organization membership", "repository", "member_added"),

@@ -16,7 +16,7 @@ RETRIES = Retries(
     disables="disables the endpoint after 4 failures in a row for a minute, growing to a day; after 40 until a test "
     "succeeds",
     anew="yes",
-    why="it follows Standard Webhooks, which says that every attempt has its own time",
+    why="it is sent once",
 )
 LISTER = Lister(
     list="GET /projects/{id}/hooks/{hook_id}/events",

@@ -100,7 +100,10 @@ def form(raw: bytes) -> list[tuple[bytes, bytes]]:
 
 def form_value(raw: bytes, name: str, role: str) -> bytes:
     """The one value of a form field."""
-    values = [value for key, value in form(raw) if key == name.encode()]
+    try:
+        values = forms.values(raw, name)
+    except ValueError:
+        raise Malformed("form_malformed") from None
     if len(values) > 1:
         raise Malformed(f"{role}_duplicate")
     if not values or not values[0]:

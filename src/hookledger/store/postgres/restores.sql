@@ -6,7 +6,7 @@ BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
 SET LOCAL idle_in_transaction_session_timeout = '10s'
 
 -- name: known
--- Whether the schema knows of restores: not before 11.
+-- Whether the schema knows of restores: not before 14.
 SELECT to_regclass('{schema}.restores') IS NOT NULL
 
 -- name: lock

@@ -1,7 +1,7 @@
 -- SQLite's dialect of restores. ?1 is always the present.
 
 -- name: known
--- Whether the schema knows of restores: not before 11.
+-- Whether the schema knows of restores: not before 14.
 SELECT 1 FROM sqlite_schema WHERE name = 'restores'
 
 -- name: open
