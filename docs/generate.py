@@ -152,8 +152,7 @@ def states() -> str:
 
 
 def _effect_states() -> str:
-    from hookledger.rehearsals import Ended, StepFate
-    from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, RehearsalState, Repeat
+    from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, Repeat
 
     lines = []
     for title, kind in (
@@ -161,9 +160,6 @@ def _effect_states() -> str:
         ("How an effect is brought about", EffectKind),
         ("How one call of it ended", CallOutcome),
         ("What may follow an unknown outcome", Repeat),
-        ("States of a rehearsal", RehearsalState),
-        ("How a rehearsal ended", Ended),
-        ("What a rehearsed effect would come to", StepFate),
     ):
         told = _enum_docs(kind)
         lines.append(f"\n# {title}\n\n| | meaning |\n|---|---|\n")

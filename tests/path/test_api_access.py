@@ -41,7 +41,6 @@ async def fill(desk: Desk, call: Call) -> tuple[str, Any]:
         "source": "stripe",
         "provider": "stripe",
         "job": "01234567",
-        "rehearsal": str(event.id),
     }
     bodies = {"import_keys": {"keys": [["evt_9"]], "reason": "moved"}, "compare_keys": {"keys": [["evt_9"]]}}
     bodies["resolve_effect"] = {

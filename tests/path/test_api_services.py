@@ -13,7 +13,7 @@ import pytest
 
 from hookledger import Changed, Event, Listed
 from hookledger.ledger import Completion
-from hookledger.operate.api import decide, keeping
+from hookledger.operate.api import keeping
 from hookledger.states import CallOutcome, EffectKind, State
 from hookledger.store.sqlite.search import SqliteAsks
 from tests.asgi_client import stripe_event
@@ -177,19 +177,6 @@ async def test_pauses(desk: Desk) -> None:
     assert (await desk.ask("POST", "/sources/none/pause", WHY)).status == 404
     for pattern in ("", "a*b", "**", "a\0"):
         assert (await desk.ask("POST", f"{path}/pause", {**WHY, "type": pattern})).status == 400, pattern
-
-
-async def test_rehearsals(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "WAITS", 0.0)
-    event = await reach(desk.store, State.FAILED, KIND)
-    answer = await desk.ask("POST", f"/events/{event.id}/rehearse", {**WHY, "expected": seen(event)})
-    if desk.store.rehearsals.impossible:
-        assert (answer.status, answer.json["error"]) == (422, "not_possible")
-    else:
-        assert (answer.json["actor"], answer.json["result"]) == ("operator-ada", None), "there is no worker"
-        assert (await desk.ask("GET", f"/rehearsals/{answer.json['id']}")).json == answer.json
-    for reference in (event.id, "x", "0"):
-        assert (await desk.ask("GET", f"/rehearsals/{reference}")).status == 404
 
 
 # ── the provider's side ──

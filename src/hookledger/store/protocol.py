@@ -6,7 +6,7 @@ Times: the store's own clock decides. Callers pass durations, never instants.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from ..filters import EVERYTHING, Filter
@@ -40,9 +40,6 @@ from .restores import Restores
 from .search import Search
 from .transfer import Transfer
 from .trouble import Trouble
-
-if TYPE_CHECKING:
-    from .rehearsals import Rehearsals  # which speaks of `Transaction`
 
 
 class Statements(Protocol):
@@ -236,10 +233,6 @@ class Store(Protocol):
     @property
     def books(self) -> Books:
         """Whether everything is accounted for."""
-
-    @property
-    def rehearsals(self) -> Rehearsals:
-        """Handlers that are run in transactions which are rolled back."""
 
     @property
     def search(self) -> Search:

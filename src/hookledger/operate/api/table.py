@@ -36,8 +36,6 @@ CALLS: tuple[Call, ...] = (
     Call("GET", "/events/{reference}/answers", VIEWER, events.answer_questions),
     Call("POST", "/events/{reference}/retry", OPERATOR, decide.retry_event),
     Call("POST", "/events/{reference}/replay", OPERATOR, decide.replay_event),
-    Call("POST", "/events/{reference}/rehearse", OPERATOR, decide.rehearse_replay, seconds=60.0),
-    Call("GET", "/rehearsals/{rehearsal}", OPERATOR, decide.show_rehearsal),
     Call("POST", "/events/{reference}/discard", OPERATOR, decide.discard_event),
     Call("POST", "/events/{reference}/effects/{effect}/resolve", OPERATOR, decide.resolve_effect),
     Call("POST", "/events/{reference}/effects/{effect}/try", OPERATOR, effects.try_effect),

@@ -51,7 +51,6 @@ from . import (
     pruning,
     published,
     reconciling,
-    rehearsals,
     restores,
     search,
     transfer,
@@ -72,7 +71,6 @@ from .pruning import PostgresPruning
 from .published import PostgresPublishedKeys
 from .pulse import PostgresPulse
 from .reconciling import PostgresReconciling
-from .rehearsals import PostgresRehearsals
 from .restores import PostgresRestores
 from .search import PostgresAsks
 from .transaction import LazyTransaction, PostgresTransaction
@@ -127,9 +125,6 @@ class PostgresStore:
         self.cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
         self.books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         self._decisions = PostgresDecisions(deciding, self._opened)
-        self.rehearsals = PostgresRehearsals(
-            Dialect(rehearsals.QUERIES, schema, self._clock), self.sql, self._opened, self._decisions, self._lone
-        )
         self.jobs = PostgresJobs(
             Dialect(jobs.QUERIES, schema, self._clock),
             self.search.condition,
@@ -159,12 +154,6 @@ class PostgresStore:
         if self._pooler:
             options |= {"statement_cache_size": 0}
         return options
-
-    async def _lone(self, settings: dict[str, str]) -> asyncpg.Connection[Any]:
-        """A connection of nobody's pool."""
-        options = {**self._options(), "command_timeout": None}
-        connection: asyncpg.Connection[Any] = await asyncpg.connect(self._url, server_settings=settings, **options)
-        return connection
 
     async def _connect(self, least: int, most: int) -> Connections:
         # Nothing is reset between uses: we change only transaction-local settings.

@@ -52,7 +52,6 @@ from .pruning import SqlitePruning
 from .published import SqlitePublishedKeys
 from .pulse import SqlitePulse
 from .reconciling import SqliteReconciling
-from .rehearsals import SqliteRehearsals
 from .restores import SqliteRestores
 from .scribe import Scribe
 from .search import SqliteAsks, looking
@@ -116,7 +115,6 @@ class SqliteStore:
         )
         self.trouble = looking(path, self._now, self._rows)
         self._decisions = SqliteDecisions(self._write, self._now, self._rows)
-        self.rehearsals = SqliteRehearsals(self._write, self._now, self._rows, self._decisions)
         how = (self._do, self._write, self._now, self._rows)
         self.jobs = SqliteJobs(path, self.sql, self.search.condition, self._decisions, self.ledger, *how)
         self.pauses = SqlitePauses(*how)
