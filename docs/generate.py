@@ -298,19 +298,13 @@ def api() -> str:
     for call in CALLS:
         lines.append(f"\n## {call.method} {BASE}{call.path}\n\n{call.words}\n\nRole: {call.role}.\n")
         lines.append(_fields("Query", call.query))
-        lines.append(_body(call))
-        lines.append(f"\nAnswer: {_kind(call.answer)}{', one on each line' * call.lines}.\n")
+        lines.append(_fields("Body", call.body) if call.takes_body else "")
+        lines.append(f"\nAnswer: {_kind(call.answer)}.\n")
     lines.append("\n## Errors\n\n| status | codes | |\n|---|---|---|\n")
     for status, words in WORDS.items():
         codes = dict.fromkeys(f"`{code}`" for _, given, code in TABLE if given == status)
         lines.append(f"| {status} | {', '.join(codes)} | {words} |\n")
     return "".join(lines)
-
-
-def _body(call: Any) -> str:
-    if call.takes_lines:
-        return "\nBody: JSON lines, sent with `Content-Type: application/jsonl`.\n"
-    return _fields("Body", call.body) if call.takes_body else ""
 
 
 def _fields(title: str, kind: Any) -> str:

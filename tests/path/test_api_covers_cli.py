@@ -43,8 +43,6 @@ COMMANDS = {
     "reconcile": "reconcile_source list_reconciliations repair_event repair_object",
     "prune": "foresee_prune prune",
     "erase": "erase_event erase_events",
-    "export": "export_events",
-    "import": "import_events",
 }
 WITHOUT = {
     "serve": "a process",

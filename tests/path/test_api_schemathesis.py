@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import socket
 import threading
@@ -198,12 +197,6 @@ def _failures(event: events.ScenarioFinished) -> list[str]:
         for check in checks
         if check.failure_info is not None
     ]
-
-
-@schemathesis.serializer("application/jsonl")
-def as_lines(context: Any, value: Any) -> bytes:
-    del context
-    return value if isinstance(value, bytes) else json.dumps(value).encode()
 
 
 ALL = {"examples": {"enabled": False}}

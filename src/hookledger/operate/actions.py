@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 from uuid import UUID
@@ -18,8 +18,7 @@ from ..retention import Erased, Tombstone
 from ..states import BY_NAME
 from ..store.protocol import Store
 from ..store.restores import Restore
-from ..store.transfer import Taken
-from . import bulk, effects, restore, transfer
+from . import bulk, effects, restore
 from .insight import Insight
 from .preview import Preview, Verdict
 from .recheck import Rechecked, recheck, take_in
@@ -116,18 +115,6 @@ class Actions:
         """The same for what the ledger still has of a pruned event; returns how many effects."""
         _why(reason)
         return await self._store.erasure.erase_effects(tombstone.event_id, self._actor, reason, key_too=key_too)
-
-    async def import_events(
-        self,
-        lines: Callable[[], Iterable[bytes]],
-        reason: str,
-        *,
-        take_over: bool = False,
-        progress: Callable[[int], None] = lambda _: None,
-    ) -> Taken:
-        """Take in events that another inbox exported; `lines` opens the file anew each time."""
-        _why(reason)
-        return await transfer.take_in(self._store, lines, self._actor, reason, take_over=take_over, progress=progress)
 
     async def trip(self, downstream: str, reason: str) -> None:
         """Stop all calls to a downstream until it is reset."""

@@ -25,7 +25,7 @@ from ..store.protocol import Store
 from ..store.restores import Restore
 from ..store.search import FailureGroup, Lag, Page
 from ..store.trouble import Trouble
-from . import bulk, transfer
+from . import bulk
 from .audit import KeyReport, audit_keys, webhooks
 from .cutover import Comparison, KeyRule, compare
 from .difference import Conflict, Difference, differ
@@ -112,10 +112,6 @@ class Insight:
             words = "; ".join(tombstone.words for tombstone in await self.pruned(reference))
             raise NotFound(words or f"no event has the id or key {reference!r}")
         return history
-
-    def export(self, where: Filter = EVERYTHING) -> AsyncIterator[bytes]:
-        """Events with all that is known of them, as lines of JSON; memory for one at a time."""
-        return transfer.export(self._store, where)
 
     async def pruned(self, reference: str) -> list[Tombstone]:
         """What is left of pruned events with this id, or beginning of one, or key."""

@@ -38,7 +38,6 @@ from .pulse import Pulse
 from .reconciling import Reconciling
 from .restores import Restores
 from .search import Search
-from .transfer import Transfer
 from .trouble import Trouble
 
 
@@ -270,10 +269,6 @@ class Store(Protocol):
     @property
     def erasure(self) -> Erasure:
         """What is forgotten on purpose."""
-
-    @property
-    def transfer(self) -> Transfer:
-        """What goes to another inbox, or comes from one."""
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:
         """A transaction for one handler, not begun yet; in the user's own library if there is an adapter to it."""

@@ -74,8 +74,6 @@ CALLS: tuple[Call, ...] = (
     Call("GET", "/prune", OPERATOR, keeping.foresee_prune, seconds=90.0),
     Call("POST", "/prune", ADMIN, keeping.prune, seconds=90.0, late=STAYS),
     Call("POST", "/erase", ADMIN, keeping.erase_events, seconds=LONG, late=STAYS),
-    Call("GET", "/export", ADMIN, keeping.export_events),
-    Call("POST", "/import", ADMIN, keeping.import_events, seconds=LONG, late=STAYS, most=2**25),
     Call("GET", "/providers", VIEWER, overview.list_providers),
     Call("GET", "/providers/{provider}", VIEWER, overview.show_provider),
     Call("GET", "/openapi.json", VIEWER, openapi),

@@ -53,7 +53,6 @@ from . import (
     reconciling,
     restores,
     search,
-    transfer,
 )
 from .accounting import PostgresBooks
 from .cases import PostgresCases
@@ -74,7 +73,6 @@ from .reconciling import PostgresReconciling
 from .restores import PostgresRestores
 from .search import PostgresAsks
 from .transaction import LazyTransaction, PostgresTransaction
-from .transfer import PostgresTransfer
 
 _QUERIES = load(__package__)
 
@@ -142,7 +140,6 @@ class PostgresStore:
         self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
         self.published = PostgresPublishedKeys(Dialect(published.QUERIES, schema, self._clock), self._opened)
         self.erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)
-        self.transfer = PostgresTransfer(Dialect(transfer.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None

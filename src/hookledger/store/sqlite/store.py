@@ -56,7 +56,6 @@ from .restores import SqliteRestores
 from .scribe import Scribe
 from .search import SqliteAsks, looking
 from .transaction import SqliteTransaction
-from .transfer import SqliteTransfer
 from .watch import LockWatch
 
 T = TypeVar("T")
@@ -123,7 +122,6 @@ class SqliteStore:
         self.pruning = SqlitePruning(*how)
         self.published = SqlitePublishedKeys(self._do, self._write, self._now)
         self.erasure = SqliteErasure(self._write, self._now)
-        self.transfer = SqliteTransfer(path, self._write, self._now)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
         self._scribe: Scribe | None = None
