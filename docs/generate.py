@@ -152,8 +152,7 @@ def states() -> str:
 
 
 def _effect_states() -> str:
-    from hookledger.rehearsals import Ended, StepFate
-    from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, RehearsalState, Repeat
+    from hookledger.states import EFFECT_TRANSITIONS, CallOutcome, EffectKind, EffectState, Repeat
 
     lines = []
     for title, kind in (
@@ -161,9 +160,6 @@ def _effect_states() -> str:
         ("How an effect is brought about", EffectKind),
         ("How one call of it ended", CallOutcome),
         ("What may follow an unknown outcome", Repeat),
-        ("States of a rehearsal", RehearsalState),
-        ("How a rehearsal ended", Ended),
-        ("What a rehearsed effect would come to", StepFate),
     ):
         told = _enum_docs(kind)
         lines.append(f"\n# {title}\n\n| | meaning |\n|---|---|\n")
@@ -302,19 +298,13 @@ def api() -> str:
     for call in CALLS:
         lines.append(f"\n## {call.method} {BASE}{call.path}\n\n{call.words}\n\nRole: {call.role}.\n")
         lines.append(_fields("Query", call.query))
-        lines.append(_body(call))
-        lines.append(f"\nAnswer: {_kind(call.answer)}{', one on each line' * call.lines}.\n")
+        lines.append(_fields("Body", call.body) if call.takes_body else "")
+        lines.append(f"\nAnswer: {_kind(call.answer)}.\n")
     lines.append("\n## Errors\n\n| status | codes | |\n|---|---|---|\n")
     for status, words in WORDS.items():
         codes = dict.fromkeys(f"`{code}`" for _, given, code in TABLE if given == status)
         lines.append(f"| {status} | {', '.join(codes)} | {words} |\n")
     return "".join(lines)
-
-
-def _body(call: Any) -> str:
-    if call.takes_lines:
-        return "\nBody: JSON lines, sent with `Content-Type: application/jsonl`.\n"
-    return _fields("Body", call.body) if call.takes_body else ""
 
 
 def _fields(title: str, kind: Any) -> str:

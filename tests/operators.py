@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {
 }
 CHANGING = (
     *("events", "actions", "effects", "effect_calls", "circuits", "identities", "requests", "deliveries"),
-    *("jobs", "job_items", "job_effects", "pauses", "reconciliations", "rehearsals", "pruned"),
+    *("jobs", "job_items", "job_effects", "pauses", "reconciliations", "pruned"),
 )
 """The tables that an operator can change."""
 

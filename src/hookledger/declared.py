@@ -29,7 +29,7 @@ class Declarations:
 
     def handler(self, source: str, kind: str) -> HandlerFacts | None:
         found = self._routes.find(Kind(source, kind))
-        return None if found is None else HandlerFacts(found.name, found.replay == "converges", found.rehearsable)
+        return None if found is None else HandlerFacts(found.name, found.replay == "converges")
 
     def effect(self, name: str) -> EffectFacts | None:
         found = self._effects.find(name)

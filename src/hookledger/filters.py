@@ -1,4 +1,4 @@
-"""Which events somebody means: what lists, bulk work, export and erasure have in common."""
+"""Which events somebody means: what lists, bulk work and erasure have in common."""
 
 from __future__ import annotations
 

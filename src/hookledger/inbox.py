@@ -264,9 +264,6 @@ class Inbox:
         self, store: Store, work: WorkSettings | None = None, *, stuck: Callable[[], None] = lambda: None
     ) -> Worker:
         self.effects.verify()
-        for handler in self.routes.all():
-            if handler.rehearsable and store.rehearsals.impossible:
-                raise ConfigError(f"{handler.name} is declared rehearsable: {store.rehearsals.impossible}")
         return Worker(
             store,
             self.routes,

@@ -77,7 +77,6 @@ class Source:
         batch: int = 1,
         transaction: bool = True,
         replay: Literal["converges"] | None = None,
-        rehearsable: bool = False,
     ) -> Registration:
         """Declare the handler of these event types; a type may end in `*`, and an exact one beats a pattern.
 
@@ -86,8 +85,6 @@ class Source:
         takes is an effect, and `event.renew()` proves that the event is still its own.
         `replay="converges"`: your word that whatever it does outside `event.once` and the effects may be repeated, as
         setting a status may and adding to a balance may not. Only then a preview calls a replay safe.
-        `rehearsable`: your word that, outside `event.tx`, `event.once` and the effects, it does nothing that a run
-        which is rolled back must not do, so that an operator may rehearse a replay. On PostgreSQL.
         """
         example = f'@{self._variable}.on("invoice.paid")'
         if not types:
@@ -103,14 +100,11 @@ class Source:
             raise ConfigError(f"source {self.name!r}: batch is at least 1")
         if replay not in (None, "converges"):
             raise ConfigError(f'source {self.name!r}: replay is "converges" or nothing, not {replay!r}')
-        if rehearsable and (not transaction or batch > 1):
-            why = "batch=: it is run on one event" if transaction else "transaction=False: nothing could be undone"
-            raise ConfigError(f"source {self.name!r}: rehearsable=True does not go with {why}")
         limit = None if timeout is None else Seconds(timeout)
 
         def add(function: AsyncFunction | PlainFunction) -> None:
             check_takes(function, f"source {self.name!r}: handler", "event")
-            handler = Handler(function, retry, limit, batch, transaction, replay, rehearsable)
+            handler = Handler(function, retry, limit, batch, transaction, replay)
             for pattern in types:
                 self._routes.add(self.name, pattern, handler)
 

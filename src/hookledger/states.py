@@ -265,22 +265,3 @@ class CircuitState(StrEnum):
 
     HALF_OPEN = "half_open"
     """One trial call is on its way; it decides."""
-
-
-class RehearsalState(StrEnum):
-    """Where a rehearsal stands. It changes nothing but itself."""
-
-    ASKED = "asked"
-    """Somebody wants it; a worker that can may take it until it expires."""
-
-    RUNNING = "running"
-    """A worker has it, under a lease that is not renewed."""
-
-    DONE = "done"
-    """The handler was run, whatever came of it."""
-
-    FAILED = "failed"
-    """It could not be rehearsed, or its worker died."""
-
-    EXPIRED = "expired"
-    """Nobody took it in time, and nobody ever will."""

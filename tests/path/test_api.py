@@ -518,13 +518,6 @@ class Line(msgspec.Struct):
     number: int
 
 
-async def lines(asked: Look) -> AsyncIterator[Line]:
-    """Three lines."""
-    del asked
-    for number in range(3):
-        yield Line(number)
-
-
 async def slow(asked: Look) -> Line:
     """Never ends."""
     del asked
@@ -544,20 +537,14 @@ def made_up(desk: Desk, *calls: Call) -> Api:
     return Api(desk.inbox.operator.tokens, services, calls)
 
 
-async def test_a_call_may_answer_with_lines_fail_or_take_too_long(
-    desk: Desk, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_call_may_fail_or_take_too_long(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     api = made_up(
         desk,
-        Call("GET", "/lines", Role.VIEWER, lines),
         Call("GET", "/slow", Role.VIEWER, slow, seconds=0.01),
         Call("GET", "/broken", Role.VIEWER, broken),
     )
     pairs = [("authorization", f"Bearer {TOKENS['viewer']}")]
-    answer = await ask(api, "GET", "/api/lines", b"", pairs)
-    assert (answer.status, answer.body) == (200, b'{"number":0}\n{"number":1}\n{"number":2}\n')
-    assert answer.headers["content-type"].startswith("application/jsonl")
-    assert (await ask(api, "GET", "/api/lines")).status == 401
+    assert (await ask(api, "GET", "/api/slow")).status == 401
     answer = await ask(api, "GET", "/api/slow", b"", pairs)
     assert (answer.status, answer.json["error"]) == (503, "too_slow")
     answer = await ask(api, "GET", "/api/broken", b"", pairs)

@@ -41,7 +41,6 @@ async def fill(desk: Desk, call: Call) -> tuple[str, Any]:
         "source": "stripe",
         "provider": "stripe",
         "job": "01234567",
-        "rehearsal": str(event.id),
     }
     bodies = {"import_keys": {"keys": [["evt_9"]], "reason": "moved"}, "compare_keys": {"keys": [["evt_9"]]}}
     bodies["resolve_effect"] = {
@@ -56,16 +55,13 @@ async def fill(desk: Desk, call: Call) -> tuple[str, Any]:
     bodies["repair_event"] = plain = {"reason": "because"}
     decides = call.path.startswith("/events") and call.name != "resolve_effect"
     body = bodies.get(call.name) or (decision if decides else plain)
-    if call.takes_lines:
-        body = HEAD + b'{"end": 0}\n'
     return call.path.format(**names), body if call.takes_body else None
 
 
-HEAD = b'{"format": "hookledger events", "version": 1}\n'
-QUERIES = {"foresee_job": {"name": "retry"}, "import_events": {"reason": "moved"}}
+QUERIES = {"foresee_job": {"name": "retry"}}
 DONE = (
-    "make_job", "pause_source", "resume_source", "erase_event", "erase_events", "prune", "export_events",
-    "import_events", "show_timeline", "answer_questions", "list_failures", "list_lag", "foresee_job", "foresee_prune",
+    "make_job", "pause_source", "resume_source", "erase_event", "erase_events", "prune", "show_timeline",
+    "answer_questions", "list_failures", "list_lag", "foresee_job", "foresee_prune",
 )  # fmt: skip
 """Calls that have something to do in this test, and must do it with their role."""
 
@@ -83,8 +79,6 @@ async def needs_its_role(desk: Desk, call: Call) -> None:
     path, body = await fill(desk, call)
     before = await desk.snapshot()
     given: dict[str, Any] = {"query": QUERIES.get(call.name, "")}
-    if call.takes_lines:
-        given["headers"] = {"content-type": "application/jsonl"}
     answer = await desk.ask(call.method, path, body, role=None, **given)
     assert (answer.status, answer.json["error"]) == (401, "not_authenticated"), call.path
     assert answer.headers["www-authenticate"].startswith("Bearer")

@@ -37,14 +37,12 @@ COMMANDS = {
     "reset": "reset_circuit",
     "providers": "list_providers show_provider list_sources",
     "retry": "retry_event",
-    "replay": "preview_replay replay_event rehearse_replay show_rehearsal",
+    "replay": "preview_replay replay_event",
     "discard": "discard_event",
     "resolve": "resolve_effect",
     "reconcile": "reconcile_source list_reconciliations repair_event repair_object",
     "prune": "foresee_prune prune",
     "erase": "erase_event erase_events",
-    "export": "export_events",
-    "import": "import_events",
 }
 WITHOUT = {
     "serve": "a process",

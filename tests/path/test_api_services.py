@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from hookledger import Changed, Event, Listed
 from hookledger.ledger import Completion
-from hookledger.operate.api import decide, keeping
+from hookledger.operate.api import keeping
 from hookledger.states import CallOutcome, EffectKind, State
 from hookledger.store.sqlite.search import SqliteAsks
 from tests.asgi_client import stripe_event
@@ -179,19 +178,6 @@ async def test_pauses(desk: Desk) -> None:
         assert (await desk.ask("POST", f"{path}/pause", {**WHY, "type": pattern})).status == 400, pattern
 
 
-async def test_rehearsals(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "WAITS", 0.0)
-    event = await reach(desk.store, State.FAILED, KIND)
-    answer = await desk.ask("POST", f"/events/{event.id}/rehearse", {**WHY, "expected": seen(event)})
-    if desk.store.rehearsals.impossible:
-        assert (answer.status, answer.json["error"]) == (422, "not_possible")
-    else:
-        assert (answer.json["actor"], answer.json["result"]) == ("operator-ada", None), "there is no worker"
-        assert (await desk.ask("GET", f"/rehearsals/{answer.json['id']}")).json == answer.json
-    for reference in (event.id, "x", "0"):
-        assert (await desk.ask("GET", f"/rehearsals/{reference}")).status == 404
-
-
 # ── the provider's side ──
 
 
@@ -308,47 +294,6 @@ async def test_erase_by_a_filter(desk: Desk) -> None:  # proves R51
     answer = (await desk.ask("POST", "/erase", body, role="admin")).json
     assert set(answer["events"]) == {str(event.id) for event in done}
     assert list(answer["refused"]) == [str(waits)]
-
-
-async def test_from_one_inbox_to_another(desk: Desk, tmp_path: Path) -> None:  # proves R51
-    for state in (State.PROCESSED, State.FAILED, State.PENDING):
-        await reach(desk.store, state, KIND)
-    exported = await desk.ask("GET", "/export", role="admin")
-    assert exported.headers["content-type"].startswith("application/jsonl")
-    assert json.loads(exported.body.splitlines()[-1]) == {"end": 3}
-    lines = {"content-type": "application/jsonl"}
-    query = {"reason": "moved"}
-    async with desk_on(f"sqlite:///{tmp_path}/other.db", past=False) as other:
-        wrong = await other.ask("POST", "/import", exported.body, role="admin", query=query)
-        assert (wrong.status, "application/jsonl" in wrong.json["message"]) == (415, True)
-        assert (await other.ask("POST", "/import", exported.body, role="admin", headers=lines)).status == 400
-        cut = exported.body.rpartition(b'{"end"')[0]
-        answer = await other.ask("POST", "/import", cut, role="admin", query=query, headers=lines)
-        assert (answer.status, "cut off" in answer.json["message"]) == (422, True)
-        answer = await other.ask("POST", "/import", exported.body, role="admin", query=query, headers=lines)
-        assert (answer.status, answer.json["known"]) == (200, 3)
-        assert (await other.ask("GET", "/summary")).json["events"]["processed"] == 1
-
-
-ODD: list[Any] = [[], {}, 5, 2**70, "x", "a\0b", {"text": 5}, {"base64": "!"}, None, 1.5]
-
-
-async def test_files_that_nobody_exported(desk: Desk) -> None:
-    await reach(desk.store, State.PROCESSED, KIND)
-    exported = (await desk.ask("GET", "/export", role="admin")).body
-    head, event, end = exported.splitlines(keepends=True)
-    chance = random.Random(5)
-    deep = b"[" * 100_000
-    bad = [b"", b"\xff", deep, head, head + deep + b"\n" + end, head + b"[]\n" + end, head + b"1\n"]
-    shown = json.loads(event)
-    for table, field in [(table, field) for table, rows in shown.items() for field in (rows[0] if rows else ())]:
-        made = json.loads(event)
-        made[table][0][field] = chance.choice(ODD)
-        bad.append(head + json.dumps(made).encode() + b"\n" + end)
-    lines, query = {"content-type": "application/jsonl"}, {"reason": "moved"}
-    for body in bad:
-        answer = await desk.ask("POST", "/import", body, role="admin", headers=lines, query=query)
-        assert answer.status in (200, 422), (answer.body, body[:500])
 
 
 async def test_what_is_not_waited_for_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,8 @@
-"""`hookledger prune`, `erase`, `export` and `import` as an operator types them."""
+"""`hookledger prune` and `erase` as an operator types them."""
 
 from __future__ import annotations
 
 import json
-import stat
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from hookledger.errors import ConfigError, WrongState
 from hookledger.inbox import Inbox
 from hookledger.operate.insight import NotFound
 from hookledger.retention import NEVER, Limits, limits
-from hookledger.states import State
 from hookledger.store.connect import connect
 from tests.builders import Way, claim, delivered, record, settle
 
@@ -75,34 +73,15 @@ async def test_erase_one_or_all_that_are_meant(inbox: list[str]) -> None:
         await _in_thread("erase", "--text", "eve", "--count", "3", *why, *inbox)
     dry = json.loads(await _in_thread("erase", "--text", "eve", "--dry-run", "--json", *why, *inbox))
     assert len(dry["events"]) == 2
-    assert "eve" in await _in_thread("export", *inbox)
+    assert len(json.loads(await _in_thread("events", "--text", "eve", "--json", *inbox))) == 2
     done = json.loads(await _in_thread("erase", "--text", "eve", "--count", "2", "--json", *why, *inbox))
     assert set(done["events"]) == set(dry["events"])
-    assert "eve" not in (await _in_thread("export", *inbox)).replace("event", "")
+    assert json.loads(await _in_thread("events", "--text", "eve", "--json", *inbox)) == []
     shown = json.loads(await _in_thread("show", "done", "--json", *inbox))
     assert shown["event"]["emptied_at"] and shown["request"]["body"] == ""
     assert "erased on" in await _in_thread("show", "done", *inbox)
     with pytest.raises(WrongState, match="only discarded, failed, processed, skipped"):
         await _in_thread("erase", "waiting", *why, *inbox)
-
-
-async def test_export_and_import(inbox: list[str], tmp_path: Path) -> None:
-    file = tmp_path / "events.jsonl"
-    await _in_thread("export", "--output", str(file), *inbox)
-    assert len(file.read_bytes().splitlines()) == 5
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    with pytest.raises(ConfigError, match="cannot be written"):
-        await _in_thread("export", "--output", str(file), *inbox)
-    there = [*inbox[:2], "--database", f"sqlite:///{tmp_path}/there.db"]
-    await _in_thread("migrate", *there)
-    why = ("--reason", "moving", "--actor", "ada")
-    done = json.loads(await _in_thread("import", str(file), "--json", *why, *there))
-    assert (done["new"], done["held"]) == (3, 1)
-    again = json.loads(await _in_thread("import", str(file), "--json", *why, *there))
-    assert (again["new"], again["known"]) == (0, 3)
-    counts = json.loads(await _in_thread("events", "--counts", "--json", *there))["events"]
-    assert counts[State.NEEDS_REVIEW] == counts[State.PROCESSED] == counts[State.FAILED] == 1
-    assert "all accounted for" in await _in_thread("doctor", *there)
 
 
 def test_settings_of_retention() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -14,10 +13,10 @@ from hookledger.config import decode
 from hookledger.operate.api import app
 from hookledger.operate.api.app import Api
 from hookledger.operate.api.auth import Role, Tokens, token
-from hookledger.operate.api.call import Asked, Call, Look, Nothing
+from hookledger.operate.api.call import Asked, Call, Nothing
 from hookledger.operate.api.errors import Busy
 from hookledger.operate.api.shares import Shares
-from hookledger.receive.request import Message, Scope
+from hookledger.receive.request import Message
 from tests.operators import SETTINGS, TOKENS
 
 BEARER = (b"authorization", f"Bearer {TOKENS['viewer']}".encode())
@@ -41,25 +40,16 @@ class World:
             await self.go.wait()
             return Empty()
 
-        async def stream(asked: Look) -> AsyncIterator[Empty]:
-            """Waits between two lines."""
-            del asked
-            self.began += 1
-            yield Empty()
-            await self.go.wait()
-            yield Empty()
-
         async def services() -> Any:
             return None
 
-        calls = [Call("POST", "/wait", Role.VIEWER, wait), Call("GET", "/stream", Role.VIEWER, stream)]
+        calls = [Call("POST", "/wait", Role.VIEWER, wait)]
         self.api = Api(Tokens([token("viewer", Role.VIEWER, TOKENS["viewer"])]), services, calls)
 
-    def ask(self, call: str = "POST /wait", client: str = "192.0.2.1", *, half: bool = False) -> asyncio.Task[int]:
-        return asyncio.create_task(self._ask(call, client, half))
+    def ask(self, client: str = "192.0.2.1", *, half: bool = False) -> asyncio.Task[int]:
+        return asyncio.create_task(self._ask(client, half))
 
-    async def _ask(self, call: str, client: str, half: bool) -> int:
-        method, path = call.split()
+    async def _ask(self, client: str, half: bool) -> int:
         statuses: list[int] = []
         parts = [b"{", b"}"]
 
@@ -72,7 +62,7 @@ class World:
             statuses.append(message.get("status", 0))
 
         headers = [BEARER, (b"content-type", b"application/json")]
-        scope = {"type": "http", "method": method, "path": f"/api{path}", "query_string": b"", "headers": headers}
+        scope = {"type": "http", "method": "POST", "path": "/api/wait", "query_string": b"", "headers": headers}
         await self.api({**scope, "client": (client, 1), "asgi": {"spec_version": "2.4"}}, receive, send)
         return statuses[0]
 
@@ -121,30 +111,6 @@ async def test_many_addresses_are_within_the_total(world: World) -> None:  # pro
     world.go.set()
     statuses = await asyncio.gather(*tasks)
     assert (statuses.count(200), statuses.count(503)) == (app.AT_ONCE, 3)
-
-
-async def test_streams_have_limits_of_their_own(world: World) -> None:  # proves R10
-    streams = [world.ask("GET /stream") for _ in range(app.STREAMS_EACH + 2)]
-    await world.settled(app.STREAMS_EACH)
-    assert world.api._places.taken == 0
-    world.go.set()
-    statuses = await asyncio.gather(*streams)
-    assert (statuses.count(200), statuses.count(503)) == (app.STREAMS_EACH, 2)
-    assert world.api._streams.taken == 0
-    assert await world.ask("GET /stream") == 200
-
-
-async def test_a_stream_that_nobody_reads_is_given_back(world: World) -> None:
-    async def gone(message: Message) -> None:
-        raise ConnectionResetError
-
-    async def receive() -> Message:
-        return {"type": "http.disconnect"}
-
-    scope: Scope = {"type": "http", "method": "GET", "path": "/api/stream", "query_string": b"", "headers": [BEARER]}
-    scope.update(client=("192.0.2.1", 1), asgi={"spec_version": "2.4"})
-    await world.api(scope, receive, gone)
-    assert world.api._streams.taken == 0
 
 
 def test_shares() -> None:

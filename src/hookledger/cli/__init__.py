@@ -35,7 +35,6 @@ from .refused import recheck, rejections
 from .replay import discard, replay
 from .schema import migrate
 from .send import send
-from .transfer import export, import_
 from .trouble import failures, lag
 
 EPILOG = "Every option can be given by an environment variable; --help of each command names them."
@@ -55,7 +54,7 @@ DECIDE = (
     *(retry, replay, reconcile, resolve, discard, bulk, pause, resume),
     *(admit, recheck, import_keys, trip, reset),
 )
-KEEP = (prune, erase, export, import_)
+KEEP = (prune, erase)
 
 
 def _show_variables(command: click.Command) -> None:

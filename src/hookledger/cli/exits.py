@@ -21,8 +21,6 @@ UNEXPECTED_ANSWER = 8
 """`send`: the receiver answered something else than it should."""
 DEMO_FAILED = 9
 """`demo --exit`: something did not happen exactly once."""
-REHEARSAL = 12
-"""`replay --rehearse`: the handler was stopped, or would not be processed: see what it says."""
 PROBLEM = 11
 """`doctor`: there is a problem, or a warning with `--fail-on warn`."""
 DIFFERENCES = 20

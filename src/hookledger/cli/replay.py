@@ -12,13 +12,11 @@ from ..errors import WrongState
 from ..inbox import Inbox
 from ..model import History
 from ..operate.preview import Fate, Preview, Verdict
-from ..rehearsals import Ended, Rehearsal, StepFate
 from ..states import EffectState
-from . import exits
 from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .decide import names_actor
 from .look import coloured, moment, previewed
-from .table import Listing, prose, say, whole
+from .table import Listing, say, whole
 
 COLOURS = {Verdict.SAFE: "green", Verdict.WILL_DO: "yellow", Verdict.NEEDS_A_DECISION: "magenta"}
 OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
@@ -41,12 +39,6 @@ OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
     metavar="NAME[:KEY]",
     help="Do this effect once more, though it is done: a decision of its own, in the audit too. May be given again.",
 )
-@click.option(
-    "--rehearse",
-    is_flag=True,
-    envvar="HOOKLEDGER_REPLAY_REHEARSE",
-    help="Have a worker run the handler, roll it back, and say what happened; do not replay.",
-)
 @click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
 @click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; needed unless --preview.")
 @click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks.")
@@ -57,7 +49,6 @@ def replay(
     event: str,
     only_preview: bool,
     repeat: tuple[str, ...],
-    rehearse: bool,
     yes: bool,
     reason: str | None,
     actor: str,
@@ -71,13 +62,7 @@ def replay(
 
     --repeat-effect takes a name, NAME:KEY where the event has several, or an idempotency key. The effect is done when
     the new run asks for it, a call under a new idempotency key.
-
-    --rehearse, for handlers declared with rehearsable=True on PostgreSQL: a worker runs the handler in a transaction
-    that is rolled back, and stops at the first effect that the ledger has no answer for. It is in the audit, so it
-    needs --reason, and a worker that runs. Exit code 12 unless the event would be processed or skipped.
     """
-    if only_preview and rehearse:
-        raise click.UsageError("--rehearse has a preview already")
     if not only_preview and not reason:
         raise click.UsageError("say why: --reason")
 
@@ -90,9 +75,6 @@ def replay(
     history, preview = run(look())
     if not as_json:
         print_preview(preview)
-    if rehearse:
-        _rehearse(inbox, history, preview, repeat, actor, reason or "", as_json)
-        return
     if only_preview:
         if as_json:
             print_json(previewed(preview))
@@ -111,47 +93,6 @@ def replay(
         print_json({"preview": previewed(preview), "event": after})
     else:
         status.print(f"Event {after.id} is {after.state} again, in run {after.run}.")
-
-
-def _rehearse(
-    inbox: Inbox, history: History, preview: Preview, repeat: tuple[str, ...], actor: str, reason: str, as_json: bool
-) -> None:
-    async def act() -> Rehearsal:
-        async with inbox.opened() as store:
-            return await inbox.actions(store, actor).rehearse(history.event, reason, repeat)
-
-    if not as_json:
-        status.print("Rehearsing …")
-    found = run(act())
-    if as_json:
-        print_json({"preview": previewed(preview), "rehearsal": found})
-    else:
-        print_rehearsal(found)
-    if found.ended is Ended.REFUSED:
-        sys.exit(exits.REFUSED)
-    if found.ended not in (Ended.PROCESSED, Ended.SKIPPED) or found.result.alert:
-        sys.exit(exits.REHEARSAL)
-
-
-def print_rehearsal(rehearsal: Rehearsal) -> None:
-    """How it ended, what was asked for, and what was written."""
-    console, result = table_console(), rehearsal.result
-    assert result is not None
-    say(f"Rehearsed: {result.ended}: {result.words}", console)
-    if result.alert:
-        say(f"ALERT {result.alert}", console)
-    head = (whole("effect", head=True), whole("it", head=True), whole("how", head=True))
-    listing = Listing(*head, whole("key"), whole("idempotency key"), prose("why"))
-    for step in result.steps:
-        fate = Text(step.fate, "" if step.fate is StepFate.DONE else "bold")
-        listing.add(step.name, fate, step.kind, step.key, step.idempotency_key or "", step.why)
-    listing.print(console)
-    if result.writes is None:
-        say("What it wrote is not known.", console)
-    for write in result.writes or ():
-        say(f"It wrote {write.words}.", console)
-    if rehearsal.worker and not result.alert:
-        say(f"Everything was rolled back, by {rehearsal.worker}.", console)
 
 
 def print_preview(preview: Preview) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from math import inf
 from typing import Literal
 from uuid import UUID
 
@@ -17,21 +14,17 @@ from ..jobs import Deed, Job, Pause, Resolving
 from ..ledger import Effect
 from ..model import EventRow, History
 from ..reconciling import Counts
-from ..rehearsals import Rehearsal
 from ..retention import Erased, Tombstone
 from ..states import BY_NAME
 from ..store.protocol import Store
 from ..store.restores import Restore
-from ..store.transfer import Taken
-from . import bulk, effects, restore, transfer
+from . import bulk, effects, restore
 from .insight import Insight
 from .preview import Preview, Verdict
 from .recheck import Rechecked, recheck, take_in
 from .reconcile import LEASE, Comparison, Report, Window, carry_out
 from .repair import made
 
-PATIENCE = 10.0
-"""Seconds that a rehearsal waits for a worker."""
 LONGEST = 2000
 """Characters of a reason, and of every name that a person gives."""
 
@@ -79,41 +72,6 @@ class Actions:
         await self._store.replay(event.id, event.state, self._actor, reason, seen=event.claim, repeat=repeated)
         return await self._insight.event(str(event.id))
 
-    async def rehearse(
-        self,
-        event: EventRow,
-        reason: str,
-        repeat: Sequence[str] = (),
-        *,
-        patience: float = PATIENCE,
-        wait: float = inf,
-    ) -> Rehearsal:
-        """Have a worker run the handler as a replay would, and undo it; wait for what came of that.
-
-        Changes nothing but what sequences the handler draws from, and is audited. No worker that takes it within
-        `patience` seconds: it ends as refused, and is never run. Not over after `wait` seconds: it is returned as it
-        is, and found by `Insight.rehearsal` later.
-        """
-        _why(reason)
-        rehearsals = self._store.rehearsals
-        if rehearsals.impossible is not None:
-            raise ConfigError(rehearsals.impossible)
-        handler = self._insight.handler(event)
-        if handler is not None and not handler.rehearsable:
-            raise ConfigError(f"{handler.name} is not declared with rehearsable=True: nobody has said that it may be")
-        history = await self._insight.event(str(event.id))
-        repeated = self._insight.repeated(history, repeat)
-        ident = await rehearsals.ask(
-            event.id, event.state, event.claim, repeated, self._actor, reason, patience=patience
-        )
-        until = time.monotonic() + wait
-        while True:  # until it is over, or its time is
-            await rehearsals.lapse()
-            found = await self._insight.rehearsal(ident)
-            if found.result is not None or time.monotonic() > until:
-                return found
-            await asyncio.sleep(0.1)
-
     async def discard(self, event: EventRow, reason: str) -> History:
         """Close an event; what the outbox has of it goes on, unless it is cancelled there."""
         _why(reason)
@@ -157,18 +115,6 @@ class Actions:
         """The same for what the ledger still has of a pruned event; returns how many effects."""
         _why(reason)
         return await self._store.erasure.erase_effects(tombstone.event_id, self._actor, reason, key_too=key_too)
-
-    async def import_events(
-        self,
-        lines: Callable[[], Iterable[bytes]],
-        reason: str,
-        *,
-        take_over: bool = False,
-        progress: Callable[[int], None] = lambda _: None,
-    ) -> Taken:
-        """Take in events that another inbox exported; `lines` opens the file anew each time."""
-        _why(reason)
-        return await transfer.take_in(self._store, lines, self._actor, reason, take_over=take_over, progress=progress)
 
     async def trip(self, downstream: str, reason: str) -> None:
         """Stop all calls to a downstream until it is reset."""

@@ -19,19 +19,18 @@ from ..jobs import Deed, ItemOutcome, Job, JobItem, Pause, Refusals, Resolving
 from ..ledger import Circuit, Effect
 from ..model import EventRow, Health, History, Kind, RequestRow, Waiting, WorkerInfo
 from ..reconciling import Reconciliation
-from ..rehearsals import Rehearsal
 from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.protocol import Store
 from ..store.restores import Restore
 from ..store.search import FailureGroup, Lag, Page
 from ..store.trouble import Trouble
-from . import bulk, transfer
+from . import bulk
 from .audit import KeyReport, audit_keys, webhooks
 from .cutover import Comparison, KeyRule, compare
 from .difference import Conflict, Difference, differ
 from .handlers import live_patterns, mark_unhandled
-from .preview import Declared, EffectFacts, HandlerFacts, NothingDeclared, Preview, foresee
+from .preview import Declared, EffectFacts, NothingDeclared, Preview, foresee
 from .receiving import Receiving
 from .recheck import Rechecked, recheck
 from .timeline import Entry, timeline
@@ -114,10 +113,6 @@ class Insight:
             raise NotFound(words or f"no event has the id or key {reference!r}")
         return history
 
-    def export(self, where: Filter = EVERYTHING) -> AsyncIterator[bytes]:
-        """Events with all that is known of them, as lines of JSON; memory for one at a time."""
-        return transfer.export(self._store, where)
-
     async def pruned(self, reference: str) -> list[Tombstone]:
         """What is left of pruned events with this id, or beginning of one, or key."""
         found = await self._store.find(reference)
@@ -162,20 +157,9 @@ class Insight:
             raise ConfigError(f"{says}; add it as JSON of this form: --result {shlex.quote(form)}")
         return None
 
-    def handler(self, event: EventRow) -> HandlerFacts | None:
-        """The handler that a run would use; None where the application is not loaded, or has none."""
-        return self._declared.handler(event.source, event.type)
-
     def declared_effect(self, name: str) -> EffectFacts | None:
         """What the application says of an effect; None where it is not loaded, or has none of this name."""
         return self._declared.effect(name)
-
-    async def rehearsal(self, ident: UUID) -> Rehearsal:
-        """One of the last hundred."""
-        found = await self._store.rehearsals.get(ident)
-        if found is None:
-            raise NotFound(f"no rehearsal with the id {ident} is kept")
-        return found
 
     @property
     def trouble(self) -> Trouble:

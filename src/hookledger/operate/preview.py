@@ -25,8 +25,6 @@ CANNOT_FORESEE = (
     "foreseen."
 )
 
-REHEARSABLE = "Its handler is declared rehearsable: a rehearsal (--rehearse) runs it, and undoes everything."
-
 SHOWN = 500
 """How many effects of an event a store tells of."""
 
@@ -37,8 +35,6 @@ class HandlerFacts(Struct, frozen=True):
     name: str
     converges: bool
     """Its author's word that what it writes outside `event.once` may be written again."""
-    rehearsable: bool = False
-    """Its author's word that it may be run and rolled back."""
 
 
 class EffectFacts(Struct, frozen=True):
@@ -167,8 +163,6 @@ class Preview(Struct, frozen=True):
     handler: str | None
     converges: bool
     effects: tuple[Forecast, ...]
-    rehearsable: bool = False
-    """Whether its handler can be rehearsed, for more than a preview can say."""
 
     @property
     def words(self) -> str:
@@ -208,11 +202,10 @@ def foresee(history: History | Evidence, declared: Declared, repeat: Collection[
         event.run + 1,
         verdict,
         tuple(named),
-        (*reasons, CANNOT_FORESEE, *([REHEARSABLE] if handler and handler.rehearsable else [])),
+        (*reasons, CANNOT_FORESEE),
         handler.name if handler else None,
         bool(handler and handler.converges),
         effects,
-        bool(handler and handler.rehearsable),
     )
 
 

@@ -36,7 +36,7 @@ class Erasure(Protocol):
 
         That is: bytes, headers, query and remote address of its requests, odd ones too; the same body in the sample
         of refused requests; the ids of provider and object, reason, result and error; tracebacks of attempts and
-        calls; arguments, results and errors of its effects; rehearsals of it, and the words in which jobs refused it.
+        calls; arguments, results and errors of its effects; the words in which jobs refused it.
 
         Identities, digests, effect keys and the event's key stay; with `key_too` digests stand for the keys that are
         shown. Audit entries stay as they are.

@@ -6,7 +6,7 @@ Times: the store's own clock decides. Callers pass durations, never instants.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from ..filters import EVERYTHING, Filter
@@ -38,11 +38,7 @@ from .pulse import Pulse
 from .reconciling import Reconciling
 from .restores import Restores
 from .search import Search
-from .transfer import Transfer
 from .trouble import Trouble
-
-if TYPE_CHECKING:
-    from .rehearsals import Rehearsals  # which speaks of `Transaction`
 
 
 class Statements(Protocol):
@@ -238,10 +234,6 @@ class Store(Protocol):
         """Whether everything is accounted for."""
 
     @property
-    def rehearsals(self) -> Rehearsals:
-        """Handlers that are run in transactions which are rolled back."""
-
-    @property
     def search(self) -> Search:
         """Finding events among many."""
 
@@ -277,10 +269,6 @@ class Store(Protocol):
     @property
     def erasure(self) -> Erasure:
         """What is forgotten on purpose."""
-
-    @property
-    def transfer(self) -> Transfer:
-        """What goes to another inbox, or comes from one."""
 
     def transaction(self, adapter: Adapter | None = None) -> Transaction:
         """A transaction for one handler, not begun yet; in the user's own library if there is an adapter to it."""

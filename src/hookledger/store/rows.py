@@ -13,7 +13,6 @@ from ..causes import cause_of
 from ..ledger import Call, Circuit, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow, WorkerInfo
 from ..reconciling import Counts, Reconciliation
-from ..rehearsals import Rehearsal, Result
 from ..retention import Arrived, Candidate, Tombstone
 from ..states import (
     BY_NAME,
@@ -24,7 +23,6 @@ from ..states import (
     EffectKind,
     EffectState,
     KeyOrigin,
-    RehearsalState,
     Repeat,
     State,
 )
@@ -209,16 +207,6 @@ class Rows:
         for row in calls:
             made.setdefault(row["identity"], []).append(self.call(row))
         return tuple(EffectHistory(self.effect(row), tuple(made.get(row["identity"], ()))) for row in effects)
-
-    def rehearsal(self, row: Row) -> Rehearsal:
-        values = {name: row[name] for name in Rehearsal.__struct_fields__}
-        values["id"], values["event_id"] = self.ident(row["id"]), self.ident(row["event_id"])
-        values["state"] = RehearsalState(row["state"])
-        values["repeat"] = tuple(msgspec.json.decode(row["repeat"]))
-        values["result"] = msgspec.json.decode(row["result"], type=Result) if row["result"] else None
-        for name in ("asked_at", "started_at", "finished_at"):
-            values[name] = self.when(row[name])
-        return Rehearsal(**values)
 
     def worker(self, row: Row) -> WorkerInfo:
         handles = msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import (
     BadArguments,
@@ -16,10 +16,12 @@ from ..errors import (
     NoTransaction,
 )
 from ..identities import identity
-from ..ledger import Intent, Known
+from ..ledger import Intent
 from ..model import Claimed
 from ..states import EffectKind, EffectState
+from ..store.protocol import Transaction
 from .effect import Effect, effect_key, shown
+from .ledger import Calls
 
 T = TypeVar("T")
 
@@ -69,23 +71,6 @@ class Asked(Coroutine[Any, Any, T]):
         raise ForgottenAwait(f"write `await {self._what}`: without it nothing has happened yet")
 
 
-class InTransaction(Protocol):
-    """What effects need of the handler's transaction; see the store's `Transaction`."""
-
-    @property
-    def exclusive(self) -> bool: ...
-
-    async def once(self, intent: Intent) -> bool: ...
-
-    async def plan(self, intent: Intent) -> Known | None: ...
-
-
-class Caller(Protocol):
-    """Makes calls, or answers for them; see `Calls`."""
-
-    async def call(self, effect: Effect[Any, Any], intent: Intent, owns: Callable[[], bool]) -> Any: ...
-
-
 class AttemptEffects:
     """`transaction`: whether the handler has one. `owns`: whether the event is still ours. `find`: an effect of the
     inbox by its name.
@@ -94,8 +79,8 @@ class AttemptEffects:
     def __init__(
         self,
         claimed: Claimed,
-        tx: InTransaction,
-        calls: Caller,
+        tx: Transaction,
+        calls: Calls,
         find: Callable[[str], Effect[Any, Any] | None],
         owns: Callable[[], bool],
         *,

@@ -37,10 +37,9 @@ Current = Callable[["Facts"], Coroutine[Any, Any, Any]]
 class Facts:
     """What is known of the event, the same for async and plain handlers."""
 
-    def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any], rehearsal: bool) -> None:
+    def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any]) -> None:
         self._claimed = claimed
         self._read = read
-        self._rehearsal = rehearsal
 
     def __repr__(self) -> str:
         return f"<event {self.id} {self.source} {self.type} {self.key!r}>"
@@ -98,11 +97,6 @@ class Facts:
         return self._claimed.attempts
 
     @property
-    def rehearsal(self) -> bool:
-        """Whether this is a rehearsal: no call is made, and everything is rolled back."""
-        return self._rehearsal
-
-    @property
     def body(self) -> bytes:
         """The whole request body, exactly as received."""
         return self._claimed.body
@@ -129,9 +123,8 @@ class Event(Facts, Generic[Tx]):
         effects: AttemptEffects,
         renew: Renew,
         current: Current,
-        rehearsal: bool = False,
     ) -> None:
-        super().__init__(claimed, read, rehearsal)
+        super().__init__(claimed, read)
         self._tx = tx
         self._effects = effects
         self._renew = renew
@@ -223,9 +216,8 @@ class SyncEvent(Facts, Generic[SyncTx]):
         renew: Renew,
         current: Current,
         loop: asyncio.AbstractEventLoop,
-        rehearsal: bool = False,
     ) -> None:
-        super().__init__(claimed, read, rehearsal)
+        super().__init__(claimed, read)
         self._tx = tx
         self._effects = effects
         self._renew = renew

@@ -31,7 +31,6 @@ from .handle import Handling
 from .ledger import Calls
 from .outbox import Outbox, OutboxSettings
 from .outcome import Settler
-from .rehearse import Rehearser
 from .retry import RetryPolicy
 from .route import Handler, Routes
 from .run import Read, Runner
@@ -120,7 +119,6 @@ class Worker:
         self._handling = Handling(
             store, self._settler, self._calls, self._leases, effects, runner, settings, self._outbox.wake, self._slots
         )
-        self.rehearser = Rehearser(store, routes, effects, runner, breakers, settings, self.name)
         self._hand: deque[Claimed] = deque()
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
         self._settling: dict[asyncio.Task[None], UUID] = {}
@@ -168,7 +166,6 @@ class Worker:
         watchdog = Watchdog("no other handler of this worker runs", self._busy)
         watchdog.start()
         outbox = asyncio.create_task(self._outbox.run())
-        rehearser = asyncio.create_task(self.rehearser.run())
         try:
             while not self._stopping.is_set():
                 self._changed.clear()
@@ -184,12 +181,11 @@ class Worker:
                     await self._idle()
         finally:
             watchdog.stop()
-            rehearser.cancel()
             self._outbox.stop()
             await asyncio.wait([outbox], timeout=5.0)  # a claim on its way must be heard, or nobody knows of it
             await self._shut_down()
             outbox.cancel()
-            await asyncio.gather(outbox, rehearser, return_exceptions=True)
+            await asyncio.gather(outbox, return_exceptions=True)
 
     # ── claim ──
 

@@ -30,8 +30,6 @@ class Handler(Struct, frozen=True):
     """False: a long handler, which claims, works and marks, each step protected by an effect of its own."""
     replay: Literal["converges"] | None = None
     """The author's word that what it writes outside `event.once` may be written again."""
-    rehearsable: bool = False
-    """The author's word that it does nothing that a rolled back run must not do."""
 
     @property
     def name(self) -> str:

@@ -1,16 +1,16 @@
-"""Runs one handler on one event, for an attempt or for a rehearsal."""
+"""Runs one handler on one event."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import HandlerEnded
 from ..model import Claimed, Outcome
 from ..observe.logs import about
 from ..observe.second_connection import in_handler
-from ..store.protocol import Transactions
+from ..store.protocol import Transaction, Transactions
 from . import outcome as ways
 from .effects import AttemptEffects
 from .event import Current, Event, Renew, SyncEvent, SyncStatements
@@ -18,11 +18,6 @@ from .route import AsyncFunction, Handler, PlainFunction, Result
 from .thread import in_a_thread
 
 Read = Callable[[Claimed], Any]
-
-
-class GivesTx(Protocol):
-    @property
-    def tx(self) -> Any: ...
 
 
 class Runner:
@@ -38,34 +33,21 @@ class Runner:
         return self._adapters.get(handler.plain) if handler.transaction else None
 
     async def run(
-        self,
-        handler: Handler,
-        claimed: Claimed,
-        tx: GivesTx,
-        effects: AttemptEffects,
-        renew: Renew,
-        *,
-        rehearsal: bool = False,
+        self, handler: Handler, claimed: Claimed, tx: Transaction, effects: AttemptEffects, renew: Renew
     ) -> Outcome:
         """The way out that its result means; whatever it raises is raised."""
         with about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type):
-            result = await self._call(handler, claimed, tx, effects, renew, rehearsal)
+            result = await self._call(handler, claimed, tx, effects, renew)
             await effects.finish()
             return ways.succeeded(claimed, result)
 
     async def _call(
-        self,
-        handler: Handler,
-        claimed: Claimed,
-        tx: GivesTx,
-        effects: AttemptEffects,
-        renew: Renew,
-        rehearsal: bool,
+        self, handler: Handler, claimed: Claimed, tx: Transaction, effects: AttemptEffects, renew: Renew
     ) -> Result:
         given = tx.tx if handler.transaction else None
         try:
             with in_handler(handler.name if handler.transaction else None):
-                return await self._start(handler, claimed, given, effects, renew, rehearsal)
+                return await self._start(handler, claimed, given, effects, renew)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -75,14 +57,14 @@ class Runner:
             raise HandlerEnded(f"the handler called sys.exit({error.code!r})") from error
 
     def _start(
-        self, handler: Handler, claimed: Claimed, tx: Any, effects: AttemptEffects, renew: Renew, rehearsal: bool
+        self, handler: Handler, claimed: Claimed, tx: Any, effects: AttemptEffects, renew: Renew
     ) -> Awaitable[Result]:
         if handler.plain:
             loop = asyncio.get_running_loop()
             if tx is not None and True not in self._adapters:
                 tx = SyncStatements(tx, loop)
-            event: SyncEvent[Any] = SyncEvent(claimed, self._read, tx, effects, renew, self._current, loop, rehearsal)
+            event: SyncEvent[Any] = SyncEvent(claimed, self._read, tx, effects, renew, self._current, loop)
             plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
             return in_a_thread(lambda: plain(event), "hookledger-handler")
         function: AsyncFunction = handler.function  # type: ignore[assignment]  # `plain` says so
-        return function(Event(claimed, self._read, tx, effects, renew, self._current, rehearsal))
+        return function(Event(claimed, self._read, tx, effects, renew, self._current))

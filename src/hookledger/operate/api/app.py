@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from ...errors import ConfigError
 from .auth import Tokens
-from .call import Asked, Call, Lines, Services
+from .call import MOST_BODY, Asked, Call, Services
 from .errors import ApiOff, Malformed, NoSuchCall, NotJson, TooLarge, TooSlow, WrongMethod, answer
 from .schema import BASE
 from .shares import Shares
@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 
 AT_ONCE, AT_ONCE_EACH = 32, 16
 """Requests that are worked on, in all and of one client address; beyond it the answer is 503."""
-STREAMS, STREAMS_EACH = 8, 4
-"""The same, of answers without an end in sight, which hold no place among those."""
 BODIES, BODIES_EACH = 2**26, 5 * 2**23
 """Bytes of bodies that are held, arriving or being worked on."""
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -43,7 +41,6 @@ class Api:
         self._tokens = tokens
         self._services = services
         self._places = Shares(AT_ONCE, AT_ONCE_EACH)
-        self._streams = Shares(STREAMS, STREAMS_EACH)
         self._bodies = Shares(BODIES, BODIES_EACH)
         paths: dict[str, dict[str, Call]] = {}
         for call in calls:
@@ -51,18 +48,15 @@ class Api:
         self._paths = [(compile_path(path)[0], methods) for path, methods in paths.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.ExitStack() as held:
-            try:
-                response = await self._answer(Request(scope, receive), held)
-            except ClientDisconnect:
-                return
-            except Exception as error:
-                response = _refusal(error)
-            with contextlib.suppress(ClientDisconnect):
-                await response(scope, receive, send)
+        try:
+            response = await self._answer(Request(scope, receive))
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            response = _refusal(error)
+        await response(scope, receive, send)
 
-    async def _answer(self, request: Request, held: contextlib.ExitStack) -> Response:
-        """`held`: what is given back when the answer is sent."""
+    async def _answer(self, request: Request) -> Response:
         if not self._tokens:
             raise ApiOff
         caller = self._tokens.who(request.headers.getlist("authorization"))
@@ -71,15 +65,11 @@ class Api:
         query = _query(call, request.query_params)
         client = request.client.host if request.client else ""
         with contextlib.ExitStack() as reading:
-            read = await self._read(request, call.most, client, reading) if call.takes_body else b""
+            read = await self._read(request, client, reading) if call.takes_body else b""
             body = _body(call, request.headers, read) if call.takes_body else None
             with self._places.one(client):  # only now: the body takes as long as its sender likes
                 asked = Asked(await self._services(), caller, path, query, body, self._tokens.refused)
-                if not call.lines:
-                    return await self._perform(call, asked)
-        held.enter_context(self._streams.one(client))
-        found: AsyncIterator[Any] = call.does(asked)  # type: ignore[assignment]
-        return StreamingResponse(_lines(found), media_type="application/jsonl", headers=HEADERS)
+                return await self._perform(call, asked)
 
     def _find(self, request: Request) -> tuple[Call, dict[str, str]]:
         """Exactly the path of a call: no slash more, no letter in another case."""
@@ -92,13 +82,13 @@ class Api:
                 return call, _storable(match.groupdict())
         raise NoSuchCall
 
-    async def _read(self, request: Request, most: int, client: str, reading: contextlib.ExitStack) -> bytes:
+    async def _read(self, request: Request, client: str, reading: contextlib.ExitStack) -> bytes:
         """The body, and no more of it than is allowed."""
         parts, size = [], 0
         async for part in request.stream():
             size += len(part)
-            if size > most:
-                raise TooLarge(f"the body is over {most:,} bytes")
+            if size > MOST_BODY:
+                raise TooLarge(f"the body is over {MOST_BODY:,} bytes")
             self._bodies.take(client, len(part))
             reading.callback(self._bodies.give_back, client, len(part))
             parts.append(part)
@@ -107,7 +97,7 @@ class Api:
     async def _perform(self, call: Call, asked: Asked[Any, Any]) -> Response:
         try:
             async with asyncio.timeout(call.seconds):
-                result = await call.does(asked)  # type: ignore[misc]
+                result = await call.does(asked)
         except TimeoutError as error:
             raise TooSlow(f"it took more than {call.seconds:g} s: {call.late}") from error
         if call.takes_body:
@@ -155,11 +145,8 @@ def _query(call: Call, given: QueryParams) -> Any:
 
 def _body(call: Call, headers: Headers, body: bytes) -> Any:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    wanted = "application/jsonl" if call.takes_lines else "application/json"
-    if kind != wanted or headers.get("content-encoding", "identity").lower() != "identity":
-        raise NotJson(f"this is sent with Content-Type: {wanted}, and without a content encoding")
-    if call.takes_lines:
-        return Lines(body)
+    if kind != "application/json" or headers.get("content-encoding", "identity").lower() != "identity":
+        raise NotJson("this is sent with Content-Type: application/json, and without a content encoding")
     return _converted(lambda: msgspec.json.decode(body, type=call.body))
 
 
@@ -168,16 +155,6 @@ def _converted(convert: Callable[[], Any]) -> Any:
         return convert()
     except (msgspec.MsgspecError, ConfigError, UnicodeError, RecursionError) as error:
         raise Malformed(str(error).replace("`$.", "`")) from error
-
-
-async def _lines(found: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-    """A failure on the way cuts the answer off: what has a last line of its own tells."""
-    try:
-        async for one in found:
-            yield msgspec.json.encode(one) + b"\n"
-    except Exception as error:
-        answer(error)  # which logs it; the status is sent already
-        raise
 
 
 def _refusal(error: Exception) -> Response:

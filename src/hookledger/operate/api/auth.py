@@ -34,7 +34,7 @@ class Role(StrEnum):
     """Sees everything, and decides about events, effects, circuits, bulk work, pauses and comparisons."""
 
     ADMIN = "admin"
-    """Decides about what is known at all: imports keys and events, exports, prunes, erases."""
+    """Decides about what is known at all: imports keys, prunes, erases."""
 
     def covers(self, needed: Role) -> bool:
         order = list(Role)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Annotated, Any, Generic, Protocol, TypeVar, get_args, get_type_hints
 
@@ -23,17 +23,13 @@ Reason = Annotated[
     str, Meta(max_length=2000, pattern=r"^[^\x00]*[^\x00\s][^\x00]*$", description="Why, for the audit.")
 ]
 MOST_BODY = 2**20
-"""Bytes of a request, unless the call says otherwise."""
+"""Bytes of a request."""
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Limit = Annotated[int, Meta(ge=1, le=500)]
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
     """No parameters."""
-
-
-class Lines(bytes):
-    """A body of JSON lines, as it came."""
 
 
 class Services(Protocol):
@@ -89,8 +85,8 @@ Look = Asked[Nothing, Nothing]
 
 
 class Call:
-    """`does(asked: Asked[QUERY, BODY]) -> ANSWER`, or an async generator of lines. `seconds`: its time limit; `late`:
-    what is known when that has run out; `most`: bytes of a body.
+    """`does(asked: Asked[QUERY, BODY]) -> ANSWER`. `seconds`: its time limit; `late`: what is known when that has run
+    out.
 
     Its name is the operation's, its docstring the description.
     """
@@ -100,11 +96,10 @@ class Call:
         method: str,
         path: str,
         role: Role,
-        does: Callable[[Any], Awaitable[Any]] | Callable[[Any], AsyncIterator[Any]],
+        does: Callable[[Any], Awaitable[Any]],
         *,
         seconds: float = 30.0,
         late: str = "whether it was done, the event tells",
-        most: int = MOST_BODY,
     ) -> None:
         self.method = method
         self.path = path
@@ -112,7 +107,6 @@ class Call:
         self.does = does
         self.seconds = seconds
         self.late = late if method != "GET" else "nothing was changed"
-        self.most = most
 
     @property
     def name(self) -> str:
@@ -121,11 +115,6 @@ class Call:
     @property
     def words(self) -> str:
         return inspect.cleandoc(self.does.__doc__ or "")
-
-    @property
-    def lines(self) -> bool:
-        """Whether it answers with JSON lines, as many as there are."""
-        return inspect.isasyncgenfunction(self.does)
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -140,15 +129,10 @@ class Call:
         return get_args(self._hints["asked"])[1]
 
     @property
-    def takes_lines(self) -> bool:
-        return self.body is Lines
-
-    @property
     def takes_body(self) -> bool:
         return self.method != "GET"
 
     @property
     def answer(self) -> Any:
-        """The type of the answer, or of each line of it."""
-        given = self._hints["return"]
-        return get_args(given)[0] if self.lines else given
+        """The type of the answer."""
+        return self._hints["return"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-from uuid import UUID
 
 import msgspec
 from msgspec import Meta, Struct
@@ -11,14 +10,9 @@ from msgspec import Meta, Struct
 from ...errors import WrongState
 from ...ledger import Effect
 from ...model import EventRow
-from ...rehearsals import Rehearsal
 from ...states import EffectState, State
-from ..insight import NotFound
-from .call import Asked, Count, Look, Nothing, Reason, Text
+from .call import Asked, Count, Nothing, Reason, Text
 from .views import EffectView, effect_of, effect_view, fingerprint
-
-WAITS = 45.0
-"""Seconds that the answer to a rehearsal is waited for."""
 
 
 class Expected(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,13 +55,6 @@ class Replay(Struct, frozen=True, forbid_unknown_fields=True):
     idempotency key."""
 
 
-class ToRehearse(Decision, frozen=True, forbid_unknown_fields=True):
-    """What to rehearse the replay of an event on."""
-
-    repeat_effects: Annotated[list[Text], Meta(max_length=50)] = []
-    """Effects that count as not done: NAME, NAME:KEY, or an idempotency key."""
-
-
 class Resolution(Struct, frozen=True, forbid_unknown_fields=True):
     """What somebody found out about an effect."""
 
@@ -83,7 +70,7 @@ class Resolved(Struct, frozen=True):
     event: EventRow
 
 
-async def _as_seen(asked: Asked[Nothing, Decision] | Asked[Nothing, ToRehearse]) -> EventRow:
+async def _as_seen(asked: Asked[Nothing, Decision]) -> EventRow:
     """The event as the caller says that it was; what it is now, the store compares when it acts."""
     event = (await asked.insight.event(asked.path["reference"])).event
     return msgspec.structs.replace(event, state=asked.body.expected.state, claim=asked.body.expected.claim)
@@ -110,23 +97,6 @@ async def replay_event(asked: Asked[Nothing, Replay]) -> EventRow:
         if fingerprint(shown) != wanted.preview:
             raise WrongState(f"event {seen.id} is not what the preview showed any more. A replay now: {shown.words}")
     return (await asked.actions.replay(seen, asked.body.reason, repeat, shown=shown)).event
-
-
-async def rehearse_replay(asked: Asked[Nothing, ToRehearse]) -> Rehearsal:
-    """Have a worker run the handler as a replay would, and undo it: PostgreSQL, and handlers declared with
-    rehearsable=True. No worker that takes it within 10 s: it ends as refused. `result` is null when it is not over
-    after 45 s: `GET /rehearsals/ID` tells the rest."""
-    given = asked.body
-    return await asked.actions.rehearse(await _as_seen(asked), given.reason, given.repeat_effects, wait=WAITS)
-
-
-async def show_rehearsal(asked: Look) -> Rehearsal:
-    """One of the last hundred rehearsals."""
-    try:
-        ident = UUID(asked.path["rehearsal"])
-    except ValueError:
-        raise NotFound("a rehearsal is named by its id") from None
-    return await asked.insight.rehearsal(ident)
 
 
 async def as_expected(asked: Asked[Any, Any], expected: ExpectedEffect) -> Effect:

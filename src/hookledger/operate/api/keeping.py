@@ -1,10 +1,8 @@
-"""What is kept: retention, erasure, and events from one inbox to another. All but the look ahead is for admins."""
+"""What is kept: retention and erasure. All but the look ahead is for admins."""
 
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -14,10 +12,9 @@ from ...errors import ConfigError
 from ...filters import EVERYTHING, Filter
 from ...model import EventRow
 from ...retention import Pruned
-from ...store.transfer import Taken
 from ..erasing import Erasing, erase_all, erase_one
 from ..insight import NotFound
-from .call import Asked, Count, Lines, Nothing, Reason, Text
+from .call import Asked, Count, Nothing, Reason, Text
 from .decide import Expected
 
 ROUND = 60.0
@@ -73,12 +70,6 @@ class ToEraseAll(Struct, frozen=True, forbid_unknown_fields=True):
     key_too: bool = False
     whole_request: bool = False
     dry_run: bool = False
-
-
-class ImportQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    reason: Reason
-    take_over: bool = False
-    """Go on here with what was not finished there; stop it there first."""
 
 
 # ── retention ──
@@ -151,23 +142,4 @@ async def erase_events(asked: Asked[Nothing, ToEraseAll]) -> Erasing:
     options = {"key_too": given.key_too, "whole_request": given.whole_request, "dry": given.dry_run}
     return await erase_all(
         asked.insight, asked.actions, given.where, given.reason, count=given.count, **options
-    )
-
-
-# ── from one inbox to another ──
-
-
-async def export_events(asked: Asked[Filter, Nothing]) -> AsyncIterator[Any]:
-    """Events with all that is known of them as JSON lines, the newest first: bodies, arguments, results. The last
-    line says how many there were: without it the answer was cut off."""
-    async for line in asked.insight.export(asked.query):
-        yield msgspec.Raw(line.rstrip())
-
-
-async def import_events(asked: Asked[ImportQuery, Lines]) -> Taken:
-    """Take in what an export gave, of at most 32 MiB: larger ones by the command line, or in parts by a filter. What
-    is here already is passed over, and what was not finished there waits for a person, unless it is taken over."""
-    query = asked.query
-    return await asked.actions.import_events(
-        lambda: io.BytesIO(asked.body), query.reason, take_over=query.take_over
     )

@@ -28,7 +28,7 @@ INTRODUCTION = (
 
 def describe(calls: Sequence[Call]) -> dict[str, Any]:
     """OpenAPI 3.1."""
-    kinds = [kind for call in calls for kind in (call.query, bytes if call.takes_lines else call.body, call.answer)]
+    kinds = [kind for call in calls for kind in (call.query, call.body, call.answer)]
     schemas, components = msgspec.json.schema_components([*kinds, Error], ref_template=REF)
     refs = iter(schemas)
     paths: dict[str, dict[str, Any]] = {}
@@ -52,20 +52,18 @@ def describe(calls: Sequence[Call]) -> dict[str, Any]:
 
 def _operation(call: Call, query: dict[str, Any], body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     statuses = [*ALWAYS, *(WITH_BODY if call.takes_body else ())]
-    kind = "application/jsonl" if call.lines else "application/json"
     described: dict[str, Any] = {
         "operationId": call.name,
         "summary": call.words.split("\n")[0],
         "description": f"{call.words}\n\nNeeds the role {call.role}.",
         "parameters": [*_in_path(call), *_in_query(query)],
         "responses": {
-            "200": {"description": "As asked.", "content": {kind: {"schema": answer}}},
+            "200": {"description": "As asked.", "content": {"application/json": {"schema": answer}}},
             **{str(status): _error(status) for status in sorted(statuses)},
         },
     }
     if call.takes_body:
-        sent = {"application/jsonl": {}} if call.takes_lines else {"application/json": {"schema": body}}
-        described["requestBody"] = {"required": True, "content": sent}
+        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     return described
 
 

@@ -82,7 +82,7 @@ WHERE NOT EXISTS (SELECT FROM {schema}.identities AS i WHERE i.event_id = p.even
 -- name: events_without_attempt
 -- Every way out of processing but `release` writes the attempt of the claim that it ends, and takes the next number.
 -- Nobody tried what was skipped, failed or put to review at intake (claim 0) or skipped because nobody handles it; what
--- is pending may have come by an operator, as what is discarded has. What was imported unfinished waits for a person.
+-- is pending may have come by an operator, as what is discarded has.
 SELECT count(*) OVER () AS n, e.id, e.state
 FROM {schema}.events AS e LEFT JOIN {schema}.attempts AS a ON a.event_id = e.id AND a.claim = e.claim - 1
 WHERE CASE e.state
@@ -90,7 +90,6 @@ WHERE CASE e.state
     WHEN 'retrying' THEN coalesce(a.outcome, '') NOT IN ('retrying', 'waiting', 'crashed')
     WHEN 'failed' THEN e.claim > 0 AND coalesce(a.outcome, '') NOT IN ('failed', 'crashed')
     WHEN 'needs_review' THEN e.claim > 0 AND a.outcome IS DISTINCT FROM 'needs_review'
-        AND (SELECT count(*) FROM {schema}.actions AS i WHERE i.event_id = e.id AND i.name = 'import') = 0
     WHEN 'skipped' THEN e.claim > 0 AND e.reason <> 'no handler' AND a.outcome IS DISTINCT FROM 'skipped'
     ELSE false END {few}
 

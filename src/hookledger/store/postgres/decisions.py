@@ -39,7 +39,7 @@ class PostgresDecisions:
                 for effect in effects:
                     decision = new_id()
                     if not await self._repeat(connection, effect, decision):
-                        found = await self.found(connection, event_id)
+                        found = await self._found(connection, event_id)
                         if not stands(found, expected, seen):
                             raise refusal(event_id, "replay", expected, seen, found)
                         raise changed(effect)
@@ -100,7 +100,7 @@ class PostgresDecisions:
         self, connection: Any, name: Deed, event_id: UUID, expected: State, seen: int | None
     ) -> WrongState:
         """Why an event was not moved."""
-        return refusal(event_id, name, expected, seen, await self.found(connection, event_id))
+        return refusal(event_id, name, expected, seen, await self._found(connection, event_id))
 
     async def _repeat(self, connection: Any, effect: Effect, decision: UUID) -> bool:
         where = (effect.identity, effect.fence, effect.event_id)
@@ -112,7 +112,7 @@ class PostgresDecisions:
             await connection.execute(self._sql("skip_used"), effect.identity, SKIPPED)
         return found is not None
 
-    async def found(self, connection: Any, event_id: UUID) -> Found | Tombstone | None:
+    async def _found(self, connection: Any, event_id: UUID) -> Found | Tombstone | None:
         """The event as it is now."""
         row = await connection.fetchrow(self._sql("found"), event_id)
         if row is None:

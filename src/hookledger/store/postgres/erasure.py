@@ -82,7 +82,6 @@ class PostgresErasure:
             await connection.execute(self._sql("empty_event"), *values)
         if key_too:
             await connection.execute(self._sql("empty_deliveries"), idents, requests)
-        await connection.execute(self._sql("forget_rehearsals"), idents)
         await connection.execute(self._sql("empty_items"), idents)
         status: str = await connection.execute(self._sql("empty_attempts"), idents)
         return int(status.rsplit(maxsplit=1)[-1])

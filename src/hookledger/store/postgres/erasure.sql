@@ -63,10 +63,6 @@ WHERE delivery_id IS NOT NULL
   AND (request_id = ANY($2::uuid[])
        OR (event_id = ANY($1::uuid[]) AND outcome NOT IN ('accepted', 'invalid', 'reconciled')))
 
--- name: forget_rehearsals
--- What rehearsals made of it.
-DELETE FROM {schema}.rehearsals WHERE event_id = ANY($1::uuid[])
-
 -- name: forget_repairs
 -- The objects that they repaired. Asked before the events are emptied.
 DELETE FROM {schema}.repairs AS r USING {schema}.events AS e

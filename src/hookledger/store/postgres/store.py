@@ -51,10 +51,8 @@ from . import (
     pruning,
     published,
     reconciling,
-    rehearsals,
     restores,
     search,
-    transfer,
 )
 from .accounting import PostgresBooks
 from .cases import PostgresCases
@@ -72,11 +70,9 @@ from .pruning import PostgresPruning
 from .published import PostgresPublishedKeys
 from .pulse import PostgresPulse
 from .reconciling import PostgresReconciling
-from .rehearsals import PostgresRehearsals
 from .restores import PostgresRestores
 from .search import PostgresAsks
 from .transaction import LazyTransaction, PostgresTransaction
-from .transfer import PostgresTransfer
 
 _QUERIES = load(__package__)
 
@@ -127,9 +123,6 @@ class PostgresStore:
         self.cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
         self.books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         self._decisions = PostgresDecisions(deciding, self._opened)
-        self.rehearsals = PostgresRehearsals(
-            Dialect(rehearsals.QUERIES, schema, self._clock), self.sql, self._opened, self._decisions, self._lone
-        )
         self.jobs = PostgresJobs(
             Dialect(jobs.QUERIES, schema, self._clock),
             self.search.condition,
@@ -147,7 +140,6 @@ class PostgresStore:
         self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
         self.published = PostgresPublishedKeys(Dialect(published.QUERIES, schema, self._clock), self._opened)
         self.erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)
-        self.transfer = PostgresTransfer(Dialect(transfer.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None
@@ -159,12 +151,6 @@ class PostgresStore:
         if self._pooler:
             options |= {"statement_cache_size": 0}
         return options
-
-    async def _lone(self, settings: dict[str, str]) -> asyncpg.Connection[Any]:
-        """A connection of nobody's pool."""
-        options = {**self._options(), "command_timeout": None}
-        connection: asyncpg.Connection[Any] = await asyncpg.connect(self._url, server_settings=settings, **options)
-        return connection
 
     async def _connect(self, least: int, most: int) -> Connections:
         # Nothing is reset between uses: we change only transaction-local settings.

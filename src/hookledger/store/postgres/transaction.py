@@ -84,8 +84,8 @@ class PostgresTransaction:
         if not self._begun:
             self._mark = secrets.token_hex(8)
             try:
-                self._check(await self._adapter.begin(self.settings()))
-                await self.began()
+                settings = self._sql(self.SETTINGS) % (self._mark, self._limit, self._limit)
+                self._check(await self._adapter.begin(settings))
             except BaseException:
                 # Nobody knows whether it began: no statement may follow, on this connection or in this attempt.
                 self._over = True
@@ -108,10 +108,6 @@ class PostgresTransaction:
             finally:
                 self._used_at = time.monotonic()
 
-    def settings(self) -> str:
-        """The first statement."""
-        return self._sql(self.SETTINGS) % (self._mark, self._limit, self._limit)
-
     def _check(self, settings: Sequence[Any]) -> None:
         for row in settings:
             *_, self._xid, level = row
@@ -122,9 +118,6 @@ class PostgresTransaction:
                     'create_engine(…, isolation_level="READ COMMITTED"), connection.isolation_level in psycopg, or '
                     "default_transaction_isolation of the role"
                 )
-
-    async def began(self) -> None:
-        """What else is to be done before the handler's first statement."""
 
     async def _run(self, name: str, *args: Any) -> list[Any]:
         return await (await self.ready()).run(self._sql(name), args)

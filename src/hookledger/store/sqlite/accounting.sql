@@ -78,7 +78,7 @@ WHERE p.event_id NOT IN (SELECT event_id FROM identities WHERE kind <> 'body') {
 -- name: events_without_attempt
 -- Every way out of processing but `release` writes the attempt of the claim that it ends, and takes the next number.
 -- Nobody tried what was skipped, failed or put to review at intake (claim 0) or skipped because nobody handles it; what
--- is pending may have come by an operator, as what is discarded has. What was imported unfinished waits for a person.
+-- is pending may have come by an operator, as what is discarded has.
 SELECT count(*) OVER () AS n, e.id, e.state
 FROM events e LEFT JOIN attempts a ON a.event_id = e.id AND a.claim = e.claim - 1
 WHERE CASE e.state
@@ -86,7 +86,6 @@ WHERE CASE e.state
     WHEN 'retrying' THEN coalesce(a.outcome, '') NOT IN ('retrying', 'waiting', 'crashed')
     WHEN 'failed' THEN e.claim > 0 AND coalesce(a.outcome, '') NOT IN ('failed', 'crashed')
     WHEN 'needs_review' THEN e.claim > 0 AND a.outcome IS NOT 'needs_review'
-        AND (SELECT count(*) FROM actions i WHERE i.event_id = e.id AND i.name = 'import') = 0
     WHEN 'skipped' THEN e.claim > 0 AND e.reason <> 'no handler' AND a.outcome IS NOT 'skipped'
     ELSE false END {few}
 

@@ -39,7 +39,7 @@ class SqliteDecisions:
             for effect in effects:
                 decision = new_id()
                 if not self._repeat(connection, now, effect, decision):
-                    found = self.found(connection, event_id)
+                    found = self._found(connection, event_id)
                     if not stands(found, expected, seen):
                         raise refusal(event_id, "replay", expected, seen, found)
                     raise changed(effect)
@@ -76,7 +76,7 @@ class SqliteDecisions:
         where = (now, event_id.bytes, expected.value, seen)
         moved = rows(connection, SQL[name], (*where, reason) if name == "discard" else where)
         if not moved:
-            raise refusal(event_id, name, expected, seen, self.found(connection, event_id))
+            raise refusal(event_id, name, expected, seen, self._found(connection, event_id))
         run: int = moved[0]["run"]
         about_it = [f"run {run}"] if name == "replay" else []
         subject = ", ".join([*about_it, *([part_of] if part_of else [])]) or None
@@ -95,7 +95,7 @@ class SqliteDecisions:
             connection.execute(SQL["skip_used"], (effect.identity, SKIPPED))
         return bool(found)
 
-    def found(self, connection: apsw.Connection, event_id: UUID) -> Found | Tombstone | None:
+    def _found(self, connection: apsw.Connection, event_id: UUID) -> Found | Tombstone | None:
         """The event as it is now."""
         for state, run, claim, emptied in rows(connection, SQL["found"], (event_id.bytes,)):
             last = self.last_action(connection, event_id)

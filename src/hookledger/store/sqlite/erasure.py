@@ -99,7 +99,6 @@ def _empty(
         connection.execute(SQL["forget_repair"], (event.id.bytes,))
         values = (now, event.id.bytes, reason_left(event), key_left(event.key, key_too))
         connection.execute(SQL["empty_event"], values)
-        connection.execute(SQL["forget_rehearsals"], (event.id.bytes,))
         connection.execute(SQL["empty_items"], (event.id.bytes,))
         tried += len(rows(connection, SQL["empty_attempts"], (event.id.bytes,)))
         if key_too:

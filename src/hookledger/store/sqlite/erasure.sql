@@ -55,10 +55,6 @@ UPDATE deliveries SET delivery_id = NULL WHERE delivery_id IS NOT NULL AND reque
 UPDATE deliveries SET delivery_id = NULL
 WHERE delivery_id IS NOT NULL AND event_id = ?1 AND outcome NOT IN ('accepted', 'invalid', 'reconciled')
 
--- name: forget_rehearsals
--- What rehearsals made of it.
-DELETE FROM rehearsals WHERE event_id = ?1
-
 -- name: forget_repair
 -- The object that it repaired. Asked before the event is emptied.
 DELETE FROM repairs

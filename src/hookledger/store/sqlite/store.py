@@ -52,12 +52,10 @@ from .pruning import SqlitePruning
 from .published import SqlitePublishedKeys
 from .pulse import SqlitePulse
 from .reconciling import SqliteReconciling
-from .rehearsals import SqliteRehearsals
 from .restores import SqliteRestores
 from .scribe import Scribe
 from .search import SqliteAsks, looking
 from .transaction import SqliteTransaction
-from .transfer import SqliteTransfer
 from .watch import LockWatch
 
 T = TypeVar("T")
@@ -116,7 +114,6 @@ class SqliteStore:
         )
         self.trouble = looking(path, self._now, self._rows)
         self._decisions = SqliteDecisions(self._write, self._now, self._rows)
-        self.rehearsals = SqliteRehearsals(self._write, self._now, self._rows, self._decisions)
         how = (self._do, self._write, self._now, self._rows)
         self.jobs = SqliteJobs(path, self.sql, self.search.condition, self._decisions, self.ledger, *how)
         self.pauses = SqlitePauses(*how)
@@ -125,7 +122,6 @@ class SqliteStore:
         self.pruning = SqlitePruning(*how)
         self.published = SqlitePublishedKeys(self._do, self._write, self._now)
         self.erasure = SqliteErasure(self._write, self._now)
-        self.transfer = SqliteTransfer(path, self._write, self._now)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
         self._scribe: Scribe | None = None
