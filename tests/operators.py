@@ -42,7 +42,7 @@ async def give_past(inbox: Inbox, steps: int = 400, seed: int = 7) -> None:
     async with inbox.opened(handlers=2) as store:
         await store.know_sources(list(inbox.sources))
         await Life(store, inbox.clock, seed).live(steps)
-        await store.ledger.trip_circuit("mail", "ada", "down")
+        await store.circuits.trip("mail", "ada", "down")
         refused = [("stripe", "signature_mismatch"), ("github", "stale")]
         counts = dict.fromkeys(refused, 1)
         await store.cases.refuse([_refusal(*one) for one in refused], counts, most=10, most_bytes=10_000)

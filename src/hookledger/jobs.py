@@ -179,14 +179,3 @@ class Portion(Struct, frozen=True):
     type: str
     state: State
     count: int
-
-
-class Pause(Struct, frozen=True):
-    """What workers leave alone for now."""
-
-    source: str
-    pattern: str
-    """A type, or the beginning of types and `*`; `*` is all of the source."""
-    since: datetime
-    actor: str
-    reason: str

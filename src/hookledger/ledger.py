@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from .states import CallOutcome, CircuitState, EffectKind, EffectState, Repeat
+from .states import CallOutcome, EffectKind, EffectState, Repeat
 
 UNKNOWN_ARGUMENTS = "waits for a worker that knows its arguments"
 """How the reason of an outbox entry begins that was planned for another version of its function. Queries match it."""
@@ -140,19 +140,6 @@ class Concluded(Struct, frozen=True):
 
     state: EffectState
     alert: str | None = None
-
-
-class Circuit(Struct, frozen=True):
-    """One downstream."""
-
-    downstream: str
-    state: CircuitState
-    failures: int
-    """In a row."""
-    retry_in: float | None
-    """Seconds until a trial call is allowed; None when closed, or when only an operator can reset it."""
-    reason: str | None
-    changed_at: datetime
 
 
 class EffectHistory(Struct, frozen=True):

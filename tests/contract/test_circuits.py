@@ -9,8 +9,8 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
-from hookledger.ledger import Circuit
 from hookledger.states import CircuitState
+from hookledger.store.ops.circuits import Circuit
 from hookledger.store.protocol import Store
 from tests.builders import Raw
 from tests.contract.conftest import OpenStore
@@ -21,19 +21,19 @@ COOLDOWN = 10.0
 
 async def fail(store: Store, times: int = 1, downstream: str = "bank", threshold: int = 3) -> Circuit:
     for n in range(times):
-        circuit = await store.ledger.fail_circuit(downstream, threshold, COOLDOWN, f"error {n + 1}")
+        circuit = await store.circuits.fail(downstream, threshold, COOLDOWN, f"error {n + 1}")
     return circuit
 
 
 async def only(store: Store) -> Circuit:
-    [circuit] = await store.ledger.circuits()
+    [circuit] = await store.circuits.all()
     return circuit
 
 
 async def test_nothing_ever_failed(store: Store, raw: Raw) -> None:
-    assert await store.ledger.circuits() == []
-    assert not await store.ledger.try_circuit("bank", 5.0)
-    await store.ledger.close_circuit("bank")
+    assert await store.circuits.all() == []
+    assert not await store.circuits.try_again("bank", 5.0)
+    await store.circuits.close("bank")
     assert await raw.count("circuits") == 0
 
 
@@ -48,7 +48,7 @@ async def test_opens_at_the_threshold(store: Store, clock: Clock) -> None:  # pr
     assert opened.retry_in is not None
     assert COOLDOWN - 1 < opened.retry_in <= COOLDOWN
     assert (opened.changed_at - first.changed_at).total_seconds() >= 5
-    assert not await store.ledger.try_circuit("bank", 5.0)
+    assert not await store.circuits.try_again("bank", 5.0)
     found = await only(store)
     assert (found.state, found.failures, found.reason) == (OPEN, 3, "error 1")
 
@@ -72,7 +72,7 @@ async def test_a_call_that_was_under_way_is_only_counted(store: Store) -> None:
 
 async def test_a_success_between_starts_the_count_anew(store: Store) -> None:
     await fail(store, 2)
-    await store.ledger.close_circuit("bank")
+    await store.circuits.close("bank")
     assert (await fail(store, 2)).state is CLOSED
     assert (await fail(store)).state is OPEN
 
@@ -83,7 +83,7 @@ async def test_one_trial_after_the_cooldown(store: Store, open_store: OpenStore,
     await fail(store, 3)
     clock.offset += COOLDOWN + 1
     assert (await only(store)).retry_in == 0.0
-    got = await asyncio.gather(*(stores[n % 2].ledger.try_circuit("bank", 5.0) for n in range(20)))
+    got = await asyncio.gather(*(stores[n % 2].circuits.try_again("bank", 5.0) for n in range(20)))
     assert sum(got) == 1
     trial = await only(store)
     assert trial.state is HALF_OPEN
@@ -91,18 +91,18 @@ async def test_one_trial_after_the_cooldown(store: Store, open_store: OpenStore,
     assert 3 < trial.retry_in <= 5.0
     # Whoever has the trial may have died: its turn expires, for one other.
     clock.offset += 6
-    got = await asyncio.gather(*(stores[n % 2].ledger.try_circuit("bank", 5.0) for n in range(20)))
+    got = await asyncio.gather(*(stores[n % 2].circuits.try_again("bank", 5.0) for n in range(20)))
     assert sum(got) == 1
 
 
 async def test_the_trial_comes_back(store: Store, clock: Clock) -> None:
     await fail(store, 3)
     clock.offset += COOLDOWN + 1
-    assert await store.ledger.try_circuit("bank", 5.0)
-    await store.ledger.close_circuit("bank")
+    assert await store.circuits.try_again("bank", 5.0)
+    await store.circuits.close("bank")
     circuit = await only(store)
     assert (circuit.state, circuit.failures, circuit.retry_in, circuit.reason) == (CLOSED, 0, None, None)
-    assert not await store.ledger.try_circuit("bank", 5.0)
+    assert not await store.circuits.try_again("bank", 5.0)
     again = await fail(store, 3)
     assert again.retry_in is not None
     assert again.retry_in <= COOLDOWN, "the openings are forgotten too"
@@ -114,21 +114,21 @@ async def test_each_opening_waits_twice_as_long(store: Store, clock: Clock) -> N
         assert circuit.retry_in is not None
         assert COOLDOWN * factor - 1 < circuit.retry_in <= COOLDOWN * factor
         clock.offset += circuit.retry_in + 1
-        assert await store.ledger.try_circuit("bank", 5.0)
+        assert await store.circuits.try_again("bank", 5.0)
         circuit = await fail(store)
         assert circuit.state is OPEN
 
 
 async def test_a_call_that_was_under_way_comes_back(store: Store) -> None:
     await fail(store, 3)
-    await store.ledger.close_circuit("bank")
+    await store.circuits.close("bank")
     assert (await only(store)).state is CLOSED
 
 
 async def test_downstreams_are_apart(store: Store) -> None:  # proves R23 (rule 18)
     await fail(store, 3)
     await fail(store, 1, "mail")
-    assert [(c.downstream, c.state) for c in await store.ledger.circuits()] == [("bank", OPEN), ("mail", CLOSED)]
+    assert [(c.downstream, c.state) for c in await store.circuits.all()] == [("bank", OPEN), ("mail", CLOSED)]
 
 
 async def test_failures_of_many_at_once_are_all_counted(store: Store, open_store: OpenStore) -> None:
@@ -153,16 +153,16 @@ async def test_tripped_until_it_is_reset(store: Store, clock: Clock, raw: Raw, b
         await fail(store, 1 if before == "closed" else 3)
     if before == "half_open":
         clock.offset += COOLDOWN + 1
-        assert await store.ledger.try_circuit("bank", 5.0)
-    await store.ledger.trip_circuit("bank", "ada", "they are migrating")
+        assert await store.circuits.try_again("bank", 5.0)
+    await store.circuits.trip("bank", "ada", "they are migrating")
     circuit = await only(store)
     assert (circuit.state, circuit.retry_in, circuit.reason) == (OPEN, None, "they are migrating")
     clock.offset += 100 * COOLDOWN
-    assert not await store.ledger.try_circuit("bank", 5.0)
-    await store.ledger.close_circuit("bank")
+    assert not await store.circuits.try_again("bank", 5.0)
+    await store.circuits.close("bank")
     after = await fail(store)
     assert (after.state, after.retry_in, after.reason) == (OPEN, None, "they are migrating")
-    await store.ledger.reset_circuit("bank", "bob", "they are back")
+    await store.circuits.reset("bank", "bob", "they are back")
     circuit = await only(store)
     assert (circuit.state, circuit.failures, circuit.retry_in, circuit.reason) == (CLOSED, 0, None, None)
     known = "closed" if before == "nothing" else before
@@ -175,13 +175,13 @@ async def test_tripped_until_it_is_reset(store: Store, clock: Clock, raw: Raw, b
 
 async def test_reset_of_one_that_opened_by_itself(store: Store) -> None:
     await fail(store, 3)
-    await store.ledger.reset_circuit("bank", "ada", "fixed")
+    await store.circuits.reset("bank", "ada", "fixed")
     assert (await only(store)).state is CLOSED
 
 
 async def test_reset_of_nothing(store: Store, raw: Raw) -> None:
     with pytest.raises(WrongState):
-        await store.ledger.reset_circuit("bnak", "ada", "typo")
+        await store.circuits.reset("bnak", "ada", "typo")
     assert await actions(raw) == []
 
 
@@ -190,14 +190,14 @@ async def test_who_and_why(store: Store, raw: Raw) -> None:  # proves R44
     before = await raw.all("circuits")
     for actor, reason in (("", "why"), ("ada", "")):
         with pytest.raises(BadData):
-            await store.ledger.trip_circuit("bank", actor, reason)
+            await store.circuits.trip("bank", actor, reason)
         with pytest.raises(BadData):
-            await store.ledger.reset_circuit("bank", actor, reason)
+            await store.circuits.reset("bank", actor, reason)
     assert await raw.all("circuits") == before
 
 
 async def test_what_no_column_can_hold(store: Store, raw: Raw) -> None:
     for downstream, error in (("\ud800", "e"), ("bank", "\ud800")):
         with pytest.raises(BadData):
-            await store.ledger.fail_circuit(downstream, 3, COOLDOWN, error)
+            await store.circuits.fail(downstream, 3, COOLDOWN, error)
     assert await raw.count("circuits") == 0

@@ -125,7 +125,7 @@ async def test_outages_and_restarts_while_calls_overrun(
 
     async def work(*, killed: bool) -> None:
         ledger = cast(Ledger, Flaky(store.ledger, script))
-        breakers = Breakers(ledger, CircuitSettings(failures=100_000))
+        breakers = Breakers(store.circuits, CircuitSettings(failures=100_000))
         made = Calls(ledger, breakers, "w")
         outbox = Outbox(ledger, overruns.effects, made, breakers, OutboxSettings(), "w")
         if killed:

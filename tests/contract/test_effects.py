@@ -361,8 +361,8 @@ async def test_behind_a_transaction_pooler(postgres_url: str, handlers: int) -> 
         await finish(store, second.identity, 1, "done")
         clock.offset += LEASE + 1
         assert await store.ledger.expired(5) == []
-        await store.ledger.fail_circuit("bank", 1, 5.0, "down")
-        assert len(await store.ledger.circuits()) == 1
+        await store.circuits.fail("bank", 1, 5.0, "down")
+        assert len(await store.circuits.all()) == 1
         await store.ledger.resolve(await get(store, known.identity), "happened", None, "ada", "looked")
         assert [e.effect.state for e in (await history(store, owner.id)).effects] == [EffectState.DONE] * 2
     finally:

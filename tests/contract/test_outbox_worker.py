@@ -23,8 +23,8 @@ from tests.ledger import LATER, calls, finish, get, reach, take
 QUICK = RetryPolicy(attempts=20, first=Seconds("1ms"), longest=Seconds("1ms"))
 
 
-def outbox_of(ledger: Ledger, effects: Effects) -> Outbox:
-    breakers = Breakers(ledger, CircuitSettings(failures=100_000))
+def outbox_of(store: Store, ledger: Ledger, effects: Effects) -> Outbox:
+    breakers = Breakers(store.circuits, CircuitSettings(failures=100_000))
     return Outbox(ledger, effects, Calls(ledger, breakers, "w"), breakers, OutboxSettings(), "w")
 
 
@@ -63,7 +63,7 @@ async def test_an_outage_while_settling_is_no_internal_error(
     known = await reach(store, clock, await claimed(store), EffectState.STARTED, LATER)
     await finish(store, known.identity, 1, "unknown", error="time-out", due_in=0.0)
     caplog.set_level(logging.WARNING, "hookledger")
-    await outbox_of(cast(Ledger, Away(store.ledger, step)), effects).drain()
+    await outbox_of(store, cast(Ledger, Away(store.ledger, step)), effects).drain()
     said = [(record.levelname, record.exc_info is not None) for record in caplog.records]
     assert said == [("WARNING", False)], caplog.text
     assert "the database is away" in caplog.text
@@ -104,7 +104,7 @@ async def test_an_entry_waits_for_a_worker_that_knows_its_arguments(
     before = await get(store, known.identity)
     performed: list[Any] = []
     for _ in range(30):  # more often than its retry policy has tries
-        await outbox_of(store.ledger, version(2, performed)).drain()
+        await outbox_of(store, store.ledger, version(2, performed)).drain()
         after = await get(store, known.identity)
         assert (after.state, after.number, after.tries) == (state, before.number, before.tries)
         assert after.error is not None
@@ -121,7 +121,7 @@ async def test_an_entry_waits_for_a_worker_that_knows_its_arguments(
     assert told is not None
     assert (told.count, told.sample) == (1, (f"{owner.id} charge:k",))
 
-    await outbox_of(store.ledger, version(1, performed)).drain()
+    await outbox_of(store, store.ledger, version(1, performed)).drain()
     assert performed == [(before.number + 1, 1)]
     assert (await get(store, known.identity)).state is EffectState.DONE
     assert await store.books.unperformable() is None

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from hookledger.accounting import ENTRIES, TOTAL, Accounting, Oddity, balance
-from hookledger.ledger import Circuit
 from hookledger.model import Health, Kind, Waiting, WorkerInfo
 from hookledger.operate.doctor import judge_health
 from hookledger.operate.finding import Finding
@@ -16,6 +15,7 @@ from hookledger.operate.proof import judge_books, judge_leases, judge_settings, 
 from hookledger.operate.trouble import judge_circuits
 from hookledger.states import CircuitState
 from hookledger.store import out_of_range
+from hookledger.store.ops.circuits import Circuit
 
 GOOD = {
     "fsync": "on",

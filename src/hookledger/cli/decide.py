@@ -10,9 +10,10 @@ import msgspec
 
 from ..errors import ConfigError
 from ..inbox import Inbox
-from ..ledger import Circuit, Effect
+from ..ledger import Effect
 from ..model import History
 from ..states import CircuitState
+from ..store.ops.circuits import Circuit
 from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .look import moment
 from .table import Listing, number, prose, say, whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..inbox import Inbox
-from ..jobs import Pause
+from ..store.ops.pauses import Pause
 from .common import looks_at_inbox, print_json, prints_json, run, status, table_console
 from .decide import names_actor
 from .look import moment

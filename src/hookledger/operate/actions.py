@@ -10,12 +10,13 @@ from uuid import UUID
 from ..cases import Imported
 from ..errors import ConfigError, ListingFailed, WrongState
 from ..filters import Filter
-from ..jobs import Deed, Job, Pause, Resolving
+from ..jobs import Deed, Job, Resolving
 from ..ledger import Effect
 from ..model import EventRow, History
 from ..reconciling import Counts
 from ..retention import Erased, Tombstone
 from ..states import BY_NAME
+from ..store.ops.pauses import Pause
 from ..store.protocol import Store
 from ..store.restores import Restore
 from . import bulk, effects, restore
@@ -121,12 +122,12 @@ class Actions:
         _why(reason)
         if not downstream.strip():
             raise ConfigError("name the downstream")
-        await self._store.ledger.trip_circuit(downstream, self._actor, reason)
+        await self._store.circuits.trip(downstream, self._actor, reason)
 
     async def reset(self, downstream: str, reason: str) -> None:
         """Let a downstream be called again."""
         _why(reason)
-        await self._store.ledger.reset_circuit(downstream, self._actor, reason)
+        await self._store.circuits.reset(downstream, self._actor, reason)
 
     # ── many at once ──
 

@@ -15,12 +15,14 @@ from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..errors import ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
 from ..identities import id_bounds, operation_key
-from ..jobs import Deed, ItemOutcome, Job, JobItem, Pause, Refusals, Resolving
-from ..ledger import Circuit, Effect
+from ..jobs import Deed, ItemOutcome, Job, JobItem, Refusals, Resolving
+from ..ledger import Effect
 from ..model import EventRow, Health, History, Kind, RequestRow, Waiting, WorkerInfo
 from ..reconciling import Reconciliation
 from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
+from ..store.ops.circuits import Circuit
+from ..store.ops.pauses import Pause
 from ..store.protocol import Store
 from ..store.restores import Restore
 from ..store.search import FailureGroup, Lag, Page
@@ -168,7 +170,7 @@ class Insight:
 
     async def circuits(self) -> list[Circuit]:
         """Every downstream that ever failed or was tripped."""
-        return await self._store.ledger.circuits()
+        return await self._store.circuits.all()
 
     # ── bulk work and pauses ──
 

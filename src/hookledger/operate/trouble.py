@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from ..ledger import Circuit, Effect
+from ..ledger import Effect
 from ..states import CircuitState, EffectState, State
+from ..store.ops.circuits import Circuit
 from ..store.trouble import MOST, Alert, ListedEffect, Tally
 from .finding import Finding, Level
 from .insight import Insight

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..ledger import Circuit, Completion, Concluded, Effect, Intent, Started
+from ..ledger import Completion, Concluded, Effect, Intent, Started
 from ..states import EffectState
 
 
@@ -91,23 +91,6 @@ class Ledger(Protocol):
         """Effects whose lease has run out."""
         ...
 
-    # ── circuits ──
-    async def circuits(self) -> list[Circuit]:
-        """Every downstream that ever failed or was tripped."""
-        ...
-
-    async def fail_circuit(self, downstream: str, threshold: int, cooldown: float, error: str) -> Circuit:
-        """One more failure in a row: closed → open at the threshold, half_open → open at once."""
-        ...
-
-    async def try_circuit(self, downstream: str, lease: float) -> bool:
-        """open → half_open after its cool-down: whether we have the one trial call, which expires after `lease`."""
-        ...
-
-    async def close_circuit(self, downstream: str) -> None:
-        """A call came back: half_open → closed, and no failure is counted any more. One tripped by hand stays."""
-        ...
-
     # ── operate ──
     async def resolve(
         self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
@@ -123,12 +106,4 @@ class Ledger(Protocol):
 
         Raises WrongState for what the outbox may not go on with, and when the effect changed meanwhile.
         """
-        ...
-
-    async def trip_circuit(self, downstream: str, actor: str, reason: str) -> None:
-        """→ open until an operator resets it, audited."""
-        ...
-
-    async def reset_circuit(self, downstream: str, actor: str, reason: str) -> None:
-        """→ closed, audited."""
         ...

@@ -31,7 +31,8 @@ from .cases import Cases
 from .erasure import Erasure
 from .jobs import Jobs
 from .ledger import Ledger
-from .pauses import Pauses
+from .ops.circuits import Circuits
+from .ops.pauses import Pauses
 from .pruning import Pruning
 from .published import PublishedKeys
 from .pulse import Pulse
@@ -244,6 +245,9 @@ class Store(Protocol):
     @property
     def jobs(self) -> Jobs:
         """Bulk work."""
+
+    @property
+    def circuits(self) -> Circuits: ...
 
     @property
     def pauses(self) -> Pauses:

@@ -16,11 +16,11 @@ def load(package: str, name: str = "queries.sql", **given: str) -> dict[str, str
         raise ValueError(f"{package}/{name}: a query name stands twice")
     found: dict[str, str] = dict(given)
     for title, body in zip(names, bodies, strict=True):
-        found[title] = re.sub(r"{(\w+)}", lambda m: found.get(m[1], m[0]), _statement(body))
+        found[title] = re.sub(r"{(\w+)}", lambda m: found.get(m[1], m[0]), statement(body))
     return found
 
 
-def _statement(body: str) -> str:
+def statement(body: str) -> str:
     """The query without the lines of intent above it."""
     lines = body.strip().splitlines()
     while lines and lines[0].startswith("--"):

@@ -10,7 +10,7 @@ import msgspec
 
 from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..causes import cause_of
-from ..ledger import Call, Circuit, Effect, EffectHistory
+from ..ledger import Call, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow, WorkerInfo
 from ..reconciling import Counts, Reconciliation
 from ..retention import Arrived, Candidate, Tombstone
@@ -18,7 +18,6 @@ from ..states import (
     BY_NAME,
     AttemptOutcome,
     CallOutcome,
-    CircuitState,
     DeliveryOutcome,
     EffectKind,
     EffectState,
@@ -211,16 +210,6 @@ class Rows:
     def worker(self, row: Row) -> WorkerInfo:
         handles = msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...])
         return WorkerInfo(row["id"], handles, row["seen_ago"], row["left_at"] is not None)
-
-    def circuit(self, row: Row) -> Circuit:
-        return Circuit(
-            row["downstream"],
-            CircuitState(row["state"]),
-            row["failures"],
-            row["retry_in"],
-            row["reason"],
-            self.time(row["changed_at"]),
-        )
 
     def reconciliation(self, row: Row) -> Reconciliation:
         values = {name: row[name] for name in Reconciliation.__struct_fields__}

@@ -10,9 +10,8 @@ from msgspec import Struct
 
 from ..clock import Seconds
 from ..errors import CircuitOpen, ConfigError, HookledgerError
-from ..ledger import Circuit
 from ..states import CircuitState
-from ..store.ledger import Ledger
+from ..store.ops.circuits import Circuit, Circuits
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +36,8 @@ class Breakers:
     a moment old will do, and a database that does not answer stops nobody.
     """
 
-    def __init__(self, ledger: Ledger, settings: CircuitSettings, *, stale: float = 0.5) -> None:
-        self._ledger = ledger
+    def __init__(self, circuits: Circuits, settings: CircuitSettings, *, stale: float = 0.5) -> None:
+        self._circuits = circuits
         self._settings = settings
         self._stale = stale
         self._known: dict[str, Circuit] = {}
@@ -50,7 +49,7 @@ class Breakers:
             if time.monotonic() - self._asked < self._stale:
                 return
             try:
-                self._known = {circuit.downstream: circuit for circuit in await self._ledger.circuits()}
+                self._known = {circuit.downstream: circuit for circuit in await self._circuits.all()}
             except HookledgerError as error:
                 log.warning("circuits not read: %s", error)
             self._asked = time.monotonic()
@@ -77,7 +76,7 @@ class Breakers:
         if not self.may_try(downstream):
             return False
         self._asked = float("-inf")
-        if not await self._ledger.try_circuit(downstream, lease):
+        if not await self._circuits.try_again(downstream, lease):
             return False
         log.info("circuit %s: one trial call", downstream)
         return True
@@ -92,7 +91,7 @@ class Breakers:
     async def failed(self, downstream: str, error: str) -> None:
         """A call showed that the downstream is in trouble."""
         try:
-            circuit = await self._ledger.fail_circuit(
+            circuit = await self._circuits.fail(
                 downstream, self._settings.failures, self._settings.cooldown, error
             )
         except HookledgerError as failure:
@@ -108,7 +107,7 @@ class Breakers:
         if known is None or (known.state is CircuitState.CLOSED and known.failures == 0):
             return
         try:
-            await self._ledger.close_circuit(downstream)
+            await self._circuits.close(downstream)
         except HookledgerError as failure:
             log.warning("circuit %s: not closed: %s", downstream, failure)
             return

@@ -107,7 +107,7 @@ class Worker:
             stuck=stuck,
         )
         self._settler = Settler(store)
-        breakers = Breakers(store.ledger, settings.circuit)
+        breakers = Breakers(store.circuits, settings.circuit)
         self._calls = Calls(store.ledger, breakers, self.name, Gap(store.restores))
         self._outbox = Outbox(
             store.ledger, effects, self._calls, breakers, settings.outbox, self.name, self._tell_first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...ledger import Circuit
+from ...store.ops.circuits import Circuit
 from .call import Asked, Look, Nothing, Reason
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ...jobs import Pause
+from ...store.ops.pauses import Pause
 from .call import Asked, Look, Nothing, Reason
 from .sources import known_source
 

@@ -28,7 +28,6 @@ from ..weigh import (
     settles_doubt,
     weigh,
 )
-from .circuits import PostgresCircuits
 from .connection import Connections, transaction
 from .dialect import Dialect
 from .intake import columns
@@ -37,14 +36,14 @@ QUERIES = load(__package__, "ledger.sql")
 LOCK_NOT_AVAILABLE = "55P03"
 
 
-class PostgresLedger(PostgresCircuits):
+class PostgresLedger:
     """`connections`: none that a handler holds, or two would wait for each other. `events`: what moves them."""
 
     def __init__(
-        self, sql: Dialect, circuits: Dialect, events: Callable[[str], str], connections: Callable[[], Connections]
+        self, sql: Dialect, events: Callable[[str], str], connections: Callable[[], Connections]
     ) -> None:
-        super().__init__(circuits, connections)
         self._sql = sql
+        self._connections = connections
         self._events = events
         self._rows = Rows()
         self._turns = Turns()

@@ -34,6 +34,8 @@ from ...model import (
 )
 from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
+from ..ops.circuits import Circuits
+from ..ops.pauses import Pauses
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
@@ -41,13 +43,11 @@ from ..search import Searching
 from . import (
     accounting,
     cases,
-    circuits,
     decisions,
     erasure,
     intake,
     jobs,
     ledger,
-    pauses,
     pruning,
     published,
     reconciling,
@@ -63,7 +63,6 @@ from .erasure import PostgresErasure
 from .intake import columns
 from .jobs import PostgresJobs
 from .ledger import PostgresLedger
-from .pauses import PostgresPauses
 from .pooled import PooledConnection
 from .prove import prove
 from .pruning import PostgresPruning
@@ -72,6 +71,7 @@ from .pulse import PostgresPulse
 from .reconciling import PostgresReconciling
 from .restores import PostgresRestores
 from .search import PostgresAsks
+from .session import PostgresDatabase, Queries
 from .transaction import LazyTransaction, PostgresTransaction
 
 _QUERIES = load(__package__)
@@ -116,7 +116,6 @@ class PostgresStore:
         deciding = Dialect(decisions.QUERIES, schema, self._clock)
         self.ledger = PostgresLedger(
             Dialect(ledger.QUERIES, schema, self._clock),
-            Dialect(circuits.QUERIES, schema, self._clock),
             deciding,
             lambda: self._for_calls or self._opened(),
         )
@@ -133,7 +132,9 @@ class PostgresStore:
         self.restores = PostgresRestores(
             Dialect(restores.QUERIES, schema, self._clock), self.ledger, self._opened
         )
-        self.pauses = PostgresPauses(Dialect(pauses.QUERIES, schema, self._clock), self._opened)
+        queries = Queries(schema, self._clock)
+        self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
+        self.pauses = Pauses(PostgresDatabase(queries, self._opened))
         self.reconciling = PostgresReconciling(
             Dialect(reconciling.QUERIES, schema, self._clock), self.sql, self._opened
         )

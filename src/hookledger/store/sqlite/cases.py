@@ -37,8 +37,7 @@ from ..evidence import (
 )
 from ..queries import load
 from ..rows import Rows
-from .circuits import Run
-from .connection import Row, connect, rows, translate
+from .connection import Row, Run, connect, rows, translate
 from .intake import ask, insert, micros
 
 SQL = load(__package__, "cases.sql")

@@ -8,10 +8,10 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import apsw
 
@@ -32,6 +32,12 @@ TURN = 0.001
 """Seconds between two tries to get a lock."""
 
 _DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.RangeError)
+
+
+class Run(Protocol):
+    """Runs a job on the store's connection."""
+
+    def __call__(self, job: Callable[[apsw.Connection], T], /) -> Awaitable[T]: ...
 
 
 class Row(tuple[Any, ...]):

@@ -17,8 +17,7 @@ from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order,
 from ..queries import load
 from ..restores import SKIPPED
 from ..rows import Rows
-from .circuits import Run
-from .connection import rows
+from .connection import Run, rows
 
 SQL = load(__package__, "decisions.sql")
 

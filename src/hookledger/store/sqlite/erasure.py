@@ -13,8 +13,7 @@ from ...retention import Erased
 from ...states import EffectKind, EffectState, State
 from ..erasure import Finished, Left, check, check_effects, check_finished, check_others, key_left, reason_left
 from ..queries import load
-from .circuits import Run
-from .connection import Row, rows
+from .connection import Row, Run, rows
 
 SQL = load(__package__, "erasure.sql")
 

@@ -39,8 +39,7 @@ from ..jobs import (
 )
 from ..queries import load
 from ..rows import Rows
-from .circuits import Run
-from .connection import Row, connect, rows, translate
+from .connection import Row, Run, connect, rows, translate
 from .decisions import SqliteDecisions
 from .intake import micros
 from .ledger import SqliteLedger

@@ -28,21 +28,23 @@ from ..weigh import (
     settles_doubt,
     weigh,
 )
-from .circuits import Run, SqliteCircuits
-from .connection import Row, rows
+from .connection import Row, Run, rows
 from .intake import micros
 
 SQL = load(__package__, "ledger.sql")
 
 
-class SqliteLedger(SqliteCircuits):
+class SqliteLedger:
     """`events`: the queries that move events."""
 
     def __init__(
         self, events: Callable[[str], str], read: Run, write: Run, now: Callable[[], int], values: Rows
     ) -> None:
-        super().__init__(read, write, now, values)
         self._events = events
+        self._read = read
+        self._write = write
+        self._now = now
+        self._rows = values
         self._turns = Turns()
 
     # ── calls ──

@@ -12,8 +12,7 @@ from ...retention import Arrived, Candidate, Pruned, Round, Tombstone, Turn
 from ..pruning import INTERRUPTED, entry_of, taken_over
 from ..queries import load
 from ..rows import Rows
-from .circuits import Run
-from .connection import Row, rows
+from .connection import Row, Run, rows
 from .intake import micros
 
 SQL = load(__package__, "pruning.sql")

@@ -8,8 +8,7 @@ import apsw
 
 from ..published import PublishedKey
 from ..queries import load
-from .circuits import Run
-from .connection import rows
+from .connection import Run, rows
 from .intake import micros
 
 SQL = load(__package__, "published.sql")

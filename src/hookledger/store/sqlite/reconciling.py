@@ -16,8 +16,7 @@ from ...states import State
 from ..queries import load
 from ..reconciling import INTERRUPTED, OPEN, how_far, result, still_open, taken_up, with_recorded
 from ..rows import Rows
-from .circuits import Run
-from .connection import rows
+from .connection import Run, rows
 from .intake import micros, record
 
 SQL = load(__package__, "reconciling.sql")

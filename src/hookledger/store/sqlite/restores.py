@@ -11,8 +11,7 @@ from ...identities import new_id
 from ..queries import load
 from ..restores import DOUBTFUL, WORKER, Restore, not_closable, restore_of, still_open, words
 from ..rows import Rows
-from .circuits import Run
-from .connection import rows
+from .connection import Run, rows
 from .intake import micros
 from .ledger import SqliteLedger
 

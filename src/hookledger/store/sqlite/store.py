@@ -33,6 +33,8 @@ from ...model import (
 )
 from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
+from ..ops.circuits import Circuits
+from ..ops.pauses import Pauses
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
@@ -47,7 +49,6 @@ from .files import Connection
 from .intake import micros
 from .jobs import SqliteJobs
 from .ledger import SqliteLedger
-from .pauses import SqlitePauses
 from .pruning import SqlitePruning
 from .published import SqlitePublishedKeys
 from .pulse import SqlitePulse
@@ -55,6 +56,7 @@ from .reconciling import SqliteReconciling
 from .restores import SqliteRestores
 from .scribe import Scribe
 from .search import SqliteAsks, looking
+from .session import SqliteDatabase
 from .transaction import SqliteTransaction
 from .watch import LockWatch
 
@@ -116,7 +118,9 @@ class SqliteStore:
         self._decisions = SqliteDecisions(self._write, self._now, self._rows)
         how = (self._do, self._write, self._now, self._rows)
         self.jobs = SqliteJobs(path, self.sql, self.search.condition, self._decisions, self.ledger, *how)
-        self.pauses = SqlitePauses(*how)
+        database = SqliteDatabase(path, self._do, self._write, self._now)
+        self.circuits = Circuits(database)
+        self.pauses = Pauses(database)
         self.restores = SqliteRestores(self.ledger, *how)
         self.reconciling = SqliteReconciling(self.sql, *how)
         self.pruning = SqlitePruning(*how)

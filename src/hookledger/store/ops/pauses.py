@@ -1,0 +1,72 @@
+"""Pauses: what workers leave alone for now.
+
+A claim looks at them itself, so a pause holds for every claim that begins after it; what is being processed
+finishes. Deliveries are accepted all the same.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from ...errors import WrongState
+from ..session import Operations, Row, Session, reads, writes
+from .audit import Audit, record_action
+
+
+class Pause(Struct, frozen=True):
+    """Workers claim nothing of these types until it is resumed. Deliveries are accepted all the same."""
+
+    source: str
+    pattern: str
+    """An exact type, or one that ends in `*`; `*` for the whole source."""
+    since: datetime
+    actor: str
+    reason: str
+
+
+class Pauses(Operations):
+    """`store.pauses`."""
+
+    @writes
+    async def pause(self, db: Session, source: str, pattern: str, actor: str, reason: str) -> Pause:
+        """Claim nothing of these types, audited. Raises WrongState, which says who paused them and why, when exactly
+        these are paused already."""
+        made = await db("pause", source=source, pattern=pattern, actor=actor, reason=reason)
+        if not made:
+            known = await db("find_pause", source=source, pattern=pattern)
+            raise _paused_already(_pause(known[0])) if known else _not_paused(source, pattern)  # resumed just now
+        states = ("open", "paused")
+        await record_action(db, "pause", Audit(actor, reason), subject=describe(source, pattern), states=states)
+        return _pause(made[0])
+
+    @writes
+    async def resume(self, db: Session, source: str, pattern: str, actor: str, reason: str) -> None:
+        """End a pause, audited. Raises WrongState when exactly these types are not paused."""
+        if not await db("resume", source=source, pattern=pattern):
+            raise _not_paused(source, pattern)
+        states = ("paused", "open")
+        await record_action(db, "resume", Audit(actor, reason), subject=describe(source, pattern), states=states)
+
+    @reads
+    async def pauses(self, db: Session) -> list[Pause]:
+        return [_pause(row) for row in await db("list_pauses")]
+
+
+def describe(source: str, pattern: str) -> str:
+    """As people and the audit log name it."""
+    return f"source {source}" if pattern == "*" else f"source {source}, type {pattern}"
+
+
+def _paused_already(pause: Pause) -> WrongState:
+    by = f"by {pause.actor} since {pause.since:%Y-%m-%d %H:%M:%S} UTC ({pause.reason})"
+    return WrongState(f"{describe(pause.source, pause.pattern)} is paused already, {by}")
+
+
+def _not_paused(source: str, pattern: str) -> WrongState:
+    return WrongState(f"{describe(source, pattern)} is not paused")
+
+
+def _pause(row: Row) -> Pause:
+    return Pause(row["source"], row["pattern"], row["since"], row["actor"], row["reason"])

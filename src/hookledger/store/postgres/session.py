@@ -1,0 +1,150 @@
+"""Runs operations on PostgreSQL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, TypeVar
+
+import asyncpg
+
+from ...clock import Clock
+from ..session import Row, Work, too_long
+from ..text import PARAMETER, Macro, columns, shared, written_out
+from .connection import Connections, transaction
+
+T = TypeVar("T")
+
+BEGIN = (
+    "BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'; "
+    "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+)
+"""What is written must be on disk. It waits briefly for a lock, and nobody waits long for it."""
+SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class Queries:
+    """The shared queries for one schema and one clock: SQL, and the names of its parameters in their order."""
+
+    def __init__(self, schema: str, clock: Clock) -> None:
+        self._schema = '"' + schema.replace('"', '""') + '"'
+        self._clock = clock
+        self._written: dict[tuple[str, float], tuple[str, tuple[str, ...]]] = {}
+
+    def __getitem__(self, name: str) -> tuple[str, tuple[str, ...]]:
+        key = name, self._clock.offset
+        if key not in self._written:
+            self._written[key] = self._write(shared("postgres")[name])
+        return self._written[key]
+
+    def _write(self, text: str) -> tuple[str, tuple[str, ...]]:
+        names: list[str] = []
+
+        def numbered(match: Any) -> str:
+            if match[1] not in names:
+                names.append(match[1])
+            return f"${names.index(match[1]) + 1}"
+
+        return PARAMETER.sub(numbered, written_out(text, self._macros())), tuple(names)
+
+    def _macros(self) -> dict[str, Macro]:
+        offset = self._clock.offset
+        now = "clock_timestamp()" if not offset else f"clock_timestamp() + interval '{offset} seconds'"
+        return {
+            "schema": lambda _: self._schema,
+            "now": lambda _: f"(SELECT {now})",
+            "seconds": lambda given: f"make_interval(secs => {given})",
+            "elapsed": lambda given: f"extract(epoch FROM {given})::float8",
+            "greatest": lambda _: "greatest",
+            "least": lambda _: "least",
+            "lock": lambda _: "FOR NO KEY UPDATE",
+            "list": _list,
+            "rows": _rows,
+        }
+
+
+def _list(given: str) -> str:
+    name, kind = given.split()
+    return f"(SELECT unnest({name}::{kind}[]))"
+
+
+def _rows(given: str) -> str:
+    name, named = columns(given)
+    arrays = ", ".join(f":{name}__{place}::{kind}[]" for place, (_, kind) in enumerate(named))
+    titles = ", ".join(column for column, _ in named)
+    return f"(SELECT * FROM unnest({arrays}) AS given ({titles}))"  # noqa: S608 - of our own SQL files
+
+
+class PostgresSession:
+    def __init__(self, connection: Any, queries: Queries) -> None:
+        self._connection = connection
+        self._queries = queries
+
+    async def __call__(self, query: str, /, **parameters: Any) -> list[Row]:
+        sql, names = self._queries[query]
+        return await self._fetch(sql, [_value(parameters, name) for name in names])
+
+    async def _fetch(self, sql: str, values: list[Any]) -> list[Row]:
+        found: list[Row] = await self._connection.fetch(sql, *values)
+        return found
+
+
+class LimitedSession(PostgresSession):
+    """Each query has what is left of the time."""
+
+    def __init__(self, connection: Any, queries: Queries, ends: float, limit: float) -> None:
+        super().__init__(connection, queries)
+        self._ends = ends
+        self._limit = limit
+
+    async def _fetch(self, sql: str, values: list[Any]) -> list[Row]:
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise too_long(self._limit)
+        await self._connection.execute(f"SET LOCAL statement_timeout = {max(1, int(left * 1000))}")
+        try:
+            # The server stops it; the driver's own limit is only for a server that does not answer.
+            found: list[Row] = await self._connection.fetch(sql, *values, timeout=left + 10)
+        except asyncpg.QueryCanceledError as error:
+            raise too_long(self._limit) from error
+        return found
+
+
+def _value(parameters: dict[str, Any], name: str) -> Any:
+    """A parameter; of a list of tuples, each column is an array of its own."""
+    given, _, place = name.partition("__")
+    value = parameters[given]
+    return [_plain(row[int(place)]) for row in value] if place else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+class PostgresDatabase:
+    """`connections` is asked at each use: the store may be opened later."""
+
+    def __init__(self, queries: Queries, connections: Callable[[], Connections]) -> None:
+        self._queries = queries
+        self._connections = connections
+
+    async def write(self, work: Work[T]) -> T:
+        async def run(connection: Any) -> T:
+            async with transaction(connection, BEGIN):
+                return await work(PostgresSession(connection, self._queries))
+
+        return await self._connections().insist(run)
+
+    async def read(self, work: Work[T]) -> T:
+        async with self._connections().use() as connection:
+            return await work(PostgresSession(connection, self._queries))
+
+    async def scan(self, work: Work[T], limit: float) -> T:
+        ends = time.monotonic() + limit
+
+        async def run(connection: Any) -> T:
+            async with transaction(connection, SNAPSHOT):
+                return await work(LimitedSession(connection, self._queries, ends, limit))
+
+        return await self._connections().insist(run)

@@ -1,0 +1,108 @@
+"""What an operation is written in: a coroutine over a session, run by each store's driver (decision 0047).
+
+An operation awaits named queries with named parameters, and knows no driver:
+
+    @writes
+    async def resume(self, db: Session, source: str, pattern: str, by: Audit) -> None:
+        if not await db("resume", source=source, pattern=pattern):
+            raise not_paused(source, pattern)
+        await record_action(db, "resume", by, subject=describe(source, pattern))
+
+It sees UUID, datetime and bytes; a boolean may come as 0 or 1. On PostgreSQL a deadlock or a serialization failure
+runs it again from its start; on SQLite it runs in one go on the thread that owns the write connection, so it may
+await nothing but its queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from ..errors import Unavailable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Row(Protocol):
+    """A row of an answer, by column names."""
+
+    def __getitem__(self, key: str, /) -> Any: ...
+
+
+class Session(Protocol):
+    """The queries of `store/sql/`, within one transaction."""
+
+    async def __call__(self, query: str, /, **parameters: Any) -> list[Row]: ...
+
+
+Work = Callable[[Session], Coroutine[Any, Any, T]]
+
+
+class Database(Protocol):
+    """Runs operations on one store."""
+
+    async def write(self, work: Work[T]) -> T:
+        """In one durable transaction."""
+        ...
+
+    async def read(self, work: Work[T]) -> T:
+        """A short look: each query sees what is committed at its start."""
+        ...
+
+    async def scan(self, work: Work[T], limit: float) -> T:
+        """A look that may take so many seconds, in one snapshot, on a connection that no ack waits for. Raises
+        Unavailable after that: the snapshot keeps the database from clearing away old rows."""
+        ...
+
+
+class Operations:
+    """Operations on one subject."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
+Ops = TypeVar("Ops", bound=Operations)
+Operation = Callable[Concatenate[Ops, Session, P], Coroutine[Any, Any, T]]
+Method = Callable[Concatenate[Ops, P], Coroutine[Any, Any, T]]
+
+
+def writes(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
+    """Run the operation in one durable transaction."""
+
+    @wraps(operation)
+    async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.write(lambda db: operation(self, db, *args, **kwargs))
+
+    return run
+
+
+def reads(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
+    """Run the operation as a short look."""
+
+    @wraps(operation)
+    async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.read(lambda db: operation(self, db, *args, **kwargs))
+
+    return run
+
+
+def scans(limit: float = 10.0) -> Callable[[Operation[Ops, P, T]], Method[Ops, P, T]]:
+    """Run the operation as a look that may take so many seconds, in one snapshot."""
+
+    def decorate(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
+        @wraps(operation)
+        async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await self._database.scan(lambda db: operation(self, db, *args, **kwargs), limit)
+
+        return run
+
+    return decorate
+
+
+def too_long(limit: float) -> Unavailable:
+    return Unavailable(
+        f"it took longer than {limit:g} s and was stopped: give it more time, or ask a copy of the database"
+    )

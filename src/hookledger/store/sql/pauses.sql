@@ -1,0 +1,17 @@
+-- name: pause
+-- Returns nothing when it is paused already.
+INSERT INTO {schema}.pauses (source, pattern, since, actor, reason) VALUES (:source, :pattern, {now}, :actor, :reason)
+ON CONFLICT DO NOTHING
+RETURNING source, pattern, since, actor, reason
+
+-- name: find_pause
+-- The pause of exactly these types.
+SELECT * FROM {schema}.pauses WHERE source = :source AND pattern = :pattern
+
+-- name: resume
+-- Returns nothing when it is not paused.
+DELETE FROM {schema}.pauses WHERE source = :source AND pattern = :pattern RETURNING source
+
+-- name: list_pauses
+-- All of them.
+SELECT * FROM {schema}.pauses ORDER BY source, pattern

@@ -1,0 +1,176 @@
+"""Runs operations on SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import apsw
+
+from ..session import Row, Work, too_long
+from ..text import Macro, columns, shared, written_out
+from .connection import Run, connect, translate
+
+T = TypeVar("T")
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CAST = re.compile(r"::\w+(\[\])?")
+_TIMES = re.compile(r"at|since|until|slot|\w+_at|\w+_until")
+_IDS = re.compile(r"id|\w+_id")
+
+
+@cache
+def query(name: str) -> str:
+    """A shared query in SQLite's words."""
+    return _CAST.sub("", written_out(shared("sqlite")[name], MACROS))
+
+
+def _list(given: str) -> str:
+    name, kind = given.split()
+    return f"(SELECT {_element('value', kind)} FROM json_each({name}))"  # noqa: S608 - of our own SQL files
+
+
+def _rows(given: str) -> str:
+    name, named = columns(given)
+    found = [f"{_element(f'value ->> {place}', kind)} AS {title}" for place, (title, kind) in enumerate(named)]
+    return f"(SELECT {', '.join(found)} FROM json_each(:{name}))"  # noqa: S608 - of our own SQL files
+
+
+def _element(value: str, kind: str) -> str:
+    return f"unhex({value})" if kind in ("uuid", "bytea") else value
+
+
+MACROS: dict[str, Macro] = {
+    "schema": lambda _: "main",
+    "now": lambda _: ":now",
+    "seconds": lambda given: f"CAST(({given}) * 1000000 AS INTEGER)",
+    "elapsed": lambda given: f"(({given}) / 1e6)",
+    "greatest": lambda _: "max",
+    "least": lambda _: "min",
+    "lock": lambda _: "",
+    "list": _list,
+    "rows": _rows,
+}
+
+
+class SqliteRow(tuple[Any, ...]):
+    """A row that answers to positions and to column names."""
+
+    names: dict[str, int]
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(self.names[key] if isinstance(key, str) else key)
+
+
+class SqliteSession:
+    """Its queries never suspend. `now` is one moment for the whole operation."""
+
+    def __init__(self, connection: apsw.Connection, now: int) -> None:
+        self._connection = connection
+        self._now = now
+
+    async def __call__(self, query_name: str, /, **parameters: Any) -> list[Row]:
+        given = {name: _stored(value) for name, value in parameters.items()}
+        cursor = self._connection.execute(query(query_name), {**given, "now": self._now})
+        try:
+            names = tuple(column[0] for column in cursor.get_description())
+        except apsw.ExecutionCompleteError:  # how apsw says that there are no rows
+            return []
+        kind, readers = _row_type(names)
+        return [
+            kind([read(value) if read else value for read, value in zip(readers, row, strict=True)]) for row in cursor
+        ]
+
+
+def _stored(value: Any) -> Any:
+    """A parameter as SQLite keeps it: times as microseconds, ids as bytes, lists as JSON."""
+    if isinstance(value, UUID):
+        return value.bytes
+    if isinstance(value, datetime):
+        return (value - EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return json.dumps([_listed(element) for element in value])
+    return value
+
+
+def _listed(value: Any) -> Any:
+    """An element of a list; bytes as hexadecimal text."""
+    if isinstance(value, tuple):
+        return [_listed(element) for element in value]
+    value = _stored(value)
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _id(value: Any) -> Any:
+    return UUID(bytes=value) if isinstance(value, bytes) else value  # a provider's id is text
+
+
+def _time(value: Any) -> Any:
+    return EPOCH + timedelta(microseconds=value) if isinstance(value, int) else value
+
+
+@cache
+def _row_type(names: tuple[str, ...]) -> tuple[type[SqliteRow], Sequence[Callable[[Any], Any] | None]]:
+    kind = type("SqliteRow", (SqliteRow,), {"names": {name: place for place, name in enumerate(names)}})
+    readers = [_id if _IDS.fullmatch(name) else _time if _TIMES.fullmatch(name) else None for name in names]
+    return kind, readers
+
+
+def finished(operation: Coroutine[Any, Any, T]) -> T:
+    """Run an operation to its end, here and now."""
+    try:
+        operation.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    operation.close()
+    raise RuntimeError(f"{operation!r} awaited something else than its queries, with the write lock held")
+
+
+class SqliteDatabase:
+    """`do` runs a job on the store's thread, `write` in a durable transaction there."""
+
+    def __init__(self, path: Path, do: Run, write: Run, now: Callable[[], int]) -> None:
+        self._path = path
+        self._do = do
+        self._write = write
+        self._now = now
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._write(lambda connection: finished(work(SqliteSession(connection, self._now()))))
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._do(lambda connection: finished(work(SqliteSession(connection, self._now()))))
+
+    async def scan(self, work: Work[T], limit: float) -> T:
+        given_up = threading.Event()  # what nobody waits for any more is stopped
+        try:
+            return await asyncio.to_thread(self._scan, work, limit, given_up)
+        finally:
+            given_up.set()
+
+    def _scan(self, work: Work[T], limit: float, given_up: threading.Event) -> T:
+        ends = time.monotonic() + limit
+        try:
+            with closing(connect(self._path, wait=5.0)) as connection:
+                connection.execute("PRAGMA cache_size = -65536")  # 64 MiB: ids are looked up all over the tables
+                connection.set_progress_handler(lambda: given_up.is_set() or time.monotonic() > ends, 20_000)
+                connection.execute("BEGIN")
+                return finished(work(SqliteSession(connection, self._now())))
+        except apsw.InterruptError as error:
+            raise too_long(limit) from error
+        except (apsw.Error, OverflowError, ValueError) as error:
+            raise translate(error) from error

@@ -1,0 +1,80 @@
+"""The queries that both databases share, and how a dialect writes them.
+
+`store/sql/*.sql` has each query once: `-- name: pause`, a line of intent, the statement. Parameters are `:names`.
+Where a dialect must part, `-- name: freeze (sqlite)` after a line that says why replaces it there.
+
+Macros, which may stand in one another:
+
+    {schema}.events          the table, in its schema
+    {now}                    the database's clock
+    {seconds :lease}         a number of seconds as a span of time
+    {elapsed a.at - b.at}    a span of time as a number of seconds
+    {greatest} {least}       of several values; no NULL among them, on which the databases differ
+    {lock}                   FOR NO KEY UPDATE, where several may write
+    {list :ids uuid}         a subquery with one row for each of a list
+    {rows :given id uuid, claim bigint}    a table of these columns, with a row for each tuple of a list
+
+And `{name}`: what an earlier query of the same file with that name says, for columns that several queries have.
+Casts (`:seen::bigint`), which PostgreSQL needs where nothing else tells a type, are dropped on SQLite.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from .queries import statement
+
+Name = Literal["postgres", "sqlite"]
+Macro = Callable[[str], str]
+_HEADING = re.compile(r"^-- name: (\w+)(?: \((postgres|sqlite)\))?\n", re.MULTILINE)
+PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
+
+
+@cache
+def shared(dialect: Name) -> dict[str, str]:
+    """Every shared query as this dialect has it, macros not yet written out."""
+    found: dict[str, str] = {}
+    for entry in sorted(files(f"{__package__}.sql").iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".sql"):
+            queries = parse(entry.read_text(), dialect)
+            if twice := sorted(found.keys() & queries.keys()):
+                raise ValueError(f"store/sql/{entry.name}: another file has queries of these names: {twice}")
+            found |= queries
+    return found
+
+
+def parse(text: str, dialect: Name) -> dict[str, str]:
+    """The queries of one file."""
+    found: dict[str, str] = {}
+    own: set[str] = set()
+    parts = _HEADING.split(text)[1:]
+    for name, only, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        if only not in (None, dialect) or (only is None and name in own):
+            continue
+        if name in found and only is None:
+            raise ValueError(f"the query {name} stands twice")
+        own |= {name} if only else set()
+        found[name] = re.sub(r"{(\w+)}", lambda m: found.get(m[1], m[0]), statement(body))
+    return found
+
+
+def written_out(text: str, macros: dict[str, Macro]) -> str:
+    """The text with its macros in the dialect's own words, the innermost first."""
+
+    def replaced(match: re.Match[str]) -> str:
+        return macros[match[1]](match[2].strip())
+
+    while (done := re.sub(r"\{(\w+)([^{}]*)\}", replaced, text)) != text:
+        text = done
+    return text
+
+
+def columns(given: str) -> tuple[str, list[tuple[str, str]]]:
+    """`:given id uuid, claim bigint` as the parameter's name, and columns with their types."""
+    name, _, rest = given.partition(" ")
+    pairs = [column.split() for column in rest.split(",")]
+    return name.removeprefix(":"), [(column, kind) for column, kind in pairs]
