@@ -61,7 +61,7 @@ def unbroken(value: str | Text) -> Text:
     """A cell that stays in one line."""
     if isinstance(value, Text):
         return value
-    return Text(printable(value).replace("\n", r"\n").replace("\t", r"\t"))
+    return Text(printable(value).replace("\n", r"\n").replace("\t", r"\t"), no_wrap=True)
 
 
 def words(value: str | Text) -> list[Text]:
@@ -185,7 +185,7 @@ def flow(pieces: Iterable[Text], width: int, *, gap: int = 1, first: int = 0, ha
 
 def _breakable(piece: Text, width: int) -> list[Text]:
     """A command in backticks that no line holds as its words; writing without spaces, such as Japanese, as lines."""
-    if piece.cell_len <= width:
+    if piece.no_wrap or piece.cell_len <= width:
         return [piece]
     if piece.plain.startswith("`"):
         return list(piece.split(" "))
