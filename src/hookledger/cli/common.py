@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
-from uuid import UUID
 
 import click
 import msgspec
@@ -161,11 +160,6 @@ def table_console() -> Console:
 def second(value: datetime) -> str:
     """A moment as narrow tables show it, in UTC; with its year where nobody counts columns."""
     return value.astimezone(UTC).strftime("%m-%d %H:%M:%S" if sys.stdout.isatty() else "%Y-%m-%d %H:%M:%S")
-
-
-def brief(ident: UUID) -> str:
-    """As much of an id as tells it apart and can be typed; all of it where nobody counts columns."""
-    return str(ident)[:18] if sys.stdout.isatty() else str(ident)
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:

@@ -10,7 +10,7 @@ import msgspec
 from ..inbox import Inbox
 from ..jobs import ItemOutcome, Job, JobItem, Refusals
 from .bulk import job_size
-from .common import brief, looks_at_inbox, print_json, prints_json, run, second, status, table_console
+from .common import looks_at_inbox, print_json, prints_json, run, second, status, table_console
 from .decide import names_actor
 from .follow import follow
 from .look import coloured, moment
@@ -52,7 +52,7 @@ def list_jobs(inbox: Inbox, before: UUID | None, limit: int, as_json: bool) -> N
     listing = Listing(*head, whole("what", head=True), *figures, whole("by"), prose("why"))
     for job in found:
         counts = [f"{n:,}" for n in (job.total, job.done, job.refused)]
-        made = (brief(job.id), second(job.created_at), _state(job), job.what)
+        made = (str(job.id), second(job.created_at), _state(job), job.what)
         listing.add(*made, *counts, _pace(job), job.actor, job.reason)
     listing.print(table_console())
     if not found:

@@ -25,7 +25,6 @@ from ..operate.timeline import Entry, proved, timeline
 from ..states import EffectState, KeyOrigin, State
 from ..store.search import Page
 from .common import (
-    brief,
     looks_at_inbox,
     print_bytes,
     print_json,
@@ -118,7 +117,7 @@ def _print_events(found: Sequence[EventRow]) -> None:
     for row in found:
         mark = Text(" !", "bold magenta") if row.attention or row.alert else Text()
         listing.add(
-            brief(row.id),
+            str(row.id),
             second(row.received_at),
             coloured(row.state) + mark,
             row.source,
