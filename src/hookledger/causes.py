@@ -16,6 +16,8 @@ _WHERE = re.compile(rf" in [\w.…]+ at {_PLACE}$")
 _CLASS = re.compile(r"^[\w.]+: ")
 _EXCEPTION = re.compile(r"[\w.]*(?:Error|Exception|Timeout|Outcome|Busy|Lost|Group)(?:: |$)")
 _CODE = re.compile(r"(?i)\b(?:http|status|code|error)[ :/=]{1,3}[1-5]\d\d\b")
+_COMMAND = re.compile(r"\bhookledger resolve .*")
+"""It names the event and the effect's key."""
 _BRACES = re.compile(r"\{.*\}")
 _QUOTED = re.compile(r"(?<!\w)'([^']*)'(?!\w)|\"([^\"]*)\"|`([^`]*)`")
 _PATH = re.compile(r"\$(?:\.\w+|\[\.\.\.\]|\[\d+\])*")
@@ -35,6 +37,7 @@ def cause_of(reason: str | None, error: str | None = None, where: str | None = N
     text = reason or (lines[-1] if lines else "")
     text = _BUG.sub("", _BUDGET.sub("", text, count=1), count=1)
     text = "".join(character if character.isprintable() else " " for character in text)
+    text = _COMMAND.sub("hookledger resolve …", text)
     kind = _CLASS.match(text)
     begin = kind[0] if kind else ""
     rest, kept = _BRACES.sub("{…}", text[len(begin) :]), []

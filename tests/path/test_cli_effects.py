@@ -110,6 +110,52 @@ def test_a_person_decides(store: Run, tmp_path: Path, environment: dict[str, str
     assert len(keys) == 3, "what a script needs to search the remote for"
 
 
+# proves R32, R46
+def test_a_result_is_asked_for_without_the_application(
+    store: Run, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+) -> None:
+    arrive(tmp_path, environment, "evt_1=invoice.paid", "evt_2=invoice.paid", "evt_3=invoice.sent")
+    (tmp_path / "broken").touch()
+    assert store("work", "--drain").returncode == exits.OK
+    (tmp_path / "broken").unlink()
+    happened, alone = ("--happened", "--reason", "saw it"), {"HOOKLEDGER_APP": ""}
+    shown = store("show", "evt_1", **alone).stderr
+    assert "--happened --result RESULT" in shown, "what is suggested is accepted"
+    assert "--app" in shown
+    unknown = store("resolve", "evt_1", "charge", *happened, **alone)
+    assert unknown.returncode == exits.CONFIG
+    assert "--app" in unknown.stderr
+    assert "--result null" in unknown.stderr
+    assert json.loads(store("show", "evt_1", "--json").stdout)["event"]["state"] == "needs_review", "nothing is done"
+    assert store("resolve", "evt_3", "post", *happened, **alone).returncode == exits.OK, "no handler reads it"
+
+    assert store("resolve", "evt_2", "charge", *happened, "--result", "null", **alone).returncode == exits.OK
+    assert store("work", "--drain").returncode == exits.OK
+    event = json.loads(store("show", "evt_2", "--json").stdout)["event"]
+    assert event["state"] == "failed"
+    correct = f"hookledger resolve {event['id']} charge:evt_2 --happened --result RESULT"
+    assert correct in event["reason"]
+    assert 'JSON of this form: "text"' in event["reason"]
+    assert store("resolve", event["id"], "charge:evt_2", *happened, "--result", '"ch_2"').returncode == exits.OK
+    assert store("retry", "evt_2", "--reason", "the result is right now").returncode == exits.OK
+    assert store("work", "--drain").returncode == exits.OK
+    assert json.loads(store("show", "evt_2", "--json").stdout)["event"]["result"] == "ch_2"
+
+
+# proves R32, R46
+def test_a_result_of_another_type_is_refused(
+    store: Run, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+) -> None:
+    arrive(tmp_path, environment, "evt_1=invoice.paid")
+    (tmp_path / "broken").touch()
+    assert store("work", "--drain").returncode == exits.OK
+    for wrong in ("17", "null", '{"id": "ch_1"}'):
+        refused = store("resolve", "evt_1", "charge", "--happened", "--result", wrong, "--reason", "saw it")
+        assert refused.returncode == exits.CONFIG, refused.stderr
+        assert """--result '"text"'""" in refused.stderr, "its form is told"
+    assert json.loads(store("show", "evt_1", "--json").stdout)["event"]["state"] == "needs_review", "nothing is done"
+
+
 # proves R46
 def test_a_person_decides_many(store: Run, tmp_path: Path, environment: dict[str, str]) -> None:  # noqa: F811
     arrive(tmp_path, environment, *(f"evt_{n}=invoice.{kind}" for n, kind in enumerate(["paid", "sent"] * 2)))

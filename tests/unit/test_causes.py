@@ -18,6 +18,7 @@ WHERE = "shop.provision at shop/app.py:42"
         ("HTTPStatusError: status 503 for /v1/users/42", "HTTPStatusError: status 503 for /v1/users/…"),
         ("S3Error: bucket \"a b\" is gone", "S3Error: bucket … is gone"),
         ("it can't be, it won't be", "it can't be, it won't be"),
+        ("result lost: hookledger resolve 0190f7a2 mail:ada --happened", "result lost: hookledger resolve …"),
         ("two\n  lines", "two lines"),
         ("a bell\x07 and \u202eleft", "a bell and left"),
         ("", None),

@@ -22,7 +22,15 @@ from rich.markup import escape
 from rich.text import Text
 
 from .. import config as configuration
-from ..errors import ConfigError, HookledgerError, ListingFailed, SchemaMismatch, Unavailable, WrongState
+from ..errors import (
+    BadResult,
+    ConfigError,
+    HookledgerError,
+    ListingFailed,
+    SchemaMismatch,
+    Unavailable,
+    WrongState,
+)
 from ..inbox import Inbox
 from ..observe.logs import AddFacts
 from ..operate.health import HEALTH
@@ -77,6 +85,7 @@ status = StatusConsole(stderr=True, highlight=False)
 
 _CODES: tuple[tuple[type[HookledgerError], int], ...] = (
     (ConfigError, exits.CONFIG),
+    (BadResult, exits.CONFIG),
     (SchemaMismatch, exits.SCHEMA),
     (NotFound, exits.NOT_FOUND),
     (Ambiguous, exits.NOT_FOUND),

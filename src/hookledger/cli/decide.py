@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from ..errors import ConfigError
 from ..inbox import Inbox
@@ -85,7 +86,7 @@ def resolve(
         raise click.UsageError("say what you found: one of --happened, --did-not-happen and --cancel")
     [decision] = found
     try:
-        value = None if result is None else msgspec.json.decode(result)
+        value = UNSET if result is None else msgspec.json.decode(result)
     except msgspec.DecodeError as error:
         raise ConfigError(f"--result is not JSON: {error}") from error
 
