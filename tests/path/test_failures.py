@@ -299,7 +299,7 @@ async def test_another_line_has_its_own_traceback(shop: Site, caplog: pytest.Log
 
     await shop.deliver(stripe_event("evt_1", "invoice.paid"))
     await shop.deliver(stripe_event("evt_2", "invoice.void"))
-    await until_settled(shop)
+    await shop.work()
     assert caplog.text.count("in plan_of") == 1
     assert caplog.text.count("in customer_of") == 1
 
