@@ -86,6 +86,9 @@ def test_a_person_decides(store: Run, tmp_path: Path, environment: dict[str, str
         assert words in shown
     listed = store("events").stdout
     assert "processed !" in listed, "the outbox is in trouble, the event is done"
+    groups = {group["effect"]: group for group in json.loads(store("failures", "--json").stdout)}
+    assert groups["post"]["cause"] == "effect post is unknown: TimeoutError: no answer"
+    assert groups[None]["count"] == 2, "they have causes of their own"
 
     (tmp_path / "broken").unlink()
     formless = store("resolve", "evt_1", "charge", "--happened", "--reason", "saw it")
