@@ -237,6 +237,11 @@ def print_command(label: str, command: Sequence[str], console: Console = status)
     _print(console, [*(line.append(" \\") for line in lines), last])
 
 
+def option_pairs(options: Sequence[str]) -> list[Text]:
+    """Options as the shell reads them, each with its value."""
+    return _paired([unbroken(shlex.quote(word)) for word in options], WIDEST)
+
+
 def _paired(pieces: Sequence[Text], width: int) -> list[Text]:
     """Each option with its value, where a line holds both."""
     paired: list[Text] = []

@@ -223,6 +223,10 @@ class Insight:
         """Its refused events, by cause."""
         return await self._store.jobs.refusals(job.id)
 
+    async def job_states(self, job: Job) -> dict[str, int]:
+        """How many of the events that it acted on are in each state by now; `pruned`: gone."""
+        return await self._store.jobs.present(job.id)
+
     async def job_items(
         self, job: Job, *, outcome: ItemOutcome | None = None, after: UUID | None = None, limit: int = 50
     ) -> list[JobItem]:
