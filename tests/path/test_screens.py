@@ -6,6 +6,7 @@ import shlex
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from rich.cells import cell_len
@@ -160,6 +161,52 @@ def test_one_event(screen: Show, shop: Run, columns: int) -> None:  # noqa: F811
     assert shlex.split(did_not)[:7] == [*decide, "--did-not-happen", "--reason", "WHY"]
     assert 'as JSON of this form: {"id": "text", "cents": 0}' in shown
     assert "find out from the-bank-of-the-subsidiary-in-the-north" in shown
+
+
+def copy(database: sqlite3.Connection, table: str, where: str, count: int, **changed: str) -> None:
+    """So many copies of a row, but for what is changed, in SQL; `n` counts them."""
+    columns = [name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")]
+    values = ", ".join(changed.get(name, f"o.{name}") for name in columns)
+    database.execute(
+        f"""WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {count})
+            INSERT INTO {table} ({", ".join(columns)}) SELECT {values} FROM c, {table} AS o WHERE o.rowid = (
+                SELECT rowid FROM {table} WHERE {where} LIMIT 1)"""
+    )
+
+
+def test_six_digit_counts(screen: Show, shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R50
+    """As after a week in which nobody looked."""
+    found = ids(shop)
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        redelivered = f"outcome = 'conflict' AND event_id = x'{UUID(found[KEY]).hex}'"
+        database.execute(
+            f"""WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 123454)
+                INSERT INTO deliveries (request_id, item, event_id, source, received_at, outcome, fingerprint)
+                SELECT randomblob(16), 0, event_id, source, received_at, 'duplicate', fingerprint
+                FROM c, (SELECT * FROM deliveries WHERE {redelivered}) AS d"""
+        )
+        copy(database, "events", "state = 'failed'", 100_000, id="randomblob(16)", key="o.key || n")
+        other = {"identity": "randomblob(32)", "event_id": "randomblob(16)", "key": "o.key || n"}
+        copy(database, "effects", "state = 'unknown'", 100_000, **other)
+        database.execute("UPDATE events SET attempts = 345678 WHERE key = ?", (KEY,))
+        database.execute("UPDATE effects SET number = 456789, tries = 456789")
+    database.close()
+    expected: dict[tuple[str, ...], set[str]] = {
+        ("failures",): {SOURCE, TYPE, "20,000 failed", "20,000 events", "1 review"},
+        ("doctor",): {"100,002 failed", "100,001 with an unknown outcome", "odd within the last day"},
+        ("events", "--key", KEY): {found[KEY], "345,678", "123,456", "failed", LONG_REASON},
+        ("events", "--counts"): {"100,002", "failed", "123,454", "duplicate"},
+        ("effects", "--limit", "2"): {"charge_the_customer:evt_9", "unknown", "456,789", "There are more"},
+        ("show", KEY): {KEY, "delivered 123,456 times", "345,678 towards the limit"},
+        ("show", "evt_9"): {"456,789", "charge_the_customer"},
+    }
+    for columns in WIDTHS:
+        for arguments, words in expected.items():
+            lines = screen(*arguments, columns=columns)
+            assert fits(lines, columns), "\n".join(lines[:100])
+            shown = terminal.copied(lines)
+            assert not [word for word in words if word not in shown], "\n".join(lines[:100])
+            assert "1 events " not in shown
 
 
 def test_ids_of_one_request_can_be_copied(tmp_path: Path, environment: dict[str, str], shop: Run) -> None:  # noqa: F811

@@ -20,7 +20,7 @@ from .decide import names_actor
 from .following import hindrances, say_hindrances
 from .jobs import ListsByDefault
 from .look import coloured
-from .table import Listing, number, print_command, prose, whole
+from .table import Listing, number, print_command, prose, say, whole
 from .trouble import duration
 
 
@@ -73,7 +73,7 @@ def list_effects(
     else:
         status.print("No effects.")
     if page.next is not None:
-        status.print(f"There are more: --before {page.next}", soft_wrap=True)
+        say(f"There are more: --before {page.next}")
 
 
 def _print(lines: list[EffectLine]) -> None:

@@ -210,9 +210,9 @@ def _print_answers(answers: Answers, preview: Preview) -> None:
     """The six questions, each in a line."""
     tried = answers.attempts
     now = " and one just now" if tried.running else ""
-    times = f"{tried.ended}{now}, in {tried.runs} run{'s' * (tried.runs > 1)}"
+    times = f"{tried.ended:,}{now}, in {tried.runs:,} run{'s' * (tried.runs > 1)}"
     ended = f"; the last: {tried.last}" if tried.last else ""
-    came = f"{moment(answers.first_received)}, delivered {answers.deliveries} time{'s' * (answers.deliveries > 1)}"
+    came = f"{moment(answers.first_received)}, delivered {answers.deliveries:,} time{'s' * (answers.deliveries > 1)}"
     replays = "\n".join(f"{a.subject} by {a.actor}, {moment(a.at)}: {a.reason}" for a in answers.replays)
     facts = (
         ("first received?", came),

@@ -165,9 +165,10 @@ class Listing:
         yield from flow(packed, width, gap=GAP, first=INDENT, hang=INDENT)
 
     def _head(self, row: Sequence[str | Text], place: int) -> Text:
-        """A number needs its name."""
+        """A number needs its name, which is a plural."""
         cell, column = self._cell(row, place), self._columns[place]
-        return Text.assemble(cell, f" {column.name}") if column.right else cell
+        name = column.name.removesuffix("s") if cell.plain == "1" else column.name
+        return Text.assemble(cell, f" {name}") if column.right else cell
 
 
 def flow(pieces: Iterable[Text], width: int, *, gap: int = 1, first: int = 0, hang: int = 0) -> list[Text]:
