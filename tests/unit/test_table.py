@@ -84,6 +84,13 @@ def test_a_table_where_there_is_room() -> None:
     ]
 
 
+def test_one_event_is_no_events() -> None:
+    narrow = console(30)
+    failures(("1", "invoice.paid", "KeyError: 'plan'"), ("0", "invoice.sent", "none of them")).print(narrow)
+    heads = [line for line in lines(narrow) if "invoice" in line]
+    assert heads == ["1 event  invoice.paid", "0 events  invoice.sent"]
+
+
 def test_prose_is_folded_between_words() -> None:
     screen = console(50)
     failures(("301", "invoice.paid", "no answer in time from the bank, nor from its twin")).print(screen)
