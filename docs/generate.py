@@ -103,7 +103,7 @@ def _default(field: Any) -> str:
     if field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
         return "required"
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-    if value is None or value in ([], {}):
+    if value is None or value is msgspec.UNSET or value in ([], {}):
         return "none"
     if value == float("inf"):
         return "`never`"

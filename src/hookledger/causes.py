@@ -7,6 +7,8 @@ import re
 MAX_CAUSE = 200
 MAX_NAME = 50
 """Characters of a handler's name, and of a place in the code."""
+MAX_EFFECT = 100
+"""Of the name of an effect, which the cause begins with."""
 MAX_IDENTIFIER = 40
 
 _BUDGET = re.compile(r"^(?:attempts exhausted \(\d+\)|older than the retry policy allows|waited too long): ")
@@ -16,11 +18,14 @@ _WHERE = re.compile(rf" in [\w.…]+ at {_PLACE}$")
 _CLASS = re.compile(r"^[\w.]+: ")
 _EXCEPTION = re.compile(r"[\w.]*(?:Error|Exception|Timeout|Outcome|Busy|Lost|Group)(?:: |$)")
 _CODE = re.compile(r"(?i)\b(?:http|status|code|error)[ :/=]{1,3}[1-5]\d\d\b")
+_COMMAND = re.compile(r"\bhookledger resolve .*")
+"""It names the event and the effect's key."""
 _BRACES = re.compile(r"\{.*\}")
 _QUOTED = re.compile(r"(?<!\w)'([^']*)'(?!\w)|\"([^\"]*)\"|`([^`]*)`")
 _PATH = re.compile(r"\$(?:\.\w+|\[\.\.\.\]|\[\d+\])*")
 _INDEX = re.compile(r"\[\d+\]")
-_VALUE = re.compile(r"[\w.@+-]*\d[\w.@:+-]*")
+_IN_WORD = r"[^\s<>()\[\],;\"'`=]"
+_VALUE = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*@{_IN_WORD}*|(?<![\w.+-])[\w.+-]*\d[\w.:+-]*")
 _SEGMENT = re.compile(r"[A-Za-z]*|[A-Za-z]+\d|[vV]\d{1,3}")
 
 
@@ -28,13 +33,14 @@ def cause_of(reason: str | None, error: str | None = None, where: str | None = N
     """The reason without its budget, ids, numbers and quoted values, then `where`: at most 200 characters.
 
     The class of an exception, the status that a remote answered and the names of the code stay: a quoted word stays
-    where `is_identifier` says so. It is a guess: values without a digit or quotation marks stay too, and make causes
-    of their own. Without a reason, the error's last line stands for it; None without either.
+    where `is_identifier` says so. It is a guess: values without a digit, an `@` or quotation marks stay too, and make
+    causes of their own. Without a reason, the error's last line stands for it; None without either.
     """
     lines = (error or "").strip().splitlines()
     text = reason or (lines[-1] if lines else "")
     text = _BUG.sub("", _BUDGET.sub("", text, count=1), count=1)
     text = "".join(character if character.isprintable() else " " for character in text)
+    text = _COMMAND.sub("hookledger resolve …", text)
     kind = _CLASS.match(text)
     begin = kind[0] if kind else ""
     rest, kept = _BRACES.sub("{…}", text[len(begin) :]), []
@@ -48,6 +54,15 @@ def cause_of(reason: str | None, error: str | None = None, where: str | None = N
         return None
     end = f" in {where}" if where else ""
     return words[: MAX_CAUSE - len(end)].rstrip() + end
+
+
+def effect_cause(name: str, state: str, error: str | None) -> str:
+    """The same for an event that is not in trouble itself, but marked for an effect."""
+    return (_about(name) + f"{state}: {cause_of(error) or 'no answer'}")[:MAX_CAUSE].rstrip()
+
+
+def _about(effect: str) -> str:
+    return f"effect {effect[:MAX_EFFECT]} is "
 
 
 def is_identifier(word: str) -> bool:
@@ -74,8 +89,12 @@ def masked(reason: str) -> str:
     return f"{reason[:end]}…" if end < len(reason) else reason
 
 
-def masked_cause(cause: str) -> str:
-    """The same of a cause. Where it came from stays; no words end like that, because their numbers are gone."""
+def masked_cause(cause: str, effect: str | None = None) -> str:
+    """The same of a cause. Where it came from stays; no words end like that, because their numbers are gone.
+    `effect`: the name, of the cause of a marked event."""
+    if effect is not None:
+        begin = cause.index(": ", len(_about(effect))) + 2
+        return cause[:begin] + masked(cause[begin:])
     where = _WHERE.search(cause)
     return masked(cause[: where.start()]) + where[0] if where else masked(cause)
 

@@ -45,5 +45,11 @@ class Declarations:
 
         policy = found.policy
         return EffectFacts(
-            policy.may_repeat, found.checker is not None, policy.ask_first, readable, found.keep_result, found.form
+            policy.may_repeat,
+            checked=found.checker is not None,
+            asks_first=policy.ask_first,
+            readable=readable,
+            keep_result=found.keep_result,
+            form=found.form,
+            needs_result=found.needs_result,
         )

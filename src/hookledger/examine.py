@@ -123,6 +123,10 @@ class Examiner:
     def takes(self, source: str, kind: str) -> bool:
         return self._source(source).endpoint.allows(kind)
 
+    def named_types(self, source: str) -> list[str]:
+        types = self._source(source).endpoint.rules.types or ()
+        return sorted(kind for kind in types if not kind.endswith("*"))
+
     def listed_key(self, source: str, headers: Sequence[tuple[str, str]]) -> tuple[bytes, str] | None:
         endpoint = self._source(source).endpoint
         given = dict(_lower(headers)[::-1])

@@ -39,7 +39,7 @@ async def test_a_call_after_the_look_is_not_decided(store: Store) -> None:  # pr
 async def test_one_went_and_another_came(store: Store, clock: Clock) -> None:  # proves R46
     [first] = await doubtful(store, 1)
     seen = await looked(store)
-    await Actions(store, "bob").resolve((await effects_of(store, first))[0], "happened", "I saw it there")
+    await Actions(store, "bob").resolve((await effects_of(store, first))[0], "happened", "I saw it there", None)
     await reach(store, clock, await claimed(store, "other", type="other"), EffectState.UNKNOWN, LATER, "other")
     assert (await looked(store)).agreed == seen.agreed == 1
     with pytest.raises(WrongState, match="not those that were looked at"):

@@ -273,7 +273,7 @@ async def test_somebody_was_faster(store: Store) -> None:  # proves R46
     idents = await doubtful(store, 3)
     job = await plan(store)
     [known] = await effects_of(store, idents[1])
-    await Actions(store, "bob").resolve(known, "happened", "I saw it there")
+    await Actions(store, "bob").resolve(known, "happened", "I saw it there", None)
     await runner(store).run_one(job.id)
     outcome, cause, words = await item_of(store, job, idents[1])
     assert (outcome, cause) == (ItemOutcome.REFUSED, Cause.CHANGED)

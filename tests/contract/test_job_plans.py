@@ -42,7 +42,7 @@ SQLITE = [
     *("items", "refused_items", "kept", "item_effects"),
 ]
 DOUBTFUL = ("breakdown_doubtful", "count_doubtful")
-WHOLE = {"frozen", "refusals"}
+WHOLE = {"frozen", "refusals", "present"}
 """Read a whole set, or all that was refused of it: once when it is frozen, and when somebody looks at the job."""
 
 

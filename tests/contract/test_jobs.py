@@ -114,6 +114,17 @@ async def test_more_than_one_batch_is_frozen_whole(store: Store) -> None:  # pro
     assert len(set(seen)) == len(seen) == job.total == 1203
 
 
+async def test_what_its_events_are_now(store: Store) -> None:  # proves R46
+    await failed(store, 4)
+    job = await plan(store, "retry")
+    assert await store.jobs.present(job.id) == {}, "none was acted on"
+    await runner(store).run_one(job.id)
+    assert await store.jobs.present(job.id) == {"pending": 4}
+    await settle(store, await claim(store), "complete")
+    assert await store.jobs.present(job.id) == {"pending": 3, "processed": 1}, "the most first"
+    assert await store.jobs.present(new_id()) == {}
+
+
 @pytest.mark.parametrize("agreed", [4, 6, 0])
 async def test_a_count_that_changed_is_refused(store: Store, raw: Raw, agreed: int) -> None:  # proves R46
     await failed(store, 5)

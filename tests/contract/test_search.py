@@ -36,7 +36,7 @@ from tests.builders import (
     way_out,
 )
 from tests.contract.conftest import OpenStore
-from tests.ledger import intent
+from tests.ledger import finish, intent, plan, start, take
 
 
 async def found(store: Store, *, limit: int = 50, **wanted: Any) -> list[UUID]:
@@ -327,6 +327,39 @@ async def test_failures_by_cause(store: Store, clock: Clock) -> None:  # proves 
     }
     assert await store.search.failures("nobody") == []
     assert [group.count for group in await store.search.failures(most=2)] == [1, 1, 1], "of the newest two of a state"
+
+
+async def test_marked_events_by_effect(store: Store, clock: Clock) -> None:  # proves R50
+    """Which are not in trouble themselves: each group is an effect, and what its call said without ids."""
+    said: dict[str, list[str | None]] = {
+        "mail": ["SMTPError: no mailbox ada@example.test", "SMTPError: no mailbox bob@example.test"],
+        "book": ["ValueError: no account 17", "KeyError: 'plan'", None],
+    }
+    for name, errors in said.items():
+        for n, error in enumerate(errors):
+            owner = await claimed(store, f"{name}_{n}")
+            identity = (await start(store, owner, f"{name}_{n}", name=name)).identity
+            await finish(store, identity, 1, "unknown", error=error)
+            assert await settle(store, owner, "complete")
+            clock.offset += 60
+    owner = await claimed(store, "later")
+    [identity] = await plan(store, owner, "later", name="mail")
+    await take(store, "mail")
+    await finish(store, identity, 1, "refused", error="SMTPError: no mailbox ada@example.test")
+    assert await settle(store, owner, "complete")
+    groups = await store.search.failures()
+    assert {(group.effect, group.cause): group.count for group in groups} == {
+        ("mail", "effect mail is unknown: SMTPError: no mailbox …"): 2,
+        ("mail", "effect mail is failed: SMTPError: no mailbox …"): 1,
+        ("book", "effect book is unknown: ValueError: no account …"): 1,
+        ("book", "effect book is unknown: KeyError: 'plan'"): 1,
+        ("book", "effect book is unknown: no answer"): 1,
+    }
+    most = groups[0]
+    assert (most.count, most.marked, most.failed) == (2, 2, 0), "the most frequent first"
+    assert (most.last_at - most.first_at).total_seconds() >= 60
+    assert (await event(store, most.sample)).key == "mail_1", "the newest of them"
+    assert [await found(store, attention=True, effect=group.effect) for group in groups if group.effect == "book"]
 
 
 async def test_a_cause_goes_with_the_trouble(store: Store, clock: Clock) -> None:  # proves R50

@@ -4,9 +4,11 @@ import asyncio
 import functools
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -96,6 +98,20 @@ async def test_nothing_is_lost(page: dict[str, Any], block: str) -> None:
 
 async def test_once_lets_one_act(page: dict[str, Any]) -> None:
     assert await cents(page, ONCE) == 500
+
+
+@pytest.mark.parametrize("order", [("active", "canceled"), ("canceled", "active")])
+async def test_the_newest_state_stays_whatever_the_order(postgres_url: str, order: tuple[str, str]) -> None:
+    [newest] = re.findall(r" *```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    moments = {"active": datetime(2026, 3, 1, tzinfo=UTC), "canceled": datetime(2026, 3, 2, tzinfo=UTC)}
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        await connection.execute("CREATE TABLE subscriptions (id text PRIMARY KEY, status text, changed timestamptz)")
+        for status in order:
+            await connection.execute(newest, "sub_1", status, moments[status])
+        assert await connection.fetchval("SELECT status FROM subscriptions") == "canceled"
+    finally:
+        await connection.close()
 
 
 async def test_on_sqlite_the_write_lock_comes_with_the_first_use(sqlite_url: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from contextlib import closing
@@ -57,6 +58,32 @@ def test_bulk_retry_from_the_count_to_the_end(shop: Run, tmp_path: Path) -> None
     [listed] = json.loads(shop("jobs", "--json").stdout)
     assert listed["id"] == job["id"]
     assert "7 events, done" in shop("jobs", "show", job["id"]).stdout
+
+
+def test_bulk_says_what_the_events_are_now(shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R46
+    """That the job is done says nothing of its events: a worker processes them later."""
+    take_in(tmp_path, 3, "invoice.bad")
+    assert shop("work", "--drain").returncode == exits.OK
+    where = ("--state", "failed", "--type", "invoice.*", "--error", "unknown plan", "--since", "2026-01-31")
+    done = shop("bulk", "retry", *where, "--yes", "--reason", "plan known now")
+    assert done.returncode == exits.OK, done.stderr
+    assert "3 done, 0 refused, 0 not touched. The 3 events that were acted on are now: 3 pending." in done.stderr
+    assert "No worker is alive: run hookledger work" in done.stderr
+    [job] = json.loads(shop("jobs", "--json").stdout)
+    shown = shop("jobs", "show", job["id"]).stdout
+    assert re.search(r"acted on +3: 3 pending now\n", shown), shown
+    written = "--type 'invoice.*' --state failed --error 'unknown plan' --since 2026-01-31T00:00:00+00:00"
+    assert written in shown, "as it can be typed again"
+    assert "{" not in shown
+    assert json.loads(shop("jobs", "show", job["id"], "--json").stdout)["now"] == {"pending": 3}
+    assert shop("work", "--drain").returncode == exits.OK
+    shown = shop("jobs", "show", job["id"]).stdout
+    assert re.search(r"acted on +3: 3 failed now\n", shown), shown
+    every = shop("bulk", "discard", "--yes", "--reason", "enough")
+    assert "3 discarded." in every.stderr
+    assert "worker" not in every.stderr.partition("acted on")[2], "nothing follows"
+    [newest, _] = json.loads(shop("jobs", "--json").stdout)
+    assert re.search(r"the events +all\n", shop("jobs", "show", newest["id"]).stdout)
 
 
 def test_bulk_replay_says_what_is_refused_and_why(shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R45, R46

@@ -51,7 +51,10 @@ async def main() -> None:
     async with inbox.opened() as store:
         await store.know_sources(["stripe"])
         for key, kind in (pair.split("=") for pair in sys.argv[1:]):
-            await recorded(store, key, type=kind)
+            if key == "live":  # a worker that was seen just now
+                await store.register("w", [("stripe", "invoice.*")])
+            else:
+                await recorded(store, key, type=kind)
 
 inbox.database = "sqlite:///shop.db"
 asyncio.run(main())
@@ -86,6 +89,9 @@ def test_a_person_decides(store: Run, tmp_path: Path, environment: dict[str, str
         assert words in shown
     listed = store("events").stdout
     assert "processed !" in listed, "the outbox is in trouble, the event is done"
+    groups = {group["effect"]: group for group in json.loads(store("failures", "--json").stdout)}
+    assert groups["post"]["cause"] == "effect post is unknown: TimeoutError: no answer"
+    assert groups[None]["count"] == 2, "they have causes of their own"
 
     (tmp_path / "broken").unlink()
     formless = store("resolve", "evt_1", "charge", "--happened", "--reason", "saw it")
@@ -108,6 +114,109 @@ def test_a_person_decides(store: Run, tmp_path: Path, environment: dict[str, str
     assert results["evt_3"]["actions"][0]["subject"] == "post:evt_3"
     keys = {known["effect"]["idempotency_key"] for value in results.values() for known in value["effects"]}
     assert len(keys) == 3, "what a script needs to search the remote for"
+
+
+# proves R32, R46
+def test_a_result_is_asked_for_without_the_application(
+    store: Run, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+) -> None:
+    arrive(tmp_path, environment, "evt_1=invoice.paid", "evt_2=invoice.paid", "evt_3=invoice.sent")
+    (tmp_path / "broken").touch()
+    assert store("work", "--drain").returncode == exits.OK
+    (tmp_path / "broken").unlink()
+    happened, alone = ("--happened", "--reason", "saw it"), {"HOOKLEDGER_APP": ""}
+    shown = store("show", "evt_1", **alone).stderr
+    assert "--happened --result RESULT" in shown, "what is suggested is accepted"
+    assert "--app" in shown
+    unknown = store("resolve", "evt_1", "charge", *happened, **alone)
+    assert unknown.returncode == exits.CONFIG
+    assert "--app" in unknown.stderr
+    assert "--result null" in unknown.stderr
+    assert json.loads(store("show", "evt_1", "--json").stdout)["event"]["state"] == "needs_review", "nothing is done"
+    assert store("resolve", "evt_3", "post", *happened, **alone).returncode == exits.OK, "no handler reads it"
+
+    assert store("resolve", "evt_2", "charge", *happened, "--result", "null", **alone).returncode == exits.OK
+    assert store("work", "--drain").returncode == exits.OK
+    event = json.loads(store("show", "evt_2", "--json").stdout)["event"]
+    assert event["state"] == "failed"
+    correct = f"hookledger resolve {event['id']} charge:evt_2 --happened --result RESULT"
+    assert correct in event["reason"]
+    assert 'JSON of this form: "text"' in event["reason"]
+    assert store("resolve", event["id"], "charge:evt_2", *happened, "--result", '"ch_2"').returncode == exits.OK
+    assert store("retry", "evt_2", "--reason", "the result is right now").returncode == exits.OK
+    assert store("work", "--drain").returncode == exits.OK
+    assert json.loads(store("show", "evt_2", "--json").stdout)["event"]["result"] == "ch_2"
+
+
+# proves R32, R46
+def test_a_result_of_another_type_is_refused(
+    store: Run, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+) -> None:
+    arrive(tmp_path, environment, "evt_1=invoice.paid")
+    (tmp_path / "broken").touch()
+    assert store("work", "--drain").returncode == exits.OK
+    for wrong in ("17", "null", '{"id": "ch_1"}'):
+        refused = store("resolve", "evt_1", "charge", "--happened", "--result", wrong, "--reason", "saw it")
+        assert refused.returncode == exits.CONFIG, refused.stderr
+        assert """--result '"text"'""" in refused.stderr, "its form is told"
+    assert json.loads(store("show", "evt_1", "--json").stdout)["event"]["state"] == "needs_review", "nothing is done"
+
+
+# proves R46
+def test_what_follows_a_decision_is_said(
+    store: Run, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+) -> None:
+    arrive(tmp_path, environment, *(f"evt_{n}=invoice.paid" for n in range(3)), "evt_3=invoice.sent")
+    (tmp_path / "broken").touch()
+    assert store("work", "--drain").returncode == exits.OK
+    ids = {key: json.loads(store("show", key, "--json").stdout)["event"]["id"] for key in ("evt_0", "evt_1", "evt_3")}
+    why, none = ("--reason", "looked"), "No worker is alive: run hookledger work"
+
+    said = store("resolve", "evt_0", "charge", "--did-not-happen", *why).stderr
+    assert f"Event {ids['evt_0']} is pending: a worker runs its handler again." in said
+    assert none in said
+    assert said.endswith(f"To see what became of it: hookledger show {ids['evt_0']}\n")
+    said = store("resolve", "evt_3", "post", "--did-not-happen", *why).stderr
+    assert "Effect post evt_3 was unknown, is planned: a worker performs it." in said
+    assert f"Event {ids['evt_3']} is processed." in said
+    assert none in said
+    said = store("resolve", "evt_3", "post", "--cancel", *why).stderr
+    assert f"Event {ids['evt_3']} is processed." in said
+    assert none not in said, "nothing is left to do"
+
+    arrive(tmp_path, environment, "live=worker", "evt_8=invoice.paid", "evt_9=other")
+    assert store("trip", "bank", "--reason", "maintenance").returncode == exits.OK
+    said = store("resolve", "evt_1", "charge", "--did-not-happen", *why).stderr
+    assert "is pending: a worker runs its handler again." in said
+    assert none not in said
+    assert "The circuit of bank is open: maintenance; hookledger reset bank --reason WHY" in said
+    said = store("retry", "evt_2", *why).stderr
+    assert "is pending: a worker runs its handler again." in said
+    assert "To see what became of it: hookledger show " in said
+    assert store("pause", "stripe", "invoice.paid", "--reason", "the bank is down").returncode == exits.OK
+    assert store("discard", "evt_8", *why).returncode == exits.OK
+    said = store("replay", "evt_8", "--yes", *why).stderr
+    assert "is pending, in run 2: a worker runs its handler again." in said
+    assert "invoice.paid of source stripe is paused: hookledger resume stripe invoice.paid --reason WHY" in said
+    assert store("discard", "evt_9", *why).returncode == exits.OK
+    said = store("replay", "evt_9", "--yes", *why).stderr
+    assert "No live worker handles type other of source stripe" in said
+
+
+def test_a_failed_event_is_retried_after_its_result_is_corrected(
+    store: Run, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+) -> None:
+    arrive(tmp_path, environment, "evt_1=invoice.paid")
+    (tmp_path / "broken").touch()
+    assert store("work", "--drain").returncode == exits.OK
+    happened = ("resolve", "evt_1", "charge", "--happened", "--reason", "saw it")
+    assert store(*happened, "--result", "null", HOOKLEDGER_APP="").returncode == exits.OK
+    assert store("work", "--drain").returncode == exits.OK
+    ident = json.loads(store("show", "evt_1", "--json").stdout)["event"]["id"]
+    said = store(*happened, "--result", '"ch_1"').stderr
+    assert f"Event {ident} is failed." in said
+    assert f"To run it again: hookledger retry {ident} --reason WHY" in said
+    assert "a worker runs" not in said
 
 
 # proves R46

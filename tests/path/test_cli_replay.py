@@ -150,7 +150,7 @@ def test_the_billing_incident(billing: Run, tmp_path: Path, environment: dict[st
     assert preview.count("skipped") >= 3
     done = billing("replay", "evt_1", "--reason", "finance asked", "--actor", "ada")
     assert done.returncode == exits.OK, done.stderr
-    assert "pending again, in run 2" in done.stderr
+    assert "is pending, in run 2: a worker runs its handler again" in done.stderr
     assert billing(*WORK).returncode == exits.OK
     assert (len(lines(tmp_path, "workspaces")), len(lines(tmp_path, "mails"))) == (1, 1)
     assert credit(tmp_path) == 500

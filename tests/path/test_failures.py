@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import socket
+import ssl
+import urllib.error
 from collections.abc import Callable
+from email.message import Message
 from typing import Any
 
+import httpx2
 import pytest
 
 from hookledger import Event, RetryPolicy, State, SyncEvent
@@ -293,7 +299,7 @@ async def test_another_line_has_its_own_traceback(shop: Site, caplog: pytest.Log
 
     await shop.deliver(stripe_event("evt_1", "invoice.paid"))
     await shop.deliver(stripe_event("evt_2", "invoice.void"))
-    await until_settled(shop)
+    await shop.work()
     assert caplog.text.count("in plan_of") == 1
     assert caplog.text.count("in customer_of") == 1
 
@@ -307,6 +313,51 @@ async def test_an_outage_has_no_traceback(shop: Site, caplog: pytest.LogCaptureF
     await shop.work()
     assert "ConnectionError: refused" in caplog.text
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(errno.ENOENT, "no such file", "plans.json"),
+        PermissionError(errno.EACCES, "not allowed", "plans.json"),
+        IsADirectoryError(errno.EISDIR, "a directory", "plans"),
+        OSError(errno.ENOSPC, "no space left"),
+        OSError("something of its own"),
+        ssl.SSLCertVerificationError(1, "certificate has expired"),
+        urllib.error.HTTPError("https://bank.test", 500, "oops", Message(), None),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_files_has_its_traceback(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    # proves R73
+    report.Reporter(logging.getLogger("test")).tell(logging.WARNING, "handler a", "it fails", error)
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert type(error).__name__ in caplog.handler.format(record)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionResetError(errno.ECONNRESET, "reset"),
+        TimeoutError("too slow"),
+        socket.gaierror(socket.EAI_NONAME, "unknown name"),
+        OSError(errno.EHOSTUNREACH, "no route to host"),
+        OSError(errno.ENETUNREACH, "network is unreachable"),
+        urllib.error.URLError(ConnectionRefusedError(errno.ECONNREFUSED, "refused")),
+        ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
+        httpx2.ConnectError("refused"),
+        httpx2.ReadTimeout("too slow"),
+        type("ConnectionError", (OSError,), {})("refused"),  # as requests and redis call it
+        type("ReadTimeout", (type("Timeout", (OSError,), {}),), {})("too slow"),  # requests
+        type("ServerDisconnectedError", (type("ClientConnectionError", (Exception,), {}),), {})(),  # aiohttp
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_the_network_is_one_line(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = report.Reporter(logging.getLogger("test"))
+    reporter.tell(logging.WARNING, "handler a", "it fails", error)
+    assert [(record.levelno, record.exc_info) for record in caplog.records] == [(logging.WARNING, None)]
 
 
 @pytest.mark.parametrize("way", ["call", "later"])

@@ -6,6 +6,7 @@ import shlex
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from rich.cells import cell_len
@@ -13,7 +14,7 @@ from rich.cells import cell_len
 from hookledger.cli import exits
 from hookledger.clock import Clock
 from hookledger.store.connect import connect
-from tests.builders import delivered, record
+from tests.builders import arrival, delivered, item, record
 from tests.path.test_cli import Run, environment, run, shop  # noqa: F401 - fixtures
 from tests.services import terminal
 
@@ -64,10 +65,13 @@ def screen(tmp_path: Path, environment: dict[str, str], shop: Run) -> Show:  # n
     assert shop("pause", SOURCE, "invoice.*", *why).returncode == exits.OK
     with sqlite3.connect(tmp_path / "shop.db") as database:
         database.execute("UPDATE jobs SET total = 358023, done = 234567, refused = 123456")
+    return terminal_of(tmp_path, environment)
 
+
+def terminal_of(folder: Path, environment: dict[str, str]) -> Show:  # noqa: F811
     def show(*arguments: str, columns: int) -> list[str]:
         variables = {**environment, "TERM": "xterm"}
-        ended, screen = terminal.show("hookledger", arguments, columns=columns, cwd=tmp_path, env=variables)
+        ended, screen = terminal.show("hookledger", arguments, columns=columns, cwd=folder, env=variables)
         assert ended in (exits.OK, exits.PROBLEM), screen
         return terminal.plain(screen)
 
@@ -102,10 +106,10 @@ def test_lists(screen: Show, shop: Run, columns: int) -> None:  # noqa: F811
     [job] = [job["id"] for job in json.loads(shop("jobs", "--json").stdout)]
     kind = {SOURCE, TYPE}
     expected: dict[tuple[str, ...], set[str]] = {
-        ("events",): {*kind, KEY, OTHER_KEY, "failed", "needs_review !", found[KEY][:18], LONG_REASON},
+        ("events",): {*kind, KEY, OTHER_KEY, "failed", "needs_review !", found[KEY], LONG_REASON},
         ("failures",): {*kind, "2 failed", "1 review", f"hookledger show {found[OTHER_KEY]}", "hookledger events"},
         ("effects",): {"charge_the_customer:evt_9", "unknown", SOURCE, f"hookledger show {found['evt_9']}"},
-        ("jobs",): {job[:18], "358,023", "234,567", "123,456", "done", "retry", LONG_REASON},
+        ("jobs",): {job, "358,023", "234,567", "123,456", "done", "retry", LONG_REASON},
         ("jobs", "show", job): {job, "358,023", "234,567 done", "123,456 refused", LONG_REASON},
         ("jobs", "items", job): {found[KEY], found[OTHER_KEY], "failed", "done"},
         ("deliveries",): {SOURCE, "conflict", KEY, "amount: 100 → 200", "hookledger admit"},
@@ -157,6 +161,72 @@ def test_one_event(screen: Show, shop: Run, columns: int) -> None:  # noqa: F811
     assert shlex.split(did_not)[:7] == [*decide, "--did-not-happen", "--reason", "WHY"]
     assert 'as JSON of this form: {"id": "text", "cents": 0}' in shown
     assert "find out from the-bank-of-the-subsidiary-in-the-north" in shown
+
+
+def copy(database: sqlite3.Connection, table: str, where: str, count: int, **changed: str) -> None:
+    """So many copies of a row, but for what is changed, in SQL; `n` counts them."""
+    columns = [name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")]
+    values = ", ".join(changed.get(name, f"o.{name}") for name in columns)
+    database.execute(
+        f"""WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {count})
+            INSERT INTO {table} ({", ".join(columns)}) SELECT {values} FROM c, {table} AS o WHERE o.rowid = (
+                SELECT rowid FROM {table} WHERE {where} LIMIT 1)"""
+    )
+
+
+def test_six_digit_counts(screen: Show, shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R50
+    """As after a week in which nobody looked."""
+    found = ids(shop)
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        redelivered = f"outcome = 'conflict' AND event_id = x'{UUID(found[KEY]).hex}'"
+        database.execute(
+            f"""WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 123454)
+                INSERT INTO deliveries (request_id, item, event_id, source, received_at, outcome, fingerprint)
+                SELECT randomblob(16), 0, event_id, source, received_at, 'duplicate', fingerprint
+                FROM c, (SELECT * FROM deliveries WHERE {redelivered}) AS d"""
+        )
+        copy(database, "events", "state = 'failed'", 100_000, id="randomblob(16)", key="o.key || n")
+        other = {"identity": "randomblob(32)", "event_id": "randomblob(16)", "key": "o.key || n"}
+        copy(database, "effects", "state = 'unknown'", 100_000, **other)
+        database.execute("UPDATE events SET attempts = 345678 WHERE key = ?", (KEY,))
+        database.execute("UPDATE effects SET number = 456789, tries = 456789")
+    database.close()
+    expected: dict[tuple[str, ...], set[str]] = {
+        ("failures",): {SOURCE, TYPE, "20,000 failed", "20,000 events", "1 review"},
+        ("doctor",): {"100,002 failed", "100,001 with an unknown outcome", "odd within the last day"},
+        ("events", "--key", KEY): {found[KEY], "345,678", "123,456", "failed", LONG_REASON},
+        ("events", "--counts"): {"100,002", "failed", "123,454", "duplicate"},
+        ("effects", "--limit", "2"): {"charge_the_customer:evt_9", "unknown", "456,789", "There are more"},
+        ("show", KEY): {KEY, "delivered 123,456 times", "345,678 towards the limit"},
+        ("show", "evt_9"): {"456,789", "charge_the_customer"},
+    }
+    for columns in WIDTHS:
+        for arguments, words in expected.items():
+            lines = screen(*arguments, columns=columns)
+            assert fits(lines, columns), "\n".join(lines[:100])
+            shown = terminal.copied(lines)
+            assert not [word for word in words if word not in shown], "\n".join(lines[:100])
+            assert "1 events " not in shown
+
+
+def test_ids_of_one_request_can_be_copied(tmp_path: Path, environment: dict[str, str], shop: Run) -> None:  # noqa: F811
+    async def deliver() -> list[str]:
+        store = connect(f"sqlite:///{tmp_path}/shop.db", clock=Clock())
+        await store.open()
+        items = [item(f"hubspot_{n}", b"%d" % n, type="contact.creation") for n in range(4)]
+        verdicts = await record(store, arrival(*items, body=b"[0, 1, 2, 3]"))
+        await store.close()
+        return [str(verdict.event_id) for verdict in verdicts]
+
+    found = asyncio.run(deliver())
+    assert len({ident[:18] for ident in found}) < 4, "made together, they begin alike"
+    show = terminal_of(tmp_path, environment)
+    lines = show("events", columns=80)
+    assert fits(lines, 80), "\n".join(lines)
+    words = {word for line in lines for word in line.split()}
+    assert words.issuperset(found), "\n".join(lines)
+    for n, ident in enumerate(found):
+        assert f"hubspot_{n}" in terminal.copied(show("show", ident, columns=80))
 
 
 def test_other_screens(screen: Show, shop: Run, environment: dict[str, str]) -> None:  # noqa: F811

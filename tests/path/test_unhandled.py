@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from hookledger import Inbox, State
 from hookledger.cli import cli, exits
+from hookledger.operate.doctor import examine
 from hookledger.operate.handlers import UnhandledWatch
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite
@@ -52,7 +53,7 @@ async def test_said_when_a_worker_starts(shop: Site, caplog: pytest.LogCaptureFi
     types, source = said(caplog)
     assert types == (
         "no live worker handles these types of source 'stripe': customer.created, invoice.voided; they wait 60 min "
-        "for one that does, then they are skipped: declare a handler, or name in types= what the source takes"
+        "for one that does, then they are skipped: declare a handler, or let types= name only what is handled"
     )
     assert source == "no live worker has a handler for source 'github': declare one"
     assert await shop.state("evt_2") is State.PENDING
@@ -99,6 +100,44 @@ async def test_what_needs_no_handler(
     await site.deliver(stripe_event("evt_2", "customer.created"), source="watched")
     await site.work()
     assert said(caplog) == []
+
+
+async def test_said_of_types_that_are_named(
+    site_on: MakeSite, sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What `types=` names exactly is expected to come, also if none has come yet."""
+    site = await site_on(sqlite_url)
+    types = ["invoice.paid", "invoice.voided", "customer.*"]
+    stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], types=types)
+    site.inbox.source("other", provider="stripe", secrets=[SECRET], types=["charge.refunded", "*"])
+    site.inbox.source("watched", provider="stripe", secrets=[SECRET], mode="observe", types=["invoice.paid"])
+
+    @stripe.on("invoice.paid")
+    async def paid(event: object) -> None: ...
+
+    await site.work()
+    other, own = said(caplog)
+    assert "source 'other': charge.refunded;" in other
+    assert "source 'stripe': invoice.voided;" in own, "a pattern names no type"
+    await register(site, "elsewhere", ("stripe", "invoice.*"), ("other", "*"))
+    await site.work()
+    assert said(caplog) == []
+
+
+async def test_doctor(shop: Site) -> None:  # proves R53
+    await shop.deliver(stripe_event("evt_1", "invoice.paid"))
+    await shop.deliver(stripe_event("evt_2", "invoice.voided"))
+
+    async def findings() -> list[str]:
+        async with shop.inbox.opened() as store:
+            found = await examine(shop.inbox.insight(store))
+            return [one.says for one in found if one.level == "warn" and "no handler" in one.says]
+
+    assert await findings() == [], "that no worker is alive is said already"
+    await register(shop, "elsewhere", ("stripe", "invoice.paid"))
+    assert await findings() == ["no handler: events wait that no live worker handles: invoice.voided"]
+    await register(shop, "elsewhere", ("stripe", "invoice.*"))
+    assert await findings() == []
 
 
 async def test_said_of_types_that_come_later(shop: Site, caplog: pytest.LogCaptureFixture) -> None:

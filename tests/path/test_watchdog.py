@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hookledger import State
-from hookledger.observe.watchdog import Watchdog
+from hookledger import Event, Op, State
+from hookledger.observe.watchdog import EVERY, Beat, Looks, Watchdog
 from tests.asgi_client import Site, stripe_event
 from tests.crash.processes import eventually, process_state
 from tests.services.forked import Forked
@@ -48,6 +48,87 @@ async def test_a_blocking_handler(site: Site, caplog: pytest.LogCaptureFixture) 
     assert "work/run.py" not in line, "not our own frames"
     [record] = [record for record in caplog.records if BLOCKED in record.getMessage()]
     assert (record.levelno, record.event_id) == (logging.WARNING, str(row.id))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("way", ["call", "later", "check"])
+async def test_a_blocking_effect(site: Site, way: str, caplog: pytest.LogCaptureFixture) -> None:
+    @site.inbox.effect(repeat="never") if way != "check" else site.inbox.ensure()
+    async def book(op: Op, cents: int) -> None:
+        if way != "check":
+            look_up_the_slow_way(caplog)
+
+    @book.check
+    async def booked(op: Op, cents: int) -> bool:
+        if way == "check":
+            look_up_the_slow_way(caplog)
+        return False
+
+    @site.inbox.sources["stripe"].on("invoice.paid")
+    async def paid(event: Event) -> None:
+        await (event.later(book, "k", cents=5) if way == "later" else event.call(book, "k", cents=5))
+
+    await site.deliver(stripe_event("evt_1"))
+    await site.inbox.asgi.stop()
+    await site.work()
+    [row] = await site.events()
+    [line] = said(caplog)
+    assert f"look_up_the_slow_way blocks the event loop for over 1 s at {__file__}:" in line
+    assert f"in effect book 'k' of event {row.id}: no other handler of this worker runs meanwhile" in line
+    [record] = [record for record in caplog.records if BLOCKED in record.getMessage()]
+    assert (record.effect, record.event_id) == ("book", str(row.id))  # type: ignore[attr-defined]
+
+
+# ── when it is blocked: a fake clock ──
+
+
+class Watched:
+    """A loop and a thread whose times the test sets."""
+
+    def __init__(self) -> None:
+        self.now = self.cpu = 0.0
+        self.beat = Beat(0, 0.0)
+        self.running = True
+        self.looks = Looks(self.now)
+
+    def look(self, after: float = EVERY, *, cpu: float = 0.0, beats: bool = False) -> bool:
+        """Look after so many seconds. `beats`: the loop beat first; `cpu`: then its thread worked so long."""
+        if beats:
+            self.beat = Beat(self.beat.number + 1, self.cpu)
+        self.now += after
+        self.cpu += cpu
+        return self.looks.blocked(self.now, self.cpu, self.beat, self.running)
+
+
+def test_looks_without_a_beat_are_counted() -> None:
+    watched = Watched()
+    assert not any(watched.look(beats=True) for _ in range(20))
+    assert [watched.look() for _ in range(8)] == [False] * 4 + [True] + [False] * 3, "once for each time"
+    assert not watched.look(beats=True)
+    assert [watched.look() for _ in range(5)] == [False] * 4 + [True]
+
+
+def test_code_that_lets_nobody_look_is_known_by_its_processor_time() -> None:
+    """`sum(range(10**9))`, or a regular expression: the interpreter's lock is held all the while."""
+    watched = Watched()
+    watched.look(beats=True)
+    assert watched.look(after=4.0, cpu=3.9)
+    assert not watched.look(after=4.0, cpu=3.9), "once"
+    assert not watched.look(beats=True)
+    assert watched.look(after=4.0, cpu=3.9, beats=True), "though it beat just before"
+    assert not watched.look(beats=True)
+    assert [watched.look(after=0.7, cpu=0.6) for _ in range(3)] == [False, True, False], "several such calls in a row"
+
+
+def test_a_process_that_had_no_processor_is_not_blamed() -> None:
+    watched = Watched()
+    watched.look(beats=True)
+    assert not watched.look(after=60.0), "stopped"
+    assert not any(watched.look(after=1.0, cpu=0.05) for _ in range(10)), "starved"
+    assert not any(watched.look(after=0.6, cpu=0.6, beats=True) for _ in range(10)), "busy, and yet it beats"
+    watched.running = False
+    assert not watched.look(after=4.0, cpu=3.9), "no loop runs"
+    watched.running = True
+    assert not watched.look(after=0.6, cpu=0.5), "counted from there on"
 
 
 async def test_a_place_is_named_once(caplog: pytest.LogCaptureFixture) -> None:

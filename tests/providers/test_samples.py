@@ -161,6 +161,16 @@ def test_stripes_library_knows_every_field(kind: str) -> None:
     assert unknown_fields({**body, "made_up": 1}) == {("event", "made_up")}
 
 
+def test_stripe_samples_say_what_their_type_says() -> None:
+    draft = msgspec.json.decode(sample(contracts()["stripe"], "invoice.created").body)["data"]["object"]
+    assert (draft["status"], draft["number"], draft["amount_paid"], draft["attempted"]) == ("draft", None, 0, False)
+    assert draft["status_transitions"]["finalized_at"] is None
+    changed = msgspec.json.decode(sample(contracts()["stripe"], "customer.updated").body)["data"]
+    before = changed["previous_attributes"]
+    assert before.keys() <= changed["object"].keys()
+    assert all(before[name] != changed["object"][name] for name in before)
+
+
 # ── as other providers' own libraries read them ──────────────────────────────
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookledger.causes import MAX_CAUSE, cause_of, is_identifier, masked, masked_cause
+from hookledger.causes import MAX_CAUSE, cause_of, effect_cause, is_identifier, masked, masked_cause
 
 WHERE = "shop.provision at shop/app.py:42"
 
@@ -18,6 +18,7 @@ WHERE = "shop.provision at shop/app.py:42"
         ("HTTPStatusError: status 503 for /v1/users/42", "HTTPStatusError: status 503 for /v1/users/…"),
         ("S3Error: bucket \"a b\" is gone", "S3Error: bucket … is gone"),
         ("it can't be, it won't be", "it can't be, it won't be"),
+        ("result lost: hookledger resolve 0190f7a2 mail:ada --happened", "result lost: hookledger resolve …"),
         ("two\n  lines", "two lines"),
         ("a bell\x07 and \u202eleft", "a bell and left"),
         ("", None),
@@ -47,6 +48,10 @@ MERGE = [
     ("ValidationError: Expected `int`, got `str` - at `$.lines[?].amount`", "0", "17"),
     ("ValidationError: not an integer [type=int_type, input_value='?', input_type=str]", "many", "few"),
     ("TypeError: unexpected {'name': '?', 'plan': 'gold'}", "Ada", "Bob"),
+    ("ValueError: no account for ?", "ada@example.test", "bob.b+news@mail.example.test"),
+    ("UniqueViolationError: Key (email)=(?) already exists.", "ada@example.test", "bob@example.test"),
+    ("SMTPRecipientsRefused: <?>: unknown", "ada@example.test", "bob@example.test"),
+    ("OperationalError: cannot reach postgresql://?/shop", "ada:pw@db", "bob:secret@db"),
 ]
 """What two events with one failure say."""
 
@@ -74,6 +79,16 @@ SPLIT = [
 @pytest.mark.parametrize(("words", "one", "other"), MERGE)
 def test_one_failure_has_one_cause(words: str, one: str, other: str) -> None:  # proves R50
     assert cause_of(words.replace("?", one), where=WHERE) == cause_of(words.replace("?", other), where=WHERE)
+
+
+def test_no_address_is_kept() -> None:  # proves R50
+    for words, one, _ in MERGE:
+        cause = cause_of(words.replace("?", one), where=WHERE)
+        assert cause is not None
+        assert "@" not in cause
+        assert "ada" not in cause
+    assert cause_of("ValueError: no account for ada@example.test") == "ValueError: no account for …"
+    assert cause_of("Key (email)=(ada@example.test) exists") == "Key (email)=(…) exists"
 
 
 @pytest.mark.parametrize(("words", "one", "other"), SPLIT)
@@ -115,6 +130,21 @@ def test_it_is_short_and_says_where() -> None:
 )
 def test_viewers_see_no_words(reason: str, shown: str) -> None:
     assert masked(reason) == shown
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "shown"),
+    [
+        ("TimeoutError: no answer from 10.0.0.1", "TimeoutError: no answer from …", "TimeoutError: …"),
+        ("ada is unknown", "ada is unknown", "…"),
+        (None, "no answer", "…"),
+    ],
+)
+def test_causes_of_effects(error: str | None, cause: str, shown: str) -> None:  # proves R50
+    found = effect_cause("mail.receipt", "unknown", error)
+    assert found == f"effect mail.receipt is unknown: {cause}"
+    assert masked_cause(found, "mail.receipt") == f"effect mail.receipt is unknown: {shown}"
+    assert len(effect_cause("n" * 255, "failed", "very long " * 100)) <= MAX_CAUSE
 
 
 @pytest.mark.parametrize("words", ["KeyError: Lovelace", "Lovelace in Berlin at home:17"])

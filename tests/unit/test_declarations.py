@@ -192,6 +192,18 @@ def test_a_key_function(inbox: Inbox) -> None:
 # ── effects ──
 
 
+def test_effects_without_a_policy(inbox: Inbox) -> None:
+    effect: Any = inbox.effect
+    words = refused(effect)
+    assert words == (
+        "@inbox.effect needs repeat=, what may be done if the outcome of a call is unknown: write "
+        '@inbox.effect(repeat="keyed", window="24h"), or repeat="safe", "accept" or "never"'
+    )
+    assert refused(lambda: effect(timeout="5s")) == words
+    assert refused(lambda: effect("safe")) == words, "by its name"
+    assert inbox.effects.all() == []
+
+
 def test_effects_without_the_operation(inbox: Inbox) -> None:
     async def receipt(to: str, invoice: str) -> None: ...
     async def nothing() -> None: ...

@@ -11,7 +11,14 @@ from hookledger.accounting import ENTRIES, TOTAL, Accounting, Oddity, balance
 from hookledger.model import Health, Kind, Waiting, WorkerInfo
 from hookledger.operate.doctor import judge_health
 from hookledger.operate.finding import Finding
-from hookledger.operate.proof import judge_books, judge_leases, judge_settings, judge_sources, judge_workers
+from hookledger.operate.proof import (
+    judge_books,
+    judge_leases,
+    judge_settings,
+    judge_sources,
+    judge_unhandled,
+    judge_workers,
+)
 from hookledger.operate.trouble import judge_circuits
 from hookledger.states import CircuitState
 from hookledger.store import out_of_range
@@ -94,6 +101,23 @@ def test_workers() -> None:
     assert (late.level, late.says) == ("warn", "1 alive, and yet events are due for up to 2 h: stripe invoice.paid")
     many = [waiting(-1.0, f"t{n}") for n in range(7)]
     assert "and 2 more" in judge_workers([], many, 60.0)[0].says
+
+
+def test_types_without_a_handler() -> None:  # proves R19
+    old = msgspec.structs.replace(WORKER, handles=(("stripe", "invoice.*"),))
+    queue = [waiting(-7200.0, "charge.refunded"), waiting(20.0, "customer.created"), waiting(-1.0)]
+    [found] = judge_unhandled([old], queue, 60.0)
+    assert (found.level, found.about) == ("warn", "source stripe")
+    assert found.says == "no handler: events wait that no live worker handles: charge.refunded, customer.created"
+    assert "`hookledger lag`" in found.do
+    assert levels(judge_workers([old], queue, 60.0)) == ["ok"], "more workers would not help"
+    assert judge_unhandled([WORKER], queue, 60.0) == []
+    for handles in ((), (("github", "*"),)):
+        other = msgspec.structs.replace(WORKER, handles=handles)
+        assert judge_unhandled([other], queue, 60.0) == [], "that the source is not served is said already"
+    assert judge_unhandled([], queue, 60.0) == [], "and that none is alive"
+    many = [waiting(-1.0, f"t{n}") for n in range(7)]
+    assert "and 2 more" in judge_unhandled([old], many, 60.0)[0].says
 
 
 def test_a_source_that_only_other_workers_could_serve() -> None:  # proves R19

@@ -83,6 +83,9 @@ def made(returns: Any) -> Effect[Any, Any]:
     return Effect(charge, "charge", Policy(Repeat.NEVER))
 
 
-@pytest.mark.parametrize(("returns", "form"), [(str, '"text"'), (None, None), (str | None, None), (Any, None)])
-def test_a_result_that_can_be_left_out_has_no_form(returns: Any, form: str | None) -> None:
-    assert made(returns).form == form
+@pytest.mark.parametrize(
+    ("returns", "form", "needed"),
+    [(str, '"text"', True), (None, "null", False), (str | None, '"text"', False), (Any, "null", False)],
+)
+def test_a_result_that_can_be_left_out_is_not_needed(returns: Any, form: str, needed: bool) -> None:
+    assert (made(returns).form, made(returns).needs_result) == (form, needed)

@@ -4,7 +4,7 @@ import io
 import shlex
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
@@ -43,6 +43,7 @@ ROW = st.tuples(st.integers(0, 10**7), KEY, st.lists(WORD, max_size=30).map(" ".
     st.lists(ROW, min_size=1, max_size=5),
     st.integers(30, 200),
 )
+@example([(0, "0" * 23 + "\u2e80" * 2, "")], 30)
 def test_nothing_is_cut(rows: list[tuple[int, str, str]], columns: int) -> None:
     screen = console(columns)
     listing = Listing(number("events", head=True), whole("state", head=True), whole("key"), prose("why"))
@@ -81,6 +82,13 @@ def test_a_table_where_there_is_room() -> None:
         "123,456 events  invoice.sent",
         "  cause no answer in time from the bank",
     ]
+
+
+def test_one_event_is_no_events() -> None:
+    narrow = console(30)
+    failures(("1", "invoice.paid", "KeyError: 'plan'"), ("0", "invoice.sent", "none of them")).print(narrow)
+    heads = [line for line in lines(narrow) if "invoice" in line]
+    assert heads == ["1 event  invoice.paid", "0 events  invoice.sent"]
 
 
 def test_prose_is_folded_between_words() -> None:

@@ -15,7 +15,8 @@ from ..jobs import Deed, Job, Resolving
 from ..operate.bulk import PER_SECOND, Prospect
 from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .filters import filters_events
-from .follow import follow, somebody_lives
+from .follow import follow
+from .following import any_worker_alive
 from .look import coloured
 from .table import Listing, number, say, whole
 
@@ -146,7 +147,7 @@ def _begin(
 
 async def _alive(inbox: Inbox) -> bool:
     async with inbox.opened() as store:
-        return await somebody_lives(inbox, inbox.insight(store))
+        return await any_worker_alive(inbox, inbox.insight(store))
 
 
 def job_size(job: Job) -> str:

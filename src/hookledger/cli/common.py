@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
-from uuid import UUID
 
 import click
 import msgspec
@@ -23,7 +22,15 @@ from rich.markup import escape
 from rich.text import Text
 
 from .. import config as configuration
-from ..errors import ConfigError, HookledgerError, ListingFailed, SchemaMismatch, Unavailable, WrongState
+from ..errors import (
+    BadResult,
+    ConfigError,
+    HookledgerError,
+    ListingFailed,
+    SchemaMismatch,
+    Unavailable,
+    WrongState,
+)
 from ..inbox import Inbox
 from ..observe.logs import AddFacts
 from ..operate.health import HEALTH
@@ -78,6 +85,7 @@ status = StatusConsole(stderr=True, highlight=False)
 
 _CODES: tuple[tuple[type[HookledgerError], int], ...] = (
     (ConfigError, exits.CONFIG),
+    (BadResult, exits.CONFIG),
     (SchemaMismatch, exits.SCHEMA),
     (NotFound, exits.NOT_FOUND),
     (Ambiguous, exits.NOT_FOUND),
@@ -161,11 +169,6 @@ def table_console() -> Console:
 def second(value: datetime) -> str:
     """A moment as narrow tables show it, in UTC; with its year where nobody counts columns."""
     return value.astimezone(UTC).strftime("%m-%d %H:%M:%S" if sys.stdout.isatty() else "%Y-%m-%d %H:%M:%S")
-
-
-def brief(ident: UUID) -> str:
-    """As much of an id as tells it apart and can be typed; all of it where nobody counts columns."""
-    return str(ident)[:18] if sys.stdout.isatty() else str(ident)
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:

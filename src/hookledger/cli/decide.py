@@ -7,14 +7,16 @@ from typing import Any, Literal, TypeVar
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from ..errors import ConfigError
 from ..inbox import Inbox
 from ..ledger import Effect
-from ..model import History
-from ..states import CircuitState
+from ..model import EventRow
+from ..states import CircuitState, EffectKind, EffectState, State
 from ..store.ops.circuits import Circuit
 from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
+from .following import hindrances, say_next
 from .look import moment
 from .table import Listing, number, prose, say, whole
 
@@ -39,16 +41,18 @@ def names_actor(command: F) -> F:
 def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
     """Send a failed, retrying or reviewed EVENT round again now, with a fresh budget."""
 
-    async def act() -> History:
+    async def act() -> tuple[EventRow, list[str]]:
         async with inbox.opened() as store:
-            known = await inbox.insight(store).event(event)
-            return await inbox.actions(store, actor).retry(known.event, reason)
+            insight = inbox.insight(store)
+            known = await insight.event(event)
+            after = (await inbox.actions(store, actor).retry(known.event, reason)).event
+            return after, await hindrances(inbox, insight, after)
 
-    history = run(act())
+    after, hindered = run(act())
     if as_json:
-        print_json(msgspec.to_builtins(history.event))
+        print_json(msgspec.to_builtins(after))
     else:
-        status.print(f"Event {history.event.id} is {history.event.state} again.")
+        say_next(after, hindered)
 
 
 @click.command()
@@ -86,22 +90,29 @@ def resolve(
         raise click.UsageError("say what you found: one of --happened, --did-not-happen and --cancel")
     [decision] = found
     try:
-        value = None if result is None else msgspec.json.decode(result)
+        value = UNSET if result is None else msgspec.json.decode(result)
     except msgspec.DecodeError as error:
         raise ConfigError(f"--result is not JSON: {error}") from error
 
-    async def act() -> tuple[Effect, History]:
+    async def act() -> tuple[Effect, Effect, EventRow, list[str]]:
         async with inbox.opened() as store:
-            known = await inbox.insight(store).effect(event, effect)
-            return known, await inbox.actions(store, actor).resolve(known, decision, reason, value)
+            insight = inbox.insight(store)
+            before = await insight.effect(event, effect)
+            history = await inbox.actions(store, actor).resolve(before, decision, reason, value)
+            [after] = [known.effect for known in history.effects if known.effect.identity == before.identity]
+            is_left = after.state is EffectState.PLANNED or history.event.state is State.PENDING
+            called = after if after.state is EffectState.PLANNED else None
+            hindered = await hindrances(inbox, insight, history.event, called) if is_left else []
+            return before, after, history.event, hindered
 
-    before, history = run(act())
-    [after] = [known.effect for known in history.effects if known.effect.identity == before.identity]
+    before, after, owner, hindered = run(act())
     if as_json:
-        print_json({"effect": after, "event": history.event})
-    else:
-        say(f"Effect {after.name} {after.key} was {before.state}, is {after.state}.")
-        say(f"Event {history.event.id} is {history.event.state}.")
+        print_json({"effect": after, "event": owner})
+        return
+    is_due = after.kind is EffectKind.LATER and after.state is EffectState.PLANNED
+    then = ": a worker performs it" * is_due
+    say(f"Effect {after.name} {after.key} was {before.state}, is {after.state}{then}.")
+    say_next(owner, hindered)
 
 
 @click.command()

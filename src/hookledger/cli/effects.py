@@ -13,15 +13,14 @@ from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import History
 from ..operate.effects import EffectLine, line
-from ..operate.insight import Insight
-from ..states import CircuitState, EffectState
+from ..states import EffectState
 from ..store.trouble import EffectPage
 from .common import looks_at_inbox, print_json, prints_json, run, second, status, table_console
 from .decide import names_actor
-from .follow import somebody_lives
+from .following import hindrances, say_hindrances
 from .jobs import ListsByDefault
 from .look import coloured
-from .table import Listing, number, print_command, prose, whole
+from .table import Listing, number, print_command, prose, say, whole
 from .trouble import duration
 
 
@@ -74,7 +73,7 @@ def list_effects(
     else:
         status.print("No effects.")
     if page.next is not None:
-        status.print(f"There are more: --before {page.next}", soft_wrap=True)
+        say(f"There are more: --before {page.next}")
 
 
 def _print(lines: list[EffectLine]) -> None:
@@ -129,29 +128,14 @@ def try_(inbox: Inbox, event: str, effect: str, reason: str, actor: str, as_json
             insight = inbox.insight(store)
             known = await insight.effect(event, effect)
             history = await inbox.actions(store, actor).try_now(known, reason)
-            return known, history, await _hindrances(inbox, insight, known)
+            return known, history, await hindrances(inbox, insight, history.event, known)
 
-    before, history, hindrances = run(act())
+    before, history, hindered = run(act())
     [after] = [known.effect for known in history.effects if known.effect.identity == before.identity]
     if as_json:
         print_json({"effect": after, "event": history.event})
         return
     was = f"was {before.state}" + (f", is {after.state}" if after.state is not before.state else "")
     status.print(f"Effect {escape(before.name)}:{escape(before.key)} {was}: a worker tries it now.", soft_wrap=True)
-    for words in hindrances:
-        status.print(f"[yellow]{escape(words)}[/]", soft_wrap=True)
-    status.print(f"To see what became of it: hookledger show {history.event.id}", soft_wrap=True)
-
-
-async def _hindrances(inbox: Inbox, insight: Insight, effect: Effect) -> list[str]:
-    """Why it may take longer."""
-    found = []
-    if not await somebody_lives(inbox, insight):
-        found.append("No worker is alive: run hookledger work")
-    for circuit in await insight.circuits():
-        if circuit.downstream == effect.downstream and circuit.state is not CircuitState.CLOSED:
-            words = f"The circuit of {circuit.downstream} is {circuit.state}: {circuit.reason or 'no reason given'}"
-            found.append(f"{words}; hookledger reset {circuit.downstream} --reason …")
-    if effect.lane is not None:
-        found.append("It is in an ordered lane: earlier entries of the lane go first")
-    return found
+    say_hindrances(hindered)
+    print_command("To see what became of it", ["hookledger", "show", str(history.event.id)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Mapping
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -12,8 +13,10 @@ from ..errors import WrongState
 from ..inbox import Inbox
 from ..jobs import Job
 from ..operate.insight import Insight
+from ..states import State
 from ..store.protocol import Store
 from .common import run, status
+from .following import NO_WORKER, any_worker_alive, say_hindrances
 from .table import print_command, say
 
 PATIENCE = 5.0
@@ -52,7 +55,8 @@ async def _follow(inbox: Inbox, job: Job) -> Job:
             finally:
                 own.cancel()
                 await asyncio.gather(own, return_exceptions=True)
-    say_end(job)
+        now, alive = await insight.job_states(job), await any_worker_alive(inbox, insight)
+    say_end(job, now, alive)
     return job
 
 
@@ -63,22 +67,26 @@ async def _take_up(inbox: Inbox, store: Store, insight: Insight, job: Job) -> No
         now = await insight.job(str(job.id))
         if now.lease_left > 0:
             idle_since = time.monotonic()
-        alive = await somebody_lives(inbox, insight)
+        alive = await any_worker_alive(inbox, insight)
         if now.lease_left == 0 and (not alive or time.monotonic() - idle_since > PATIENCE):
             status.print(f"{'No worker takes it up' if alive else 'No worker is alive'}: it is run here.")
             await runner.run_one(job.id)
         await asyncio.sleep(0.5)
 
 
-async def somebody_lives(inbox: Inbox, insight: Insight) -> bool:
-    """Whether a worker is alive."""
-    return any(worker.alive(inbox.settings.work.lease) for worker in await insight.workers())
-
-
-def say_end(job: Job) -> None:
+def say_end(job: Job, now: Mapping[str, int], alive: bool) -> None:
+    """`now`: how many of the events that were acted on are in each state; that they were is not that they are
+    processed."""
     figures = f"{job.done:,} done, {job.refused:,} refused, {job.open:,} not touched"
-    say(f"Job {job.id} is {job.state}: {figures}.")
+    are = f" The {job.done:,} events that were acted on are now: {counted(now)}." if now else ""
+    say(f"Job {job.id} is {job.state}: {figures}.{are}")
+    if State.PENDING in now:
+        say_hindrances([] if alive else [NO_WORKER])
     if job.refused:
         print_command("Why they were refused", ["hookledger", "jobs", "show", str(job.id)])
     if job.done:
         print_command("What became of each", ["hookledger", "jobs", "items", str(job.id)])
+
+
+def counted(now: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {state}" for state, count in now.items())

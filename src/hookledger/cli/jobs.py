@@ -10,11 +10,12 @@ import msgspec
 from ..inbox import Inbox
 from ..jobs import ItemOutcome, Job, JobItem, Refusals
 from .bulk import job_size
-from .common import brief, looks_at_inbox, print_json, prints_json, run, second, status, table_console
+from .common import looks_at_inbox, print_json, prints_json, run, second, status, table_console
 from .decide import names_actor
-from .follow import follow
+from .filters import options_of
+from .follow import counted, follow
 from .look import coloured, moment
-from .table import Listing, number, print_command, print_facts, prose, say, unbroken, whole
+from .table import Listing, number, option_pairs, print_command, print_facts, prose, say, whole
 
 
 class ListsByDefault(click.Group):
@@ -52,7 +53,7 @@ def list_jobs(inbox: Inbox, before: UUID | None, limit: int, as_json: bool) -> N
     listing = Listing(*head, whole("what", head=True), *figures, whole("by"), prose("why"))
     for job in found:
         counts = [f"{n:,}" for n in (job.total, job.done, job.refused)]
-        made = (brief(job.id), second(job.created_at), _state(job), job.what)
+        made = (str(job.id), second(job.created_at), _state(job), job.what)
         listing.add(*made, *counts, _pace(job), job.actor, job.reason)
     listing.print(table_console())
     if not found:
@@ -64,17 +65,17 @@ def list_jobs(inbox: Inbox, before: UUID | None, limit: int, as_json: bool) -> N
 @looks_at_inbox
 @prints_json
 def show(inbox: Inbox, job: str, as_json: bool) -> None:
-    """Show how far a JOB is, and why events of it were refused."""
+    """Show how far a JOB is, what its events are now, and why some were refused."""
 
-    async def read() -> tuple[Job, list[Refusals]]:
+    async def read() -> tuple[Job, list[Refusals], dict[str, int]]:
         async with inbox.opened() as store:
             insight = inbox.insight(store)
             found = await insight.job(job)
-            return found, await insight.job_refusals(found)
+            return found, await insight.job_refusals(found), await insight.job_states(found)
 
-    found, refusals = run(read())
+    found, refusals, now = run(read())
     if as_json:
-        print_json({**msgspec.to_builtins(found), "refusals": refusals})
+        print_json({**msgspec.to_builtins(found), "refusals": refusals, "now": now})
         return
     console = table_console()
     begun = f"{moment(found.started_at)} UTC, last by {found.worker or ''}" if found.started_at else ""
@@ -88,7 +89,8 @@ def show(inbox: Inbox, job: str, as_json: bool) -> None:
             ("so far", f"{found.done:,} done, {found.refused:,} refused, {found.open:,} open"),
             ("a second", _pace(found)),
             ("made", f"{moment(found.created_at)} UTC by {found.actor}: {found.reason}"),
-            ("the events", unbroken(msgspec.json.encode(found.where).decode())),
+            ("acted on", f"{found.done:,}: {counted(now)} now" if now else ""),
+            ("the events", option_pairs(options_of(found.where)) or "all"),
             ("begun", begun),
             ("ended", ended + by),
         ),

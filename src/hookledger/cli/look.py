@@ -25,7 +25,6 @@ from ..operate.timeline import Entry, proved, timeline
 from ..states import EffectState, KeyOrigin, State
 from ..store.search import Page
 from .common import (
-    brief,
     looks_at_inbox,
     print_bytes,
     print_json,
@@ -118,7 +117,7 @@ def _print_events(found: Sequence[EventRow]) -> None:
     for row in found:
         mark = Text(" !", "bold magenta") if row.attention or row.alert else Text()
         listing.add(
-            brief(row.id),
+            str(row.id),
             second(row.received_at),
             coloured(row.state) + mark,
             row.source,
@@ -175,8 +174,8 @@ class Shown(NamedTuple):
     history: History
     preview: Preview
     """What a replay would do."""
-    forms: Mapping[bytes, str]
-    """Of the result of each effect that needs one, by its identity."""
+    forms: Mapping[bytes, str | None]
+    """Of the result of each effect that needs one, by its identity; None where the application does not say it."""
     conflicts: Sequence[Conflict]
 
 
@@ -203,7 +202,7 @@ async def _history(inbox: Inbox, reference: str) -> Shown:
         insight = inbox.insight(store)
         history = await insight.event(reference)
         effects = [known.effect for known in history.effects]
-        forms = {effect.identity: form for effect in effects if (form := insight.result_form(effect)) is not None}
+        forms = {effect.identity: insight.result_form(effect) for effect in effects if insight.needs_result(effect)}
         return Shown(history, insight.preview(history), forms, await insight.conflicts(history))
 
 
@@ -211,9 +210,9 @@ def _print_answers(answers: Answers, preview: Preview) -> None:
     """The six questions, each in a line."""
     tried = answers.attempts
     now = " and one just now" if tried.running else ""
-    times = f"{tried.ended}{now}, in {tried.runs} run{'s' * (tried.runs > 1)}"
+    times = f"{tried.ended:,}{now}, in {tried.runs:,} run{'s' * (tried.runs > 1)}"
     ended = f"; the last: {tried.last}" if tried.last else ""
-    came = f"{moment(answers.first_received)}, delivered {answers.deliveries} time{'s' * (answers.deliveries > 1)}"
+    came = f"{moment(answers.first_received)}, delivered {answers.deliveries:,} time{'s' * (answers.deliveries > 1)}"
     replays = "\n".join(f"{a.subject} by {a.actor}, {moment(a.at)}: {a.reason}" for a in answers.replays)
     facts = (
         ("first received?", came),
@@ -285,7 +284,7 @@ def _print_history(shown: Shown) -> None:
         print_command("To run it again", ["hookledger", "retry", str(event.id), "--reason", "WHY"])
 
 
-def _suggest_decisions(event: EventRow, effects: Sequence[Effect], forms: Mapping[bytes, str]) -> None:
+def _suggest_decisions(event: EventRow, effects: Sequence[Effect], forms: Mapping[bytes, str | None]) -> None:
     """Both decisions about each effect that waits for one, as commands. RESULT as it stands is refused."""
     labels = Counter(f"{effect.name}:{effect.key}" for effect in effects)
     for effect in effects:
@@ -299,7 +298,9 @@ def _suggest_decisions(event: EventRow, effects: Sequence[Effect], forms: Mappin
         result: list[str] = []
         if effect.identity in forms:
             result = ["--result", "RESULT"]
-            say(f"The handler reads RESULT: what the call returned, as JSON of this form: {forms[effect.identity]}")
+            form = forms[effect.identity]
+            which = f"of this form: {form}" if form else "whose form --app would show; null if its handler reads none"
+            say(f"The handler reads RESULT: what the call returned, as JSON {which}")
         print_command("If it did", [*command, "--happened", *result, "--reason", "WHY"])
         print_command("If not", [*command, "--did-not-happen", "--reason", "WHY"])
 

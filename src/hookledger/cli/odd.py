@@ -14,7 +14,6 @@ from ..model import History
 from ..operate.difference import Difference
 from ..states import DeliveryOutcome
 from .common import (
-    brief,
     looks_at_inbox,
     print_bytes,
     print_json,
@@ -97,9 +96,8 @@ def _print(found: list[OddDelivery], differences: dict[str, Difference], limit: 
     for odd in found:
         met = odd.event_key if odd.event_key is not None else "known by its key alone"
         then = "now admitted" if odd.admitted_as else str(odd.event_state or "")
-        name = f"{brief(odd.request_id)}:{odd.item}"
         differs = "; ".join(differences[_name(odd)].first(SHOWN)) if _name(odd) in differences else ""
-        listing.add(name, second(odd.received_at), odd.outcome, odd.source, then, met, differs)
+        listing.add(_name(odd), second(odd.received_at), odd.outcome, odd.source, then, met, differs)
     listing.print(table_console())
     print_facts(status, [(outcome, WORDS[outcome]) for outcome in sorted({odd.outcome for odd in found})])
     open_ones = [_name(odd) for odd in found if odd.admitted_as is None]

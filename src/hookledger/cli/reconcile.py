@@ -20,7 +20,6 @@ from ..operate.reconcile import Report, Window
 from ..reconciling import Counts
 from . import exits
 from .common import (
-    brief,
     default_actor,
     finds_inbox,
     print_json,
@@ -147,7 +146,7 @@ def _print(report: Report) -> None:
                 Text(one.kind, COLOURS[one.kind]),
                 one.type,
                 one.key,
-                "" if one.event_id is None else brief(one.event_id),
+                "" if one.event_id is None else str(one.event_id),
                 one.words or (one.state.value if one.state else ""),
             )
         listing.print(table_console())

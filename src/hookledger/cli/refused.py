@@ -16,7 +16,6 @@ from ..receive.endpoint import with_secrets
 from ..receive.refusals import EVERY
 from . import exits
 from .common import (
-    brief,
     default_actor,
     finds_inbox,
     looks_at_inbox,
@@ -132,7 +131,7 @@ def _print_sample(inbox: Inbox, found: list[RefusalRow], counted: list[RefusalCo
     listing = Listing(*head, whole("source", head=True), number("bytes"), whole("from"))
     for row in found:
         size = f"{len(row.body):,}"
-        listing.add(brief(row.id), second(row.received_at), row.reason, row.source, size, row.remote or "")
+        listing.add(str(row.id), second(row.received_at), row.reason, row.source, size, row.remote or "")
     listing.print(table_console())
     _explain(inbox, {row.reason for row in found})
     if len(found) == limit:
@@ -216,7 +215,7 @@ def _print_verdicts(inbox: Inbox, found: list[Rechecked]) -> None:
     head = (whole("id", head=True), whole("when (UTC)", head=True))
     listing = Listing(*head, whole("was refused for"), prose("now"))
     for one in found:
-        listing.add(brief(one.id), second(one.received_at), one.was, _now(one))
+        listing.add(str(one.id), second(one.received_at), one.was, _now(one))
     listing.print(table_console())
     _explain(inbox, {one.still for one in found if one.still is not None})
 
@@ -227,4 +226,4 @@ def _now(one: Rechecked) -> Text:
     if not one.became:
         return Text("would be accepted", "green")
     kinds = dict.fromkeys((each.outcome, each.event_id) for each in one.became)
-    return Text("; ").join(Text.assemble((outcome, "green"), f": event {brief(ident)}") for outcome, ident in kinds)
+    return Text("; ").join(Text.assemble((outcome, "green"), f": event {ident}") for outcome, ident in kinds)

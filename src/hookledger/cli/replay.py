@@ -10,11 +10,12 @@ from rich.text import Text
 
 from ..errors import WrongState
 from ..inbox import Inbox
-from ..model import History
+from ..model import EventRow, History
 from ..operate.preview import Fate, Preview, Verdict
 from ..states import EffectState
 from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .decide import names_actor
+from .following import hindrances, say_next
 from .look import coloured, moment, previewed
 from .table import Listing, say, whole
 
@@ -84,15 +85,17 @@ def replay(
     if not yes and sys.stdin.isatty():
         click.confirm(f"Replay it as run {preview.run}?", abort=True, err=True)
 
-    async def act() -> History:
+    async def act() -> tuple[EventRow, list[str]]:
         async with inbox.opened() as store:
-            return await inbox.actions(store, actor).replay(history.event, reason or "", repeat, shown=preview)
+            actions = inbox.actions(store, actor)
+            after = (await actions.replay(history.event, reason or "", repeat, shown=preview)).event
+            return after, await hindrances(inbox, inbox.insight(store), after)
 
-    after = run(act()).event
+    after, hindered = run(act())
     if as_json:
         print_json({"preview": previewed(preview), "event": after})
     else:
-        status.print(f"Event {after.id} is {after.state} again, in run {after.run}.")
+        say_next(after, hindered, run=True)
 
 
 def print_preview(preview: Preview) -> None:

@@ -61,7 +61,7 @@ def unbroken(value: str | Text) -> Text:
     """A cell that stays in one line."""
     if isinstance(value, Text):
         return value
-    return Text(printable(value).replace("\n", r"\n").replace("\t", r"\t"))
+    return Text(printable(value).replace("\n", r"\n").replace("\t", r"\t"), no_wrap=True)
 
 
 def words(value: str | Text) -> list[Text]:
@@ -165,9 +165,10 @@ class Listing:
         yield from flow(packed, width, gap=GAP, first=INDENT, hang=INDENT)
 
     def _head(self, row: Sequence[str | Text], place: int) -> Text:
-        """A number needs its name."""
+        """A number needs its name, which is a plural."""
         cell, column = self._cell(row, place), self._columns[place]
-        return Text.assemble(cell, f" {column.name}") if column.right else cell
+        name = column.name.removesuffix("s") if cell.plain == "1" else column.name
+        return Text.assemble(cell, f" {name}") if column.right else cell
 
 
 def flow(pieces: Iterable[Text], width: int, *, gap: int = 1, first: int = 0, hang: int = 0) -> list[Text]:
@@ -185,7 +186,7 @@ def flow(pieces: Iterable[Text], width: int, *, gap: int = 1, first: int = 0, ha
 
 def _breakable(piece: Text, width: int) -> list[Text]:
     """A command in backticks that no line holds as its words; writing without spaces, such as Japanese, as lines."""
-    if piece.cell_len <= width:
+    if piece.no_wrap or piece.cell_len <= width:
         return [piece]
     if piece.plain.startswith("`"):
         return list(piece.split(" "))
@@ -235,6 +236,11 @@ def print_command(label: str, command: Sequence[str], console: Console = status)
     say(f"{label}:", console)
     *lines, last = flow(_paired(pieces, width - GAP - 2 * INDENT), width - GAP, first=INDENT, hang=2 * INDENT)
     _print(console, [*(line.append(" \\") for line in lines), last])
+
+
+def option_pairs(options: Sequence[str]) -> list[Text]:
+    """Options as the shell reads them, each with its value."""
+    return _paired([unbroken(shlex.quote(word)) for word in options], WIDEST)
 
 
 def _paired(pieces: Sequence[Text], width: int) -> list[Text]:

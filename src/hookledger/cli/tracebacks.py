@@ -47,5 +47,5 @@ def counted(history: History) -> str:
     """The run, and its attempts: those that count towards the limit apart, where a decision began a new count."""
     event = history.event
     tried = sum(attempt.run == event.run for attempt in history.attempts) + (event.state is State.PROCESSING)
-    since = "" if tried == event.attempts else f" ({event.attempts} towards the limit)"
-    return f"{event.run}, {tried}{since}"
+    since = "" if tried == event.attempts else f" ({event.attempts:,} towards the limit)"
+    return f"{event.run:,}, {tried:,}{since}"

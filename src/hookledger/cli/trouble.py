@@ -25,8 +25,8 @@ TROUBLE = (State.FAILED, State.NEEDS_REVIEW, State.RETRYING)
 def failures(inbox: Inbox, source: str | None, limit: int, as_json: bool) -> None:
     """List what is in trouble by cause: failed, in review, retrying, or marked; the most frequent first.
 
-    A cause is the reason without ids and numbers, the handler, and the line of your code. Looks at the newest 20,000
-    events of each state.
+    A cause is the reason without ids and numbers, the handler, and the line of your code; of an event that is only
+    marked, the effect, its state and its error. Looks at the newest 20,000 events of each state.
     """
     where = Filter(source=source)
 
@@ -58,7 +58,7 @@ def _where(group: FailureGroup) -> Filter:
     """The events of a group. Those that are only marked have no cause of their own."""
     if group.failed + group.needs_review + group.retrying == 0:
         others = tuple(state for state in State if state not in TROUBLE)
-        return Filter(source=group.source, type=group.type, attention=True, states=others)
+        return Filter(source=group.source, type=group.type, attention=True, states=others, effect=group.effect)
     return Filter(source=group.source, type=group.type, cause=group.cause, states=TROUBLE)
 
 

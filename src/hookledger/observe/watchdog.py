@@ -23,6 +23,9 @@ EVERY = 0.25
 LOOKS = 5
 """So many looks without a beat mean that the loop was blocked for over a second. Looks are counted, not seconds: a
 process that was stopped, or had no processor, did not look either."""
+WORKED = 1.0
+"""Seconds of processor time without a beat that mean the same, where looks are late: code in C may hold the
+interpreter's lock, and then nobody can look."""
 SAME_PLACE = 300.0
 """Seconds in which a place is named once."""
 
@@ -40,6 +43,42 @@ class Busy(Struct, frozen=True):
     """For the log line."""
 
 
+class Beat(Struct, frozen=True):
+    """The last sign of life of a loop."""
+
+    number: int
+    cpu: float
+    """The processor time of its thread then."""
+
+
+class Looks:
+    """Judges by looks at a loop's beats whether it is blocked. `now`, `cpu`: the time, and the processor time of the
+    loop's thread."""
+
+    def __init__(self, now: float) -> None:
+        self._last = now
+        self._seen = 0
+        self._idle_until = 0.0
+        self._count = 0
+        self._told = False
+
+    def blocked(self, now: float, cpu: float, beat: Beat, running: bool) -> bool:
+        """Look once: True when it becomes clear, once until the next beat. `running`: whether the loop runs."""
+        is_late = now - self._last > 2 * EVERY
+        self._last = now
+        if not running:
+            self._idle_until = cpu
+        if not running or beat.number != self._seen:
+            self._seen, self._count, self._told = beat.number, 0, False
+        else:
+            self._count = 0 if is_late else self._count + 1
+        worked = cpu - max(beat.cpu, self._idle_until)
+        is_blocked = running and (self._count >= LOOKS or (is_late and worked > WORKED))
+        tells = is_blocked and not self._told
+        self._told = self._told or is_blocked
+        return tells
+
+
 class Watchdog:
     """Watches the loop that it is started on, from a thread. `waits`: what waits while the loop is blocked; `busy`:
     what the task that blocks it works on, if that is known.
@@ -50,7 +89,7 @@ class Watchdog:
     ) -> None:
         self._waits = waits
         self._busy = busy
-        self._beats = 0
+        self._beat = Beat(0, 0.0)
         self._halt = threading.Event()
         self._said: dict[tuple[str, str], float] = {}
         self._thread = threading.Thread(target=self._run, name="hookledger-watchdog", daemon=True)
@@ -58,31 +97,26 @@ class Watchdog:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
-        self._beat()
+        self._cpu = _thread_clock()
+        self._give_beat()
         self._thread.start()
 
     def stop(self) -> None:
         self._halt.set()
         self._timer.cancel()
 
-    def _beat(self) -> None:
-        self._beats += 1
-        self._timer = self._loop.call_later(EVERY, self._beat)
+    def _give_beat(self) -> None:
+        self._beat = Beat(self._beat.number + 1, self._cpu())
+        self._timer = self._loop.call_later(EVERY, self._give_beat)
 
     def _run(self) -> None:
-        looks, seen, last = 0, 0, time.monotonic()
+        looks = Looks(time.monotonic())
         while not (self._halt.wait(EVERY) or self._loop.is_closed()):
-            late = time.monotonic() - last > 2 * EVERY
-            last = time.monotonic()
-            if late or self._beats != seen or not self._loop.is_running():
-                looks, seen = 0, self._beats
-                continue
-            looks += 1
-            if looks == LOOKS:
-                try:
+            try:
+                if looks.blocked(time.monotonic(), self._cpu(), self._beat, self._loop.is_running()):
                     self._tell()
-                except Exception:
-                    log.exception("the watchdog cannot say what blocks the event loop: internal error")
+            except Exception:
+                log.exception("the watchdog cannot say what blocks the event loop: internal error")
 
     def _tell(self) -> None:
         frame = sys._current_frames().get(self._watched)
@@ -96,7 +130,7 @@ class Watchdog:
         busy = self._busy(asyncio.current_task(self._loop))
         log.warning(
             "%s blocks the event loop for over 1 s at %s:%s%s: %s meanwhile; await an async call instead, or use "
-            "asyncio.to_thread, or declare the handler with def, which runs in a thread; if warnings name one place "
+            "asyncio.to_thread, or declare the function with def, which runs in a thread; if warnings name one place "
             "after the other, look for processor time on this machine\n%s",
             at.name,
             at.filename,
@@ -106,6 +140,21 @@ class Watchdog:
             "".join(traceback.format_list(stack)).rstrip(),
             extra=dict(busy.facts) if busy else {},
         )
+
+
+def _thread_clock() -> Callable[[], float]:
+    """The processor time of the thread that calls this, for others to read; of the process where no thread has it."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return time.process_time
+    clock = time.pthread_getcpuclockid(threading.get_ident())
+
+    def read() -> float:
+        try:
+            return time.clock_gettime(clock)
+        except OSError:  # the thread has ended
+            return 0.0
+
+    return read
 
 
 def blocking_part(stack: list[FrameSummary]) -> list[FrameSummary]:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
+from msgspec import UNSET
+
 from ..cases import Imported
 from ..errors import ConfigError, ListingFailed, WrongState
 from ..filters import Filter
@@ -84,15 +86,15 @@ class Actions:
         effect: Effect,
         decision: Literal["happened", "did_not_happen", "cancel"],
         reason: str,
-        result: object = None,
+        result: object = UNSET,
     ) -> History:
         """Decide about an effect whose outcome is unknown, or that failed; its event or the outbox goes on. A call
-        that happened needs its result where its handler reads one."""
+        that happened needs its result where its handler reads one; None is a result."""
         _why(reason)
         kept = None
         if decision == "happened":
             kept = self._insight.kept_result(effect, result)
-        elif result is not None:
+        elif result not in (UNSET, None):
             raise ConfigError("only what happened has a result")
         await self._store.ledger.resolve(effect, decision, kept, self._actor, reason)
         return await self._insight.event(str(effect.event_id))

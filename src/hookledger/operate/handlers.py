@@ -49,7 +49,7 @@ class Unhandled(Struct, frozen=True):
     """What no live worker handles, the one that starts included."""
 
     kinds: list[Kind]
-    """That wait, or came within a day."""
+    """That wait, came within a day, or are named by the settings of their source."""
     sources: list[str]
     """Without any handler."""
 
@@ -108,7 +108,8 @@ class UnhandledWatch:
             """What a source leaves out, and sources of other applications, need no handler here."""
             return kind.source in sources and receiving.takes(kind.source, kind.type) and not handles(patterns, kind)
 
-        found = {waiting.kind for waiting in await store.waiting() if lacks(waiting.kind)}
+        named = [Kind(source, kind) for source in sources for kind in receiving.named_types(source)]
+        found = {kind for kind in (*named, *(one.kind for one in await store.waiting())) if lacks(kind)}
         since = datetime.now(UTC) - RECENT
         for kind in filter(lacks, await store.search.kinds() if recent else ()):
             if kind not in found and await store.search.events(Filter(kind.source, kind.type, since=since), limit=1):
@@ -128,7 +129,7 @@ def words(found: Unhandled, skipped_after: float) -> list[str]:
         more = f" and {len(types) - SHOWN} more" if len(types) > SHOWN else ""
         lines.append(
             f"no live worker handles these types of source {source!r}: {', '.join(types[:SHOWN])}{more}; {then}: "
-            "declare a handler, or name in types= what the source takes"
+            "declare a handler, or let types= name only what is handled"
         )
     idle = [source for source in found.sources if source not in by_source]
     return lines + [f"no live worker has a handler for source {source!r}: declare one" for source in idle]

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from ..accounting import Accounting, Oddity
 from ..cases import OddDelivery, RefusalCount, RefusalRow
-from ..errors import ConfigError, HookledgerError
+from ..errors import BadResult, ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
 from ..identities import id_bounds, operation_key
 from ..jobs import Deed, ItemOutcome, Job, JobItem, Refusals, Resolving
@@ -140,24 +140,37 @@ class Insight:
         known = [entry.effect for entry in history.effects if not entry.effect.superseded]
         return [_the_one(known, effect) for effect in effects]
 
-    def result_form(self, effect: Effect) -> str | None:
-        """An example, as JSON, of the result that an effect needs which happened after all: its handler reads it.
-        None where it needs none: no handler reads what the outbox did, and a recorded result stays."""
+    def needs_result(self, effect: Effect) -> bool:
+        """Whether an effect that happened after all needs a result: its handler may read it. No handler reads what
+        the outbox did, and a recorded result stays. What this application does not declare may need one."""
         facts = self._declared.effect(effect.name)
-        needed = facts is not None and effect.kind is EffectKind.CALL and effect.result is None
-        return facts.form if facts is not None and needed else None
+        return effect.kind is EffectKind.CALL and effect.result is None and (facts is None or facts.needs_result)
+
+    def result_form(self, effect: Effect) -> str | None:
+        """An example of an effect's result, as JSON; None where this application does not declare it."""
+        facts = self._declared.effect(effect.name)
+        return None if facts is None else facts.form
 
     def kept_result(self, effect: Effect, result: object) -> bytes | None:
-        """The result of an effect that happened, as the ledger keeps it. ConfigError where it is missing, BadResult
-        where the handler could not read it."""
-        if result is not None:
-            facts = self._declared.effect(effect.name)
-            return facts.keep_result(result) if facts else msgspec.json.encode(result)
-        form = self.result_form(effect)
-        if form is not None:
-            says = f"effect {effect.name} needs the result of the call that happened: its handler reads it"
-            raise ConfigError(f"{says}; add it as JSON of this form: --result {shlex.quote(form)}")
-        return None
+        """The result of an effect that happened, as the ledger keeps it; UNSET: none is given. ConfigError where it
+        is missing, BadResult where the handler could not read it."""
+        facts = self._declared.effect(effect.name)
+        if result is not UNSET:
+            try:
+                return msgspec.json.encode(result) if facts is None else facts.keep_result(result)
+            except BadResult as error:
+                assert facts is not None
+                form = shlex.quote(facts.form)
+                raise BadResult(f"{error}; give it as JSON of this form: --result {form}") from error
+        if not self.needs_result(effect):
+            return None
+        if facts is None:
+            raise ConfigError(
+                f"effect {effect.name} may need the result of the call that happened: its declaration is not loaded "
+                "here; name the application by --app, or say --result null if its handler reads no result"
+            )
+        says = f"effect {effect.name} needs the result of the call that happened: its handler reads it"
+        raise ConfigError(f"{says}; add it as JSON of this form: --result {shlex.quote(facts.form)}")
 
     def declared_effect(self, name: str) -> EffectFacts | None:
         """What the application says of an effect; None where it is not loaded, or has none of this name."""
@@ -195,6 +208,10 @@ class Insight:
     async def job_refusals(self, job: Job) -> list[Refusals]:
         """Its refused events, by cause."""
         return await self._store.jobs.refusals(job.id)
+
+    async def job_states(self, job: Job) -> dict[str, int]:
+        """How many of the events that it acted on are in each state by now; `pruned`: gone."""
+        return await self._store.jobs.present(job.id)
 
     async def job_items(
         self, job: Job, *, outcome: ItemOutcome | None = None, after: UUID | None = None, limit: int = 50

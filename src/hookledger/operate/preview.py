@@ -50,8 +50,10 @@ class EffectFacts(Struct, frozen=True):
     """Whether a handler that calls it gets the result that was recorded."""
     keep_result: Callable[[object], bytes] = msgspec.json.encode
     """A result as the ledger keeps it; BadResult where a handler could not read it."""
-    form: str | None = None
-    """An example of the result that a handler reads, as JSON; None where it does without."""
+    form: str = "null"
+    """An example of the result, as JSON."""
+    needs_result: bool = False
+    """Whether a handler that calls it cannot do without a result."""
 
 
 class Declared(Protocol):

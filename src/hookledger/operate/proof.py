@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..accounting import ENTRIES, TOTAL, Accounting, Oddity
 from ..model import Waiting, WorkerInfo
 from .finding import Finding
+from .handlers import handles
 from .insight import Insight
 
 LATE = 300.0
@@ -117,7 +118,8 @@ async def workers(insight: Insight, lease: float) -> list[Finding]:
     needed = [name for name in receiving.sources() if receiving.plan(name).runs]
     is_idle = bool(receiving.sources()) and not needed  # all of them only observe
     seen, waiting = await insight.workers(), await insight.waiting()
-    return [*judge_workers(seen, waiting, lease, is_idle=is_idle), *judge_sources(seen, waiting, needed, lease)]
+    found = judge_workers(seen, waiting, lease, is_idle=is_idle)
+    return [*found, *judge_sources(seen, waiting, needed, lease), *judge_unhandled(seen, waiting, lease)]
 
 
 def judge_workers(
@@ -126,16 +128,15 @@ def judge_workers(
     """`is_idle`: nothing is there for a worker to do, whatever comes."""
     alive = [worker for worker in seen if worker.alive(lease)]
     due = [kind for kind in waiting if kind.due_in <= 0]
-    late = [kind for kind in due if kind.due_in < -LATE]
-    longest = _ago(-min((kind.due_in for kind in due), default=0.0))
+    late = [one for one in due if one.due_in < -LATE and _is_handled(alive, one)]
+    longest = _ago(-min((kind.due_in for kind in late or due), default=0.0))
     living = f"{len(alive)} alive" if alive else "none is alive"
     if due and not alive:
         says = f"none is alive, and events are due, the first for {longest}: {_kinds(due)}"
         return [Finding("problem", "workers", says, "run `hookledger work` or `hookledger serve`")]
     if late:
         says = f"{living}, and yet events are due for up to {longest}: {_kinds(late)}"
-        do = "does a worker handle these types? If so: more of them, or more `concurrency`"
-        return [Finding("warn", "workers", says, do)]
+        return [Finding("warn", "workers", says, "run more of them, or with more `concurrency`")]
     queue = f"the first event is due for {longest}" if due else "nothing is due"
     if not alive and not is_idle:
         return [Finding("warn", "workers", f"{living}; {queue}", "run `hookledger work` or `hookledger serve`")]
@@ -161,8 +162,31 @@ def judge_sources(
     return found
 
 
+def judge_unhandled(seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], lease: float) -> list[Finding]:
+    """Types that no living worker handles, of sources that some of them serve."""
+    alive = [worker for worker in seen if worker.alive(lease)]
+    served = {source for worker in alive for source, _ in worker.handles}
+    found: dict[str, list[str]] = {}
+    for one in waiting:
+        if one.kind.source in served and not _is_handled(alive, one):
+            found.setdefault(one.kind.source, []).append(one.kind.type)
+    do = "`hookledger lag`; declare a handler, or let types= name only what is handled"
+    return [
+        Finding("warn", f"source {source}", f"no handler: events wait that no live worker handles: {_few(types)}", do)
+        for source, types in found.items()
+    ]
+
+
+def _is_handled(alive: Sequence[WorkerInfo], waiting: Waiting) -> bool:
+    return handles([pattern for worker in alive for pattern in worker.handles], waiting.kind)
+
+
 def _kinds(waiting: Sequence[Waiting]) -> str:
-    names = list(dict.fromkeys(f"{one.kind.source} {one.kind.type}" for one in waiting))
+    return _few([f"{one.kind.source} {one.kind.type}" for one in waiting])
+
+
+def _few(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(names))
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 

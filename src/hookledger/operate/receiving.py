@@ -82,6 +82,10 @@ class Receiving(Protocol):
         """Whether the source takes events of this type."""
         ...
 
+    def named_types(self, source: str) -> list[str]:
+        """The types that its settings name exactly: they are expected to come."""
+        ...
+
     def listed_key(self, source: str, headers: Sequence[tuple[str, str]]) -> tuple[bytes, str] | None:
         """Identity and key of a listed event, where the headers have all of it; None where its body is needed."""
         ...

@@ -121,6 +121,10 @@ class Jobs(Protocol):
         """Its refused events, by cause."""
         ...
 
+    async def present(self, job_id: UUID) -> dict[str, int]:
+        """How many of the events that it acted on are in each state by now, the most first; `pruned`: gone."""
+        ...
+
     async def items(
         self, job_id: UUID, *, outcome: ItemOutcome | None = None, after: UUID | None = None, limit: int = 50
     ) -> list[JobItem]:

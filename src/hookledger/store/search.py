@@ -15,12 +15,13 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..causes import effect_cause
 from ..filters import EVERYTHING, Filter
 from ..identities import effect_identity, key_identity
 from ..model import EventRow, Kind
 from ..states import State
 from .filtering import LAST, Condition
-from .rows import Rows
+from .rows import Row, Rows
 
 STRETCH = 5_000
 """Events that are looked at for a page, before it is given as it is;"""
@@ -69,6 +70,8 @@ class FailureGroup(Struct, frozen=True):
     retrying: int
     marked: int
     """That a person should look at."""
+    effect: str | None = None
+    """Where they are only marked: the name of the effect that they are marked for."""
 
 
 class Lag(Struct, frozen=True):
@@ -248,22 +251,28 @@ class Searching:
 
     async def failures(self, source: str | None = None, *, most: int = MOST_FAILURES) -> list[FailureGroup]:
         found = await self._dialect.fetch(self._dialect.sql("failures"), (most, source))
-        return [
-            FailureGroup(
-                row["source"],
-                row["type"],
-                row["cause"],
-                row["n"],
-                self._rows.time(row["first_at"]),
-                self._rows.time(row["last_at"]),
-                self._rows.ident(row["sample"]),
-                row["failed"],
-                row["needs_review"],
-                row["retrying"],
-                row["marked"],
-            )
-            for row in found
-        ]
+        groups: dict[tuple[str, str, str], FailureGroup] = {}
+        for group in map(self._group, found):
+            known = groups.get((group.source, group.type, group.cause))
+            groups[group.source, group.type, group.cause] = group if known is None else _merged(known, group)
+        return sorted(groups.values(), key=lambda group: (group.count, group.last_at), reverse=True)
+
+    def _group(self, row: Row) -> FailureGroup:
+        name, cause = row["effect"], row["cause"]
+        return FailureGroup(
+            row["source"],
+            row["type"],
+            cause if name is None else effect_cause(name, row["effect_state"], row["effect_error"]),
+            row["n"],
+            self._rows.time(row["first_at"]),
+            self._rows.time(row["last_at"]),
+            self._rows.ident(row["sample"]),
+            row["failed"],
+            row["needs_review"],
+            row["retrying"],
+            row["marked"],
+            name,
+        )
 
     async def lag(self) -> list[Lag]:
         found = await self._dialect.fetch(self._dialect.sql("lag"), self._dialect.now())
@@ -377,6 +386,18 @@ class Searching:
                 text = text.replace(f"{{{place}}}", f"{self._parameter}{len(values)}")
             texts.append(self._dialect.sql("one_stream").replace("{0}", text))
         return "\nUNION ALL\n".join(texts), values
+
+
+def _merged(one: FailureGroup, other: FailureGroup) -> FailureGroup:
+    """Two of one cause: the database groups by what effects said, ids and all."""
+    counted = ("count", "failed", "needs_review", "retrying", "marked")
+    return replace(
+        one,
+        first_at=min(one.first_at, other.first_at),
+        last_at=max(one.last_at, other.last_at),
+        sample=max(one.sample, other.sample),
+        **{name: getattr(one, name) + getattr(other, name) for name in counted},
+    )
 
 
 def _steps(where: Filter, streams: Sequence[Stream], limit: int) -> Sequence[int]:

@@ -46,7 +46,11 @@ class Effects:
     def __init__(self) -> None:
         self._effects: dict[str, Effect[Any, Any]] = {}
 
-    @needs_parentheses('@inbox.effect(repeat="keyed", window="24h")')
+    @needs_parentheses(
+        '@inbox.effect(repeat="keyed", window="24h")',
+        repeat="what may be done if the outcome of a call is unknown: write "
+        '@inbox.effect(repeat="keyed", window="24h"), or repeat="safe", "accept" or "never"',
+    )
     def effect(
         self,
         *,

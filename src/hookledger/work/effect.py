@@ -239,13 +239,18 @@ class Effect(Generic[P, R_co]):
         return kept
 
     @property
-    def form(self) -> str | None:
-        """An example of its result as JSON; None where a result can be left out."""
+    def form(self) -> str:
+        """An example of its result as JSON."""
+        return json.dumps(example(self._returns), default=str)
+
+    @property
+    def needs_result(self) -> bool:
+        """Whether a handler cannot do without: its type does not allow None."""
         try:
             self._result.decode(b"null")
         except msgspec.ValidationError:
-            return json.dumps(example(self._returns), default=str)
-        return None
+            return True
+        return False
 
     def result(self, kept: bytes | None) -> R_co:
         """As the first call returned it, and every later run gets it."""

@@ -27,9 +27,12 @@ _EXAMPLES: dict[type[inspect.Type], Any] = {
 
 
 def example(kind: Any) -> Any:
-    """A value of this type as JSON has it, with the fields that it needs, or all where it needs none. Limits of
-    numbers and texts are not looked at."""
-    return _example(inspect.type_info(kind), DEEPEST)
+    """A value of this type as JSON has it, with the fields that it needs, or all where it needs none; null only where
+    nothing else is known. Limits of numbers and texts are not looked at."""
+    info = inspect.type_info(kind)
+    if isinstance(info, inspect.UnionType):
+        info = next(one for one in info.types if not isinstance(one, inspect.NoneType))
+    return _example(info, DEEPEST)
 
 
 def _example(info: inspect.Type, levels: int) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -383,8 +384,21 @@ def _decision(known: Entry) -> NeedsDecision:
 def recorded(effect: Effect[Any, Any], known: Entry) -> Any:
     """The result of what was done before. Raises BadResult where there is none that the handler can get."""
     if known.result is None and known.error is not None:
-        raise BadResult(f"effect {known.name} {known.key!r} is done, but its result was lost: {known.error}")
-    return effect.result(known.result)
+        lost = f"effect {known.name} {known.key!r} is done, but its result was lost: {known.error}"
+        raise BadResult(lost + _correction(effect, known))
+    try:
+        return effect.result(known.result)
+    except BadResult as error:
+        raise BadResult(f"{error}{_correction(effect, known)}") from error
+
+
+def _correction(effect: Effect[Any, Any], known: Entry) -> str:
+    """How an operator gives the right result, which they may unless the call itself returned what is recorded."""
+    if known.result is not None and known.decided != "happened":
+        return ""
+    label = shlex.quote(f"{known.name}:{known.key}")
+    command = f"hookledger resolve {known.event_id} {label} --happened --result RESULT --reason WHY"
+    return f"; give what the call returned, as JSON of this form: {effect.form}, then retry: {command}"
 
 
 def _as_exception(error: BaseException) -> Exception:

@@ -31,6 +31,7 @@ from .handle import Handling
 from .ledger import Calls
 from .outbox import Outbox, OutboxSettings
 from .outcome import Settler
+from .perform import performed_by
 from .retry import RetryPolicy
 from .route import Handler, Routes
 from .run import Read, Runner
@@ -321,7 +322,11 @@ class Worker:
         self._pace = 0.9 * self._pace + 0.1 * max(elapsed, 1e-4)
 
     def _busy(self, task: asyncio.Task[object] | None) -> Busy | None:
-        """What a task handles. Called in the watchdog's thread."""
+        """What a task handles or performs. Called in the watchdog's thread."""
+        if effect := performed_by(task):
+            words = f"in effect {effect.name} {effect.key!r} of event {effect.event_id}"
+            facts = {"event_id": str(effect.event_id), "effect": effect.name, "effect_key": effect.key}
+            return Busy(words, facts)
         group = self._running.get(task)  # type: ignore[arg-type]  # whatever task it is
         if not group:
             return None

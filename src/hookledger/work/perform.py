@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import isawaitable, iscoroutine
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
@@ -19,6 +21,25 @@ from .retry import clean, is_refusal, words
 from .thread import in_a_thread
 
 log = logging.getLogger(__name__)
+
+
+_performing: WeakKeyDictionary[asyncio.Task[Any], Performance] = WeakKeyDictionary()
+
+
+def performed_by(task: asyncio.Task[Any] | None) -> Performance | None:
+    """Which effect a task performs, or checks. Called in the watchdog's thread."""
+    return None if task is None else _performing.get(task)
+
+
+@contextmanager
+def _checking(what: Performance) -> Iterator[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    _performing[task] = what
+    try:
+        yield
+    finally:
+        del _performing[task]
 
 
 class Ending(Struct, frozen=True):
@@ -53,7 +74,7 @@ async def perform(
         except BaseException as error:
             return Ending(CallOutcome.REFUSED, error=error)  # nothing was sent yet
         try:
-            running = _begin(effect, op, arguments)
+            running = _begin(effect, what, arguments)
             async with asyncio.timeout(effect.policy.timeout) as limit:
                 try:
                     return _ended(effect, await asyncio.shield(running))
@@ -71,8 +92,9 @@ async def perform(
             return _failed(error)
 
 
-def _begin(effect: Effect[Any, Any], op: Op, arguments: dict[str, Any]) -> asyncio.Future[Any]:
+def _begin(effect: Effect[Any, Any], what: Performance, arguments: dict[str, Any]) -> asyncio.Future[Any]:
     function: Callable[..., Any] = effect.function
+    op = Op(what)
 
     async def run() -> Any:
         try:
@@ -81,7 +103,9 @@ def _begin(effect: Effect[Any, Any], op: Op, arguments: dict[str, Any]) -> async
             raise HandlerEnded(f"the effect called sys.exit({error.code!r})") from error
 
     if is_async(function):
-        return asyncio.create_task(run())
+        task = asyncio.create_task(run())
+        _performing[task] = what
+        return task
     return in_a_thread(lambda: _plainly(function, op, arguments), "hookledger-effect")
 
 
@@ -103,7 +127,8 @@ async def ask(effect: Effect[Any, Any], what: Performance) -> Happened | bool | 
     try:
         async with asyncio.timeout(effect.policy.timeout):
             if is_async(checker):
-                found = await checker(op, **arguments)
+                with _checking(what):
+                    found = await checker(op, **arguments)
             else:
                 found = await in_a_thread(lambda: _plainly(checker, op, arguments), "hookledger-check")
     except (Exception, SystemExit) as error:

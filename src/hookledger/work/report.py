@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 from ..errors import BadArguments, BadResult, CallInTransaction, ForgottenAwait, HookledgerError, NoTransaction
 from .blame import blame
+from .retry import is_outage
 from .traces import excerpt, for_logging
 
 MAX_KINDS = 500
@@ -52,4 +53,4 @@ def _unexpected(error: BaseException | None) -> Exception | None:
         error = error.__cause__
         if isinstance(error, HookledgerError):
             return None
-    return error if isinstance(error, Exception) and not isinstance(error, OSError) else None
+    return error if isinstance(error, Exception) and not is_outage(error) else None

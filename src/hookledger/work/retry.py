@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
+import ssl
 
 import msgspec
 from msgspec import Struct
@@ -85,6 +87,37 @@ _NEVER_SENT = {
 }
 
 
+_CONNECTIONS = _NEVER_SENT | {
+    "ConnectionError",  # requests, redis
+    "Timeout",  # requests
+    "TransportError",  # httpx
+    "ClientConnectionError",  # aiohttp
+    "ProtocolError",  # urllib3
+    "TimeoutError",  # urllib3, redis
+}
+_NETWORK = {
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ENETRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENOTCONN,
+    errno.EADDRNOTAVAIL,
+}
+"""Without those that have an exception of their own, which is a ConnectionError or a TimeoutError."""
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether the network failed, and not the code: a connection, a time-out, the resolution of a name."""
+    if isinstance(error, (socket.gaierror, socket.herror, ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        return True
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno in _NETWORK:
+        return True
+    if any(kind.__name__ in _CONNECTIONS for kind in type(error).__mro__):
+        return True
+    return any(map(is_outage, _wrapped(error)))
+
+
 def is_refusal(error: BaseException) -> bool:
     """Whether a call that failed like this certainly did not happen: it was not sent, or the remote refused it.
 
@@ -111,9 +144,14 @@ def _never_sent(error: BaseException) -> bool:
         return True
     if any(kind.__name__ in _NEVER_SENT for kind in type(error).__mro__):
         return True
-    # urllib's URLError and urllib3's MaxRetryError keep the cause in `reason`, requests the latter in its arguments.
+    return any(map(_never_sent, _wrapped(error)))
+
+
+def _wrapped(error: BaseException) -> list[BaseException]:
+    """What it was raised for: urllib's URLError and urllib3's MaxRetryError keep it in `reason`, requests in its
+    arguments."""
     causes = [getattr(error, "reason", None), *error.args[:1]]
-    return any(_never_sent(cause) for cause in causes if isinstance(cause, BaseException) and cause is not error)
+    return [cause for cause in causes if isinstance(cause, BaseException) and cause is not error]
 
 
 def _http_status(error: BaseException) -> int | None:

@@ -16,15 +16,19 @@ R = TypeVar("R")
 
 
 def needs_parentheses(
-    example: str,
+    example: str, **options: str
 ) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
-    """For a method that returns a decorator: says what to write when it is used as the decorator itself."""
+    """For a method that returns a decorator: says what to write when it is used as the decorator itself, or without
+    one of the `options`, each with what it says."""
 
     def guard(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         @wraps(method)
         def checked(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
             if args and callable(args[0]):
                 raise without_parentheses(args[0], example)
+            for option, says in options.items():
+                if option not in kwargs:
+                    raise ConfigError(f"{example.partition('(')[0]} needs {option}=, {says}")
             return method(self, *args, **kwargs)
 
         return checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from ...errors import WrongState
 from ...ledger import Effect
@@ -61,7 +61,7 @@ class Resolution(Struct, frozen=True, forbid_unknown_fields=True):
     decision: Literal["happened", "did_not_happen", "cancel"]
     reason: Reason
     expected: ExpectedEffect
-    result: Any = None
+    result: Any = UNSET
     """With `happened`: what the call would have returned; needed where the handler reads it."""
 
 

@@ -95,6 +95,8 @@ class JobShown(Struct, frozen=True):
     job: JobView
     refusals: list[Refusals]
     """Its refused events, by cause."""
+    now: dict[str, int]
+    """How many of the events that it acted on are in each state by now; `pruned`: gone."""
 
 
 class ItemsQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -153,9 +155,9 @@ async def list_jobs(asked: Asked[JobsQuery, Nothing]) -> Jobs:
 
 
 async def show_job(asked: Look) -> JobShown:
-    """How far one job is, by id or the beginning of one, and why events of it were refused."""
-    job = await asked.insight.job(asked.path["job"])
-    return JobShown(_view(asked, job), await asked.insight.job_refusals(job))
+    """How far one job is, by id or the beginning of one, what its events are now, and why some were refused."""
+    job, insight = await asked.insight.job(asked.path["job"]), asked.insight
+    return JobShown(_view(asked, job), await insight.job_refusals(job), await insight.job_states(job))
 
 
 async def list_job_items(asked: Asked[ItemsQuery, Nothing]) -> Items:

@@ -29,11 +29,12 @@ class Lags(Struct, frozen=True):
 
 async def list_failures(asked: Asked[FailuresQuery, Nothing]) -> Failures:
     """What is in trouble by cause: failed, in review, retrying, or marked. A cause is the reason without ids and
-    numbers, the handler, and the line of your code: the filter `cause` finds its events. A viewer sees the class of
-    the exception and where it came from. Looks at the newest 20,000 events of each state."""
+    numbers, the handler, and the line of your code: the filter `cause` finds its events. Those that are only marked
+    are grouped by their `effect`, its state and its error. A viewer sees the class of the exception and where it came
+    from. Looks at the newest 20,000 events of each state."""
     found = await asked.insight.failures(asked.query.source)
     if not asked.sees_all:
-        found = [msgspec.structs.replace(group, cause=masked_cause(group.cause)) for group in found]
+        found = [msgspec.structs.replace(g, cause=masked_cause(g.cause, g.effect)) for g in found]
     return Failures(found[: asked.query.limit], max(0, len(found) - asked.query.limit))
 
 

@@ -165,6 +165,12 @@ SELECT {columns} FROM {schema}.jobs AS j WHERE j.id = $1
 SELECT cause, count(*) AS n, min(words) AS sample FROM {schema}.job_items
 WHERE job_id = $1 AND outcome = 'refused' GROUP BY cause ORDER BY n DESC, cause
 
+-- name: present
+-- What the events are now that a job acted on.
+SELECT coalesce(e.state, 'pruned') AS now, count(*) AS n
+FROM {schema}.job_items i LEFT JOIN {schema}.events e ON e.id = i.event_id
+WHERE i.job_id = $1 AND i.outcome = 'done' GROUP BY 1 ORDER BY n DESC, 1
+
 -- name: items
 -- Some events of a job, and what they are now.
 SELECT i.*, (SELECT e.state FROM {schema}.events e WHERE e.id = i.event_id) AS now FROM {schema}.job_items i

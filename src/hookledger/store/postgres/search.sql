@@ -151,7 +151,8 @@ SELECT count(*) AS n FROM (
 
 -- name: failures
 -- What is in trouble, by cause: of the newest $1 that are in each such state, and of those that are marked.
-SELECT source, type, cause, count(*) AS n, min(received_at) AS first_at, max(seen) AS last_at,
+-- The latter by the effect that they are marked for: its state, and what was said of it.
+SELECT source, type, cause, effect, effect_state, effect_error, count(*) AS n, min(received_at) AS first_at, max(seen) AS last_at,
        (array_agg(id ORDER BY id DESC))[1] AS sample,
        count(*) FILTER (WHERE state = 'failed') AS failed,
        count(*) FILTER (WHERE state = 'needs_review') AS needs_review,
@@ -159,9 +160,8 @@ SELECT source, type, cause, count(*) AS n, min(received_at) AS first_at, max(see
        count(*) FILTER (WHERE attention OR alert IS NOT NULL) AS marked
 FROM (
     SELECT e.id, e.source, e.type, e.state, e.attention, e.alert,
-           coalesce(e.cause, left(e.reason, 200),
-                    CASE WHEN e.attention THEN 'an effect failed, or may have happened' END, left(e.alert, 200), '')
-               AS cause,
+           CASE WHEN f.name IS NULL THEN coalesce(e.cause, left(e.reason, 200), left(e.alert, 200), '') END AS cause,
+           f.name AS effect, f.state AS effect_state, f.said AS effect_error,
            e.received_at, coalesce(e.finished_at, e.claimed_at, e.received_at) AS seen
     FROM (
         (SELECT * FROM {schema}.events WHERE state = 'failed' ORDER BY id DESC LIMIT $1::integer)
@@ -175,9 +175,15 @@ FROM (
         (SELECT * FROM {schema}.events WHERE (attention OR alert IS NOT NULL)
          AND state NOT IN ('failed', 'needs_review', 'retrying') ORDER BY id DESC LIMIT $1::integer)
     ) AS e
+    LEFT JOIN LATERAL (
+        SELECT m.name, m.state, coalesce(m.alert, m.error) AS said FROM {schema}.effects AS m
+        WHERE m.event_id = e.id AND e.attention AND e.state NOT IN ('failed', 'needs_review', 'retrying')
+          AND (m.alert IS NOT NULL OR m.state = 'unknown' OR (m.kind = 'later' AND m.state = 'failed'))
+        ORDER BY m.alert IS NULL, m.state DESC, m.identity LIMIT 1
+    ) AS f ON true
     WHERE e.source = coalesce($2::text, e.source)
 ) AS e
-GROUP BY source, type, cause ORDER BY n DESC, last_at DESC
+GROUP BY source, type, cause, effect, effect_state, effect_error
 
 -- name: lag
 -- What is not settled yet, by kind, from the indexes of the queue.

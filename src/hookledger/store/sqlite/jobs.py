@@ -299,6 +299,9 @@ class SqliteJobs:
     async def refusals(self, job_id: UUID) -> list[Refusals]:
         return [refusals_of(row) for row in await self._fetch("refusals", job_id.bytes)]
 
+    async def present(self, job_id: UUID) -> dict[str, int]:
+        return {row["now"]: row["n"] for row in await self._fetch("present", job_id.bytes)}
+
     async def items(
         self, job_id: UUID, *, outcome: ItemOutcome | None = None, after: UUID | None = None, limit: int = 50
     ) -> list[JobItem]:

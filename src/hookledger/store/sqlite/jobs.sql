@@ -142,6 +142,11 @@ SELECT {columns} FROM jobs j WHERE j.id = ?2
 SELECT cause, count(*) AS n, min(words) AS sample FROM job_items INDEXED BY job_items_refused
 WHERE job_id = ?1 AND outcome = 'refused' GROUP BY cause ORDER BY n DESC, cause
 
+-- name: present
+-- What the events are now that a job acted on.
+SELECT coalesce((SELECT e.state FROM events e WHERE e.id = i.event_id), 'pruned') AS now, count(*) AS n
+FROM job_items i WHERE i.job_id = ?1 AND i.outcome = 'done' GROUP BY 1 ORDER BY n DESC, 1
+
 -- name: items
 -- Some events of a job, and what they are now.
 SELECT i.*, (SELECT e.state FROM events e WHERE e.id = i.event_id) AS now FROM job_items i

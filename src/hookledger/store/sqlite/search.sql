@@ -140,14 +140,15 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY events_waiting
 
 -- name: failures
 -- What is in trouble, by cause: of the newest ?1 that are in each such state, and of those that are marked.
-SELECT source, type, cause, count(*) AS n, min(received_at) AS first_at, max(seen) AS last_at, max(id) AS sample,
+-- The latter by the effect that they are marked for: its state, and what was said of it.
+SELECT source, type, cause, effect, effect_state, effect_error, count(*) AS n, min(received_at) AS first_at, max(seen) AS last_at,
+       max(id) AS sample,
        sum(state = 'failed') AS failed, sum(state = 'needs_review') AS needs_review,
        sum(state = 'retrying') AS retrying, sum(attention = 1 OR alert IS NOT NULL) AS marked
 FROM (
     SELECT x.id, x.source, x.type, x.state, x.attention, x.alert,
-           coalesce(x.cause, substr(x.reason, 1, 200),
-                    iif(x.attention = 1, 'an effect failed, or may have happened', NULL), substr(x.alert, 1, 200), '')
-               AS cause,
+           iif(f.name IS NULL, coalesce(x.cause, substr(x.reason, 1, 200), substr(x.alert, 1, 200), ''), NULL) AS cause,
+           f.name AS effect, f.state AS effect_state, coalesce(f.alert, f.error) AS effect_error,
            x.received_at, coalesce(x.finished_at, x.claimed_at, x.received_at) AS seen
     FROM (
         SELECT * FROM (SELECT * FROM events INDEXED BY events_in_state
@@ -166,9 +167,14 @@ FROM (
             WHERE (attention = 1 OR alert IS NOT NULL) AND state NOT IN ('failed', 'needs_review', 'retrying')
             ORDER BY id DESC LIMIT ?1)
     ) AS x
+    LEFT JOIN effects f ON f.identity = (
+        SELECT m.identity FROM effects m INDEXED BY effects_of_event
+        WHERE m.event_id = x.id AND x.attention = 1 AND x.state NOT IN ('failed', 'needs_review', 'retrying')
+          AND (m.alert IS NOT NULL OR m.state = 'unknown' OR (m.kind = 'later' AND m.state = 'failed'))
+        ORDER BY m.alert IS NULL, m.state DESC, m.identity LIMIT 1)
     WHERE x.source = coalesce(?2, x.source)
 ) AS e
-GROUP BY source, type, cause ORDER BY n DESC, last_at DESC
+GROUP BY source, type, cause, effect, effect_state, effect_error
 
 -- name: lag
 -- What is not settled yet, by kind, from the indexes of the queue; ?1 is the present.
