@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apsw.ext
 
 from hookledger.identities import new_id
 from hookledger.store.evidence import LAST_ID
+from hookledger.store.postgres.session import Queries, _value
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite import cases as sqlite_cases
@@ -18,6 +19,7 @@ from hookledger.store.sqlite import decisions as sqlite_decisions
 from hookledger.store.sqlite import erasure as sqlite_erasure
 from hookledger.store.sqlite import ledger as sqlite_ledger
 from hookledger.store.sqlite import pruning as sqlite_pruning
+from hookledger.store.sqlite.session import query
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw
 
@@ -169,6 +171,10 @@ POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
     "expired": (100,),
     "of_event": (IDENT,),
 }
+SHARED: dict[str, dict[str, Any]] = {
+    "known_owners": {"identities": IDENTITIES},
+    "state_of_repaired": {"id": IDENT},
+}
 POSTGRES_CASES: dict[str, tuple[Any, ...]] = {
     "count_refusals": (["s1"], ["r1"], [1]),
     "keep_refusals": ([IDENT], ["s1"], ["r1"], ["POST"], ["/"], [b""], [b""], [b""], [None]),
@@ -295,7 +301,7 @@ def scans(name: str, plan: dict[str, Any]) -> list[str]:
 
 
 async def check_postgres(
-    store: PostgresStore, render: Callable[[str], str], queries: dict[str, tuple[Any, ...]]
+    store: PostgresStore, render: Callable[[str], str], queries: Mapping[str, Sequence[Any]]
 ) -> list[str]:
     bad: list[str] = []
     async with store._use() as connection:
@@ -341,6 +347,7 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
     if isinstance(store, SqliteStore):
         bad = await check_sqlite(store, store.sql, SQLITE)
         bad += await check_sqlite(store, sqlite_ledger.SQL.__getitem__, SQLITE_LEDGER)
+        bad += await check_sqlite(store, query, list(SHARED))
         bad += await check_sqlite(store, sqlite_cases.SQL.__getitem__, SQLITE_CASES)
         bad += await check_sqlite(store, sqlite_decisions.SQL.__getitem__, SQLITE_DECISIONS)
         bad += await check_sqlite(store, sqlite_pruning.SQL.__getitem__, SQLITE_PRUNING)
@@ -349,6 +356,9 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
         assert isinstance(store, PostgresStore)
         bad = await check_postgres(store, store.sql, POSTGRES)
         bad += await check_postgres(store, store.ledger._sql, POSTGRES_LEDGER)
+        shared = Queries(store._schema, store._clock, store.sql)
+        values = {name: [_value(given, each) for each in shared[name][1]] for name, given in SHARED.items()}
+        bad += await check_postgres(store, lambda name: shared[name][0], values)
         bad += await check_postgres(store, store.cases._sql, POSTGRES_CASES)
         bad += await check_postgres(store, store._decisions._sql, POSTGRES_DECISIONS)
         bad += await check_postgres(store, store.pruning._sql, POSTGRES_PRUNING)

@@ -10,9 +10,9 @@ from ..cases import RefusalCount
 from ..errors import HookledgerError
 from ..jobs import Job
 from ..model import Health
-from ..reconciling import Reconciliation
 from ..store import SCHEMA_RANGE
 from ..store.ops.pauses import Pause
+from ..store.ops.reconciling import Reconciliation
 from . import proof, restore, trouble
 from .finding import Finding
 from .insight import Insight

@@ -12,7 +12,6 @@ from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..causes import cause_of
 from ..ledger import Call, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow, WorkerInfo
-from ..reconciling import Counts, Reconciliation
 from ..retention import Arrived, Candidate, Tombstone
 from ..states import (
     BY_NAME,
@@ -210,14 +209,6 @@ class Rows:
     def worker(self, row: Row) -> WorkerInfo:
         handles = msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...])
         return WorkerInfo(row["id"], handles, row["seen_ago"], row["left_at"] is not None)
-
-    def reconciliation(self, row: Row) -> Reconciliation:
-        values = {name: row[name] for name in Reconciliation.__struct_fields__}
-        values["id"] = self.ident(row["id"])
-        for name in ("slot", "since", "until", "started_at", "leased_until", "finished_at"):
-            values[name] = self.when(row[name])
-        values["counts"] = row["counts"] and msgspec.json.decode(row["counts"], type=Counts)
-        return Reconciliation(**values)
 
 
 # Asked of the class each time, a member costs a call.

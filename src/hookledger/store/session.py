@@ -15,11 +15,12 @@ await nothing but its queries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ..errors import Unavailable
+from ..model import Arrival, Recorded
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,6 +36,10 @@ class Session(Protocol):
     """The queries of `store/sql/`, within one transaction."""
 
     async def __call__(self, query: str, /, **parameters: Any) -> list[Row]: ...
+
+    async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        """Record arrivals as the intake does, in this transaction: the one hot path that an operation may need."""
+        ...
 
 
 Work = Callable[[Session], Coroutine[Any, Any, T]]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
 import asyncpg
 
 from ...clock import Clock
+from ...model import Arrival, Recorded
 from ..session import Row, Work, too_long
 from ..text import PARAMETER, Macro, columns, shared, written_out
 from .connection import Connections, transaction
+from .dialect import Dialect
+from .intake import by_arrival, record_inside
 
 T = TypeVar("T")
 
@@ -25,9 +28,13 @@ SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class Queries:
-    """The shared queries for one schema and one clock: SQL, and the names of its parameters in their order."""
+    """The shared queries for one schema and one clock: SQL, and the names of its parameters in their order.
 
-    def __init__(self, schema: str, clock: Clock) -> None:
+    `intake`: the statements of the hot path.
+    """
+
+    def __init__(self, schema: str, clock: Clock, intake: Dialect) -> None:
+        self.intake = intake
         self._schema = '"' + schema.replace('"', '""') + '"'
         self._clock = clock
         self._written: dict[tuple[str, float], tuple[str, tuple[str, ...]]] = {}
@@ -84,6 +91,9 @@ class PostgresSession:
     async def __call__(self, query: str, /, **parameters: Any) -> list[Row]:
         sql, names = self._queries[query]
         return await self._fetch(sql, [_value(parameters, name) for name in names])
+
+    async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        return by_arrival(arrivals, await record_inside(self._connection, self._queries.intake, arrivals))
 
     async def _fetch(self, sql: str, values: list[Any]) -> list[Row]:
         found: list[Row] = await self._connection.fetch(sql, *values)

@@ -36,6 +36,7 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
 from ..ops.pauses import Pauses
+from ..ops.reconciling import Reconciling
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
@@ -50,7 +51,6 @@ from . import (
     ledger,
     pruning,
     published,
-    reconciling,
     restores,
     search,
 )
@@ -68,7 +68,6 @@ from .prove import prove
 from .pruning import PostgresPruning
 from .published import PostgresPublishedKeys
 from .pulse import PostgresPulse
-from .reconciling import PostgresReconciling
 from .restores import PostgresRestores
 from .search import PostgresAsks
 from .session import PostgresDatabase, Queries
@@ -132,12 +131,10 @@ class PostgresStore:
         self.restores = PostgresRestores(
             Dialect(restores.QUERIES, schema, self._clock), self.ledger, self._opened
         )
-        queries = Queries(schema, self._clock)
+        queries = Queries(schema, self._clock, self.sql)
         self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
         self.pauses = Pauses(PostgresDatabase(queries, self._opened))
-        self.reconciling = PostgresReconciling(
-            Dialect(reconciling.QUERIES, schema, self._clock), self.sql, self._opened
-        )
+        self.reconciling = Reconciling(PostgresDatabase(queries, self._opened))
         self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
         self.published = PostgresPublishedKeys(Dialect(published.QUERIES, schema, self._clock), self._opened)
         self.erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)

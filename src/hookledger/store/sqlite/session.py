@@ -18,13 +18,17 @@ from uuid import UUID
 
 import apsw
 
+from ...model import Arrival, Recorded
+from ..queries import load
 from ..session import Row, Work, too_long
 from ..text import Macro, columns, shared, written_out
 from .connection import Run, connect, translate
+from .intake import record
 
 T = TypeVar("T")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INTAKE = load(__package__)
 _CAST = re.compile(r"::\w+(\[\])?")
 _TIMES = re.compile(r"at|since|until|slot|\w+_at|\w+_until")
 _IDS = re.compile(r"id|\w+_id")
@@ -91,6 +95,9 @@ class SqliteSession:
         return [
             kind([read(value) if read else value for read, value in zip(readers, row, strict=True)]) for row in cursor
         ]
+
+    async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        return record(self._connection, _INTAKE.__getitem__, self._now, arrivals)
 
 
 def _stored(value: Any) -> Any:

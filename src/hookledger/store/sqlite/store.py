@@ -35,6 +35,7 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
 from ..ops.pauses import Pauses
+from ..ops.reconciling import Reconciling
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
@@ -52,7 +53,6 @@ from .ledger import SqliteLedger
 from .pruning import SqlitePruning
 from .published import SqlitePublishedKeys
 from .pulse import SqlitePulse
-from .reconciling import SqliteReconciling
 from .restores import SqliteRestores
 from .scribe import Scribe
 from .search import SqliteAsks, looking
@@ -122,7 +122,7 @@ class SqliteStore:
         self.circuits = Circuits(database)
         self.pauses = Pauses(database)
         self.restores = SqliteRestores(self.ledger, *how)
-        self.reconciling = SqliteReconciling(self.sql, *how)
+        self.reconciling = Reconciling(database)
         self.pruning = SqlitePruning(*how)
         self.published = SqlitePublishedKeys(self._do, self._write, self._now)
         self.erasure = SqliteErasure(self._write, self._now)
