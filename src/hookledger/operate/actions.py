@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from ..cases import Imported
 from ..errors import ConfigError, ListingFailed, WrongState
 from ..filters import Filter
 from ..jobs import Deed, Job, Resolving
@@ -15,6 +14,7 @@ from ..ledger import Effect
 from ..model import EventRow, History
 from ..retention import Erased, Tombstone
 from ..states import BY_NAME
+from ..store.ops.imported_keys import Imported
 from ..store.ops.pauses import Pause
 from ..store.ops.reconciling import Counts
 from ..store.protocol import Store

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import msgspec
 
-from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..causes import cause_of
 from ..ledger import Call, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow, WorkerInfo
@@ -152,31 +151,6 @@ class Rows:
     def tombstone(self, row: Row) -> Tombstone:
         ident, when = self.ident(row["event_id"]), self.time(row["pruned_at"])
         return Tombstone(ident, row["source"], State(row["state"]), when)
-
-    def refusal(self, row: Row) -> RefusalRow:
-        values = {name: row[name] for name in RefusalRow.__struct_fields__}
-        values["id"], values["received_at"] = self.ident(row["id"]), self.time(row["received_at"])
-        return RefusalRow(**values)
-
-    def refusal_count(self, row: Row) -> RefusalCount:
-        values = {name: row[name] for name in RefusalCount.__struct_fields__}
-        values["first_at"], values["last_at"] = self.time(row["first_at"]), self.time(row["last_at"])
-        return RefusalCount(**values)
-
-    def odd(self, row: Row) -> OddDelivery:
-        state, admitted = row["event_state"], row["admitted_as"]
-        return OddDelivery(
-            self.ident(row["request_id"]),
-            row["item"],
-            row["source"],
-            DeliveryOutcome(row["outcome"]),
-            self.ident(row["event_id"]),
-            row["event_key"],
-            State(state) if state else None,
-            row["delivery_id"],
-            self.time(row["received_at"]),
-            self.ident(admitted) if admitted else None,
-        )
 
     def effect(self, row: Row) -> Effect:
         values = {name: row[name] for name in Effect.__struct_fields__}

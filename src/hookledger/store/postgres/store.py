@@ -34,6 +34,7 @@ from ...model import (
 )
 from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
+from ..ops.cases import Cases
 from ..ops.circuits import Circuits
 from ..ops.pauses import Pauses
 from ..ops.reconciling import Reconciling
@@ -43,7 +44,6 @@ from ..rows import Rows, outcome_values, same
 from ..search import Searching
 from . import (
     accounting,
-    cases,
     decisions,
     erasure,
     intake,
@@ -55,7 +55,6 @@ from . import (
     search,
 )
 from .accounting import PostgresBooks
-from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
 from .decisions import PostgresDecisions
 from .dialect import Dialect
@@ -118,7 +117,6 @@ class PostgresStore:
             deciding,
             lambda: self._for_calls or self._opened(),
         )
-        self.cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
         self.books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         self._decisions = PostgresDecisions(deciding, self._opened)
         self.jobs = PostgresJobs(
@@ -133,6 +131,7 @@ class PostgresStore:
         )
         queries = Queries(schema, self._clock, self.sql)
         self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
+        self.cases = Cases(PostgresDatabase(queries, self._opened))
         self.pauses = Pauses(PostgresDatabase(queries, self._opened))
         self.reconciling = Reconciling(PostgresDatabase(queries, self._opened))
         self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)

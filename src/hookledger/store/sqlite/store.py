@@ -33,6 +33,7 @@ from ...model import (
 )
 from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
+from ..ops.cases import Cases
 from ..ops.circuits import Circuits
 from ..ops.pauses import Pauses
 from ..ops.reconciling import Reconciling
@@ -42,7 +43,6 @@ from ..rows import Rows, outcome_values
 from ..search import Searching
 from . import decisions, intake, second_library
 from .accounting import SqliteBooks
-from .cases import SqliteCases
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, sha256_of, translate
 from .decisions import SqliteDecisions
 from .erasure import SqliteErasure
@@ -103,7 +103,6 @@ class SqliteStore:
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
         self.ledger = SqliteLedger(decisions.SQL.__getitem__, self._do, self._write, self._now, self._rows)
-        self.cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
         self.books = SqliteBooks(path, self._now)
         self.search = Searching(
             SqliteAsks(path, self._now),
@@ -119,6 +118,7 @@ class SqliteStore:
         how = (self._do, self._write, self._now, self._rows)
         self.jobs = SqliteJobs(path, self.sql, self.search.condition, self._decisions, self.ledger, *how)
         database = SqliteDatabase(path, self._do, self._write, self._now)
+        self.cases = Cases(database)
         self.circuits = Circuits(database)
         self.pauses = Pauses(database)
         self.restores = SqliteRestores(self.ledger, *how)
