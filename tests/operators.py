@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from hookledger import Inbox
-from hookledger.cases import Refusal
 from hookledger.config import decode
 from hookledger.identities import new_id
+from hookledger.store.ops.rejections import Refusal
 from hookledger.store.protocol import Store
 from tests.asgi_client import Answer, ask
 from tests.builders import Raw

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .cases import RefusalRow
 from .errors import ConfigError, Rejected, WrongState
 from .identities import key_identity
 from .model import LISTED, Arrival, Headers, Item, Proof, Request, RequestRow, unpack_headers
@@ -23,6 +22,7 @@ from .receive.identify import NOT_ALLOWED, identify, show
 from .receive.reasons import NOT_A_DELIVERY, REASONS
 from .receive.verify import verify
 from .states import KeyOrigin
+from .store.ops.rejections import RefusalRow
 
 if TYPE_CHECKING:
     from .source import Source

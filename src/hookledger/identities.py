@@ -8,6 +8,9 @@ from uuid import UUID
 
 import uuid_utils.compat
 
+LAST_ID = UUID(int=2**128 - 1)
+"""After every id."""
+
 
 def new_id() -> UUID:
     """A UUIDv7: made before the insert, sorted by time."""

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from hookledger import Inbox
-from hookledger.cases import Imported
 from hookledger.model import Proof, Recorded, Request
 from hookledger.operate import cutover
 from hookledger.operate.cutover import PAGE, Comparison, KeyRule, compare
 from hookledger.receive.app import arrival
 from hookledger.receive.identify import identify
 from hookledger.states import DeliveryOutcome, KeyOrigin
+from hookledger.store.ops.imported_keys import Imported
 from hookledger.store.protocol import Store
 from tests.builders import SOURCE, Raw, delivered, item, record, recorded
 from tests.builders import arrival as arrived

@@ -7,11 +7,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from hookledger.cases import Refusal
 from hookledger.clock import Clock
 from hookledger.identities import new_id
 from hookledger.states import EffectState
 from hookledger.store.connect import connect
+from hookledger.store.ops.rejections import Refusal
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import LEASE, WORKER, Raw, claimed, delivered

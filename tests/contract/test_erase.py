@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from hookledger.cases import Refusal
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
 from hookledger.filters import EVERYTHING
@@ -15,6 +14,7 @@ from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight
 from hookledger.operate.repair import made
 from hookledger.states import DeliveryOutcome, EffectKind, EffectState, State
+from hookledger.store.ops.rejections import Refusal
 from hookledger.store.protocol import Store
 from tests.builders import (
     SOURCE,

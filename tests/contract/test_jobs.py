@@ -13,7 +13,7 @@ import pytest
 from hookledger.clock import Clock
 from hookledger.errors import ConfigError, HookledgerError, WrongState
 from hookledger.filters import EVERYTHING, Filter
-from hookledger.identities import new_id
+from hookledger.identities import LAST_ID, new_id
 from hookledger.jobs import Cause, ItemOutcome, Job, JobState, Taken
 from hookledger.model import Evidence
 from hookledger.operate.actions import Actions
@@ -22,7 +22,6 @@ from hookledger.operate.insight import Ambiguous, Insight, NotFound
 from hookledger.operate.preview import NothingDeclared
 from hookledger.retention import Round
 from hookledger.states import EffectKind, Repeat, State
-from hookledger.store.evidence import LAST_ID
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.jobs import SqliteJobs

@@ -8,12 +8,13 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from hookledger.cases import Imported, KeyAudit, KeyGroup
 from hookledger.errors import BadData, SchemaMismatch
 from hookledger.identities import key_identity
 from hookledger.model import Recorded
 from hookledger.states import DeliveryOutcome, KeyOrigin, State
-from hookledger.store import evidence
+from hookledger.store.ops import imported_keys
+from hookledger.store.ops.imported_keys import Imported
+from hookledger.store.ops.key_audit import KeyAudit, KeyGroup
 from hookledger.store.protocol import Store
 from tests.builders import SOURCE, TYPE, Raw, arrival, delivered, item, record, recorded
 from tests.contract.conftest import OpenStore
@@ -117,7 +118,7 @@ async def test_an_import_that_broke_off_is_finished_by_the_next(
     store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # proves R67
     names = [f"old-{n}" for n in range(30)]
-    monkeypatch.setattr(evidence, "IMPORT_BATCH", 10)
+    monkeypatch.setattr(imported_keys, "IMPORT_BATCH", 10)
     task = asyncio.create_task(imported(store, *names))
     while await raw.count("identities") == 0:
         await asyncio.sleep(0)
@@ -134,7 +135,7 @@ async def test_deliveries_arrive_during_the_import(
     store: Store, open_store: OpenStore, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # proves R5, R58, R67
     """Each key is the import's or the delivery's, never both."""
-    monkeypatch.setattr(evidence, "IMPORT_BATCH", 20)
+    monkeypatch.setattr(imported_keys, "IMPORT_BATCH", 20)
     stores, names = [store, await open_store()], [f"evt_{n}" for n in range(200)]
 
     async def deliver(order: int) -> list[Recorded]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apsw.ext
 
-from hookledger.identities import new_id
-from hookledger.store.evidence import LAST_ID
+from hookledger.identities import LAST_ID, new_id
+from hookledger.store.postgres.session import Queries, _value
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
-from hookledger.store.sqlite import cases as sqlite_cases
 from hookledger.store.sqlite import decisions as sqlite_decisions
 from hookledger.store.sqlite import erasure as sqlite_erasure
 from hookledger.store.sqlite import ledger as sqlite_ledger
 from hookledger.store.sqlite import pruning as sqlite_pruning
+from hookledger.store.sqlite.session import query
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw
 
@@ -169,27 +169,46 @@ POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
     "expired": (100,),
     "of_event": (IDENT,),
 }
-POSTGRES_CASES: dict[str, tuple[Any, ...]] = {
-    "count_refusals": (["s1"], ["r1"], [1]),
-    "keep_refusals": ([IDENT], ["s1"], ["r1"], ["POST"], ["/"], [b""], [b""], [b""], [None]),
-    "trim_refusals": (["s1", "s2"], 1000, 1_000_000),
-    "refusals": ("s1", None, LAST_ID, 50),
-    "refusal_counts": (),
-    "take_refusal": (IDENT, [IDENT], [IDENT], "ada", "why"),
-    "odd_sources": (),
-    "odd_deliveries": (["s1", "s2"], ["conflict", "same_body"], LAST_ID, 50),
-    "find_delivery": (IDENT, IDENT, None),
-    "lock_delivery": (IDENT, 0),
-    "odd": (IDENT, 0),
-    "take_key": (b"\0" * 32, "s1", IDENT, b"", None),
-    "admit": (
-        *(IDENT, IDENT, 0, "s1", "k7", "t1", None, None, None, b"f"),
-        *(new_id(), "conflict", "ada", "why", None),
-    ),
-    "again": (IDS,),
-    "alert": (IDENT, "words", new_id()),
-    "import_keys": (IDENTITIES, "s1", IDENT),
-    "known_keys": (IDENTITIES,),
+SHARED: dict[str, dict[str, Any]] = {
+    "known_owners": {"identities": IDENTITIES},
+    "state_of_repaired": {"id": IDENT},
+    "count_rejections": {"numbers": [("s1", "r1", 1)]},
+    "keep_rejection": {
+        **{"id": IDENT, "source": "s1", "reason": "r1", "method": "POST", "path": "/"},
+        **{"query": b"", "headers": b"", "body": b"", "remote": None},
+    },
+    "trim_rejections": {"sources": ["s1", "s2"], "most": 1000, "most_bytes": 1_000_000},
+    "list_rejections": {"source": "s1", "reason": None, "before": LAST_ID, "limit": 50},
+    "rejection_counts": {},
+    "take_rejection": {"id": IDENT},
+    "quarantine_sources": {},
+    "list_quarantined": {
+        "among": [("s1", "conflict"), ("s1", "same_body"), ("s2", "conflict")],
+        **{"before": LAST_ID, "limit": 50},
+    },
+    "find_quarantined": {"first": IDENT, "last": IDENT, "item": None},
+    "kept_request": {"id": IDENT},
+    "borrowed_body": {"request_id": IDENT},
+    "keep_body": {"request_id": IDENT},
+    "lock_quarantined": {"request_id": IDENT, "item": 0},
+    "quarantined": {"request_id": IDENT, "item": 0},
+    "take_admitted_key": {
+        **{"identity": b"\0" * 32, "source": "s1", "event_id": IDENT, "fingerprint": b"", "met": None},
+    },
+    "take_admitted": {"wanted": [(b"\0" * 32, "body", "s1", IDENT, b"")]},
+    "owner_of_admitted": {"identity": b"\0" * 32},
+    "admit": {
+        **{"id": IDENT, "request_id": IDENT, "item": 0, "source": "s1", "key": "k7", "type": "t1"},
+        **{"provider_id": None, "object_id": None, "occurred_at": None, "fingerprint": b"f", "account": None},
+    },
+    "count_again": {"ids": [(ident,) for ident in IDS]},
+    "mark_alert": {"id": IDENT, "words": "words"},
+    "state_to_warn": {"id": IDENT, "words": "words"},
+    "import_keys": {
+        "identities": [(identity,) for identity in IDENTITIES],
+        **{"source": "s1", "action": IDENT, "nothing": b""},
+    },
+    "known_keys": {"identities": IDENTITIES},
 }
 POSTGRES_DECISIONS: dict[str, tuple[Any, ...]] = {
     "retry": ([IDENT], ["failed"], [None], [new_id()], "ada", "why", None),
@@ -263,18 +282,15 @@ SQLITE_LEDGER = [
     *("start", "call", "effect", "restart", "doubt", "standing", "tell", "calls", "move", "conclude", "put_off"),
     *("resolve", "waiting", "attend", "due", "heads", "claim", "held", "expired", "of_event"),
 ]
-SQLITE_CASES = [
-    *("count_refusals", "keep_refusals", "trim_refusals", "refusals", "refusal_counts", "forget_refusal"),
-    *("odd_sources", "odd_deliveries", "find_delivery", "odd", "take_key", "admit", "again", "alert"),
-    "known_keys",
-]
 SQLITE_DECISIONS = ["retry", "replay", "discard", "repeat", "make_way", "found", "last_action"]
 
-WALKS = {"waiting", "held", "refusals", "refusal_counts", "odd_sources", "forget_refused"}
+WALKS = {
+    *("waiting", "held", "list_rejections", "rejection_counts", "quarantine_sources", "forget_refused"),
+}
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`
 walks the index of leases, which has only what is being processed at the moment, the ledger's `waiting` that of what
-waits for a person, `refusals` and `forget_refused` a sample that has a budget, `refusal_counts` a row for each source
-and reason. The audit of keys is not here: it reads the last events."""
+waits for a person, `list_rejections` and `forget_refused` a sample that has a budget, `rejection_counts` a row
+for each source and reason. The audit of keys is not here: it reads the last events."""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -295,7 +311,7 @@ def scans(name: str, plan: dict[str, Any]) -> list[str]:
 
 
 async def check_postgres(
-    store: PostgresStore, render: Callable[[str], str], queries: dict[str, tuple[Any, ...]]
+    store: PostgresStore, render: Callable[[str], str], queries: Mapping[str, Sequence[Any]]
 ) -> list[str]:
     bad: list[str] = []
     async with store._use() as connection:
@@ -341,7 +357,7 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
     if isinstance(store, SqliteStore):
         bad = await check_sqlite(store, store.sql, SQLITE)
         bad += await check_sqlite(store, sqlite_ledger.SQL.__getitem__, SQLITE_LEDGER)
-        bad += await check_sqlite(store, sqlite_cases.SQL.__getitem__, SQLITE_CASES)
+        bad += await check_sqlite(store, query, list(SHARED))
         bad += await check_sqlite(store, sqlite_decisions.SQL.__getitem__, SQLITE_DECISIONS)
         bad += await check_sqlite(store, sqlite_pruning.SQL.__getitem__, SQLITE_PRUNING)
         bad += await check_sqlite(store, sqlite_erasure.SQL.__getitem__, SQLITE_ERASURE)
@@ -349,7 +365,9 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
         assert isinstance(store, PostgresStore)
         bad = await check_postgres(store, store.sql, POSTGRES)
         bad += await check_postgres(store, store.ledger._sql, POSTGRES_LEDGER)
-        bad += await check_postgres(store, store.cases._sql, POSTGRES_CASES)
+        shared = Queries(store._schema, store._clock, store.sql)
+        values = {name: [_value(given, each) for each in shared[name][1]] for name, given in SHARED.items()}
+        bad += await check_postgres(store, lambda name: shared[name][0], values)
         bad += await check_postgres(store, store._decisions._sql, POSTGRES_DECISIONS)
         bad += await check_postgres(store, store.pruning._sql, POSTGRES_PRUNING)
         bad += await check_postgres(store, store.erasure._sql, POSTGRES_ERASURE)

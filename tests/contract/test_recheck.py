@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from hookledger import Inbox
-from hookledger.cases import Refusal
 from hookledger.errors import BadData, Unavailable
 from hookledger.identities import new_id
 from hookledger.model import Arrival, Recorded, pack_headers
 from hookledger.operate.recheck import PAGE, recheck, take_in
 from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
+from hookledger.store.ops.rejections import Refusal
 from hookledger.store.protocol import Store
 
 SECRET = "whsec_made_up_for_the_tests"

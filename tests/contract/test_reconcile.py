@@ -18,8 +18,8 @@ from hookledger.operate.reconcile import LEASE, MOST, Window, carry_out
 from hookledger.providers.listing.base import Content
 from hookledger.receive.app import arrival as as_delivered
 from hookledger.receive.identify import identify
-from hookledger.reconciling import Begun, Counts
 from hookledger.states import DeliveryOutcome, KeyOrigin, State
+from hookledger.store.ops.reconciling import Begun, Counts
 from hookledger.store.protocol import Store
 from tests.builders import Raw, claim, settle
 from tests.contract.conftest import OpenStore

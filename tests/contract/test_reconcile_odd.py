@@ -14,7 +14,7 @@ from hookledger import Changed, Event, Inbox, ReconcileSettings
 from hookledger.errors import ConfigError, ListingFailed
 from hookledger.model import REPAIR
 from hookledger.operate.timeline import timeline
-from hookledger.reconciling import Counts
+from hookledger.store.ops.reconciling import Counts
 from hookledger.store.protocol import Store
 from tests.contract.test_reconcile import NOW, SECRET, balanced, delivery, github, outcomes, reconcile, stripe
 from tests.services import apis as service

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from hookledger.cases import Refusal
 from hookledger.clock import Clock
 from hookledger.errors import BadData
 from hookledger.identities import new_id
+from hookledger.store.ops.rejections import Refusal
 from hookledger.store.protocol import Store
 from tests.builders import SOURCE, Raw, delivered, record
 from tests.contract.conftest import OpenStore

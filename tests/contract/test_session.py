@@ -10,13 +10,14 @@ from uuid import UUID
 import pytest
 
 from hookledger.clock import Clock
-from hookledger.errors import Unavailable, WrongState
+from hookledger.errors import BadData, Unavailable, WrongState
 from hookledger.identities import new_id
-from hookledger.states import CircuitState
+from hookledger.states import CircuitState, DeliveryOutcome
 from hookledger.store.ops.circuits import Circuits
 from hookledger.store.protocol import Store
 from hookledger.store.session import Session
 from hookledger.store.text import Name, parse, shared
+from tests.builders import Raw, delivered
 
 DIALECTS: tuple[Name, ...] = ("postgres", "sqlite")
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -99,6 +100,39 @@ async def test_rows(ask: Ask) -> None:
         given=given,
     )
     assert [(row["id"], row["claim"], row["name"], row["raw"]) for row in found] == sorted(given)
+
+
+async def test_many(ask: Ask) -> None:
+    """One set of parameters after the other: each may be the first that fails."""
+    ask.define("-- name: known\nSELECT * FROM {schema}.pauses ORDER BY source")
+    ask.define(
+        """-- name: keep
+INSERT INTO {schema}.pauses (source, pattern, since, actor, reason) VALUES (:source, :pattern, {now}, 'ada', 'why')"""
+    )
+    given = [{"source": source, "pattern": "*"} for source in "abc"]
+    await ask.database.write(lambda db: db.many("keep", given))
+    found = await ask.database.read(lambda db: db("known"))
+    assert [row["source"] for row in found] == ["a", "b", "c"]
+    assert all(abs(datetime.now(UTC) - row["since"]) < timedelta(minutes=1) for row in found)
+    more = [{"source": source, "pattern": "*"} for source in "dab"]
+    with pytest.raises(BadData):
+        await ask.database.write(lambda db: db.many("keep", more))
+    assert len(await ask.database.read(lambda db: db("known"))) == 3
+
+
+async def test_arrivals_are_recorded_with_the_operation(store: Store, ask: Ask, raw: Raw) -> None:
+    async def work(db: Session, fails: bool) -> None:
+        [[new]] = await db.record([delivered("evt_1")])
+        assert new.outcome is DeliveryOutcome.ACCEPTED
+        await db("trip_circuit", downstream="bank", reason="x")
+        if fails:
+            raise WrongState("made up")
+
+    with pytest.raises(WrongState, match="made up"):
+        await ask.database.write(lambda db: work(db, True))
+    assert (await raw.count("events"), await store.circuits.all()) == (0, [])
+    await ask.database.write(lambda db: work(db, False))
+    assert (await raw.count("events"), len(await store.circuits.all())) == (1, 1)
 
 
 async def test_an_operation_that_fails_leaves_nothing(store: Store, ask: Ask) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hookledger.identities import new_id
 from hookledger.operate.doctor import judge_reconciliation
 from hookledger.operate.receiving import Plan
-from hookledger.reconciling import Counts, Reconciliation
+from hookledger.store.ops.reconciling import Counts, Reconciliation
 from hookledger.upkeep.schedule import Daily, Schedule, slot
 
 NOW = datetime(2027, 3, 1, 12, 0, tzinfo=UTC)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from hookledger.cases import Refusal
 from hookledger.errors import (
     Forbidden,
     Malformed,
@@ -26,6 +25,7 @@ from hookledger.model import Request, unpack_headers
 from hookledger.providers.catalogue import find
 from hookledger.receive.endpoint import Endpoint, Rules, configure
 from hookledger.receive.refusals import MAX_WAITING, MAX_WAITING_BYTES, Refusals, SampleSettings, secrets_of
+from hookledger.store.ops.rejections import Refusal
 
 SECRET = "made-up-for-the-tests"
 WRONG = Unauthentic("signature_mismatch")

@@ -13,10 +13,10 @@ import click
 import msgspec
 from rich.progress import Progress
 
-from ..cases import Imported
 from ..errors import ConfigError
 from ..inbox import Inbox
 from ..operate.cutover import BATCH, Comparison, KeyRule
+from ..store.ops.imported_keys import Imported
 from .common import default_actor, looks_at_inbox, print_json, printable, prints_json, run, status
 
 Row = Sequence[object]

@@ -6,11 +6,11 @@ import click
 import msgspec
 from rich.text import Text
 
-from ..cases import KeyGroup
 from ..inbox import Inbox
 from ..operate.audit import KeyReport
 from ..operate.keys import Fit
 from ..states import KeyOrigin
+from ..store.ops.key_audit import KeyGroup
 from .common import looks_at_inbox, print_json, prints_json, run, table_console
 from .table import Listing, number, say, whole
 

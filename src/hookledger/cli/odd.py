@@ -8,11 +8,11 @@ from uuid import UUID
 import click
 import msgspec
 
-from ..cases import OddDelivery
 from ..inbox import Inbox
 from ..model import History
 from ..operate.difference import Difference
 from ..states import DeliveryOutcome
+from ..store.ops.quarantine import OddDelivery
 from .common import (
     looks_at_inbox,
     print_bytes,

@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..inbox import Inbox
 from ..model import History
 from ..operate.reconcile import Report, Window
-from ..reconciling import Counts
+from ..store.ops.reconciling import Counts
 from . import exits
 from .common import (
     default_actor,

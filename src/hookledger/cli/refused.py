@@ -8,12 +8,12 @@ from uuid import UUID
 import click
 from rich.text import Text
 
-from ..cases import RefusalCount, RefusalRow
 from ..inbox import Inbox
 from ..model import unpack_headers
 from ..operate.recheck import Rechecked
 from ..receive.endpoint import with_secrets
 from ..receive.refusals import EVERY
+from ..store.ops.rejections import RefusalCount, RefusalRow
 from . import exits
 from .common import (
     default_actor,

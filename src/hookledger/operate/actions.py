@@ -9,16 +9,16 @@ from uuid import UUID
 
 from msgspec import UNSET
 
-from ..cases import Imported
 from ..errors import ConfigError, ListingFailed, WrongState
 from ..filters import Filter
 from ..jobs import Deed, Job, Resolving
 from ..ledger import Effect
 from ..model import EventRow, History
-from ..reconciling import Counts
 from ..retention import Erased, Tombstone
 from ..states import BY_NAME
+from ..store.ops.imported_keys import Imported
 from ..store.ops.pauses import Pause
+from ..store.ops.reconciling import Counts
 from ..store.protocol import Store
 from ..store.restores import Restore
 from . import bulk, effects, restore

@@ -7,11 +7,11 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from ..cases import KeyAudit, KeyGroup
 from ..filters import Filter
 from ..model import EventRow, unpack_headers
 from ..providers.fields import Constant, Header, Present, written
 from ..providers.tolerant import UnreadableError
+from ..store.ops.key_audit import KeyAudit, KeyGroup
 from ..store.protocol import Store
 from .keys import Fit, Observation, fit, repeated, values_of
 from .receiving import Receiving, SourceFacts

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from ..cases import RefusalCount
 from ..errors import HookledgerError
 from ..jobs import Job
 from ..model import Health
-from ..reconciling import Reconciliation
 from ..store import SCHEMA_RANGE
 from ..store.ops.pauses import Pause
+from ..store.ops.reconciling import Reconciliation
+from ..store.ops.rejections import RefusalCount
 from . import proof, restore, trouble
 from .finding import Finding
 from .insight import Insight

@@ -11,18 +11,19 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from ..accounting import Accounting, Oddity
-from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..errors import BadResult, ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
 from ..identities import id_bounds, operation_key
 from ..jobs import Deed, ItemOutcome, Job, JobItem, Refusals, Resolving
 from ..ledger import Effect
 from ..model import EventRow, Health, History, Kind, RequestRow, Waiting, WorkerInfo
-from ..reconciling import Reconciliation
 from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.ops.circuits import Circuit
 from ..store.ops.pauses import Pause
+from ..store.ops.quarantine import OddDelivery
+from ..store.ops.reconciling import Reconciliation
+from ..store.ops.rejections import RefusalCount, RefusalRow
 from ..store.protocol import Store
 from ..store.restores import Restore
 from ..store.search import FailureGroup, Lag, Page

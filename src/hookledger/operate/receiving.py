@@ -8,11 +8,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ..cases import RefusalRow
 from ..model import Arrival, Item, RequestRow
 from ..providers.contract import Contract
 from ..providers.fields import Field
 from ..providers.listing.base import Content, Lister
+from ..store.ops.rejections import RefusalRow
 
 
 class SourceFacts(Struct, frozen=True, kw_only=True):

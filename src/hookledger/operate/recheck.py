@@ -8,10 +8,10 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ..cases import RefusalRow
 from ..errors import BadData, ConfigError, Unavailable
 from ..model import Arrival, Recorded
-from ..store.cases import Cases
+from ..store.ops.cases import Cases
+from ..store.ops.rejections import RefusalRow
 from ..store.protocol import Store
 from .receiving import Receiving
 

@@ -15,10 +15,9 @@ from ..errors import BadData, ConfigError, ContentGone, HookledgerError, Listing
 from ..filters import Filter
 from ..model import Arrival, EventRow, Recorded
 from ..providers.listing.base import Changed, Content, Entry, Listed, Lister
-from ..reconciling import NEW, WITHHELD, Begun, Counts, Known
 from ..states import KeyOrigin, State
+from ..store.ops.reconciling import NEW, WITHHELD, Begun, Counts, Known, taken_up
 from ..store.protocol import Store
-from ..store.reconciling import taken_up
 from .receiving import Receiving
 
 log = logging.getLogger(__name__)

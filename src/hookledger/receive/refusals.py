@@ -17,11 +17,11 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from ..cases import Refusal
 from ..errors import HookledgerError, Malformed, Rejected, Unauthentic
 from ..identities import new_id
 from ..model import Request, pack_headers
 from ..providers import forms
+from ..store.ops.rejections import Refusal
 from .endpoint import Endpoint
 
 log = logging.getLogger(__name__)

@@ -8,11 +8,9 @@ from uuid import UUID
 
 import msgspec
 
-from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..causes import cause_of
 from ..ledger import Call, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow, WorkerInfo
-from ..reconciling import Counts, Reconciliation
 from ..retention import Arrived, Candidate, Tombstone
 from ..states import (
     BY_NAME,
@@ -154,31 +152,6 @@ class Rows:
         ident, when = self.ident(row["event_id"]), self.time(row["pruned_at"])
         return Tombstone(ident, row["source"], State(row["state"]), when)
 
-    def refusal(self, row: Row) -> RefusalRow:
-        values = {name: row[name] for name in RefusalRow.__struct_fields__}
-        values["id"], values["received_at"] = self.ident(row["id"]), self.time(row["received_at"])
-        return RefusalRow(**values)
-
-    def refusal_count(self, row: Row) -> RefusalCount:
-        values = {name: row[name] for name in RefusalCount.__struct_fields__}
-        values["first_at"], values["last_at"] = self.time(row["first_at"]), self.time(row["last_at"])
-        return RefusalCount(**values)
-
-    def odd(self, row: Row) -> OddDelivery:
-        state, admitted = row["event_state"], row["admitted_as"]
-        return OddDelivery(
-            self.ident(row["request_id"]),
-            row["item"],
-            row["source"],
-            DeliveryOutcome(row["outcome"]),
-            self.ident(row["event_id"]),
-            row["event_key"],
-            State(state) if state else None,
-            row["delivery_id"],
-            self.time(row["received_at"]),
-            self.ident(admitted) if admitted else None,
-        )
-
     def effect(self, row: Row) -> Effect:
         values = {name: row[name] for name in Effect.__struct_fields__}
         values["event_id"] = self.ident(row["event_id"])
@@ -210,14 +183,6 @@ class Rows:
     def worker(self, row: Row) -> WorkerInfo:
         handles = msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...])
         return WorkerInfo(row["id"], handles, row["seen_ago"], row["left_at"] is not None)
-
-    def reconciliation(self, row: Row) -> Reconciliation:
-        values = {name: row[name] for name in Reconciliation.__struct_fields__}
-        values["id"] = self.ident(row["id"])
-        for name in ("slot", "since", "until", "started_at", "leased_until", "finished_at"):
-            values[name] = self.when(row[name])
-        values["counts"] = row["counts"] and msgspec.json.decode(row["counts"], type=Counts)
-        return Reconciliation(**values)
 
 
 # Asked of the class each time, a member costs a call.

@@ -15,14 +15,17 @@ await nothing but its queries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ..errors import Unavailable
+from ..model import Arrival, Recorded
 
 P = ParamSpec("P")
 T = TypeVar("T")
+BATCH = 1000
+"""Rows of a user's own query that are read together."""
 
 
 class Row(Protocol):
@@ -35,6 +38,15 @@ class Session(Protocol):
     """The queries of `store/sql/`, within one transaction."""
 
     async def __call__(self, query: str, /, **parameters: Any) -> list[Row]: ...
+
+    async def many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run a query once for each of these parameters, in one round trip; it gives no rows. For bodies: a list of
+        bytes goes to SQLite as hexadecimal text, which takes ten times as long."""
+        ...
+
+    async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        """Record arrivals as the intake does, in this transaction: the one hot path that an operation may need."""
+        ...
 
 
 Work = Callable[[Session], Coroutine[Any, Any, T]]
@@ -54,6 +66,11 @@ class Database(Protocol):
     async def scan(self, work: Work[T], limit: float) -> T:
         """A look that may take so many seconds, in one snapshot, on a connection that no ack waits for. Raises
         Unavailable after that: the snapshot keeps the database from clearing away old rows."""
+        ...
+
+    def select(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
+        """The rows of a user's own SELECT, in batches of BATCH, in a transaction that can write nothing. Raises
+        ConfigError with the database's words when it refuses the query."""
         ...
 
 

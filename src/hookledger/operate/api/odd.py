@@ -8,9 +8,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from ...cases import RefusalRow
 from ...model import EventRow
 from ...states import DeliveryOutcome, State
+from ...store.ops.rejections import RefusalRow
 from .call import Asked, Limit, Look, Nothing, Text
 from .circuits import Why
 from .views import Header, RequestContent, headers, request_content

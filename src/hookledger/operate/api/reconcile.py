@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from ...errors import ConfigError
 from ...filters import EARLIEST, LATEST, Moment
 from ...model import EventRow
-from ...reconciling import Reconciliation
+from ...store.ops.reconciling import Reconciliation
 from ..reconcile import Report, Window
 from .call import Asked, Look, Nothing, Reason
 from .circuits import Why

@@ -9,10 +9,10 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
-from ...cases import Imported
 from ...errors import ConfigError
 from ...model import Recorded
 from ...providers.fields import written
+from ...store.ops.imported_keys import Imported
 from ..audit import KeyReport
 from ..cutover import Comparison, KeyRule
 from ..insight import NotFound

@@ -24,11 +24,12 @@ async def record_action(
     subject: str | None,
     states: tuple[str, str],
     event_id: UUID | None = None,
+    action_id: UUID | None = None,
 ) -> None:
     """Add an action to the audit log: it took its subject, or the event, from one state to another."""
     await db(
         "record_action",
-        id=new_id(),
+        id=action_id or new_id(),
         name=name,
         actor=by.actor,
         reason=by.reason,

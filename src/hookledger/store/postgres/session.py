@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
 import asyncpg
 
 from ...clock import Clock
-from ..session import Row, Work, too_long
+from ...errors import ConfigError
+from ...model import Arrival, Recorded
+from ..session import BATCH, Row, Work, too_long
 from ..text import PARAMETER, Macro, columns, shared, written_out
 from .connection import Connections, transaction
+from .dialect import Dialect
+from .intake import by_arrival, record_inside
 
 T = TypeVar("T")
 
@@ -22,12 +26,18 @@ BEGIN = (
 )
 """What is written must be on disk. It waits briefly for a lock, and nobody waits long for it."""
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+REFUSED = ("22", "25", "2B", "2F", "42", "0A")
+"""Classes of SQLSTATE that say the query itself is wrong, or would write."""
 
 
 class Queries:
-    """The shared queries for one schema and one clock: SQL, and the names of its parameters in their order."""
+    """The shared queries for one schema and one clock: SQL, and the names of its parameters in their order.
 
-    def __init__(self, schema: str, clock: Clock) -> None:
+    `intake`: the statements of the hot path.
+    """
+
+    def __init__(self, schema: str, clock: Clock, intake: Dialect) -> None:
+        self.intake = intake
         self._schema = '"' + schema.replace('"', '""') + '"'
         self._clock = clock
         self._written: dict[tuple[str, float], tuple[str, tuple[str, ...]]] = {}
@@ -85,6 +95,13 @@ class PostgresSession:
         sql, names = self._queries[query]
         return await self._fetch(sql, [_value(parameters, name) for name in names])
 
+    async def many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        sql, names = self._queries[query]
+        await self._connection.executemany(sql, [[_value(row, name) for name in names] for row in rows])
+
+    async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        return by_arrival(arrivals, await record_inside(self._connection, self._queries.intake, arrivals))
+
     async def _fetch(self, sql: str, values: list[Any]) -> list[Row]:
         found: list[Row] = await self._connection.fetch(sql, *values)
         return found
@@ -111,7 +128,7 @@ class LimitedSession(PostgresSession):
         return found
 
 
-def _value(parameters: dict[str, Any], name: str) -> Any:
+def _value(parameters: Mapping[str, Any], name: str) -> Any:
     """A parameter; of a list of tuples, each column is an array of its own."""
     given, _, place = name.partition("__")
     value = parameters[given]
@@ -148,3 +165,19 @@ class PostgresDatabase:
                 return await work(LimitedSession(connection, self._queries, ends, limit))
 
         return await self._connections().insist(run)
+
+    async def select(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
+        # One statement at a time: with the extended protocol the query cannot end the transaction and go on.
+        async with self._connections().use() as connection:
+            try:
+                async with connection.transaction(isolation="repeatable_read", readonly=True):
+                    query = await connection.prepare(sql)
+                    if not query.get_attributes():
+                        raise ConfigError("the query cannot be run: it gives no columns, so it is no SELECT")
+                    cursor = await query.cursor()
+                    while batch := await cursor.fetch(BATCH):
+                        yield [tuple(row) for row in batch]
+            except asyncpg.PostgresError as error:
+                if (error.sqlstate or "")[:2] in REFUSED:
+                    raise ConfigError(f"the query cannot be run: {error}") from error
+                raise

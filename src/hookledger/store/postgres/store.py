@@ -34,15 +34,16 @@ from ...model import (
 )
 from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
+from ..ops.cases import Cases
 from ..ops.circuits import Circuits
 from ..ops.pauses import Pauses
+from ..ops.reconciling import Reconciling
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
 from ..search import Searching
 from . import (
     accounting,
-    cases,
     decisions,
     erasure,
     intake,
@@ -50,12 +51,10 @@ from . import (
     ledger,
     pruning,
     published,
-    reconciling,
     restores,
     search,
 )
 from .accounting import PostgresBooks
-from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
 from .decisions import PostgresDecisions
 from .dialect import Dialect
@@ -68,7 +67,6 @@ from .prove import prove
 from .pruning import PostgresPruning
 from .published import PostgresPublishedKeys
 from .pulse import PostgresPulse
-from .reconciling import PostgresReconciling
 from .restores import PostgresRestores
 from .search import PostgresAsks
 from .session import PostgresDatabase, Queries
@@ -119,7 +117,6 @@ class PostgresStore:
             deciding,
             lambda: self._for_calls or self._opened(),
         )
-        self.cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
         self.books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         self._decisions = PostgresDecisions(deciding, self._opened)
         self.jobs = PostgresJobs(
@@ -132,12 +129,11 @@ class PostgresStore:
         self.restores = PostgresRestores(
             Dialect(restores.QUERIES, schema, self._clock), self.ledger, self._opened
         )
-        queries = Queries(schema, self._clock)
+        queries = Queries(schema, self._clock, self.sql)
         self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
+        self.cases = Cases(PostgresDatabase(queries, self._opened))
         self.pauses = Pauses(PostgresDatabase(queries, self._opened))
-        self.reconciling = PostgresReconciling(
-            Dialect(reconciling.QUERIES, schema, self._clock), self.sql, self._opened
-        )
+        self.reconciling = Reconciling(PostgresDatabase(queries, self._opened))
         self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
         self.published = PostgresPublishedKeys(Dialect(published.QUERIES, schema, self._clock), self._opened)
         self.erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)

@@ -7,27 +7,34 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
 import apsw
 
-from ..session import Row, Work, too_long
+from ...errors import ConfigError
+from ...model import Arrival, Recorded
+from ..queries import load
+from ..session import BATCH, Row, Work, too_long
 from ..text import Macro, columns, shared, written_out
 from .connection import Run, connect, translate
+from .intake import record
 
 T = TypeVar("T")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INTAKE = load(__package__)
 _CAST = re.compile(r"::\w+(\[\])?")
 _TIMES = re.compile(r"at|since|until|slot|\w+_at|\w+_until")
 _IDS = re.compile(r"id|\w+_id")
+_READING = (apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE)
 
 
 @cache
@@ -81,8 +88,7 @@ class SqliteSession:
         self._now = now
 
     async def __call__(self, query_name: str, /, **parameters: Any) -> list[Row]:
-        given = {name: _stored(value) for name, value in parameters.items()}
-        cursor = self._connection.execute(query(query_name), {**given, "now": self._now})
+        cursor = self._connection.execute(query(query_name), self._given(parameters))
         try:
             names = tuple(column[0] for column in cursor.get_description())
         except apsw.ExecutionCompleteError:  # how apsw says that there are no rows
@@ -91,6 +97,15 @@ class SqliteSession:
         return [
             kind([read(value) if read else value for read, value in zip(readers, row, strict=True)]) for row in cursor
         ]
+
+    async def many(self, query_name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._connection.executemany(query(query_name), [self._given(row) for row in rows])
+
+    def _given(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        return {**{name: _stored(value) for name, value in parameters.items()}, "now": self._now}
+
+    async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        return record(self._connection, _INTAKE.__getitem__, self._now, arrivals)
 
 
 def _stored(value: Any) -> Any:
@@ -140,6 +155,11 @@ def finished(operation: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError(f"{operation!r} awaited something else than its queries, with the write lock held")
 
 
+def _reading(action: int, *_: str | None) -> int:
+    """Lets a query read, and nothing else: no PRAGMA, no ATTACH."""
+    return apsw.SQLITE_OK if action in _READING else apsw.SQLITE_DENY
+
+
 class SqliteDatabase:
     """`do` runs a job on the store's thread, `write` in a durable transaction there."""
 
@@ -173,4 +193,18 @@ class SqliteDatabase:
         except apsw.InterruptError as error:
             raise too_long(limit) from error
         except (apsw.Error, OverflowError, ValueError) as error:
+            raise translate(error) from error
+
+    async def select(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
+        # On a connection of its own, as a scan: read in threads, one batch after the other.
+        try:
+            with closing(await asyncio.to_thread(connect, self._path, wait=5.0)) as connection:
+                connection.execute("PRAGMA query_only = ON")
+                connection.authorizer = _reading
+                cursor = await asyncio.to_thread(connection.execute, sql)
+                while batch := await asyncio.to_thread(lambda: list(islice(cursor, BATCH))):
+                    yield [tuple(row) for row in batch]
+        except (apsw.SQLError, apsw.AuthError, apsw.ReadOnlyError) as error:
+            raise ConfigError(f"the query cannot be run: {error}") from error
+        except apsw.Error as error:
             raise translate(error) from error

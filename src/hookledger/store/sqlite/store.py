@@ -33,15 +33,16 @@ from ...model import (
 )
 from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
+from ..ops.cases import Cases
 from ..ops.circuits import Circuits
 from ..ops.pauses import Pauses
+from ..ops.reconciling import Reconciling
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
 from ..search import Searching
 from . import decisions, intake, second_library
 from .accounting import SqliteBooks
-from .cases import SqliteCases
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, sha256_of, translate
 from .decisions import SqliteDecisions
 from .erasure import SqliteErasure
@@ -52,7 +53,6 @@ from .ledger import SqliteLedger
 from .pruning import SqlitePruning
 from .published import SqlitePublishedKeys
 from .pulse import SqlitePulse
-from .reconciling import SqliteReconciling
 from .restores import SqliteRestores
 from .scribe import Scribe
 from .search import SqliteAsks, looking
@@ -103,7 +103,6 @@ class SqliteStore:
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
         self.ledger = SqliteLedger(decisions.SQL.__getitem__, self._do, self._write, self._now, self._rows)
-        self.cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
         self.books = SqliteBooks(path, self._now)
         self.search = Searching(
             SqliteAsks(path, self._now),
@@ -119,10 +118,11 @@ class SqliteStore:
         how = (self._do, self._write, self._now, self._rows)
         self.jobs = SqliteJobs(path, self.sql, self.search.condition, self._decisions, self.ledger, *how)
         database = SqliteDatabase(path, self._do, self._write, self._now)
+        self.cases = Cases(database)
         self.circuits = Circuits(database)
         self.pauses = Pauses(database)
         self.restores = SqliteRestores(self.ledger, *how)
-        self.reconciling = SqliteReconciling(self.sql, *how)
+        self.reconciling = Reconciling(database)
         self.pruning = SqlitePruning(*how)
         self.published = SqlitePublishedKeys(self._do, self._write, self._now)
         self.erasure = SqliteErasure(self._write, self._now)

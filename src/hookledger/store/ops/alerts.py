@@ -1,0 +1,39 @@
+"""Alerts: which events a person should look at, because of what was delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from ..session import Operations, Row, Session, reads, writes
+from .audit import Audit, record_action
+
+
+class Alerts(Operations):
+    """Part of `store.cases`."""
+
+    @reads
+    async def again(self, db: Session, event_ids: Sequence[UUID]) -> dict[UUID, int]:
+        """How many deliveries came of each of these events after its first, counted up to 1,000."""
+        ids = [(event_id,) for event_id in set(event_ids)]
+        return {row["id"]: row["n"] for row in await db("count_again", ids=ids)}
+
+    @writes
+    async def alert(self, db: Session, event_id: UUID, words: str) -> bool:
+        """Mark an event that is failed, retrying, processing or in review for a person's attention, audited; False
+        when it is marked already or stands otherwise. The mark goes when it is processed, skipped, discarded, or
+        sent round again by a person."""
+        return await _noted(db, event_id, words, await db("mark_alert", id=event_id, words=words))
+
+    @writes
+    async def warn(self, db: Session, event_id: UUID, words: str) -> bool:
+        """Note a quarantined delivery in the audit of the event that it met, whatever its state; False if that was
+        noted in the same words before."""
+        return await _noted(db, event_id, words, await db("state_to_warn", id=event_id, words=words))
+
+
+async def _noted(db: Session, event_id: UUID, words: str, found: list[Row]) -> bool:
+    for row in found:
+        by, states = Audit("hookledger", words), (row["state"], row["state"])
+        await record_action(db, "alert", by, subject=None, states=states, event_id=event_id)
+    return bool(found)

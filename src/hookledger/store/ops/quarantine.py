@@ -1,0 +1,203 @@
+"""Quarantined deliveries: conflicts, and known bodies under other ids. An operator can make an event of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import BadData, WrongState
+from ...identities import LAST_ID, admitted_identity, id_bounds, new_id
+from ...model import Item, RequestRow
+from ...states import DeliveryOutcome, State
+from ..judge import Proposal, claims
+from ..rows import Rows
+from ..session import Operations, Row, Session, reads, writes
+from .audit import Audit, record_action
+
+ODD = (DeliveryOutcome.CONFLICT, DeliveryOutcome.SAME_BODY)
+"""The outcomes that an operator can make an event of."""
+
+
+class OddDelivery(Struct, frozen=True):
+    """A delivery that is evidence for something: a conflict, or a known body under another id."""
+
+    request_id: UUID
+    item: int
+    source: str
+    outcome: DeliveryOutcome
+    event_id: UUID
+    """The event that it met."""
+    event_key: str | None
+    """None where that event is known by its key alone: imported, or pruned."""
+    event_state: State | None
+    """At that moment."""
+    delivery_id: str | None
+    received_at: datetime
+    admitted_as: UUID | None
+    """The event that an operator made of it."""
+
+
+class Quarantine(Operations):
+    """Part of `store.cases`."""
+
+    @reads
+    async def odd_deliveries(
+        self,
+        db: Session,
+        *,
+        source: str | None = None,
+        outcome: DeliveryOutcome | None = None,
+        before: UUID | None = None,
+        limit: int = 50,
+    ) -> list[OddDelivery]:
+        """Conflicts and known bodies under other ids, the newest request first, from before the request `before`.
+
+        The deliveries of one request stay together, so that there may be a few more than `limit`.
+        """
+        sources = [source] if source is not None else [row["source"] for row in await db("quarantine_sources")]
+        among = [(name, odd) for name in sources for odd in ODD if outcome in (None, odd)]
+        limit = max(limit, 0)
+        found = await db("list_quarantined", among=among, before=before or LAST_ID, limit=limit)
+        return _page(map(_odd_delivery, found), limit)
+
+    @reads
+    async def find_delivery(self, db: Session, reference: str) -> list[tuple[UUID, int]]:
+        """Request and item of odd deliveries by `REQUEST` (or the beginning of its id), or `REQUEST:ITEM`; at most
+        ten."""
+        request, colon, item = reference.partition(":")
+        bounds = id_bounds(request)
+        if bounds is None or (colon and not (item.isascii() and item.isdigit() and len(item) <= 9)):
+            return []
+        given = {"first": bounds[0], "last": bounds[1], "item": int(item) if colon else None}
+        return [(row["request_id"], row["item"]) for row in await db("find_quarantined", **given)]
+
+    @reads
+    async def request(self, db: Session, request_id: UUID) -> RequestRow | None:
+        """A request that was kept, with its bytes; its `source` is the delivery's."""
+        for row in await db("kept_request", id=request_id):
+            request = Rows().request(row)
+            if not request.body and request.emptied_at is None:
+                for borrowed in await db("borrowed_body", request_id=request_id):
+                    if borrowed["body"] is not None:
+                        return msgspec.structs.replace(request, body=borrowed["body"])
+            return request
+        return None
+
+    @writes
+    async def admit(
+        self, db: Session, request_id: UUID, place: int, item: Item, actor: str, reason: str
+    ) -> UUID:
+        """An odd delivery → an event of its own, pending, audited; returns its id.
+
+        The event has the delivery's request and place in it, and its key says so: `KEY~2` for the second event of
+        that key, and so on. From then on the same content under the same key is a duplicate of the new event; so the
+        other deliveries that brought it were admitted with this one.
+        Raises WrongState when there is no such odd delivery, its bytes are gone, or it was admitted before; the
+        words then say as which event.
+        """
+        event_id, where = new_id(), {"request_id": request_id, "item": place}
+        await db("keep_body", request_id=request_id)
+        await db("lock_quarantined", **where)
+        odd = _admissible(request_id, place, await db("quarantined", **where))
+        met = odd.known if odd.outcome is DeliveryOutcome.SAME_BODY else None
+        key = {"identity": item.identity, "source": odd.source, "fingerprint": item.fingerprint}
+        await db("take_admitted_key", event_id=event_id, met=met, **key)
+        wanted = _admission(odd, event_id, item)
+        won = {row["identity"] for row in await db("take_admitted", wanted=wanted)}
+        for proposal in wanted:
+            if proposal.kind == "admitted" and proposal.identity not in won:
+                [owner] = await db("owner_of_admitted", identity=proposal.identity)
+                raise _admitted_before(request_id, place, owner["event_id"])
+        await db(
+            "admit",
+            id=event_id,
+            source=odd.source,
+            type=item.type,
+            key=item.key,
+            provider_id=item.provider_id,
+            object_id=item.object_id,
+            occurred_at=_moment(item.occurred_at),
+            fingerprint=item.fingerprint,
+            account=item.account,
+            **where,
+        )
+        subject, states = f"{request_id}:{place}", (odd.outcome.value, State.PENDING.value)
+        await record_action(db, "admit", Audit(actor, reason), subject=subject, states=states, event_id=event_id)
+        return event_id
+
+
+class _Odd(NamedTuple):
+    """An odd delivery that is about to be admitted."""
+
+    source: str
+    outcome: DeliveryOutcome
+    known: UUID
+    """The event that it met."""
+
+
+def _admissible(request_id: UUID, place: int, found: list[Row]) -> _Odd:
+    """The delivery, if it can be admitted; else WrongState."""
+    name = f"delivery {request_id}:{place}"
+    if not found:
+        raise WrongState(f"{name} is no conflict and no known body under another id, or it is not known")
+    [row] = found
+    if row["admitted_id"] is not None:
+        raise WrongState(f"{name} was admitted before, as event {row['admitted_id']}")
+    if not row["kept"]:
+        raise WrongState(f"the bytes of {name} were not kept")
+    return _Odd(row["source"], DeliveryOutcome(row["outcome"]), row["event_id"])
+
+
+def _admitted_before(request_id: UUID, place: int, event_id: UUID) -> WrongState:
+    """Another delivery with this content under this key was faster."""
+    return WrongState(f"what delivery {request_id}:{place} brought was admitted before, as event {event_id}")
+
+
+def _admission(odd: _Odd, event_id: UUID, item: Item) -> list[Proposal]:
+    """What the admitted event is to own besides its key, in one sorted order.
+
+    Its content under that key, which nobody may have yet; and its body and token if they are nobody's, so that it is
+    known under other ids too.
+    """
+    own = admitted_identity(odd.source, item.identity, item.fingerprint)
+    wanted = [Proposal(own, "admitted", odd.source, event_id, item.fingerprint)]
+    wanted += [Proposal(identity, "body", odd.source, event_id, content) for identity, content in claims(item)]
+    return sorted(wanted)
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadData(f"{seconds} s is no time: {error}") from error
+
+
+def _page(found: Iterable[OddDelivery], limit: int) -> list[OddDelivery]:
+    """The newest request first, up to `limit`; the deliveries of one request stay together."""
+    ordered = sorted(found, key=lambda odd: odd.item)
+    ordered.sort(key=lambda odd: odd.request_id, reverse=True)
+    end = min(limit, len(ordered))
+    while 0 < end < len(ordered) and ordered[end].request_id == ordered[end - 1].request_id:
+        end += 1
+    return ordered[:end]
+
+
+def _odd_delivery(row: Row) -> OddDelivery:
+    state = row["event_state"]
+    return OddDelivery(
+        row["request_id"],
+        row["item"],
+        row["source"],
+        DeliveryOutcome(row["outcome"]),
+        row["event_id"],
+        row["event_key"],
+        State(state) if state else None,
+        row["delivery_id"],
+        row["received_at"],
+        row["admitted_id"],
+    )
