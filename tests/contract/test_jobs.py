@@ -23,6 +23,7 @@ from hookledger.operate.preview import NothingDeclared
 from hookledger.retention import Round
 from hookledger.states import EffectKind, Repeat, State
 from hookledger.store.evidence import LAST_ID
+from hookledger.store.ops import decisions
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.jobs import SqliteJobs
@@ -461,15 +462,16 @@ async def test_a_runner_that_stands_still_in_the_middle_of_a_step(
     job = await plan(store)
     other = await open_store()
     stands = asyncio.Event()
-    move_all = store._decisions.move_all
+    move_all = decisions.move_all
 
     async def stand_still(*values: Any) -> Any:
         moved = await move_all(*values)
-        stands.set()
-        await asyncio.Event().wait()
+        if not stands.is_set():  # the first runner; the second goes on
+            stands.set()
+            await asyncio.Event().wait()
         return moved
 
-    monkeypatch.setattr(store._decisions, "move_all", stand_still)
+    monkeypatch.setattr(decisions, "move_all", stand_still)
     standing = asyncio.create_task(runner(store).run_one(job.id))
     await stands.wait()
     clock.offset += LEASE + 1

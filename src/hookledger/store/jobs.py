@@ -28,7 +28,7 @@ from ..jobs import (
 from ..ledger import Effect
 from ..model import ActionRow, Evidence
 from ..states import EffectState, State
-from .decisions import about, last_action
+from .ops.decisions import about, last_action
 from .rows import Row, Rows
 from .weigh import decide
 

@@ -29,13 +29,15 @@ from ..jobs import (
     shown_item_of,
     subject,
 )
+from ..ops import decisions
+from ..ops.audit import Audit
 from ..queries import load
 from ..rows import Rows
 from .connection import Connections, transaction
-from .decisions import PostgresDecisions
 from .dialect import Dialect
 from .intake import columns
 from .ledger import PostgresLedger
+from .session import PostgresSession, Queries
 
 QUERIES = load(__package__, "jobs.sql")
 FREEZE = 600.0
@@ -47,13 +49,13 @@ class PostgresJobs:
         self,
         sql: Dialect,
         condition: Condition,
-        decisions: PostgresDecisions,
+        queries: Queries,
         ledger: PostgresLedger,
         connections: Callable[[], Connections],
     ) -> None:
         self._sql = sql
         self._condition = condition
-        self._decisions = decisions
+        self._queries = queries
         self._ledger = ledger
         self._connections = connections
         self._rows = Rows()
@@ -183,12 +185,12 @@ class PostgresJobs:
         if job.resolving is not None:
             return await self._resolve(connection, job, job.resolving, [item.event_id for item in meant])
         events = [(item.event_id, item.state, item.claim) for item in meant]
-        by = (job.actor, job.reason, part_of(job))
-        moved = await self._decisions.move_all(connection, job.name, events, *by)
+        db = PostgresSession(connection, self._queries)
+        moved = await decisions.move_all(db, job.name, events, Audit(job.actor, job.reason), part_of(job))
         found = {}
         for event in events:
             if event[0] not in moved:
-                words = str(await self._decisions.refusal(connection, job.name, *event))
+                words = str(await decisions.why_not(db, job.name, event))
                 found[event[0]] = Objection(Cause.CHANGED, words)
         return found
 
@@ -204,7 +206,8 @@ class PostgresJobs:
         meant: list[Effect] = []
         for event, effects in frozen.items():
             if objection := against(effects, known, resolving.decision):
-                last = await self._decisions.last_action(connection, event)
+                db = PostgresSession(connection, self._queries)
+                last = await decisions.find_last_action(db, event)
                 found[event] = said_by(objection, job, last)
             else:
                 meant += [known[identity] for identity in effects]

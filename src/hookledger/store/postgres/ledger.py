@@ -10,8 +10,8 @@ from uuid import UUID
 from ...errors import Blocked, Unavailable, WrongState
 from ...identities import new_id
 from ...ledger import Completion, Concluded, Effect, EffectHistory, Intent, Started
-from ...states import CallOutcome, EffectKind, EffectState, State
-from ..decisions import changed
+from ...states import CallOutcome, EffectKind, EffectState
+from ..ops.decisions import changed
 from ..queries import load
 from ..rows import Rows, standing, told
 from ..sqlstate import sqlstate
@@ -37,14 +37,11 @@ LOCK_NOT_AVAILABLE = "55P03"
 
 
 class PostgresLedger:
-    """`connections`: none that a handler holds, or two would wait for each other. `events`: what moves them."""
+    """`connections`: none that a handler holds, or two would wait for each other."""
 
-    def __init__(
-        self, sql: Dialect, events: Callable[[str], str], connections: Callable[[], Connections]
-    ) -> None:
+    def __init__(self, sql: Dialect, connections: Callable[[], Connections]) -> None:
         self._sql = sql
         self._connections = connections
-        self._events = events
         self._rows = Rows()
         self._turns = Turns()
 
@@ -95,8 +92,7 @@ class PostgresLedger:
         await connection.execute(self._sql("attend"), sorted(attention))
         for event_id, by in sent.items():
             # For an event that does not wait, or not any more, nothing matches.
-            args = ([event_id], [State.NEEDS_REVIEW.value], [None], [new_id()], *by, part_of)
-            await connection.fetch(self._events("retry"), *args)
+            await connection.execute(self._sql("go_on"), event_id, new_id(), *by, part_of)
 
     async def attend(self, connection: Any, events: set[UUID]) -> None:
         """Look whether anything of these events waits for a person; in the caller's transaction."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -83,9 +83,9 @@ class PostgresSession:
 
     async def __call__(self, query: str, /, **parameters: Any) -> list[Row]:
         sql, names = self._queries[query]
-        return await self._fetch(sql, [_value(parameters, name) for name in names])
+        return await self._fetch(sql, values_of(names, parameters))
 
-    async def _fetch(self, sql: str, values: list[Any]) -> list[Row]:
+    async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
         found: list[Row] = await self._connection.fetch(sql, *values)
         return found
 
@@ -98,7 +98,7 @@ class LimitedSession(PostgresSession):
         self._ends = ends
         self._limit = limit
 
-    async def _fetch(self, sql: str, values: list[Any]) -> list[Row]:
+    async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
         left = self._ends - time.monotonic()
         if left <= 0:
             raise too_long(self._limit)
@@ -109,6 +109,11 @@ class LimitedSession(PostgresSession):
         except asyncpg.QueryCanceledError as error:
             raise too_long(self._limit) from error
         return found
+
+
+def values_of(names: Sequence[str], parameters: dict[str, Any]) -> tuple[Any, ...]:
+    """The parameters in the order of their names."""
+    return tuple(_value(parameters, name) for name in names)
 
 
 def _value(parameters: dict[str, Any], name: str) -> Any:

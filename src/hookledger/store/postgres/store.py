@@ -35,6 +35,7 @@ from ...model import (
 from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
+from ..ops.decisions import Decisions
 from ..ops.pauses import Pauses
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
@@ -43,7 +44,6 @@ from ..search import Searching
 from . import (
     accounting,
     cases,
-    decisions,
     erasure,
     intake,
     jobs,
@@ -57,7 +57,6 @@ from . import (
 from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
-from .decisions import PostgresDecisions
 from .dialect import Dialect
 from .erasure import PostgresErasure
 from .intake import columns
@@ -113,28 +112,26 @@ class PostgresStore:
             offset=lambda: self._clock.offset,
         )
         self.trouble = search.looking(Dialect(search.TROUBLE, schema, self._clock), self._opened)
-        deciding = Dialect(decisions.QUERIES, schema, self._clock)
         self.ledger = PostgresLedger(
-            Dialect(ledger.QUERIES, schema, self._clock),
-            deciding,
-            lambda: self._for_calls or self._opened(),
+            Dialect(ledger.QUERIES, schema, self._clock), lambda: self._for_calls or self._opened()
         )
         self.cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
         self.books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
-        self._decisions = PostgresDecisions(deciding, self._opened)
+        queries = Queries(schema, self._clock)
+        database = PostgresDatabase(queries, self._opened)
+        self._decisions = Decisions(database)
         self.jobs = PostgresJobs(
             Dialect(jobs.QUERIES, schema, self._clock),
             self.search.condition,
-            self._decisions,
+            queries,
             self.ledger,
             self._opened,
         )
         self.restores = PostgresRestores(
             Dialect(restores.QUERIES, schema, self._clock), self.ledger, self._opened
         )
-        queries = Queries(schema, self._clock)
         self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
-        self.pauses = Pauses(PostgresDatabase(queries, self._opened))
+        self.pauses = Pauses(database)
         self.reconciling = PostgresReconciling(
             Dialect(reconciling.QUERIES, schema, self._clock), self.sql, self._opened
         )

@@ -14,7 +14,6 @@ from uuid import UUID
 
 import apsw
 
-from ...errors import WrongState
 from ...filters import Filter
 from ...identities import id_bounds, new_id
 from ...jobs import Cause, ItemOutcome, Job, JobItem, NewJob, Objection, Portion, Refusals, Resolving, Taken
@@ -37,12 +36,14 @@ from ..jobs import (
     shown_item_of,
     subject,
 )
+from ..ops import decisions
+from ..ops.audit import Audit
 from ..queries import load
 from ..rows import Rows
 from .connection import Row, Run, connect, rows, translate
-from .decisions import SqliteDecisions
 from .intake import micros
 from .ledger import SqliteLedger
+from .session import SqliteSession, finished
 
 T = TypeVar("T")
 SQL = load(__package__, "jobs.sql")
@@ -58,7 +59,6 @@ class SqliteJobs:
         path: Path,
         events: Callable[[str], str],
         condition: Condition,
-        decisions: SqliteDecisions,
         ledger: SqliteLedger,
         read: Run,
         write: Run,
@@ -68,7 +68,6 @@ class SqliteJobs:
         self._path = path
         self._events = events
         self._condition = condition
-        self._decisions = decisions
         self._ledger = ledger
         self._read = read
         self._write = write
@@ -238,12 +237,11 @@ class SqliteJobs:
     def _act(self, connection: apsw.Connection, now: int, job: Job, item: JobItem) -> Objection | None:
         if job.resolving is not None:
             return self._resolve(connection, now, job, job.resolving, item.event_id)
-        by = (job.actor, job.reason, part_of(job))
-        try:
-            self._decisions.move(connection, now, job.name, item.event_id, item.state, item.claim, *by)
-        except WrongState as error:
-            return Objection(Cause.CHANGED, str(error))
-        return None
+        db, event = SqliteSession(connection, now), (item.event_id, item.state, item.claim)
+        by = Audit(job.actor, job.reason)
+        if finished(decisions.move_all(db, job.name, [event], by, part_of(job))):
+            return None
+        return Objection(Cause.CHANGED, str(finished(decisions.why_not(db, job.name, event))))
 
     def _resolve(
         self, connection: apsw.Connection, now: int, job: Job, resolving: Resolving, event_id: UUID
@@ -253,7 +251,8 @@ class SqliteJobs:
         frozen = {row["identity"]: row["fence"] for row in found}
         known = self._ledger.get_all(connection, now, frozen)
         if objection := against(frozen, known, resolving.decision):
-            return said_by(objection, job, self._decisions.last_action(connection, event_id))
+            last = decisions.find_last_action(SqliteSession(connection, now), event_id)
+            return said_by(objection, job, finished(last))
         effects, by = [known[identity] for identity in frozen], (job.actor, job.reason, part_of(job))
         self._ledger.resolve_all(connection, now, effects, resolving.decision, None, *by)
         return None

@@ -13,7 +13,7 @@ from ...errors import WrongState
 from ...identities import new_id
 from ...ledger import Completion, Concluded, Effect, EffectHistory, Intent, Started
 from ...states import BY_NAME, EffectKind, EffectState, State
-from ..decisions import changed
+from ..ops.decisions import changed
 from ..queries import load
 from ..rows import Rows, standing, told
 from ..turns import Turns
@@ -35,12 +35,7 @@ SQL = load(__package__, "ledger.sql")
 
 
 class SqliteLedger:
-    """`events`: the queries that move events."""
-
-    def __init__(
-        self, events: Callable[[str], str], read: Run, write: Run, now: Callable[[], int], values: Rows
-    ) -> None:
-        self._events = events
+    def __init__(self, read: Run, write: Run, now: Callable[[], int], values: Rows) -> None:
         self._read = read
         self._write = write
         self._now = now
@@ -97,7 +92,7 @@ class SqliteLedger:
         found = rows(connection, SQL["waiting"], (known.source, known.words))
         review, pending = State.NEEDS_REVIEW.value, BY_NAME["retry"].target.value
         for event in dict.fromkeys((*others, *(row["id"] for row in found))):
-            if rows(connection, self._events("retry"), (now, event, review, None)):
+            if rows(connection, SQL["go_on"], (now, event)):
                 note = (now, "retry", new_id().bytes, event, part_of, review, pending, known.actor, known.reason)
                 connection.execute(SQL["note_action"], note)
 

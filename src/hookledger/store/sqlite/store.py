@@ -34,16 +34,16 @@ from ...model import (
 from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
+from ..ops.decisions import Decisions
 from ..ops.pauses import Pauses
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
 from ..search import Searching
-from . import decisions, intake, second_library
+from . import intake, second_library
 from .accounting import SqliteBooks
 from .cases import SqliteCases
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, sha256_of, translate
-from .decisions import SqliteDecisions
 from .erasure import SqliteErasure
 from .files import Connection
 from .intake import micros
@@ -102,7 +102,7 @@ class SqliteStore:
         self._rows = Rows(_time, _ident)
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
-        self.ledger = SqliteLedger(decisions.SQL.__getitem__, self._do, self._write, self._now, self._rows)
+        self.ledger = SqliteLedger(self._do, self._write, self._now, self._rows)
         self.cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
         self.books = SqliteBooks(path, self._now)
         self.search = Searching(
@@ -115,10 +115,10 @@ class SqliteStore:
             offset=lambda: self._clock.offset,
         )
         self.trouble = looking(path, self._now, self._rows)
-        self._decisions = SqliteDecisions(self._write, self._now, self._rows)
-        how = (self._do, self._write, self._now, self._rows)
-        self.jobs = SqliteJobs(path, self.sql, self.search.condition, self._decisions, self.ledger, *how)
         database = SqliteDatabase(path, self._do, self._write, self._now)
+        self._decisions = Decisions(database)
+        how = (self._do, self._write, self._now, self._rows)
+        self.jobs = SqliteJobs(path, self.sql, self.search.condition, self.ledger, *how)
         self.circuits = Circuits(database)
         self.pauses = Pauses(database)
         self.restores = SqliteRestores(self.ledger, *how)
