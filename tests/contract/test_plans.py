@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import apsw.ext
@@ -205,6 +206,10 @@ DECISIONS: dict[str, dict[str, Any]] = {
     "event_pruned": {"event_id": IDENT},
     "last_action": {"event_id": IDENT},
 }
+RESTORES: dict[str, dict[str, Any]] = {
+    "doubt_restored": {"identities": IDENTITIES, "error": "why"},
+    "may_be_done": {"identity": IDENTITIES[0], "generation": 1, "number": 1, "restored_at": datetime.now(UTC)},
+}
 NUMBERS = [0] * 50
 POSTGRES_PRUNING: dict[str, tuple[Any, ...]] = {
     "window": (IDENT, LAST_ID, 500),
@@ -365,5 +370,5 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
         bad += await check_postgres(store, store.cases._sql, POSTGRES_CASES)
         bad += await check_postgres(store, store.pruning._sql, POSTGRES_PRUNING)
         bad += await check_postgres(store, store.erasure._sql, POSTGRES_ERASURE)
-    bad += await check_shared(store, DECISIONS)
+    bad += await check_shared(store, DECISIONS | RESTORES)
     assert not bad, "\n".join(bad)

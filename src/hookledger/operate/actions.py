@@ -17,8 +17,8 @@ from ..reconciling import Counts
 from ..retention import Erased, Tombstone
 from ..states import BY_NAME
 from ..store.ops.pauses import Pause
+from ..store.ops.restores import Restore
 from ..store.protocol import Store
-from ..store.restores import Restore
 from . import bulk, effects, restore
 from .insight import Insight
 from .preview import Preview, Verdict

@@ -23,8 +23,8 @@ from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.ops.circuits import Circuit
 from ..store.ops.pauses import Pause
+from ..store.ops.restores import Restore
 from ..store.protocol import Store
-from ..store.restores import Restore
 from ..store.search import FailureGroup, Lag, Page
 from ..store.trouble import Trouble
 from . import bulk

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
+from uuid import UUID
 
 from ..ledger import Completion, Concluded, Effect, Intent, Started
 from ..states import EffectState
+from .session import Session
 
 
 class Ledger(Protocol):
@@ -106,4 +108,12 @@ class Ledger(Protocol):
 
         Raises WrongState for what the outbox may not go on with, and when the effect changed meanwhile.
         """
+        ...
+
+
+class LedgerWithin(Protocol):
+    """What the ledger does within an operation's transaction."""
+
+    async def attend(self, db: Session, events: Collection[UUID]) -> None:
+        """Look whether anything of these events waits for a person."""
         ...

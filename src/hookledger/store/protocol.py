@@ -33,11 +33,11 @@ from .jobs import Jobs
 from .ledger import Ledger
 from .ops.circuits import Circuits
 from .ops.pauses import Pauses
+from .ops.restores import Restores
 from .pruning import Pruning
 from .published import PublishedKeys
 from .pulse import Pulse
 from .reconciling import Reconciling
-from .restores import Restores
 from .search import Search
 from .trouble import Trouble
 

@@ -13,10 +13,10 @@ from ...ledger import Effect
 from ...model import ActionRow
 from ...retention import Tombstone
 from ...states import BY_NAME, EffectKind, EffectState, State
-from ..restores import SKIPPED
 from ..rows import Rows
 from ..session import Operations, Session, writes
 from .audit import Audit, Change, record_action, record_actions
+from .restores import SKIPPED, knows_restores
 
 MADE_WAY = "repeated on purpose: it made way for a later run"
 """Why the row of a `once` is evidence only."""
@@ -119,7 +119,7 @@ async def _repeat(db: Session, effect: Effect, decision: UUID) -> bool:
         aside = superseded_identity(effect.identity, decision)
         return bool(await db("make_way", **where, aside=aside, error=MADE_WAY))
     found = await db("repeat", **where)
-    if found and found[0]["generation"] > effect.generation and (await db("restores_known"))[0]["known"]:
+    if found and found[0]["generation"] > effect.generation and await knows_restores(db):
         await db("skip_used", identity=effect.identity, skipped=SKIPPED)
     return bool(found)
 

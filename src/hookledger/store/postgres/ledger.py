@@ -14,6 +14,7 @@ from ...states import CallOutcome, EffectKind, EffectState
 from ..ops.decisions import changed
 from ..queries import load
 from ..rows import Rows, standing, told
+from ..session import Session
 from ..sqlstate import sqlstate
 from ..turns import Turns
 from ..weigh import (
@@ -31,6 +32,7 @@ from ..weigh import (
 from .connection import Connections, transaction
 from .dialect import Dialect
 from .intake import columns
+from .session import connection_of
 
 QUERIES = load(__package__, "ledger.sql")
 LOCK_NOT_AVAILABLE = "55P03"
@@ -94,9 +96,8 @@ class PostgresLedger:
             # For an event that does not wait, or not any more, nothing matches.
             await connection.execute(self._sql("go_on"), event_id, new_id(), *by, part_of)
 
-    async def attend(self, connection: Any, events: set[UUID]) -> None:
-        """Look whether anything of these events waits for a person; in the caller's transaction."""
-        await self._follow(connection, events, ())
+    async def attend(self, db: Session, events: Collection[UUID]) -> None:
+        await self._follow(connection_of(db), set(events), ())
 
     # ── calls ──
 
@@ -303,7 +304,7 @@ class PostgresLedger:
                 if row is None:
                     found = await self.lock_all(connection, [effect.identity])
                     raise changed(effect, found.get(effect.identity))
-                await self.attend(connection, {row["event_id"]})
+                await self._follow(connection, {row["event_id"]}, ())
 
         await self._connections().insist(work)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from ...clock import Clock
-from ..session import Row, Work, too_long
+from ..session import Row, Session, Work, too_long
 from ..text import PARAMETER, Macro, columns, shared, written_out
 from .connection import Connections, transaction
 
@@ -88,6 +88,12 @@ class PostgresSession:
     async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
         found: list[Row] = await self._connection.fetch(sql, *values)
         return found
+
+
+def connection_of(db: Session) -> Any:
+    """For the ledger, whose own statements an operation may need in its transaction."""
+    assert isinstance(db, PostgresSession)
+    return db._connection
 
 
 class LimitedSession(PostgresSession):

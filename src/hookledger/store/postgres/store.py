@@ -37,6 +37,7 @@ from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
 from ..ops.decisions import Decisions
 from ..ops.pauses import Pauses
+from ..ops.restores import Restores
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
@@ -51,7 +52,6 @@ from . import (
     pruning,
     published,
     reconciling,
-    restores,
     search,
 )
 from .accounting import PostgresBooks
@@ -68,7 +68,6 @@ from .pruning import PostgresPruning
 from .published import PostgresPublishedKeys
 from .pulse import PostgresPulse
 from .reconciling import PostgresReconciling
-from .restores import PostgresRestores
 from .search import PostgresAsks
 from .session import PostgresDatabase, Queries
 from .transaction import LazyTransaction, PostgresTransaction
@@ -127,9 +126,7 @@ class PostgresStore:
             self.ledger,
             self._opened,
         )
-        self.restores = PostgresRestores(
-            Dialect(restores.QUERIES, schema, self._clock), self.ledger, self._opened
-        )
+        self.restores = Restores(database, self.ledger)
         self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
         self.pauses = Pauses(database)
         self.reconciling = PostgresReconciling(

@@ -51,14 +51,6 @@ WHERE e.identity = :identity AND e.fence = :fence AND e.event_id = :event_id AND
   AND e.state IN ('done', 'cancelled') AND e.alert IS NULL
 RETURNING generation
 
--- name: restores_known
--- Whether the schema knows of restores: not before 14.
-SELECT to_regclass('{schema}.restores') IS NOT NULL AS known
-
--- name: restores_known (sqlite)
--- Differs because each database lists its tables elsewhere.
-SELECT count(*) AS known FROM sqlite_schema WHERE name = 'restores'
-
 -- name: skip_used
 -- Keys of generations that are not on record may have been used between a backup and its restore.
 UPDATE {schema}.effects

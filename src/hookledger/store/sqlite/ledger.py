@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -16,6 +16,7 @@ from ...states import BY_NAME, EffectKind, EffectState, State
 from ..ops.decisions import changed
 from ..queries import load
 from ..rows import Rows, standing, told
+from ..session import Session
 from ..turns import Turns
 from ..weigh import (
     Settled,
@@ -30,6 +31,7 @@ from ..weigh import (
 )
 from .connection import Row, Run, rows
 from .intake import micros
+from .session import connection_of
 
 SQL = load(__package__, "ledger.sql")
 
@@ -96,13 +98,9 @@ class SqliteLedger:
                 note = (now, "retry", new_id().bytes, event, part_of, review, pending, known.actor, known.reason)
                 connection.execute(SQL["note_action"], note)
 
-    def attend(self, connection: apsw.Connection, event_id: bytes) -> None:
-        """Look whether anything of this event waits for a person; in the caller's transaction."""
-        connection.execute(SQL["attend"], (event_id,))
-
-    def add_call(self, connection: apsw.Connection, *values: Any) -> None:
-        """Started at, worker, identity, number, generation; in the caller's transaction."""
-        connection.execute(SQL["call"], values)
+    async def attend(self, db: Session, events: Collection[UUID]) -> None:
+        for event_id in events:
+            connection_of(db).execute(SQL["attend"], (event_id.bytes,))
 
     async def doubt(self, effect: Effect, due_in: float | None) -> bool:
         def job(connection: apsw.Connection) -> bool:

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import apsw
 
-from ..session import Row, Work, too_long
+from ..session import Row, Session, Work, too_long
 from ..text import Macro, columns, shared, written_out
 from .connection import Run, connect, translate
 
@@ -91,6 +91,12 @@ class SqliteSession:
         return [
             kind([read(value) if read else value for read, value in zip(readers, row, strict=True)]) for row in cursor
         ]
+
+
+def connection_of(db: Session) -> apsw.Connection:
+    """For the ledger, whose own statements an operation may need in its transaction."""
+    assert isinstance(db, SqliteSession)
+    return db._connection
 
 
 def _stored(value: Any) -> Any:

@@ -36,6 +36,7 @@ from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
 from ..ops.decisions import Decisions
 from ..ops.pauses import Pauses
+from ..ops.restores import Restores
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
@@ -53,7 +54,6 @@ from .pruning import SqlitePruning
 from .published import SqlitePublishedKeys
 from .pulse import SqlitePulse
 from .reconciling import SqliteReconciling
-from .restores import SqliteRestores
 from .scribe import Scribe
 from .search import SqliteAsks, looking
 from .session import SqliteDatabase
@@ -121,7 +121,7 @@ class SqliteStore:
         self.jobs = SqliteJobs(path, self.sql, self.search.condition, self.ledger, *how)
         self.circuits = Circuits(database)
         self.pauses = Pauses(database)
-        self.restores = SqliteRestores(self.ledger, *how)
+        self.restores = Restores(database, self.ledger)
         self.reconciling = SqliteReconciling(self.sql, *how)
         self.pruning = SqlitePruning(*how)
         self.published = SqlitePublishedKeys(self._do, self._write, self._now)
