@@ -14,7 +14,6 @@ from hookledger.clock import Clock
 from hookledger.errors import ConfigError, HookledgerError, WrongState
 from hookledger.filters import EVERYTHING, Filter
 from hookledger.identities import new_id
-from hookledger.jobs import Cause, ItemOutcome, Job, JobState, Taken
 from hookledger.model import Evidence
 from hookledger.operate.actions import Actions
 from hookledger.operate.bulk import objection
@@ -24,9 +23,10 @@ from hookledger.retention import Round
 from hookledger.states import EffectKind, Repeat, State
 from hookledger.store.evidence import LAST_ID
 from hookledger.store.ops import decisions
+from hookledger.store.ops.jobs import Cause, ItemOutcome, Job, JobState, Taken
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
-from hookledger.store.sqlite.jobs import SqliteJobs
+from hookledger.store.sqlite.sets import SqliteSets
 from hookledger.store.sqlite.store import SqliteStore
 from hookledger.upkeep.jobs import JobRunner
 from tests.builders import (
@@ -203,16 +203,16 @@ async def test_a_crash_while_freezing(store: Store, raw: Raw, monkeypatch: pytes
         assert [await raw.count(table) for table in ("jobs", "job_items")] == [0, 0]
         return
 
-    freeze = SqliteJobs._freeze
+    freeze = SqliteSets._freeze
     batches: list[Any] = []
 
-    async def dies(self: SqliteJobs, job_id: UUID, batch: Any) -> None:
+    async def dies(self: SqliteSets, job_id: UUID, batch: Any) -> None:
         if batches:
             raise HookledgerError("killed here")
         batches.append(batch)
         await freeze(self, job_id, batch)
 
-    monkeypatch.setattr(SqliteJobs, "_freeze", dies)
+    monkeypatch.setattr(SqliteSets, "_freeze", dies)
     with pytest.raises(HookledgerError, match="killed here"):
         await plan(store)
     [job] = await store.jobs.jobs()

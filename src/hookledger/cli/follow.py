@@ -10,8 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import WrongState
 from ..inbox import Inbox
-from ..jobs import Job
 from ..operate.insight import Insight
+from ..store.ops.jobs import Job
 from ..store.protocol import Store
 from .common import run, status
 from .table import print_command, say

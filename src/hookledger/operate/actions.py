@@ -10,12 +10,12 @@ from uuid import UUID
 from ..cases import Imported
 from ..errors import ConfigError, ListingFailed, WrongState
 from ..filters import Filter
-from ..jobs import Deed, Job, Resolving
 from ..ledger import Effect
 from ..model import EventRow, History
 from ..reconciling import Counts
 from ..retention import Erased, Tombstone
 from ..states import BY_NAME
+from ..store.ops.jobs import Deed, Job, Resolving
 from ..store.ops.pauses import Pause
 from ..store.ops.restores import Restore
 from ..store.protocol import Store

@@ -8,10 +8,10 @@ from functools import partial
 
 from ..cases import RefusalCount
 from ..errors import HookledgerError
-from ..jobs import Job
 from ..model import Health
 from ..reconciling import Reconciliation
 from ..store import SCHEMA_RANGE
+from ..store.ops.jobs import Job
 from ..store.ops.pauses import Pause
 from . import proof, restore, trouble
 from .finding import Finding

@@ -15,13 +15,13 @@ from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..errors import ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
 from ..identities import id_bounds, operation_key
-from ..jobs import Deed, ItemOutcome, Job, JobItem, Refusals, Resolving
 from ..ledger import Effect
 from ..model import EventRow, Health, History, Kind, RequestRow, Waiting, WorkerInfo
 from ..reconciling import Reconciliation
 from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.ops.circuits import Circuit
+from ..store.ops.jobs import Deed, ItemOutcome, Job, JobItem, Refusals, Resolving
 from ..store.ops.pauses import Pause
 from ..store.ops.restores import Restore
 from ..store.protocol import Store

@@ -117,3 +117,18 @@ class LedgerWithin(Protocol):
     async def attend(self, db: Session, events: Collection[UUID]) -> None:
         """Look whether anything of these events waits for a person."""
         ...
+
+    async def lock_all(self, db: Session, identities: Collection[bytes]) -> dict[bytes, Effect]:
+        """Effects as they are now, and stay until the end of the transaction."""
+        ...
+
+    async def resolve_all(
+        self, db: Session, effects: Sequence[Effect], decision: str, actor: str, reason: str, part_of: str
+    ) -> None:
+        """Decide these effects, and then what that means for events; the audit names what it is `part_of`. Raises
+        WrongState, after which the transaction cannot go on."""
+        ...
+
+    async def of_events(self, db: Session, event_ids: Sequence[UUID]) -> list[Effect]:
+        """What some events brought about, without the calls."""
+        ...

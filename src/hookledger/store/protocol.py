@@ -29,9 +29,9 @@ from ..states import State
 from .accounting import Books
 from .cases import Cases
 from .erasure import Erasure
-from .jobs import Jobs
 from .ledger import Ledger
 from .ops.circuits import Circuits
+from .ops.jobs import Jobs
 from .ops.pauses import Pauses
 from .ops.restores import Restores
 from .pruning import Pruning

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from ...errors import WrongState
 from ...identities import new_id, superseded_identity
-from ...jobs import Deed
 from ...ledger import Effect
 from ...model import ActionRow
 from ...retention import Tombstone
@@ -37,7 +36,7 @@ class Decisions(Operations):
     async def decide(
         self,
         db: Session,
-        name: Deed,
+        name: str,
         event_id: UUID,
         expected: State,
         seen: int | None,
@@ -75,7 +74,7 @@ class Decisions(Operations):
         return await move(db, "replay", (event_id, expected, seen), by)
 
 
-async def move(db: Session, name: Deed, event: Seen, by: Audit) -> int:
+async def move(db: Session, name: str, event: Seen, by: Audit) -> int:
     """The transition and its audit row; the run that the event is in after it. Raises WrongState."""
     runs = await move_all(db, name, [event], by)
     if event[0] not in runs:
@@ -84,7 +83,7 @@ async def move(db: Session, name: Deed, event: Seen, by: Audit) -> int:
 
 
 async def move_all(
-    db: Session, name: Deed, events: Sequence[Seen], by: Audit, part_of: str | None = None
+    db: Session, name: str, events: Sequence[Seen], by: Audit, part_of: str | None = None
 ) -> dict[UUID, int]:
     """The same for several events, in the order of their ids; what comes back was moved. The audit of each names what
     it is `part_of`."""
@@ -101,7 +100,7 @@ async def move_all(
     return runs
 
 
-async def why_not(db: Session, name: Deed, event: Seen) -> WrongState:
+async def why_not(db: Session, name: str, event: Seen) -> WrongState:
     """Why an event was not moved."""
     event_id, expected, seen = event
     return refusal(event_id, name, expected, seen, await _found(db, event_id))

@@ -254,11 +254,16 @@ class PostgresLedger:
     ) -> None:
         async def work(connection: Any) -> None:
             async with transaction(connection, self._sql("begin")):
-                await self.resolve_all(connection, [effect], decision, result, actor, reason)
+                await self._resolve_all(connection, [effect], decision, result, actor, reason)
 
         await self._connections().insist(work)
 
     async def resolve_all(
+        self, db: Session, effects: Sequence[Effect], decision: str, actor: str, reason: str, part_of: str
+    ) -> None:
+        await self._resolve_all(connection_of(db), effects, decision, None, actor, reason, part_of)
+
+    async def _resolve_all(
         self,
         connection: Any,
         effects: Sequence[Effect],
@@ -302,13 +307,16 @@ class PostgresLedger:
                 args = (effect.identity, effect.fence, new_id(), actor, reason, effect.state.value)
                 row = await connection.fetchrow(self._sql("try_now"), *args)
                 if row is None:
-                    found = await self.lock_all(connection, [effect.identity])
+                    found = await self._lock_all(connection, [effect.identity])
                     raise changed(effect, found.get(effect.identity))
                 await self._follow(connection, {row["event_id"]}, ())
 
         await self._connections().insist(work)
 
-    async def lock_all(self, connection: Any, identities: Collection[bytes]) -> dict[bytes, Effect]:
+    async def lock_all(self, db: Session, identities: Collection[bytes]) -> dict[bytes, Effect]:
+        return await self._lock_all(connection_of(db), identities)
+
+    async def _lock_all(self, connection: Any, identities: Collection[bytes]) -> dict[bytes, Effect]:
         """Effects as they are now, and stay until the end of the caller's transaction."""
         asked = sorted(identities)
         await connection.fetch(self._sql("lock"), asked)
@@ -321,9 +329,9 @@ class PostgresLedger:
         calls = await self._fetch("calls", [row["identity"] for row in effects]) if effects else []
         return self._rows.effects(effects, calls)
 
-    async def of_events(self, event_ids: Sequence[UUID]) -> list[Effect]:
-        """What some events brought about, without the calls."""
-        return [self._rows.effect(row) for row in await self._fetch("of_events", event_ids)]
+    async def of_events(self, db: Session, event_ids: Sequence[UUID]) -> list[Effect]:
+        rows = await connection_of(db).fetch(self._sql("of_events"), event_ids)
+        return [self._rows.effect(row) for row in rows]
 
 
 def _settled(effect: Effect, state: EffectState) -> list[Settled]:

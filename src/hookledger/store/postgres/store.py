@@ -36,6 +36,7 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
 from ..ops.decisions import Decisions
+from ..ops.jobs import Jobs
 from ..ops.pauses import Pauses
 from ..ops.restores import Restores
 from ..protocol import Adapter, Transactions
@@ -47,12 +48,12 @@ from . import (
     cases,
     erasure,
     intake,
-    jobs,
     ledger,
     pruning,
     published,
     reconciling,
     search,
+    sets,
 )
 from .accounting import PostgresBooks
 from .cases import PostgresCases
@@ -60,7 +61,6 @@ from .connection import OUTAGE, Connections, nothing
 from .dialect import Dialect
 from .erasure import PostgresErasure
 from .intake import columns
-from .jobs import PostgresJobs
 from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
@@ -70,6 +70,7 @@ from .pulse import PostgresPulse
 from .reconciling import PostgresReconciling
 from .search import PostgresAsks
 from .session import PostgresDatabase, Queries
+from .sets import PostgresSets
 from .transaction import LazyTransaction, PostgresTransaction
 
 _QUERIES = load(__package__)
@@ -119,13 +120,8 @@ class PostgresStore:
         queries = Queries(schema, self._clock)
         database = PostgresDatabase(queries, self._opened)
         self._decisions = Decisions(database)
-        self.jobs = PostgresJobs(
-            Dialect(jobs.QUERIES, schema, self._clock),
-            self.search.condition,
-            queries,
-            self.ledger,
-            self._opened,
-        )
+        how = (self.search.condition, queries, self._opened)
+        self.jobs = Jobs(database, PostgresSets(Dialect(sets.QUERIES, schema, self._clock), *how), self.ledger)
         self.restores = Restores(database, self.ledger)
         self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
         self.pauses = Pauses(database)

@@ -108,7 +108,7 @@ def _stored(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (list, tuple, set, frozenset)):
-        return json.dumps([_listed(element) for element in value])
+        return json.dumps([_listed(element) for element in value], ensure_ascii=False)
     return value
 
 

@@ -35,6 +35,7 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
 from ..ops.decisions import Decisions
+from ..ops.jobs import Jobs
 from ..ops.pauses import Pauses
 from ..ops.restores import Restores
 from ..protocol import Adapter, Transactions
@@ -48,7 +49,6 @@ from .connection import Checkpointer, Row, Writer, check_version, in_transaction
 from .erasure import SqliteErasure
 from .files import Connection
 from .intake import micros
-from .jobs import SqliteJobs
 from .ledger import SqliteLedger
 from .pruning import SqlitePruning
 from .published import SqlitePublishedKeys
@@ -57,6 +57,7 @@ from .reconciling import SqliteReconciling
 from .scribe import Scribe
 from .search import SqliteAsks, looking
 from .session import SqliteDatabase
+from .sets import SqliteSets
 from .transaction import SqliteTransaction
 from .watch import LockWatch
 
@@ -118,7 +119,8 @@ class SqliteStore:
         database = SqliteDatabase(path, self._do, self._write, self._now)
         self._decisions = Decisions(database)
         how = (self._do, self._write, self._now, self._rows)
-        self.jobs = SqliteJobs(path, self.sql, self.search.condition, self.ledger, *how)
+        sets = SqliteSets(path, self.search.condition, database, self._write, self._now)
+        self.jobs = Jobs(database, sets, self.ledger)
         self.circuits = Circuits(database)
         self.pauses = Pauses(database)
         self.restores = Restores(database, self.ledger)
