@@ -14,11 +14,11 @@ from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
 from hookledger.filters import EVERYTHING, Filter
 from hookledger.identities import key_identity, new_id
-from hookledger.jobs import Cause, Decided, Deed, NewJob, Objection, Resolving
 from hookledger.ledger import Completion, Effect, Intent, Started
 from hookledger.model import Claimed, EventRow, Item, Kind, Rescue
 from hookledger.retention import Limits, RetentionSettings
 from hookledger.states import BY_NAME, CallOutcome, EffectKind, EffectState, Repeat, State
+from hookledger.store.ops.jobs import Cause, Decided, Deed, NewJob, Objection, Resolving
 from hookledger.store.protocol import Store
 from hookledger.upkeep.prune import Pruner
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out

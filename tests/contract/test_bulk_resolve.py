@@ -12,12 +12,12 @@ import pytest
 from hookledger.clock import Clock
 from hookledger.errors import ConfigError, WrongState
 from hookledger.filters import EVERYTHING, Filter
-from hookledger.jobs import Cause, Decided, ItemOutcome, Job, JobState, Resolving
 from hookledger.ledger import Completion, Effect, Started
 from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight
 from hookledger.operate.timeline import timeline
 from hookledger.states import CallOutcome, EffectState, State
+from hookledger.store.ops.jobs import Cause, Decided, ItemOutcome, Job, JobState, Resolving
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.store import SqliteStore
 from hookledger.upkeep.jobs import JobRunner

@@ -8,12 +8,12 @@ from hookledger.clock import Clock
 from hookledger.errors import WrongState
 from hookledger.filters import EVERYTHING
 from hookledger.identities import new_id
-from hookledger.jobs import Cause, Objection
 from hookledger.model import Kind
 from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight
 from hookledger.operate.repair import made
 from hookledger.states import DeliveryOutcome, EffectKind, EffectState, State
+from hookledger.store.ops.jobs import Cause, Objection
 from hookledger.store.ops.rejections import Refusal
 from hookledger.store.protocol import Store
 from tests.builders import (

@@ -6,7 +6,6 @@ import pytest
 
 from hookledger.errors import BadData
 from hookledger.identities import new_id
-from hookledger.jobs import Cause
 from hookledger.states import (
     FINAL,
     AttemptOutcome,
@@ -19,6 +18,7 @@ from hookledger.states import (
     Repeat,
     State,
 )
+from hookledger.store.ops.jobs import Cause
 from hookledger.store.protocol import Store
 from tests.builders import Raw
 

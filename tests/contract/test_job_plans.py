@@ -11,12 +11,16 @@ from uuid import UUID
 import apsw.ext
 
 from hookledger.identities import new_id
+from hookledger.store.ops.jobs import FIRST
+from hookledger.store.postgres.session import Queries, values_of
+from hookledger.store.postgres.sets import PostgresSets
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
-from hookledger.store.sqlite import jobs as sqlite_jobs
+from hookledger.store.sqlite import sets as sqlite_sets
+from hookledger.store.sqlite.session import query
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw
-from tests.contract.test_plans import FILL_POSTGRES, FILL_SQLITE, check_postgres, check_sqlite, nodes
+from tests.contract.test_plans import FILL_POSTGRES, FILL_SQLITE, check_shared, check_sqlite, nodes
 
 JOB, FROZEN, OVER, STEP = new_id(), 60_000, 30_000, 100
 MOST = 1_000
@@ -37,12 +41,13 @@ ITEMS = """INSERT INTO job_items (job_id, event_id, seen_state, seen_claim, outc
            FROM (SELECT *, row_number() OVER (ORDER BY id) AS n FROM events) AS e WHERE n <= {frozen}"""
 EFFECTS = """INSERT INTO job_effects (job_id, event_id, identity, fence)
              SELECT {job}, i.event_id, f.identity, f.fence FROM job_items AS i JOIN effects AS f USING (event_id)"""
-SQLITE = [
-    *("free", "take", "renew", "open_items", "hold", "end_item", "advance", "cancel", "jobs", "find", "job"),
-    *("items", "refused_items", "kept", "item_effects"),
+SHARED = [
+    *("free_job", "take_job", "renew_job", "open_items", "hold_job", "end_items", "advance_job", "lock_job"),
+    *("cancel_job", "list_jobs", "find_jobs", "find_job", "list_items", "list_refused_items", "item_effects"),
+    *("events_to_preview", "attempts_to_preview"),
 ]
 DOUBTFUL = ("breakdown_doubtful", "count_doubtful")
-WHOLE = {"frozen", "refusals", "present"}
+WHOLE = {"frozen", "count_refused_items", "present_states"}
 """Read a whole set, or all that was refused of it: once when it is frozen, and when somebody looks at the job."""
 
 
@@ -68,9 +73,8 @@ def literal(value: Any) -> str:
     return str(value) if isinstance(value, int | float) else f"'{value}'"
 
 
-async def read(store: PostgresStore, name: str, args: Sequence[Any], *, generic: bool) -> list[str]:
+async def read(store: PostgresStore, name: str, sql: str, args: Sequence[Any], *, generic: bool) -> list[str]:
     """Run one query and undo it; what it read too much of."""
-    sql = store.jobs._sql(name).replace("{where}", "true").replace("{name}", f"${len(args)}")
     async with store._use() as connection:
         await connection.execute(f"SET plan_cache_mode = {'force_generic_plan' if generic else 'force_custom_plan'}")
         await connection.execute(f"PREPARE checked AS {sql}")
@@ -94,37 +98,47 @@ async def test_a_step_reads_its_own_events_on_postgres(store: Store, raw: Raw) -
     await fill(store, raw)
     ahead = f"SELECT event_id FROM job_items WHERE outcome IS NULL ORDER BY event_id LIMIT {STEP}"
     step: list[UUID] = [row[0] for row in await raw.run(ahead)]
-    nothing = [None] * STEP
-    queries: dict[str, tuple[Any, ...]] = {
-        "take": (JOB, "w", 60.0),
-        "renew": (JOB, 1, 60.0),
-        "open_items": (JOB, 1, STEP),
-        "hold": (JOB, 1),
-        "end_items": (JOB, step, ["done"] * STEP, nothing, nothing, step[0], step[-1]),
-        "advance": (JOB, step[-1], STEP, 0, 60.0),
-        "cancel": (JOB, new_id(), "ada", "why", "job"),
-        "jobs": (None, 50),
-        "find": (JOB, JOB),
-        "job": (JOB,),
-        "refusals": (JOB,),
-        "items": (JOB, step[0], None, 50),
-        "refused_items": (JOB, None, 50),
-        "events": (step,),
-        "attempts": (step,),
-        "item_effects": (JOB, step[:1]),
+    ended = [(JOB, event, "done", None, None) for event in step]
+    ours: dict[str, Any] = {"id": JOB, "fence": 1}
+    queries: dict[str, dict[str, Any]] = {
+        "free_job": {"id": None},
+        "take_job": {"id": JOB, "worker": "w", "lease": 60.0},
+        "renew_job": ours | {"lease": 60.0},
+        "open_items": ours | {"first": FIRST, "limit": STEP},
+        "hold_job": ours,
+        "end_items": {"id": JOB, "ended": ended, "first": step[0], "last": step[-1]},
+        "advance_job": {"id": JOB, "upto": step[-1], "done": STEP, "refused": 0, "lease": 60.0},
+        "lock_job": {"id": JOB},
+        "cancel_job": {"id": JOB, "actor": "ada", "reason": "why"},
+        "list_jobs": {"before": None, "limit": 50},
+        "find_jobs": {"first": JOB, "last": JOB},
+        "find_job": {"id": JOB},
+        "count_refused_items": {"id": JOB},
+        "list_items": {"id": JOB, "after": step[0], "outcome": None, "limit": 50},
+        "list_refused_items": {"id": JOB, "after": FIRST, "limit": 50},
+        "events_to_preview": {"events": step},
+        "attempts_to_preview": {"events": step},
+        "item_effects": {"id": JOB, "events": step[:1]},
     }
+    assert queries.keys() == {*SHARED, "count_refused_items"}
+    written = Queries(store._schema, store._clock, store.sql)
     bad: list[str] = []
     for known in (False, True):
         if known:
             await raw.run("ANALYZE job_items")
-        for name, args in queries.items():
-            if known or name != "items":  # a page for a person, a minute after the set was frozen
-                bad += [line for generic in (False, True) for line in await read(store, name, args, generic=generic)]
+        for name, given in queries.items():
+            if known or name != "list_items":  # a page for a person, a minute after the set was frozen
+                sql, names = written[name]
+                for generic in (False, True):
+                    bad += await read(store, name, sql, values_of(names, given), generic=generic)
     # Of 100,000 effects 250 of this name are unknown; nothing is known of the filter, and nothing of the new set.
+    sets = store.jobs._sets
+    assert isinstance(sets, PostgresSets)
     found: dict[str, tuple[Any, ...]] = {"freeze_doubtful": (new_id(), "e1")} | dict.fromkeys(DOUBTFUL, ("e1",))
     for name, args in found.items():
-        bad += [line for generic in (False, True) for line in await read(store, name, args, generic=generic)]
-    bad += await check_postgres(store, store.jobs._sql, {name: queries[name] for name in ("events", "attempts")})
+        sql = sets._sql(name).replace("{where}", "true").replace("{name}", f"${len(args)}")
+        bad += [line for generic in (False, True) for line in await read(store, name, sql, args, generic=generic)]
+    bad += await check_shared(store, {name: queries[name] for name in ("events_to_preview", "attempts_to_preview")})
     assert not bad, "\n".join(bad)
 
 
@@ -135,18 +149,20 @@ async def test_a_step_reads_its_own_events_on_sqlite(store: Store, raw: Raw) -> 
 
     def plans(connection: apsw.Connection) -> list[str]:
         found = []
-        for name in sorted({*SQLITE, *WHOLE, *DOUBTFUL, "snapshot_doubtful"}):
-            sql = sqlite_jobs.SQL[name].replace("{where}", "true").replace("{name}", "?1")
+        texts = {name: query(name) for name in (*SHARED, "count_refused_items")}
+        for name in ("frozen", *DOUBTFUL, "snapshot_doubtful"):
+            texts[name] = sqlite_sets.SQL[name].replace("{where}", "true").replace("{name}", "?1")
+        for name, sql in texts.items():
             bindings = [None] * apsw.ext.query_info(connection, sql).bindings_count
             for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings):
-                walks = re.search(r"SEARCH (i|job_items)\b.*\((.*)\)", detail)
-                whole = re.search(r"SCAN (i|f|e|job_items|job_effects|effects|events)\b", detail)
+                walks = re.search(r"SEARCH (i|main\.job_items)\b.*?\((.*)\)", detail)
+                whole = re.search(r"SCAN (?:main\.)?(i|f|e|job_items|job_effects|effects|events|attempts)\b", detail)
                 if whole or (walks and "event_id" not in walks[2]):
                     found.append(f"{name}: {detail}")
         return found
 
     for _ in ("no statistics", "with statistics"):
         bad = [line for line in await store._do(plans) if line.partition(":")[0] not in WHOLE]
-        bad += await check_sqlite(store, sqlite_jobs.SQL.__getitem__, SQLITE)
+        bad += await check_sqlite(store, query, SHARED)
         assert not bad, "\n".join(bad)
         await raw.run("ANALYZE")

@@ -14,7 +14,6 @@ from hookledger.clock import Clock
 from hookledger.errors import ConfigError, HookledgerError, WrongState
 from hookledger.filters import EVERYTHING, Filter
 from hookledger.identities import LAST_ID, new_id
-from hookledger.jobs import Cause, ItemOutcome, Job, JobState, Taken
 from hookledger.model import Evidence
 from hookledger.operate.actions import Actions
 from hookledger.operate.bulk import objection
@@ -22,9 +21,11 @@ from hookledger.operate.insight import Ambiguous, Insight, NotFound
 from hookledger.operate.preview import NothingDeclared
 from hookledger.retention import Round
 from hookledger.states import EffectKind, Repeat, State
+from hookledger.store.ops import decisions
+from hookledger.store.ops.jobs import Cause, ItemOutcome, Job, JobState, Taken
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
-from hookledger.store.sqlite.jobs import SqliteJobs
+from hookledger.store.sqlite.sets import SqliteSets
 from hookledger.store.sqlite.store import SqliteStore
 from hookledger.upkeep.jobs import JobRunner
 from tests.builders import (
@@ -212,16 +213,16 @@ async def test_a_crash_while_freezing(store: Store, raw: Raw, monkeypatch: pytes
         assert [await raw.count(table) for table in ("jobs", "job_items")] == [0, 0]
         return
 
-    freeze = SqliteJobs._freeze
+    freeze = SqliteSets._freeze
     batches: list[Any] = []
 
-    async def dies(self: SqliteJobs, job_id: UUID, batch: Any) -> None:
+    async def dies(self: SqliteSets, job_id: UUID, batch: Any) -> None:
         if batches:
             raise HookledgerError("killed here")
         batches.append(batch)
         await freeze(self, job_id, batch)
 
-    monkeypatch.setattr(SqliteJobs, "_freeze", dies)
+    monkeypatch.setattr(SqliteSets, "_freeze", dies)
     with pytest.raises(HookledgerError, match="killed here"):
         await plan(store)
     [job] = await store.jobs.jobs()
@@ -471,15 +472,16 @@ async def test_a_runner_that_stands_still_in_the_middle_of_a_step(
     job = await plan(store)
     other = await open_store()
     stands = asyncio.Event()
-    move_all = store._decisions.move_all
+    move_all = decisions.move_all
 
     async def stand_still(*values: Any) -> Any:
         moved = await move_all(*values)
-        stands.set()
-        await asyncio.Event().wait()
+        if not stands.is_set():  # the first runner; the second goes on
+            stands.set()
+            await asyncio.Event().wait()
         return moved
 
-    monkeypatch.setattr(store._decisions, "move_all", stand_still)
+    monkeypatch.setattr(decisions, "move_all", stand_still)
     standing = asyncio.create_task(runner(store).run_one(job.id))
     await stands.wait()
     clock.offset += LEASE + 1

@@ -11,8 +11,8 @@ import click
 from ..errors import WrongState
 from ..filters import Filter
 from ..inbox import Inbox
-from ..jobs import Deed, Job, Resolving
 from ..operate.bulk import PER_SECOND, Prospect
+from ..store.ops.jobs import Deed, Job, Resolving
 from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .filters import filters_events
 from .follow import follow

@@ -11,9 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import WrongState
 from ..inbox import Inbox
-from ..jobs import Job
 from ..operate.insight import Insight
 from ..states import State
+from ..store.ops.jobs import Job
 from ..store.protocol import Store
 from .common import run, status
 from .following import NO_WORKER, any_worker_alive, say_hindrances

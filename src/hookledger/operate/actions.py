@@ -11,16 +11,16 @@ from msgspec import UNSET
 
 from ..errors import ConfigError, ListingFailed, WrongState
 from ..filters import Filter
-from ..jobs import Deed, Job, Resolving
 from ..ledger import Effect
 from ..model import EventRow, History
 from ..retention import Erased, Tombstone
 from ..states import BY_NAME
 from ..store.ops.imported_keys import Imported
+from ..store.ops.jobs import Deed, Job, Resolving
 from ..store.ops.pauses import Pause
 from ..store.ops.reconciling import Counts
+from ..store.ops.restores import Restore
 from ..store.protocol import Store
-from ..store.restores import Restore
 from . import bulk, effects, restore
 from .insight import Insight
 from .preview import Preview, Verdict

@@ -11,9 +11,9 @@ from msgspec import Struct
 from ..errors import ConfigError
 from ..filters import Filter
 from ..identities import new_id
-from ..jobs import Decided, Deed, Job, NewJob, Portion, Resolving
 from ..model import Evidence
 from ..states import BY_NAME
+from ..store.ops.jobs import Decided, Deed, Job, NewJob, Portion, Resolving
 from ..store.protocol import Store
 from .preview import Declared, Verdict, foresee
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from ..errors import HookledgerError
-from ..jobs import Job
 from ..model import Health
 from ..store import SCHEMA_RANGE
+from ..store.ops.jobs import Job
 from ..store.ops.pauses import Pause
 from ..store.ops.reconciling import Reconciliation
 from ..store.ops.rejections import RefusalCount

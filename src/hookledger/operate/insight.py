@@ -14,18 +14,18 @@ from ..accounting import Accounting, Oddity
 from ..errors import BadResult, ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
 from ..identities import id_bounds, operation_key
-from ..jobs import Deed, ItemOutcome, Job, JobItem, Refusals, Resolving
 from ..ledger import Effect
 from ..model import EventRow, Health, History, Kind, RequestRow, Waiting, WorkerInfo
 from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.ops.circuits import Circuit
+from ..store.ops.jobs import Deed, ItemOutcome, Job, JobItem, Refusals, Resolving
 from ..store.ops.pauses import Pause
 from ..store.ops.quarantine import OddDelivery
 from ..store.ops.reconciling import Reconciliation
 from ..store.ops.rejections import RefusalCount, RefusalRow
+from ..store.ops.restores import Restore
 from ..store.protocol import Store
-from ..store.restores import Restore
 from ..store.search import FailureGroup, Lag, Page
 from ..store.trouble import Trouble
 from . import bulk

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 
 from ..errors import WrongState
+from ..store.ops.restores import Restore
 from ..store.protocol import Store
-from ..store.restores import Restore
 from .finding import Finding
 from .insight import Insight
 

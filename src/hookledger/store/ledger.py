@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
+from uuid import UUID
 
 from ..ledger import Completion, Concluded, Effect, Intent, Started
 from ..states import EffectState
+from .session import Session
 
 
 class Ledger(Protocol):
@@ -106,4 +108,27 @@ class Ledger(Protocol):
 
         Raises WrongState for what the outbox may not go on with, and when the effect changed meanwhile.
         """
+        ...
+
+
+class LedgerWithin(Protocol):
+    """What the ledger does within an operation's transaction."""
+
+    async def attend(self, db: Session, events: Collection[UUID]) -> None:
+        """Look whether anything of these events waits for a person."""
+        ...
+
+    async def lock_all(self, db: Session, identities: Collection[bytes]) -> dict[bytes, Effect]:
+        """Effects as they are now, and stay until the end of the transaction."""
+        ...
+
+    async def resolve_all(
+        self, db: Session, effects: Sequence[Effect], decision: str, actor: str, reason: str, part_of: str
+    ) -> None:
+        """Decide these effects, and then what that means for events; the audit names what it is `part_of`. Raises
+        WrongState, after which the transaction cannot go on."""
+        ...
+
+    async def of_events(self, db: Session, event_ids: Sequence[UUID]) -> list[Effect]:
+        """What some events brought about, without the calls."""
         ...

@@ -28,16 +28,16 @@ from ..model import (
 from ..states import State
 from .accounting import Books
 from .erasure import Erasure
-from .jobs import Jobs
 from .ledger import Ledger
 from .ops.cases import Cases
 from .ops.circuits import Circuits
+from .ops.jobs import Jobs
 from .ops.pauses import Pauses
 from .ops.reconciling import Reconciling
+from .ops.restores import Restores
 from .pruning import Pruning
 from .published import PublishedKeys
 from .pulse import Pulse
-from .restores import Restores
 from .search import Search
 from .trouble import Trouble
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from ..errors import HookledgerError
-from ..jobs import Cause, JobItem, JobState, Objection, Taken
 from ..model import Evidence
 from ..observe.logs import Seldom
 from ..states import BY_NAME
+from ..store.ops.jobs import Cause, JobItem, JobState, Objection, Taken
 from ..store.protocol import Store
 from .pace import MOST, Pace
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import HookledgerError
 from ..states import Repeat
-from ..store.restores import Restore, Restores
+from ..store.ops.restores import Restore, Restores
 from .effect import Effect, Performance
 
 STALE = 1.0

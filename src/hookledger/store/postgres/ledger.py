@@ -10,10 +10,11 @@ from uuid import UUID
 from ...errors import Blocked, Unavailable, WrongState
 from ...identities import new_id
 from ...ledger import Completion, Concluded, Effect, EffectHistory, Intent, Started
-from ...states import CallOutcome, EffectKind, EffectState, State
-from ..decisions import changed
+from ...states import CallOutcome, EffectKind, EffectState
+from ..ops.decisions import changed
 from ..queries import load
 from ..rows import Rows, standing, told
+from ..session import Session
 from ..sqlstate import sqlstate
 from ..turns import Turns
 from ..weigh import (
@@ -31,20 +32,18 @@ from ..weigh import (
 from .connection import Connections, transaction
 from .dialect import Dialect
 from .intake import columns
+from .session import connection_of
 
 QUERIES = load(__package__, "ledger.sql")
 LOCK_NOT_AVAILABLE = "55P03"
 
 
 class PostgresLedger:
-    """`connections`: none that a handler holds, or two would wait for each other. `events`: what moves them."""
+    """`connections`: none that a handler holds, or two would wait for each other."""
 
-    def __init__(
-        self, sql: Dialect, events: Callable[[str], str], connections: Callable[[], Connections]
-    ) -> None:
+    def __init__(self, sql: Dialect, connections: Callable[[], Connections]) -> None:
         self._sql = sql
         self._connections = connections
-        self._events = events
         self._rows = Rows()
         self._turns = Turns()
 
@@ -95,12 +94,10 @@ class PostgresLedger:
         await connection.execute(self._sql("attend"), sorted(attention))
         for event_id, by in sent.items():
             # For an event that does not wait, or not any more, nothing matches.
-            args = ([event_id], [State.NEEDS_REVIEW.value], [None], [new_id()], *by, part_of)
-            await connection.fetch(self._events("retry"), *args)
+            await connection.execute(self._sql("go_on"), event_id, new_id(), *by, part_of)
 
-    async def attend(self, connection: Any, events: set[UUID]) -> None:
-        """Look whether anything of these events waits for a person; in the caller's transaction."""
-        await self._follow(connection, events, ())
+    async def attend(self, db: Session, events: Collection[UUID]) -> None:
+        await self._follow(connection_of(db), set(events), ())
 
     # ── calls ──
 
@@ -257,11 +254,16 @@ class PostgresLedger:
     ) -> None:
         async def work(connection: Any) -> None:
             async with transaction(connection, self._sql("begin")):
-                await self.resolve_all(connection, [effect], decision, result, actor, reason)
+                await self._resolve_all(connection, [effect], decision, result, actor, reason)
 
         await self._connections().insist(work)
 
     async def resolve_all(
+        self, db: Session, effects: Sequence[Effect], decision: str, actor: str, reason: str, part_of: str
+    ) -> None:
+        await self._resolve_all(connection_of(db), effects, decision, None, actor, reason, part_of)
+
+    async def _resolve_all(
         self,
         connection: Any,
         effects: Sequence[Effect],
@@ -305,13 +307,16 @@ class PostgresLedger:
                 args = (effect.identity, effect.fence, new_id(), actor, reason, effect.state.value)
                 row = await connection.fetchrow(self._sql("try_now"), *args)
                 if row is None:
-                    found = await self.lock_all(connection, [effect.identity])
+                    found = await self._lock_all(connection, [effect.identity])
                     raise changed(effect, found.get(effect.identity))
-                await self.attend(connection, {row["event_id"]})
+                await self._follow(connection, {row["event_id"]}, ())
 
         await self._connections().insist(work)
 
-    async def lock_all(self, connection: Any, identities: Collection[bytes]) -> dict[bytes, Effect]:
+    async def lock_all(self, db: Session, identities: Collection[bytes]) -> dict[bytes, Effect]:
+        return await self._lock_all(connection_of(db), identities)
+
+    async def _lock_all(self, connection: Any, identities: Collection[bytes]) -> dict[bytes, Effect]:
         """Effects as they are now, and stay until the end of the caller's transaction."""
         asked = sorted(identities)
         await connection.fetch(self._sql("lock"), asked)
@@ -324,9 +329,9 @@ class PostgresLedger:
         calls = await self._fetch("calls", [row["identity"] for row in effects]) if effects else []
         return self._rows.effects(effects, calls)
 
-    async def of_events(self, event_ids: Sequence[UUID]) -> list[Effect]:
-        """What some events brought about, without the calls."""
-        return [self._rows.effect(row) for row in await self._fetch("of_events", event_ids)]
+    async def of_events(self, db: Session, event_ids: Sequence[UUID]) -> list[Effect]:
+        rows = await connection_of(db).fetch(self._sql("of_events"), event_ids)
+        return [self._rows.effect(row) for row in rows]
 
 
 def _settled(effect: Effect, state: EffectState) -> list[Settled]:

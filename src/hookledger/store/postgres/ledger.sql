@@ -216,6 +216,19 @@ SELECT v.id, w.nth FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS w (sou
 JOIN {schema}.events AS v
   ON v.state = 'needs_review' AND (w.source IS NULL OR v.source = w.source) AND starts_with(v.reason, w.words)
 
+-- name: go_on
+-- needs_review -> pending, with its audit row: what it waited for is known. As a retry by an operator: the budget starts
+-- anew. $5: the job that it belongs to, or null.
+WITH sent AS (
+    UPDATE {schema}.events
+    SET state = 'pending', claim = claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0, snoozes = 0,
+        crashes = least(crashes, 2), run_started_at = {clock}, reason = NULL, cause = NULL, alert = NULL
+    WHERE id = $1 AND state = 'needs_review' AND emptied_at IS NULL
+    RETURNING id
+)
+INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
+SELECT $2, {clock}, 'retry', $3, $4, id, $5, 'needs_review', 'pending' FROM sent
+
 -- name: lock_events
 -- Before their attention is looked at in a second statement: of two effects of one event that change at the same
 -- moment, the second must see the first.

@@ -12,7 +12,7 @@ import asyncpg
 from ...clock import Clock
 from ...errors import ConfigError
 from ...model import Arrival, Recorded
-from ..session import BATCH, Row, Work, too_long
+from ..session import BATCH, Row, Session, Work, too_long
 from ..text import PARAMETER, Macro, columns, shared, written_out
 from .connection import Connections, transaction
 from .dialect import Dialect
@@ -93,18 +93,24 @@ class PostgresSession:
 
     async def __call__(self, query: str, /, **parameters: Any) -> list[Row]:
         sql, names = self._queries[query]
-        return await self._fetch(sql, [_value(parameters, name) for name in names])
+        return await self._fetch(sql, values_of(names, parameters))
 
     async def many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
         sql, names = self._queries[query]
-        await self._connection.executemany(sql, [[_value(row, name) for name in names] for row in rows])
+        await self._connection.executemany(sql, [values_of(names, row) for row in rows])
 
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
         return by_arrival(arrivals, await record_inside(self._connection, self._queries.intake, arrivals))
 
-    async def _fetch(self, sql: str, values: list[Any]) -> list[Row]:
+    async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
         found: list[Row] = await self._connection.fetch(sql, *values)
         return found
+
+
+def connection_of(db: Session) -> Any:
+    """For the ledger, whose own statements an operation may need in its transaction."""
+    assert isinstance(db, PostgresSession)
+    return db._connection
 
 
 class LimitedSession(PostgresSession):
@@ -115,7 +121,7 @@ class LimitedSession(PostgresSession):
         self._ends = ends
         self._limit = limit
 
-    async def _fetch(self, sql: str, values: list[Any]) -> list[Row]:
+    async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
         left = self._ends - time.monotonic()
         if left <= 0:
             raise too_long(self._limit)
@@ -126,6 +132,11 @@ class LimitedSession(PostgresSession):
         except asyncpg.QueryCanceledError as error:
             raise too_long(self._limit) from error
         return found
+
+
+def values_of(names: Sequence[str], parameters: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The parameters in the order of their names."""
+    return tuple(_value(parameters, name) for name in names)
 
 
 def _value(parameters: Mapping[str, Any], name: str) -> Any:

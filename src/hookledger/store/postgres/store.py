@@ -36,40 +36,39 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.cases import Cases
 from ..ops.circuits import Circuits
+from ..ops.decisions import Decisions
+from ..ops.jobs import Jobs
 from ..ops.pauses import Pauses
 from ..ops.reconciling import Reconciling
+from ..ops.restores import Restores
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
 from ..search import Searching
 from . import (
     accounting,
-    decisions,
     erasure,
     intake,
-    jobs,
     ledger,
     pruning,
     published,
-    restores,
     search,
+    sets,
 )
 from .accounting import PostgresBooks
 from .connection import OUTAGE, Connections, nothing
-from .decisions import PostgresDecisions
 from .dialect import Dialect
 from .erasure import PostgresErasure
 from .intake import columns
-from .jobs import PostgresJobs
 from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
 from .pruning import PostgresPruning
 from .published import PostgresPublishedKeys
 from .pulse import PostgresPulse
-from .restores import PostgresRestores
 from .search import PostgresAsks
 from .session import PostgresDatabase, Queries
+from .sets import PostgresSets
 from .transaction import LazyTransaction, PostgresTransaction
 
 _QUERIES = load(__package__)
@@ -111,29 +110,20 @@ class PostgresStore:
             offset=lambda: self._clock.offset,
         )
         self.trouble = search.looking(Dialect(search.TROUBLE, schema, self._clock), self._opened)
-        deciding = Dialect(decisions.QUERIES, schema, self._clock)
         self.ledger = PostgresLedger(
-            Dialect(ledger.QUERIES, schema, self._clock),
-            deciding,
-            lambda: self._for_calls or self._opened(),
+            Dialect(ledger.QUERIES, schema, self._clock), lambda: self._for_calls or self._opened()
         )
         self.books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
-        self._decisions = PostgresDecisions(deciding, self._opened)
-        self.jobs = PostgresJobs(
-            Dialect(jobs.QUERIES, schema, self._clock),
-            self.search.condition,
-            self._decisions,
-            self.ledger,
-            self._opened,
-        )
-        self.restores = PostgresRestores(
-            Dialect(restores.QUERIES, schema, self._clock), self.ledger, self._opened
-        )
         queries = Queries(schema, self._clock, self.sql)
+        database = PostgresDatabase(queries, self._opened)
+        self._decisions = Decisions(database)
+        how = (self.search.condition, queries, self._opened)
+        self.jobs = Jobs(database, PostgresSets(Dialect(sets.QUERIES, schema, self._clock), *how), self.ledger)
+        self.restores = Restores(database, self.ledger)
         self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
-        self.cases = Cases(PostgresDatabase(queries, self._opened))
-        self.pauses = Pauses(PostgresDatabase(queries, self._opened))
-        self.reconciling = Reconciling(PostgresDatabase(queries, self._opened))
+        self.cases = Cases(database)
+        self.pauses = Pauses(database)
+        self.reconciling = Reconciling(database)
         self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
         self.published = PostgresPublishedKeys(Dialect(published.QUERIES, schema, self._clock), self._opened)
         self.erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)

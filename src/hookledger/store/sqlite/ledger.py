@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -13,9 +13,10 @@ from ...errors import WrongState
 from ...identities import new_id
 from ...ledger import Completion, Concluded, Effect, EffectHistory, Intent, Started
 from ...states import BY_NAME, EffectKind, EffectState, State
-from ..decisions import changed
+from ..ops.decisions import changed
 from ..queries import load
 from ..rows import Rows, standing, told
+from ..session import Session
 from ..turns import Turns
 from ..weigh import (
     Settled,
@@ -30,17 +31,13 @@ from ..weigh import (
 )
 from .connection import Row, Run, rows
 from .intake import micros
+from .session import connection_of
 
 SQL = load(__package__, "ledger.sql")
 
 
 class SqliteLedger:
-    """`events`: the queries that move events."""
-
-    def __init__(
-        self, events: Callable[[str], str], read: Run, write: Run, now: Callable[[], int], values: Rows
-    ) -> None:
-        self._events = events
+    def __init__(self, read: Run, write: Run, now: Callable[[], int], values: Rows) -> None:
         self._read = read
         self._write = write
         self._now = now
@@ -97,17 +94,13 @@ class SqliteLedger:
         found = rows(connection, SQL["waiting"], (known.source, known.words))
         review, pending = State.NEEDS_REVIEW.value, BY_NAME["retry"].target.value
         for event in dict.fromkeys((*others, *(row["id"] for row in found))):
-            if rows(connection, self._events("retry"), (now, event, review, None)):
+            if rows(connection, SQL["go_on"], (now, event)):
                 note = (now, "retry", new_id().bytes, event, part_of, review, pending, known.actor, known.reason)
                 connection.execute(SQL["note_action"], note)
 
-    def attend(self, connection: apsw.Connection, event_id: bytes) -> None:
-        """Look whether anything of this event waits for a person; in the caller's transaction."""
-        connection.execute(SQL["attend"], (event_id,))
-
-    def add_call(self, connection: apsw.Connection, *values: Any) -> None:
-        """Started at, worker, identity, number, generation; in the caller's transaction."""
-        connection.execute(SQL["call"], values)
+    async def attend(self, db: Session, events: Collection[UUID]) -> None:
+        for event_id in events:
+            connection_of(db).execute(SQL["attend"], (event_id.bytes,))
 
     async def doubt(self, effect: Effect, due_in: float | None) -> bool:
         def job(connection: apsw.Connection) -> bool:
@@ -233,11 +226,16 @@ class SqliteLedger:
         self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
     ) -> None:
         def job(connection: apsw.Connection) -> None:
-            self.resolve_all(connection, self._now(), [effect], decision, result, actor, reason)
+            self._resolve_all(connection, self._now(), [effect], decision, result, actor, reason)
 
         await self._write(job)
 
-    def resolve_all(
+    async def resolve_all(
+        self, db: Session, effects: Sequence[Effect], decision: str, actor: str, reason: str, part_of: str
+    ) -> None:
+        self._resolve_all(connection_of(db), self._now(), effects, decision, None, actor, reason, part_of)
+
+    def _resolve_all(
         self,
         connection: apsw.Connection,
         now: int,
@@ -287,20 +285,24 @@ class SqliteLedger:
 
         await self._write(job)
 
-    def get_all(self, connection: apsw.Connection, now: int, identities: Iterable[bytes]) -> dict[bytes, Effect]:
-        """Effects as they are now, on the caller's connection."""
-        found = (self._get(connection, now, identity) for identity in identities)
+    async def lock_all(self, db: Session, identities: Collection[bytes]) -> dict[bytes, Effect]:
+        found = (self._get(connection_of(db), self._now(), identity) for identity in identities)
         return {effect.identity: effect for effect in found if effect is not None}
 
     async def of_event(self, event_id: UUID) -> tuple[EffectHistory, ...]:
         """What an event brought about, and the calls made for it."""
-        return await self._read(lambda connection: self.effects_of(connection, event_id))
 
-    def effects_of(self, connection: apsw.Connection, event_id: UUID) -> tuple[EffectHistory, ...]:
-        """The same, on the caller's connection."""
-        effects = rows(connection, SQL["of_event"], (self._now(), event_id.bytes))
-        calls = [row for effect in effects for row in rows(connection, SQL["calls"], (effect["identity"],))]
-        return self._rows.effects(effects, calls)
+        def job(connection: apsw.Connection) -> tuple[EffectHistory, ...]:
+            effects = rows(connection, SQL["of_event"], (self._now(), event_id.bytes))
+            calls = [row for effect in effects for row in rows(connection, SQL["calls"], (effect["identity"],))]
+            return self._rows.effects(effects, calls)
+
+        return await self._read(job)
+
+    async def of_events(self, db: Session, event_ids: Sequence[UUID]) -> list[Effect]:
+        now, connection = self._now(), connection_of(db)
+        found = (row for event in event_ids for row in rows(connection, SQL["of_event"], (now, event.bytes)))
+        return [self._rows.effect(row) for row in found]
 
 
 def _micros(seconds: float | None) -> int | None:

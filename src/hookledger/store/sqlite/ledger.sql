@@ -143,6 +143,14 @@ UPDATE actions SET replaced = ?2 WHERE id = ?1
 SELECT id FROM events INDEXED BY events_in_review
 WHERE state = 'needs_review' AND (?1 IS NULL OR source = ?1) AND substr(reason, 1, length(?2)) = ?2 ORDER BY id
 
+-- name: go_on
+-- needs_review -> pending: what it waited for is known. As a retry by an operator: the budget starts anew.
+UPDATE events
+SET state = 'pending', claim = claim + 1, due_at = ?1, finished_at = NULL, attempts = 0, snoozes = 0,
+    crashes = min(crashes, 2), run_started_at = ?1, reason = NULL, cause = NULL, alert = NULL
+WHERE id = ?2 AND state = 'needs_review' AND emptied_at IS NULL
+RETURNING id
+
 -- name: attend
 -- Whether an operator should look at its effects: one failed for good, has an unknown outcome, be it that its policy
 -- is still at it, or an alert. A refused call is its handler's business.

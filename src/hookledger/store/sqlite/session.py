@@ -22,7 +22,7 @@ import apsw
 from ...errors import ConfigError
 from ...model import Arrival, Recorded
 from ..queries import load
-from ..session import BATCH, Row, Work, too_long
+from ..session import BATCH, Row, Session, Work, too_long
 from ..text import Macro, columns, shared, written_out
 from .connection import Run, connect, translate
 from .intake import record
@@ -108,6 +108,12 @@ class SqliteSession:
         return record(self._connection, _INTAKE.__getitem__, self._now, arrivals)
 
 
+def connection_of(db: Session) -> apsw.Connection:
+    """For the ledger, whose own statements an operation may need in its transaction."""
+    assert isinstance(db, SqliteSession)
+    return db._connection
+
+
 def _stored(value: Any) -> Any:
     """A parameter as SQLite keeps it: times as microseconds, ids as bytes, lists as JSON."""
     if isinstance(value, UUID):
@@ -117,7 +123,7 @@ def _stored(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (list, tuple, set, frozenset)):
-        return json.dumps([_listed(element) for element in value])
+        return json.dumps([_listed(element) for element in value], ensure_ascii=False)
     return value
 
 

@@ -35,28 +35,29 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.cases import Cases
 from ..ops.circuits import Circuits
+from ..ops.decisions import Decisions
+from ..ops.jobs import Jobs
 from ..ops.pauses import Pauses
 from ..ops.reconciling import Reconciling
+from ..ops.restores import Restores
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
 from ..search import Searching
-from . import decisions, intake, second_library
+from . import intake, second_library
 from .accounting import SqliteBooks
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, sha256_of, translate
-from .decisions import SqliteDecisions
 from .erasure import SqliteErasure
 from .files import Connection
 from .intake import micros
-from .jobs import SqliteJobs
 from .ledger import SqliteLedger
 from .pruning import SqlitePruning
 from .published import SqlitePublishedKeys
 from .pulse import SqlitePulse
-from .restores import SqliteRestores
 from .scribe import Scribe
 from .search import SqliteAsks, looking
 from .session import SqliteDatabase
+from .sets import SqliteSets
 from .transaction import SqliteTransaction
 from .watch import LockWatch
 
@@ -102,7 +103,7 @@ class SqliteStore:
         self._rows = Rows(_time, _ident)
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
-        self.ledger = SqliteLedger(decisions.SQL.__getitem__, self._do, self._write, self._now, self._rows)
+        self.ledger = SqliteLedger(self._do, self._write, self._now, self._rows)
         self.books = SqliteBooks(path, self._now)
         self.search = Searching(
             SqliteAsks(path, self._now),
@@ -114,14 +115,15 @@ class SqliteStore:
             offset=lambda: self._clock.offset,
         )
         self.trouble = looking(path, self._now, self._rows)
-        self._decisions = SqliteDecisions(self._write, self._now, self._rows)
-        how = (self._do, self._write, self._now, self._rows)
-        self.jobs = SqliteJobs(path, self.sql, self.search.condition, self._decisions, self.ledger, *how)
         database = SqliteDatabase(path, self._do, self._write, self._now)
+        self._decisions = Decisions(database)
+        how = (self._do, self._write, self._now, self._rows)
+        sets = SqliteSets(path, self.search.condition, database, self._write, self._now)
+        self.jobs = Jobs(database, sets, self.ledger)
         self.cases = Cases(database)
         self.circuits = Circuits(database)
         self.pauses = Pauses(database)
-        self.restores = SqliteRestores(self.ledger, *how)
+        self.restores = Restores(database, self.ledger)
         self.reconciling = Reconciling(database)
         self.pruning = SqlitePruning(*how)
         self.published = SqlitePublishedKeys(self._do, self._write, self._now)

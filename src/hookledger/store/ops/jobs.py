@@ -1,0 +1,556 @@
+"""Bulk work: one action on a frozen set of events, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, NamedTuple, Protocol
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import WrongState
+from ...filters import Filter, Words, check_words
+from ...identities import id_bounds
+from ...ledger import Effect, EffectHistory
+from ...model import ActionRow, AttemptRow, Evidence
+from ...states import EffectState, State
+from ..ledger import LedgerWithin
+from ..rows import Rows
+from ..session import Database, Operations, Row, Session, reads, writes
+from ..weigh import decide
+from . import decisions
+from .audit import Audit, record_action
+
+FIRST = UUID(int=0)
+"""Before every event's id."""
+
+Deed = Literal["retry", "replay", "discard", "resolve"]
+"""What a job does to each of its events: as the single action does it."""
+Decided = Literal["happened", "did_not_happen"]
+
+
+class Resolving(Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody found out about every effect of one name that is unknown."""
+
+    effect: Words
+    """Its name."""
+    decision: Decided
+
+    def __post_init__(self) -> None:
+        check_words("the effect's name", self.effect)
+
+    @property
+    def words(self) -> str:
+        return f"{self.effect} {self.decision.replace('_', ' ')}"
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    PLANNED = "planned"
+    """Made, and not begun; it can begin once its whole set is frozen."""
+
+    RUNNING = "running"
+    """Begun. Whoever has the lease goes on with it; anybody may, when the lease has run out."""
+
+    DONE = "done"
+    """Each of its events was acted on or refused."""
+
+    CANCELLED = "cancelled"
+    """Stopped by an operator; what was done stays, the rest was not touched."""
+
+
+OPEN_JOBS = frozenset({JobState.PLANNED, JobState.RUNNING})
+
+
+class ItemOutcome(StrEnum):
+    """What became of one event of a job."""
+
+    DONE = "done"
+    REFUSED = "refused"
+
+
+class Cause(StrEnum):
+    """Why an event of a job was refused."""
+
+    STATE = "state"
+    """It is as it was frozen, and that is nothing that the action can begin with."""
+
+    CHANGED = "changed"
+    """Somebody or something changed it after the set was frozen."""
+
+    DECISION = "decision"
+    """A replay of it needs a person's decision first."""
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """Bulk work: one action on a frozen set of events."""
+
+    id: UUID
+    name: Deed
+    resolving: Resolving | None
+    """For `resolve` alone: which effects of its events, and what they are decided to be;"""
+    effects: int | None
+    """and how many these are."""
+    where: Filter
+    """What the set was made of."""
+    actor: str
+    reason: str
+    per_second: float
+    """0: as fast as it goes."""
+    state: JobState
+    total: int
+    done: int
+    refused: int
+    created_at: datetime
+    frozen_at: datetime | None
+    """When its whole set was there; None: whoever made it did not come so far, and it is never run."""
+    started_at: datetime | None
+    finished_at: datetime | None
+    ended_by: str | None
+    """Who cancelled it,"""
+    ended_why: str | None
+    """and why."""
+    worker: str | None
+    """Who runs it, or ran it last."""
+    lease_left: float
+    """Seconds; 0: nobody is at it."""
+
+    @property
+    def open(self) -> int:
+        return self.total - self.done - self.refused
+
+    @property
+    def what(self) -> str:
+        """What it does, in words."""
+        return f"{self.name}: {self.resolving.words}" if self.resolving else self.name
+
+    @property
+    def unfinished(self) -> bool:
+        return self.state in OPEN_JOBS
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """What is to be done, before it is known to what."""
+
+    id: UUID
+    name: Deed
+    where: Filter
+    actor: str
+    reason: str
+    per_second: float
+    resolving: Resolving | None = None
+    """For `resolve`, and for nothing else;"""
+    fingerprint: str | None = None
+    """and of the calls that were looked at: others are not decided. None: whichever are unknown by now."""
+
+
+class Taken(Struct, frozen=True):
+    """A runner's right to go on with a job."""
+
+    job: Job
+    fence: int
+    """Every step names it: a number that only grows."""
+
+
+class JobItem(Struct, frozen=True):
+    """One event of a job, as it was when the set was frozen, and what became of it."""
+
+    event_id: UUID
+    state: State
+    claim: int
+    outcome: ItemOutcome | None = None
+    cause: Cause | None = None
+    words: str | None = None
+    """Why it was refused."""
+    ended_at: datetime | None = None
+    now: State | None = None
+    """The state of the event by now; None: it is pruned."""
+
+
+class Objection(Struct, frozen=True):
+    """Why an event of a job is not acted on."""
+
+    cause: Cause
+    words: str
+
+
+class Refusals(Struct, frozen=True):
+    """The refused events of a job that have a cause in common."""
+
+    cause: Cause
+    count: int
+    sample: str
+    """The words of one of them."""
+
+
+class Portion(Struct, frozen=True):
+    """How many events of a set have source, type and state in common."""
+
+    source: str
+    type: str
+    state: State
+    count: int
+
+
+class Doubtful(NamedTuple):
+    """The size of a set whose effects are to be resolved."""
+
+    events: int
+    effects: int
+    fingerprint: str
+    """Of these effects, each with the number of its newest call. It is another one after each further call."""
+
+
+class Sets(Protocol):
+    """What a bulk set consists of, and freezing it: the databases part here, because on SQLite a long write would
+    stall every ack."""
+
+    async def breakdown(self, where: Filter, effect: str | None) -> list[Portion]: ...
+
+    async def doubtful(self, where: Filter, effect: str) -> Doubtful: ...
+
+    async def freeze(self, new: NewJob, expected: int | None) -> Job: ...
+
+
+class Jobs(Operations):
+    """`store.jobs`. Nothing here is on the way of an ack."""
+
+    def __init__(self, database: Database, sets: Sets, ledger: LedgerWithin) -> None:
+        super().__init__(database)
+        self._sets = sets
+        self._ledger = ledger
+
+    # ── planning ──
+
+    async def breakdown(self, where: Filter, effect: str | None = None) -> list[Portion]:
+        """What a set would consist of now, the largest portion first; at most a hundred portions. `effect`: only
+        events with an unknown effect of this name."""
+        return await self._sets.breakdown(where, effect)
+
+    async def doubtful(self, where: Filter, effect: str) -> Doubtful:
+        """How many events for which the filter holds have an unknown effect of this name now, and how many such
+        effects."""
+        return await self._sets.doubtful(where, effect)
+
+    async def plan(self, new: NewJob, expected: int | None) -> Job:
+        """Freeze the set: exactly the events for which the filter holds at one moment, each with the state and claim
+        number it has then. Audited. For `resolve`: those of them that have unknown effects of the name, each of these
+        with its fence.
+
+        Raises WrongState when there are none, or not as many as `expected`: events, or effects if those are resolved;
+        or when these, or their newest calls, are others than those of the fingerprint.
+        PostgreSQL freezes in one statement; SQLite reads one snapshot and writes in batches, so that no ack waits for
+        long: a crash in between leaves a job without `frozen_at`, which nobody runs and which can be cancelled.
+        """
+        return await self._sets.freeze(new, expected)
+
+    # ── running ──
+
+    async def take(self, worker: str, lease: float, job_id: UUID | None = None) -> Taken | None:
+        """planned, running → running, with a new fence: the oldest job, or this one, that is frozen and that nobody
+        has a lease on."""
+        if not await self._free(job_id):
+            return None  # most looks find nothing, and need no write lock
+        return await self._take(worker, lease, job_id)
+
+    @reads
+    async def _free(self, db: Session, job_id: UUID | None) -> bool:
+        return bool(await db("free_job", id=job_id))
+
+    @writes
+    async def _take(self, db: Session, worker: str, lease: float, job_id: UUID | None) -> Taken | None:
+        found = await db("take_job", id=job_id, worker=worker, lease=lease)
+        return Taken(_job(found[0]), found[0]["fence"]) if found else None
+
+    @writes
+    async def renew(self, db: Session, taken: Taken, lease: float) -> bool:
+        """Whether the job is still ours to go on with."""
+        return bool(await db("renew_job", id=taken.job.id, fence=taken.fence, lease=lease))
+
+    @writes
+    async def release(self, db: Session, taken: Taken) -> None:
+        """Give it back: somebody else may go on immediately."""
+        await db("renew_job", id=taken.job.id, fence=taken.fence, lease=None)
+
+    @reads
+    async def open_items(self, db: Session, taken: Taken, limit: int) -> list[JobItem]:
+        """The next events; none when the job is not ours any more."""
+        given = {"id": taken.job.id, "fence": taken.fence, "first": FIRST, "limit": limit}
+        return [_item(row) for row in await db("open_items", **given)]
+
+    @reads
+    async def evidence(self, db: Session, event_ids: Sequence[UUID]) -> list[Evidence]:
+        """What a preview of these events needs; nothing of those that are gone."""
+        wanted, rows = list(event_ids), Rows()
+        events = {row["id"]: row for row in await db("events_to_preview", events=wanted)}
+        attempts: dict[UUID, list[AttemptRow]] = {}
+        for row in await db("attempts_to_preview", events=wanted):
+            attempts.setdefault(row["event_id"], []).append(rows.attempt(row))
+        effects: dict[UUID, list[EffectHistory]] = {}
+        for effect in await self._ledger.of_events(db, wanted):
+            effects.setdefault(effect.event_id, []).append(EffectHistory(effect, ()))
+        return [
+            Evidence(rows.event(known), bool(known["kept"]), tuple(attempts.get(i, ())), tuple(effects.get(i, ())))
+            for i in wanted
+            if (known := events.get(i)) is not None
+        ]
+
+    @writes
+    async def step(
+        self,
+        db: Session,
+        taken: Taken,
+        items: Sequence[JobItem],
+        objections: Mapping[UUID, Objection],
+        lease: float,
+    ) -> Job | None:
+        """Act on the next events, all or nothing: their transitions, their audit, their outcomes and the job's
+        progress are one commit. Those objected to are refused, and so are those that changed since the freezing; the
+        words say what changed. An event of which one effect cannot be decided keeps all of them as they are. After
+        the last one the job is done. None when it is not ours any more, or when these events are not the next.
+        """
+        job, first, last = taken.job, items[0].event_id, items[-1].event_id
+        ours = await db("hold_job", id=job.id, fence=taken.fence)
+        if not ours or (ours[0]["upto_id"] is not None and first <= ours[0]["upto_id"]):
+            return None
+        meant = [item for item in items if item.event_id not in objections]
+        refused = {**objections, **(await self._act(db, job, meant) if meant else {})}
+        ended = [(job.id, *_ended(item, refused.get(item.event_id))) for item in items]
+        told = await db("end_items", id=job.id, ended=ended, first=first, last=last)
+        assert len(told) == len(items), "an event of the job has an outcome already"
+        count = sum(item.event_id in refused for item in items)
+        counts = {"done": len(items) - count, "refused": count}
+        [row] = await db("advance_job", id=job.id, upto=last, **counts, lease=lease)
+        return _job(row)
+
+    async def _act(self, db: Session, job: Job, items: Sequence[JobItem]) -> dict[UUID, Objection]:
+        """Move these events; why some of them could not be moved."""
+        if job.resolving is not None:
+            return await self._resolve(db, job, job.resolving, [item.event_id for item in items])
+        events = [(item.event_id, item.state, item.claim) for item in items]
+        moved = await decisions.move_all(db, job.name, events, Audit(job.actor, job.reason), _part_of(job))
+        return {
+            event[0]: Objection(Cause.CHANGED, str(await decisions.why_not(db, job.name, event)))
+            for event in events
+            if event[0] not in moved
+        }
+
+    async def _resolve(
+        self, db: Session, job: Job, resolving: Resolving, events: Sequence[UUID]
+    ) -> dict[UUID, Objection]:
+        """Decide the frozen effects of these events; why those of some were not."""
+        frozen: dict[UUID, dict[bytes, int]] = {event: {} for event in events}
+        for row in await db("item_effects", id=job.id, events=list(events)):
+            frozen[row["event_id"]][row["identity"]] = row["fence"]
+        known = await self._ledger.lock_all(db, {i for effects in frozen.values() for i in effects})
+        found: dict[UUID, Objection] = {}
+        meant: list[Effect] = []
+        for event, effects in frozen.items():
+            if objection := against(effects, known, resolving.decision):
+                found[event] = said_by(objection, job, await decisions.find_last_action(db, event))
+            else:
+                meant += [known[identity] for identity in effects]
+        await self._ledger.resolve_all(db, meant, resolving.decision, job.actor, job.reason, _part_of(job))
+        return found
+
+    # ── operating ──
+
+    @writes
+    async def cancel(self, db: Session, job_id: UUID, actor: str, reason: str) -> Job:
+        """planned, running → cancelled, audited; whoever runs it cannot take another step. Raises WrongState, which
+        says what it is and by whom."""
+        known = [_job(row) for row in await db("lock_job", id=job_id)]
+        if not known or not known[0].unfinished:
+            raise cannot_cancel(job_id, known[0] if known else None)
+        [row] = await db("cancel_job", id=job_id, actor=actor, reason=reason)
+        states = (known[0].state.value, JobState.CANCELLED.value)
+        await record_action(db, "cancel-job", Audit(actor, reason), subject=_subject(job_id), states=states)
+        return _job(row)
+
+    @reads
+    async def jobs(self, db: Session, *, before: UUID | None = None, limit: int = 50) -> list[Job]:
+        """The newest first."""
+        return [_job(row) for row in await db("list_jobs", before=before, limit=limit)]
+
+    @reads
+    async def find(self, db: Session, reference: str) -> list[UUID]:
+        """Jobs with this id or beginning of an id; at most ten."""
+        bounds = id_bounds(reference)
+        return [row["id"] for row in await db("find_jobs", first=bounds[0], last=bounds[1])] if bounds else []
+
+    @reads
+    async def job(self, db: Session, job_id: UUID) -> Job | None:
+        return await find_job(db, job_id)
+
+    @reads
+    async def refusals(self, db: Session, job_id: UUID) -> list[Refusals]:
+        """Its refused events, by cause."""
+        found = await db("count_refused_items", id=job_id)
+        return [Refusals(Cause(row["cause"]), row["n"], row["sample"]) for row in found]
+
+    @reads
+    async def present(self, db: Session, job_id: UUID) -> dict[str, int]:
+        """How many of the events that it acted on are in each state by now, the most first; `pruned`: gone."""
+        return {row["now"]: row["n"] for row in await db("present_states", id=job_id)}
+
+    @reads
+    async def items(
+        self,
+        db: Session,
+        job_id: UUID,
+        *,
+        outcome: ItemOutcome | None = None,
+        after: UUID | None = None,
+        limit: int = 50,
+    ) -> list[JobItem]:
+        """Its events in the order of their ids, from after `after`."""
+        page = {"id": job_id, "after": after or FIRST, "limit": limit}
+        if outcome is ItemOutcome.REFUSED:
+            found = await db("list_refused_items", **page)
+        else:
+            found = await db("list_items", **page, outcome=outcome)
+        return [_shown_item(row) for row in found]
+
+
+async def add_job(db: Session, new: NewJob, total: int, effects: int | None, *, frozen: bool) -> Job:
+    """A job with so many events, and effects if these are to be decided, audited; whether they are there already."""
+    facts = {name: getattr(new, name) for name in ("id", "name", "actor", "reason", "per_second")}
+    resolving = new.resolving
+    [row] = await db(
+        "add_job",
+        **facts,
+        filter=msgspec.json.encode(new.where).decode(),
+        total=total,
+        frozen=frozen,
+        effect=resolving.effect if resolving else None,
+        decision=resolving.decision if resolving else None,
+        effects=effects,
+    )
+    by, states = Audit(new.actor, new.reason), ("absent", JobState.PLANNED.value)
+    await record_action(db, f"bulk {new.name}", by, subject=_subject(new.id), states=states)
+    return _job(row)
+
+
+async def find_job(db: Session, job_id: UUID) -> Job | None:
+    found = await db("find_job", id=job_id)
+    return _job(found[0]) if found else None
+
+
+def checked(found: int, expected: int | None) -> int:
+    """The size of a set that may be frozen."""
+    if expected is not None and found != expected:
+        says = f"{found:,} events match now, and not the {expected:,} that were agreed to"
+        raise WrongState(f"{says}: nothing was planned")
+    if found == 0:
+        raise WrongState("no event matches: nothing was planned")
+    return found
+
+
+def checked_effects(found: Doubtful, expected: int | None, name: str, seen: str | None) -> Doubtful:
+    """The same for a set whose effects are to be resolved: what is agreed to is how many effects, and if there is a
+    fingerprint, these very calls."""
+    if expected is not None and found.effects != expected:
+        says = f"{found.effects:,} effects {name} are unknown now, and not the {expected:,} that were agreed to"
+        raise WrongState(f"{says}: nothing was planned")
+    if seen is not None and found.fingerprint != seen:
+        says = f"the effects {name} that are unknown now, or their newest calls, are not those that were looked at"
+        raise WrongState(f"{says}: nothing was planned. Look again: what you know may not be about these")
+    if found.events == 0:
+        raise WrongState(f"no event that matches has an effect {name} that is unknown: nothing was planned")
+    return found
+
+
+def against(
+    frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision: Decided
+) -> Objection | None:
+    """What stands against deciding these effects of one event: identities with the fences they were frozen with, and
+    what is known of them now.
+
+    A fence only grows, so whoever called, checked, decided or erased it meanwhile is noticed, be it unknown again.
+    """
+    for identity, fence in frozen.items():
+        effect = known.get(identity)
+        if effect is None:
+            return Objection(Cause.CHANGED, f"its effect {identity.hex()} is not there any more")
+        if effect.state is not EffectState.UNKNOWN:
+            words = f"effect {decisions.about(effect)} is {effect.state} now: it is not unknown any more"
+            return Objection(Cause.CHANGED, words)
+        if effect.fence != fence:
+            again = "it was called or looked at after the set was frozen"
+            words = f"effect {decisions.about(effect)} is unknown again: {again}"
+            return Objection(Cause.CHANGED, words)
+        try:
+            decide(effect, decision)
+        except WrongState as error:
+            return Objection(Cause.STATE, str(error))
+    return None
+
+
+def said_by(objection: Objection, job: Job, last: ActionRow | None) -> Objection:
+    """The same, with what was done to the event last, if that was after the job was made. SQLite takes its time to
+    freeze, and whoever acted meanwhile is named, too."""
+    if last is None or last.at < job.created_at:
+        return objection
+    return Objection(objection.cause, objection.words + decisions.last_action(last))
+
+
+def cannot_cancel(job_id: UUID, job: Job | None) -> WrongState:
+    if job is None:
+        return WrongState(f"there is no job {job_id}")
+    words = f"job {job_id} is {job.state}"
+    if job.finished_at is not None:
+        words += f" since {job.finished_at:%Y-%m-%d %H:%M:%S} UTC"
+    if job.ended_by is not None:
+        words += f", by {job.ended_by} ({job.ended_why})"
+    return WrongState(words)
+
+
+def _part_of(job: Job) -> str:
+    """As the audit of each event names it."""
+    return f"job {job.id}"
+
+
+def _subject(job_id: UUID) -> str:
+    """As the audit of the job names it."""
+    return f"job:{job_id}"
+
+
+def _ended(item: JobItem, objection: Objection | None) -> tuple[UUID, ItemOutcome, Cause | None, str | None]:
+    if objection is None:
+        return item.event_id, ItemOutcome.DONE, None, None
+    return item.event_id, ItemOutcome.REFUSED, objection.cause, objection.words
+
+
+def _job(row: Row) -> Job:
+    fields = {name: row[name] for name in Job.__struct_fields__ if name not in ("resolving", "where", "state")}
+    return Job(
+        **fields,
+        resolving=Resolving(row["effect"], row["decision"]) if row["decision"] else None,
+        where=msgspec.json.decode(row["filter"], type=Filter),
+        state=JobState(row["state"]),
+    )
+
+
+def _item(row: Row) -> JobItem:
+    return JobItem(
+        row["event_id"],
+        State(row["seen_state"]),
+        row["seen_claim"],
+        ItemOutcome(row["outcome"]) if row["outcome"] else None,
+        Cause(row["cause"]) if row["cause"] else None,
+        row["words"],
+        row["ended_at"],
+    )
+
+
+def _shown_item(row: Row) -> JobItem:
+    """With the state of its event by now."""
+    return msgspec.structs.replace(_item(row), now=State(row["now"]) if row["now"] else None)
+
+
+def portion_of(row: Row) -> Portion:
+    return Portion(row["source"], row["type"], State(row["state"]), row["n"])

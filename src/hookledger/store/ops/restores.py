@@ -1,0 +1,140 @@
+"""What a store knows of its own restores from a backup."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from ...errors import WrongState
+from ...identities import new_id
+from ...states import EffectState
+from ..ledger import LedgerWithin
+from ..session import Database, Operations, Row, Session, reads, writes
+from .audit import Audit, record_action
+
+DOUBTFUL = "restored from a backup: it may have been performed since"
+"""The reason of effects that were planned or started when the backup was taken."""
+WORKER = "restore"
+"""Who the calls are attributed to that may have been made and are not on record."""
+SKIPPED = 1000
+"""Generations of an effect that a deliberate repetition leaves out, for each restore: their keys may be used."""
+
+
+class Restore(Struct, frozen=True):
+    """One restore, and the gap between backup and restore, of which nothing is on record."""
+
+    id: UUID
+    backup_at: datetime
+    restored_at: datetime
+    doubted_at: datetime | None
+    """When every effect that was planned or started at the backup had become unknown."""
+    closed_at: datetime | None
+    """When an operator said that the gap is reconciled."""
+
+
+class Restores(Operations):
+    """`store.restores`."""
+
+    def __init__(self, database: Database, ledger: LedgerWithin) -> None:
+        super().__init__(database)
+        self._ledger = ledger
+
+    @writes
+    async def begin(self, db: Session, backup_at: datetime, actor: str, reason: str) -> Restore:
+        """Open the gap, audited; or go on with the one that was begun and not doubted to its end.
+
+        Raises WrongState when one is open that was.
+        """
+        await db("lock_restores")
+        known = await _open(db)
+        if known is not None and known.doubted_at is not None:
+            raise still_open(known)
+        if known is not None:
+            return known
+        [row] = await db("add_restore", id=new_id(), backup_at=backup_at)
+        restore = _restore(row)
+        states = ("closed", "open")
+        await record_action(db, "restore", Audit(actor, reason), subject=words(restore), states=states)
+        return restore
+
+    @writes
+    async def doubt(self, db: Session, restore: Restore, after: bytes, limit: int) -> tuple[int, bytes | None]:
+        """planned, started → unknown, for effects whose identity comes after this one: how many, and the last.
+
+        A planned one gets a call from the time of the backup, whose end is not known. None: there were no more.
+        """
+        found = await db("restored_effects", after=after, limit=limit, restored_at=restore.restored_at)
+        if not found:
+            return 0, None
+        await db("doubt_restored", identities=[row["identity"] for row in found], error=DOUBTFUL)
+        calls = [
+            (row["identity"], row["number"] + 1, row["generation"])
+            for row in found
+            if row["state"] == EffectState.PLANNED.value
+        ]
+        await db("add_doubtful_calls", calls=calls, worker=WORKER, backup_at=restore.backup_at)
+        await self._ledger.attend(db, {row["event_id"] for row in found})
+        return len(found), found[-1]["identity"]
+
+    @writes
+    async def doubted(self, db: Session, restore: Restore) -> None:
+        """That was all of them."""
+        await db("restore_doubted", id=restore.id)
+
+    @writes
+    async def close(self, db: Session, actor: str, reason: str) -> Restore:
+        """The gap is reconciled, audited. Raises WrongState when none is open, or not doubted to its end."""
+        closed = await db("close_restore")
+        if not closed:
+            raise not_closable(await _open(db))
+        restore = _restore(closed[0])
+        states = ("open", "closed")
+        await record_action(db, "restore", Audit(actor, reason), subject=words(restore), states=states)
+        return restore
+
+    @reads
+    async def gap(self, db: Session) -> Restore | None:
+        """The open one. None also where the schema knows of no restores."""
+        return await _open(db) if await knows_restores(db) else None
+
+    @reads
+    async def may_be_done(
+        self, db: Session, restore: Restore, identity: bytes, generation: int, number: int
+    ) -> bool:
+        """Whether this call of an effect may have been made in the gap, for all that is on record."""
+        call = {"identity": identity, "generation": generation, "number": number}
+        [row] = await db("may_be_done", **call, restored_at=restore.restored_at)
+        return bool(row["may"])
+
+
+async def knows_restores(db: Session) -> bool:
+    """Whether the schema does."""
+    [row] = await db("restores_known")
+    return bool(row["known"])
+
+
+async def _open(db: Session) -> Restore | None:
+    found = await db("open_restore")
+    return _restore(found[0]) if found else None
+
+
+def _restore(row: Row) -> Restore:
+    return Restore(row["id"], row["backup_at"], row["restored_at"], row["doubted_at"], row["closed_at"])
+
+
+def still_open(restore: Restore) -> WrongState:
+    when = f"{restore.restored_at:%Y-%m-%d %H:%M} UTC"
+    return WrongState(f"the restore of {when} is not closed: hookledger doctor --after-restore --done")
+
+
+def not_closable(restore: Restore | None) -> WrongState:
+    if restore is None:
+        return WrongState("no restore is open")
+    return WrongState("the restore was not prepared to its end: run hookledger doctor --after-restore again")
+
+
+def words(restore: Restore) -> str:
+    """As the audit log names it."""
+    return f"restore of the backup of {restore.backup_at:%Y-%m-%d %H:%M:%S} UTC"
