@@ -33,8 +33,8 @@ from .jobs import Jobs
 from .ledger import Ledger
 from .ops.circuits import Circuits
 from .ops.pauses import Pauses
+from .ops.published import PublishedKeys
 from .pruning import Pruning
-from .published import PublishedKeys
 from .pulse import Pulse
 from .reconciling import Reconciling
 from .restores import Restores

@@ -36,6 +36,7 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
 from ..ops.pauses import Pauses
+from ..ops.published import PublishedKeys
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
@@ -49,7 +50,6 @@ from . import (
     jobs,
     ledger,
     pruning,
-    published,
     reconciling,
     restores,
     search,
@@ -66,7 +66,6 @@ from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
 from .pruning import PostgresPruning
-from .published import PostgresPublishedKeys
 from .pulse import PostgresPulse
 from .reconciling import PostgresReconciling
 from .restores import PostgresRestores
@@ -134,12 +133,13 @@ class PostgresStore:
         )
         queries = Queries(schema, self._clock)
         self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
-        self.pauses = Pauses(PostgresDatabase(queries, self._opened))
+        cold = PostgresDatabase(queries, self._opened)
+        self.pauses = Pauses(cold)
+        self.published = PublishedKeys(cold)
         self.reconciling = PostgresReconciling(
             Dialect(reconciling.QUERIES, schema, self._clock), self.sql, self._opened
         )
         self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
-        self.published = PostgresPublishedKeys(Dialect(published.QUERIES, schema, self._clock), self._opened)
         self.erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None

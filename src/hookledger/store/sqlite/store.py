@@ -35,6 +35,7 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
 from ..ops.pauses import Pauses
+from ..ops.published import PublishedKeys
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
 from ..rows import Rows, outcome_values
@@ -50,7 +51,6 @@ from .intake import micros
 from .jobs import SqliteJobs
 from .ledger import SqliteLedger
 from .pruning import SqlitePruning
-from .published import SqlitePublishedKeys
 from .pulse import SqlitePulse
 from .reconciling import SqliteReconciling
 from .restores import SqliteRestores
@@ -121,10 +121,10 @@ class SqliteStore:
         database = SqliteDatabase(path, self._do, self._write, self._now)
         self.circuits = Circuits(database)
         self.pauses = Pauses(database)
+        self.published = PublishedKeys(database)
         self.restores = SqliteRestores(self.ledger, *how)
         self.reconciling = SqliteReconciling(self.sql, *how)
         self.pruning = SqlitePruning(*how)
-        self.published = SqlitePublishedKeys(self._do, self._write, self._now)
         self.erasure = SqliteErasure(self._write, self._now)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
