@@ -10,7 +10,6 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ..accounting import Accounting, Oddity
 from ..cases import OddDelivery, RefusalCount, RefusalRow
 from ..errors import ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
@@ -22,6 +21,7 @@ from ..reconciling import Reconciliation
 from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.ops.circuits import Circuit
+from ..store.ops.consistency import Accounting, Oddity
 from ..store.ops.pauses import Pause
 from ..store.protocol import Store
 from ..store.restores import Restore

@@ -26,12 +26,12 @@ from ..model import (
     WorkerInfo,
 )
 from ..states import State
-from .accounting import Books
 from .cases import Cases
 from .erasure import Erasure
 from .jobs import Jobs
 from .ledger import Ledger
 from .ops.circuits import Circuits
+from .ops.consistency import Books
 from .ops.pauses import Pauses
 from .ops.published import PublishedKeys
 from .pruning import Pruning

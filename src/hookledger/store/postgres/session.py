@@ -21,7 +21,8 @@ BEGIN = (
     "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 )
 """What is written must be on disk. It waits briefly for a lock, and nobody waits long for it."""
-SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL work_mem = '64MB'"
+"""It may join whole tables, by hashing."""
 
 
 class Queries:

@@ -35,6 +35,7 @@ from ...model import (
 from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
+from ..ops.consistency import Books
 from ..ops.pauses import Pauses
 from ..ops.published import PublishedKeys
 from ..protocol import Adapter, Transactions
@@ -42,7 +43,6 @@ from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
 from ..search import Searching
 from . import (
-    accounting,
     cases,
     decisions,
     erasure,
@@ -54,7 +54,6 @@ from . import (
     restores,
     search,
 )
-from .accounting import PostgresBooks
 from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
 from .decisions import PostgresDecisions
@@ -119,7 +118,6 @@ class PostgresStore:
             lambda: self._for_calls or self._opened(),
         )
         self.cases = PostgresCases(Dialect(cases.QUERIES, schema, self._clock), self.sql, self._opened)
-        self.books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         self._decisions = PostgresDecisions(deciding, self._opened)
         self.jobs = PostgresJobs(
             Dialect(jobs.QUERIES, schema, self._clock),
@@ -134,6 +132,7 @@ class PostgresStore:
         queries = Queries(schema, self._clock)
         self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
         cold = PostgresDatabase(queries, self._opened)
+        self.books = Books(cold)
         self.pauses = Pauses(cold)
         self.published = PublishedKeys(cold)
         self.reconciling = PostgresReconciling(

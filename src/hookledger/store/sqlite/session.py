@@ -93,6 +93,20 @@ class SqliteSession:
         ]
 
 
+class LimitedSession(SqliteSession):
+    """No query begins when the time is up: the progress handler does not stop a short one."""
+
+    def __init__(self, connection: apsw.Connection, now: int, ends: float, limit: float) -> None:
+        super().__init__(connection, now)
+        self._ends = ends
+        self._limit = limit
+
+    async def __call__(self, query_name: str, /, **parameters: Any) -> list[Row]:
+        if time.monotonic() >= self._ends:
+            raise too_long(self._limit)
+        return await super().__call__(query_name, **parameters)
+
+
 def _stored(value: Any) -> Any:
     """A parameter as SQLite keeps it: times as microseconds, ids as bytes, lists as JSON."""
     if isinstance(value, UUID):
@@ -169,7 +183,7 @@ class SqliteDatabase:
                 connection.execute("PRAGMA cache_size = -65536")  # 64 MiB: ids are looked up all over the tables
                 connection.set_progress_handler(lambda: given_up.is_set() or time.monotonic() > ends, 20_000)
                 connection.execute("BEGIN")
-                return finished(work(SqliteSession(connection, self._now())))
+                return finished(work(LimitedSession(connection, self._now(), ends, limit)))
         except apsw.InterruptError as error:
             raise too_long(limit) from error
         except (apsw.Error, OverflowError, ValueError) as error:

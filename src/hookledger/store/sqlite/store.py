@@ -34,6 +34,7 @@ from ...model import (
 from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
+from ..ops.consistency import Books
 from ..ops.pauses import Pauses
 from ..ops.published import PublishedKeys
 from ..protocol import Adapter, Transactions
@@ -41,7 +42,6 @@ from ..queries import load, migrations
 from ..rows import Rows, outcome_values
 from ..search import Searching
 from . import decisions, intake, second_library
-from .accounting import SqliteBooks
 from .cases import SqliteCases
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, sha256_of, translate
 from .decisions import SqliteDecisions
@@ -104,7 +104,6 @@ class SqliteStore:
         self._watch = LockWatch.from_environment()
         self.ledger = SqliteLedger(decisions.SQL.__getitem__, self._do, self._write, self._now, self._rows)
         self.cases = SqliteCases(path, self.sql, self._do, self._write, self._now, self._rows)
-        self.books = SqliteBooks(path, self._now)
         self.search = Searching(
             SqliteAsks(path, self._now),
             _FILTERS,
@@ -120,6 +119,7 @@ class SqliteStore:
         self.jobs = SqliteJobs(path, self.sql, self.search.condition, self._decisions, self.ledger, *how)
         database = SqliteDatabase(path, self._do, self._write, self._now)
         self.circuits = Circuits(database)
+        self.books = Books(database)
         self.pauses = Pauses(database)
         self.published = PublishedKeys(database)
         self.restores = SqliteRestores(self.ledger, *how)
