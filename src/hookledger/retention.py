@@ -1,4 +1,4 @@
-"""How long what is kept, and what retention and erasure did: the values that upkeep, operators and stores share."""
+"""How long what is kept, and what retention did: the values that upkeep, operators and stores share."""
 
 from __future__ import annotations
 
@@ -207,15 +207,6 @@ class Turn(Struct, frozen=True):
     """Grows each time that the holder renews it."""
     interrupted: str | None = None
     """What the round before ours had done, if nobody ended that one."""
-
-
-class Erased(Struct, frozen=True):
-    """What an erasure emptied."""
-
-    events: tuple[UUID, ...]
-    requests: int
-    effects: int
-    attempts: int
 
 
 def source_retention(name: str, given: SourceRetention | Mapping[str, float | str] | None) -> SourceRetention:

@@ -11,13 +11,14 @@ import apsw.ext
 
 from hookledger.identities import new_id
 from hookledger.store.evidence import LAST_ID
+from hookledger.store.postgres.session import Queries, _value
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite import cases as sqlite_cases
 from hookledger.store.sqlite import decisions as sqlite_decisions
-from hookledger.store.sqlite import erasure as sqlite_erasure
 from hookledger.store.sqlite import ledger as sqlite_ledger
 from hookledger.store.sqlite import pruning as sqlite_pruning
+from hookledger.store.sqlite.session import query
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw
 
@@ -229,29 +230,32 @@ POSTGRES_PRUNING: dict[str, tuple[Any, ...]] = {
     "drop_odd": (IDS, NUMBERS),
     "pruned": (IDENT, IDENT),
 }
-POSTGRES_ERASURE: dict[str, tuple[Any, ...]] = {
-    "requests": (IDS,),
-    "brought": (IDS,),
-    "met": (IDS,),
-    "lock_odd": (IDS,),
-    "lock_effects": (IDS,),
-    "lock_events": (IDS,),
-    "forget_refused": (IDS,),
-    "empty_requests": (IDS,),
-    "empty_event": (IDENT, None, "k"),
-    "empty_items": (IDS,),
-    "empty_attempts": (IDS,),
-    "empty_effect": (IDENTITIES[0], "k"),
-    "empty_calls": (IDENTITIES,),
+SHARED: dict[str, dict[str, Any]] = {
+    "requests_to_erase": {"events": IDS},
+    "events_brought": {"requests": IDS},
+    "events_met": {"requests": IDS},
+    "lock_odd_to_erase": {"requests": IDS},
+    "lock_effects_to_erase": {"events": IDS},
+    "lock_events_to_erase": {"events": IDS},
+    "erase_rejections": {"requests": IDS, "empty": b""},
+    "erase_requests": {"requests": IDS, "empty": b""},
+    "erase_event": {"id": IDENT, "reason": None, "key": "k"},
+    "erase_delivery_ids": {"requests": IDS},
+    "erase_later_delivery_ids": {"events": IDS},
+    "erase_repairs": {"events": IDS},
+    "erase_job_items": {"events": IDS},
+    "erase_attempts": {"events": IDS},
+    "erase_effect": {"identity": IDENTITIES[0], "key": "k", "empty": b""},
+    "erase_calls": {"identities": IDENTITIES},
+    "erase_replaced": {"events": IDS},
+    "lock_lanes_to_erase": {"lanes": [("e", "l")]},
+    "erase_lanes": {"lanes": [("e", "l")]},
 }
+"""Queries of `store/sql/`, with their parameters."""
 SQLITE_PRUNING = [
     *("window", "deliveries_window", "still", "bury", "drop_attempts", "drop_event", "drop_first", "drop_again"),
     *("drop_request", "trim_effects", "trim_calls", "beside", "count_items", "empty_request", "empty_event"),
     *("forget_attempts", "remembered", "drop_duplicate", "orphan", "drop_odd", "pruned"),
-]
-SQLITE_ERASURE = [
-    *("requests", "brought", "met", "effects", "event", "empty_request", "empty_event", "empty_deliveries"),
-    *("empty_again", "empty_items", "empty_attempts", "empty_effect", "empty_calls"),
 ]
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
@@ -270,11 +274,11 @@ SQLITE_CASES = [
 ]
 SQLITE_DECISIONS = ["retry", "replay", "discard", "repeat", "make_way", "found", "last_action"]
 
-WALKS = {"waiting", "held", "refusals", "refusal_counts", "odd_sources", "forget_refused"}
+WALKS = {"waiting", "held", "refusals", "refusal_counts", "odd_sources", "erase_rejections"}
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`
 walks the index of leases, which has only what is being processed at the moment, the ledger's `waiting` that of what
-waits for a person, `refusals` and `forget_refused` a sample that has a budget, `refusal_counts` a row for each source
-and reason. The audit of keys is not here: it reads the last events."""
+waits for a person, `refusals` and `erase_rejections` a sample that has a budget, `refusal_counts` a row for each
+source and reason. The audit of keys is not here: it reads the last events."""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -324,7 +328,7 @@ async def check_sqlite(store: SqliteStore, render: Callable[[str], str], queries
             for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", args):
                 # A SCAN of a CTE or subquery reads what an index found. `waiting` starts at the first entry of
                 # an index, LIMIT 1; `events` walks the primary key from the newest, LIMIT one page.
-                ours = re.match(rf"SCAN ({'|'.join(TABLES)}|[enridpvoa])\b(.*)", detail)
+                ours = re.match(rf"SCAN ({'|'.join(TABLES)}|[enridpvoaxfl])\b(.*)", detail)
                 if ours and not (name in WALKS and "INDEX" in ours[2]):
                     bad.append(f"{name}: {detail}")
         return bad
@@ -344,7 +348,7 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
         bad += await check_sqlite(store, sqlite_cases.SQL.__getitem__, SQLITE_CASES)
         bad += await check_sqlite(store, sqlite_decisions.SQL.__getitem__, SQLITE_DECISIONS)
         bad += await check_sqlite(store, sqlite_pruning.SQL.__getitem__, SQLITE_PRUNING)
-        bad += await check_sqlite(store, sqlite_erasure.SQL.__getitem__, SQLITE_ERASURE)
+        bad += await check_sqlite(store, query, list(SHARED))
     else:
         assert isinstance(store, PostgresStore)
         bad = await check_postgres(store, store.sql, POSTGRES)
@@ -352,5 +356,7 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
         bad += await check_postgres(store, store.cases._sql, POSTGRES_CASES)
         bad += await check_postgres(store, store._decisions._sql, POSTGRES_DECISIONS)
         bad += await check_postgres(store, store.pruning._sql, POSTGRES_PRUNING)
-        bad += await check_postgres(store, store.erasure._sql, POSTGRES_ERASURE)
+        queries = Queries(store._schema, store._clock)
+        given = {name: tuple(_value(SHARED[name], one) for one in queries[name][1]) for name in SHARED}
+        bad += await check_postgres(store, lambda name: queries[name][0], given)
     assert not bad, "\n".join(bad)

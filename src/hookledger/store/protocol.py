@@ -27,11 +27,11 @@ from ..model import (
 )
 from ..states import State
 from .cases import Cases
-from .erasure import Erasure
 from .jobs import Jobs
 from .ledger import Ledger
 from .ops.circuits import Circuits
 from .ops.consistency import Books
+from .ops.erasure import Erasure
 from .ops.pauses import Pauses
 from .ops.published import PublishedKeys
 from .pruning import Pruning

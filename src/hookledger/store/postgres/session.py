@@ -60,6 +60,7 @@ class Queries:
             "greatest": lambda _: "greatest",
             "least": lambda _: "least",
             "lock": lambda _: "FOR NO KEY UPDATE",
+            "lock_free": lambda given: f"FOR NO KEY UPDATE OF {given} SKIP LOCKED",
             "list": _list,
             "rows": _rows,
         }

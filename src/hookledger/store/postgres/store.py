@@ -36,6 +36,7 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
 from ..ops.consistency import Books
+from ..ops.erasure import Erasure
 from ..ops.pauses import Pauses
 from ..ops.published import PublishedKeys
 from ..protocol import Adapter, Transactions
@@ -45,7 +46,6 @@ from ..search import Searching
 from . import (
     cases,
     decisions,
-    erasure,
     intake,
     jobs,
     ledger,
@@ -58,7 +58,6 @@ from .cases import PostgresCases
 from .connection import OUTAGE, Connections, nothing
 from .decisions import PostgresDecisions
 from .dialect import Dialect
-from .erasure import PostgresErasure
 from .intake import columns
 from .jobs import PostgresJobs
 from .ledger import PostgresLedger
@@ -133,13 +132,13 @@ class PostgresStore:
         self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
         cold = PostgresDatabase(queries, self._opened)
         self.books = Books(cold)
+        self.erasure = Erasure(cold)
         self.pauses = Pauses(cold)
         self.published = PublishedKeys(cold)
         self.reconciling = PostgresReconciling(
             Dialect(reconciling.QUERIES, schema, self._clock), self.sql, self._opened
         )
         self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
-        self.erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None

@@ -59,6 +59,7 @@ MACROS: dict[str, Macro] = {
     "greatest": lambda _: "max",
     "least": lambda _: "min",
     "lock": lambda _: "",
+    "lock_free": lambda _: "",
     "list": _list,
     "rows": _rows,
 }

@@ -35,6 +35,7 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.circuits import Circuits
 from ..ops.consistency import Books
+from ..ops.erasure import Erasure
 from ..ops.pauses import Pauses
 from ..ops.published import PublishedKeys
 from ..protocol import Adapter, Transactions
@@ -45,7 +46,6 @@ from . import decisions, intake, second_library
 from .cases import SqliteCases
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, sha256_of, translate
 from .decisions import SqliteDecisions
-from .erasure import SqliteErasure
 from .files import Connection
 from .intake import micros
 from .jobs import SqliteJobs
@@ -120,12 +120,12 @@ class SqliteStore:
         database = SqliteDatabase(path, self._do, self._write, self._now)
         self.circuits = Circuits(database)
         self.books = Books(database)
+        self.erasure = Erasure(database)
         self.pauses = Pauses(database)
         self.published = PublishedKeys(database)
         self.restores = SqliteRestores(self.ledger, *how)
         self.reconciling = SqliteReconciling(self.sql, *how)
         self.pruning = SqlitePruning(*how)
-        self.erasure = SqliteErasure(self._write, self._now)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
         self._scribe: Scribe | None = None
