@@ -20,9 +20,9 @@ from hookledger.operate.actions import Actions
 from hookledger.operate.bulk import objection
 from hookledger.operate.insight import Ambiguous, Insight, NotFound
 from hookledger.operate.preview import NothingDeclared
-from hookledger.retention import Round
 from hookledger.states import EffectKind, Repeat, State
 from hookledger.store.evidence import LAST_ID
+from hookledger.store.ops.pruning import Round
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.jobs import SqliteJobs

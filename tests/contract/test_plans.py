@@ -17,7 +17,6 @@ from hookledger.store.protocol import Store
 from hookledger.store.sqlite import cases as sqlite_cases
 from hookledger.store.sqlite import decisions as sqlite_decisions
 from hookledger.store.sqlite import ledger as sqlite_ledger
-from hookledger.store.sqlite import pruning as sqlite_pruning
 from hookledger.store.sqlite.session import query
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw
@@ -201,35 +200,8 @@ POSTGRES_DECISIONS: dict[str, tuple[Any, ...]] = {
     "found": (IDENT,),
     "last_action": (IDENT,),
 }
-NUMBERS = [0] * 50
-POSTGRES_PRUNING: dict[str, tuple[Any, ...]] = {
-    "window": (IDENT, LAST_ID, 500),
-    "deliveries_window": (IDENT, LAST_ID, 500),
-    "lock_events": (IDS, CLAIMS, 3600.0),
-    "lock_effects": (IDS,),
-    "count_effects": (IDS,),
-    "lock_odd": (IDS,),
-    "bury": (IDS,),
-    "drop_attempts": (IDS,),
-    "drop_events": (IDS,),
-    "drop_first": (IDS, NUMBERS),
-    "drop_again": (IDS, 3600.0),
-    "drop_requests": (IDS,),
-    "trim_effects": (IDENTITIES,),
-    "trim_calls": (IDENTITIES,),
-    "lock_requests_events": (IDS, 3600.0),
-    "count_items": (IDS,),
-    "empty_requests": (IDS,),
-    "empty_events": (IDS,),
-    "forget_attempts": (IDS, CLAIMS),
-    "remembered": (IDS, CLAIMS),
-    "effects_over": (IDS, CLAIMS),
-    "drop_duplicates": (IDS, NUMBERS),
-    "lock_deliveries": (IDS, NUMBERS),
-    "orphans": (IDS, NUMBERS),
-    "drop_odd": (IDS, NUMBERS),
-    "pruned": (IDENT, IDENT),
-}
+CHOSEN = list(zip(IDS, CLAIMS, strict=True))
+PLACES = [(ident, 0) for ident in IDS]
 SHARED: dict[str, dict[str, Any]] = {
     "requests_to_erase": {"events": IDS},
     "events_brought": {"requests": IDS},
@@ -250,13 +222,34 @@ SHARED: dict[str, dict[str, Any]] = {
     "erase_replaced": {"events": IDS},
     "lock_lanes_to_erase": {"lanes": [("e", "l")]},
     "erase_lanes": {"lanes": [("e", "l")]},
+    "window_of_events": {"after": IDENT, "before": LAST_ID, "most": 500},
+    "window_of_deliveries": {"after": IDENT, "before": LAST_ID, "most": 500},
+    "lock_events_to_prune": {"chosen": CHOSEN, "quiet": 3600.0},
+    "lock_effects_to_prune": {"events": IDS},
+    "count_effects": {"events": IDS},
+    "lock_odd_to_prune": {"events": IDS},
+    "record_pruned": {"events": IDS},
+    "prune_attempts": {"events": IDS},
+    "prune_events": {"events": IDS},
+    "prune_first_deliveries": {"named": PLACES},
+    "prune_later_deliveries": {"events": IDS, "quiet": 3600.0},
+    "prune_requests": {"requests": IDS},
+    "trim_effects": {"identities": IDENTITIES, "empty": b""},
+    "trim_calls": {"identities": IDENTITIES},
+    "lock_events_to_empty": {"events": IDS, "older": 3600.0},
+    "count_items": {"requests": IDS},
+    "empty_requests": {"requests": IDS, "empty": b""},
+    "empty_events": {"events": IDS},
+    "forget_attempts": {"chosen": CHOSEN},
+    "remembered": {"chosen": CHOSEN},
+    "effects_over": {"chosen": CHOSEN},
+    "prune_duplicates": {"places": PLACES},
+    "lock_deliveries": {"places": PLACES},
+    "orphans": {"places": PLACES},
+    "prune_orphans": {"places": PLACES},
+    "pruned_events": {"first": IDENT, "last": IDENT},
 }
 """Queries of `store/sql/`, with their parameters."""
-SQLITE_PRUNING = [
-    *("window", "deliveries_window", "still", "bury", "drop_attempts", "drop_event", "drop_first", "drop_again"),
-    *("drop_request", "trim_effects", "trim_calls", "beside", "count_items", "empty_request", "empty_event"),
-    *("forget_attempts", "remembered", "drop_duplicate", "orphan", "drop_odd", "pruned"),
-]
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
     *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue"),
@@ -347,7 +340,6 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
         bad += await check_sqlite(store, sqlite_ledger.SQL.__getitem__, SQLITE_LEDGER)
         bad += await check_sqlite(store, sqlite_cases.SQL.__getitem__, SQLITE_CASES)
         bad += await check_sqlite(store, sqlite_decisions.SQL.__getitem__, SQLITE_DECISIONS)
-        bad += await check_sqlite(store, sqlite_pruning.SQL.__getitem__, SQLITE_PRUNING)
         bad += await check_sqlite(store, query, list(SHARED))
     else:
         assert isinstance(store, PostgresStore)
@@ -355,7 +347,6 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
         bad += await check_postgres(store, store.ledger._sql, POSTGRES_LEDGER)
         bad += await check_postgres(store, store.cases._sql, POSTGRES_CASES)
         bad += await check_postgres(store, store._decisions._sql, POSTGRES_DECISIONS)
-        bad += await check_postgres(store, store.pruning._sql, POSTGRES_PRUNING)
         queries = Queries(store._schema, store._clock)
         given = {name: tuple(_value(SHARED[name], one) for one in queries[name][1]) for name in SHARED}
         bad += await check_postgres(store, lambda name: queries[name][0], given)

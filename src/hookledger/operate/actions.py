@@ -14,10 +14,10 @@ from ..jobs import Deed, Job, Resolving
 from ..ledger import Effect
 from ..model import EventRow, History
 from ..reconciling import Counts
-from ..retention import Tombstone
 from ..states import BY_NAME
 from ..store.ops.erasure import Erased
 from ..store.ops.pauses import Pause
+from ..store.ops.pruning import Tombstone
 from ..store.protocol import Store
 from ..store.restores import Restore
 from . import bulk, effects, restore

@@ -18,11 +18,11 @@ from ..jobs import Deed, ItemOutcome, Job, JobItem, Refusals, Resolving
 from ..ledger import Effect
 from ..model import EventRow, Health, History, Kind, RequestRow, Waiting, WorkerInfo
 from ..reconciling import Reconciliation
-from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.ops.circuits import Circuit
 from ..store.ops.consistency import Accounting, Oddity
 from ..store.ops.pauses import Pause
+from ..store.ops.pruning import Tombstone
 from ..store.protocol import Store
 from ..store.restores import Restore
 from ..store.search import FailureGroup, Lag, Page

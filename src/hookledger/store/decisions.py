@@ -9,8 +9,8 @@ from uuid import UUID
 from ..errors import WrongState
 from ..ledger import Effect
 from ..model import ActionRow
-from ..retention import Tombstone
 from ..states import BY_NAME, EffectKind, EffectState, State
+from .ops.pruning import Tombstone
 
 MADE_WAY = "repeated on purpose: it made way for a later run"
 """Why the row of a `once` is evidence only."""

@@ -33,8 +33,8 @@ from .ops.circuits import Circuits
 from .ops.consistency import Books
 from .ops.erasure import Erasure
 from .ops.pauses import Pauses
+from .ops.pruning import Pruning
 from .ops.published import PublishedKeys
-from .pruning import Pruning
 from .pulse import Pulse
 from .reconciling import Reconciling
 from .restores import Restores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ..session import Operations, Row, Session, reads, writes
+from ..session import Operations, Row, Session, reads, writes_lightly
 
 
 class PublishedKey(Struct, frozen=True):
@@ -25,7 +25,7 @@ class PublishedKey(Struct, frozen=True):
 class PublishedKeys(Operations):
     """`store.published`."""
 
-    @writes
+    @writes_lightly
     async def keep(self, db: Session, key: PublishedKey, *, most: int) -> None:
         """Keep a key, unless a newer one is kept; of its provider's at most `most`, those fetched last."""
         await db(

@@ -21,6 +21,11 @@ BEGIN = (
     "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 )
 """What is written must be on disk. It waits briefly for a lock, and nobody waits long for it."""
+LIGHT = (
+    "BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'; "
+    "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+)
+"""What is done again after a crash need not be on disk."""
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL work_mem = '64MB'"
 """It may join whole tables, by hashing."""
 
@@ -127,13 +132,15 @@ def _plain(value: Any) -> Any:
 class PostgresDatabase:
     """`connections` is asked at each use: the store may be opened later."""
 
+    exclusive = False
+
     def __init__(self, queries: Queries, connections: Callable[[], Connections]) -> None:
         self._queries = queries
         self._connections = connections
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
         async def run(connection: Any) -> T:
-            async with transaction(connection, BEGIN):
+            async with transaction(connection, BEGIN if durable else LIGHT):
                 return await work(PostgresSession(connection, self._queries))
 
         return await self._connections().insist(run)

@@ -38,6 +38,7 @@ from ..ops.circuits import Circuits
 from ..ops.consistency import Books
 from ..ops.erasure import Erasure
 from ..ops.pauses import Pauses
+from ..ops.pruning import Pruning
 from ..ops.published import PublishedKeys
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
@@ -49,7 +50,6 @@ from . import (
     intake,
     jobs,
     ledger,
-    pruning,
     reconciling,
     restores,
     search,
@@ -63,7 +63,6 @@ from .jobs import PostgresJobs
 from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
-from .pruning import PostgresPruning
 from .pulse import PostgresPulse
 from .reconciling import PostgresReconciling
 from .restores import PostgresRestores
@@ -134,11 +133,11 @@ class PostgresStore:
         self.books = Books(cold)
         self.erasure = Erasure(cold)
         self.pauses = Pauses(cold)
+        self.pruning = Pruning(cold)
         self.published = PublishedKeys(cold)
         self.reconciling = PostgresReconciling(
             Dialect(reconciling.QUERIES, schema, self._clock), self.sql, self._opened
         )
-        self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None

@@ -11,9 +11,9 @@ from ...identities import new_id, superseded_identity
 from ...jobs import Deed
 from ...ledger import Effect
 from ...model import ActionRow
-from ...retention import Tombstone
 from ...states import BY_NAME, EffectKind, State
 from ..decisions import MADE_WAY, Found, about, after_repeat, changed, in_order, refusal, stands
+from ..ops.pruning import Tombstone
 from ..queries import load
 from ..restores import SKIPPED
 from ..rows import Rows

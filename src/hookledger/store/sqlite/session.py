@@ -158,13 +158,16 @@ def finished(operation: Coroutine[Any, Any, T]) -> T:
 class SqliteDatabase:
     """`do` runs a job on the store's thread, `write` in a durable transaction there."""
 
+    exclusive = True
+
     def __init__(self, path: Path, do: Run, write: Run, now: Callable[[], int]) -> None:
         self._path = path
         self._do = do
         self._write = write
         self._now = now
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        del durable  # the connection waits for the disk in any case
         return await self._write(lambda connection: finished(work(SqliteSession(connection, self._now()))))
 
     async def read(self, work: Work[T]) -> T:

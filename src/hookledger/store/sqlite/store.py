@@ -37,6 +37,7 @@ from ..ops.circuits import Circuits
 from ..ops.consistency import Books
 from ..ops.erasure import Erasure
 from ..ops.pauses import Pauses
+from ..ops.pruning import Pruning
 from ..ops.published import PublishedKeys
 from ..protocol import Adapter, Transactions
 from ..queries import load, migrations
@@ -50,7 +51,6 @@ from .files import Connection
 from .intake import micros
 from .jobs import SqliteJobs
 from .ledger import SqliteLedger
-from .pruning import SqlitePruning
 from .pulse import SqlitePulse
 from .reconciling import SqliteReconciling
 from .restores import SqliteRestores
@@ -122,10 +122,10 @@ class SqliteStore:
         self.books = Books(database)
         self.erasure = Erasure(database)
         self.pauses = Pauses(database)
+        self.pruning = Pruning(database)
         self.published = PublishedKeys(database)
         self.restores = SqliteRestores(self.ledger, *how)
         self.reconciling = SqliteReconciling(self.sql, *how)
-        self.pruning = SqlitePruning(*how)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
         self._scribe: Scribe | None = None
