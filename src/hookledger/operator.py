@@ -23,8 +23,8 @@ from .receive import respond
 from .receive.client import rate_limited_as
 from .receive.request import Receive, Scope, Send
 from .receive.secrets import text_of
-from .retention import Pruned
 from .store.opening import Opener, PerLoop
+from .store.ops.pruning import Pruned
 from .store.protocol import Store
 
 if TYPE_CHECKING:

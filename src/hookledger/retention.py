@@ -1,17 +1,13 @@
-"""How long what is kept, and what retention and erasure did: the values that upkeep, operators and stores share."""
+"""Retention: how long what is kept."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from uuid import UUID
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from .clock import Seconds
 from .errors import ConfigError
-from .identities import new_id
-from .states import State
 
 NEVER = float("inf")
 
@@ -91,131 +87,6 @@ def limits(settings: RetentionSettings, source: SourceRetention | None = None) -
         return float(getattr(settings, name) if own is None else own)
 
     return Limits(of("payloads"), of("history"), of("events"), of("failed"))
-
-
-class Candidate(Struct, frozen=True):
-    """An event that a walk came by."""
-
-    id: UUID
-    claim: int
-    """What is taken away later is taken only under this number."""
-    source: str
-    state: State
-    finished_ago: float | None
-    """Seconds; None while it is not finished."""
-    open: bool
-    """Whether a person should look at it, so that it stays."""
-    emptied: bool
-
-
-class Arrived(Struct, frozen=True):
-    """A delivery that a walk came by."""
-
-    request_id: UUID
-    item: int
-    source: str
-    first: bool
-    """Whether it made its event: it goes with that."""
-    duplicate: bool
-    received_ago: float
-
-
-class Tombstone(Struct, frozen=True):
-    """What is left of a pruned event besides its identities and effects."""
-
-    event_id: UUID
-    source: str
-    state: State
-    """In which it was pruned."""
-    pruned_at: datetime
-
-    @property
-    def words(self) -> str:
-        rule = "failed" if self.state is State.FAILED else "events"
-        return (
-            f"event {self.event_id} of {self.source} was {self.state} and was pruned on "
-            f"{self.pruned_at:%Y-%m-%d %H:%M} UTC (retention.{rule}); its key is still known"
-        )
-
-
-class Pruned(Struct):
-    """What one round took away, or would."""
-
-    looked_at: int = 0
-    events: int = 0
-    payloads: int = 0
-    """Events whose bytes went; they stay themselves."""
-    history: int = 0
-    """Events whose tracebacks went."""
-    deliveries: int = 0
-    """Rows of duplicates, and odd deliveries of events that were pruned before."""
-
-    @property
-    def total(self) -> int:
-        return self.events + self.payloads + self.history + self.deliveries
-
-    def add(self, other: Pruned) -> None:
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    def words(self) -> str:
-        """For people and for the audit."""
-        parts = {
-            "events": self.events,
-            "events' bytes": self.payloads,
-            "events' tracebacks": self.history,
-            "deliveries": self.deliveries,
-        }
-        return ", ".join(f"{n:,} {name}" for name, n in parts.items() if n) or "nothing"
-
-
-class Round(Struct):
-    """One round of pruning: who asked for it and why, and what is committed of it.
-
-    Every transaction that takes something away holds the turn for `lease` more seconds and brings the round's audit
-    entry up to date.
-    """
-
-    holder: str
-    """The process that prunes."""
-    actor: str
-    reason: str
-    lease: float
-    id: UUID = field(default_factory=new_id)
-    """Of the audit entry."""
-    done: Pruned = field(default_factory=Pruned)
-
-    @property
-    def name(self) -> str:
-        """What stands in the table of turns, so that whoever finds it there can close the audit entry."""
-        return f"{self.holder} {self.id}"
-
-    def words_with(self, step: Pruned) -> str:
-        """What the audit says once this step is committed too."""
-        total = Pruned()
-        total.add(self.done)
-        total.add(step)
-        return total.words()
-
-
-class Turn(Struct, frozen=True):
-    """Whose turn it is to prune."""
-
-    ours: bool
-    holder: str = ""
-    until: float = 0.0
-    """Grows each time that the holder renews it."""
-    interrupted: str | None = None
-    """What the round before ours had done, if nobody ended that one."""
-
-
-class Erased(Struct, frozen=True):
-    """What an erasure emptied."""
-
-    events: tuple[UUID, ...]
-    requests: int
-    effects: int
-    attempts: int
 
 
 def source_retention(name: str, given: SourceRetention | Mapping[str, float | str] | None) -> SourceRetention:

@@ -19,10 +19,10 @@ from hookledger.operate.actions import Actions
 from hookledger.operate.bulk import objection
 from hookledger.operate.insight import Ambiguous, Insight, NotFound
 from hookledger.operate.preview import NothingDeclared
-from hookledger.retention import Round
 from hookledger.states import EffectKind, Repeat, State
 from hookledger.store.ops import decisions
 from hookledger.store.ops.jobs import Cause, ItemOutcome, Job, JobState, Taken
+from hookledger.store.ops.pruning import Round
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.sets import SqliteSets

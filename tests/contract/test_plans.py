@@ -14,9 +14,7 @@ from hookledger.identities import LAST_ID, new_id
 from hookledger.store.postgres.session import Queries, values_of
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
-from hookledger.store.sqlite import erasure as sqlite_erasure
 from hookledger.store.sqlite import ledger as sqlite_ledger
-from hookledger.store.sqlite import pruning as sqlite_pruning
 from hookledger.store.sqlite.session import query
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw
@@ -227,59 +225,56 @@ RESTORES: dict[str, dict[str, Any]] = {
     "doubt_restored": {"identities": IDENTITIES, "error": "why"},
     "may_be_done": {"identity": IDENTITIES[0], "generation": 1, "number": 1, "restored_at": datetime.now(UTC)},
 }
-NUMBERS = [0] * 50
-POSTGRES_PRUNING: dict[str, tuple[Any, ...]] = {
-    "window": (IDENT, LAST_ID, 500),
-    "deliveries_window": (IDENT, LAST_ID, 500),
-    "lock_events": (IDS, CLAIMS, 3600.0),
-    "lock_effects": (IDS,),
-    "count_effects": (IDS,),
-    "lock_odd": (IDS,),
-    "bury": (IDS,),
-    "drop_attempts": (IDS,),
-    "drop_events": (IDS,),
-    "drop_first": (IDS, NUMBERS),
-    "drop_again": (IDS, 3600.0),
-    "drop_requests": (IDS,),
-    "trim_effects": (IDENTITIES,),
-    "trim_calls": (IDENTITIES,),
-    "lock_requests_events": (IDS, 3600.0),
-    "count_items": (IDS,),
-    "empty_requests": (IDS,),
-    "empty_events": (IDS,),
-    "forget_attempts": (IDS, CLAIMS),
-    "remembered": (IDS, CLAIMS),
-    "effects_over": (IDS, CLAIMS),
-    "drop_duplicates": (IDS, NUMBERS),
-    "lock_deliveries": (IDS, NUMBERS),
-    "orphans": (IDS, NUMBERS),
-    "drop_odd": (IDS, NUMBERS),
-    "pruned": (IDENT, IDENT),
+CHOSEN = list(zip(IDS, CLAIMS, strict=True))
+PLACES = [(ident, 0) for ident in IDS]
+ERASED: dict[str, dict[str, Any]] = {
+    "requests_to_erase": {"events": IDS},
+    "events_brought": {"requests": IDS},
+    "events_met": {"requests": IDS},
+    "lock_odd_to_erase": {"requests": IDS},
+    "lock_effects_to_erase": {"events": IDS},
+    "lock_events_to_erase": {"events": IDS},
+    "erase_rejections": {"requests": IDS, "empty": b""},
+    "erase_requests": {"requests": IDS, "empty": b""},
+    "erase_event": {"id": IDENT, "reason": None, "key": "k"},
+    "erase_delivery_ids": {"requests": IDS},
+    "erase_later_delivery_ids": {"events": IDS},
+    "erase_repairs": {"events": IDS},
+    "erase_job_items": {"events": IDS},
+    "erase_attempts": {"events": IDS},
+    "erase_effect": {"identity": IDENTITIES[0], "key": "k", "empty": b""},
+    "erase_calls": {"identities": IDENTITIES},
+    "erase_replaced": {"events": IDS},
+    "lock_lanes_to_erase": {"lanes": [("e", "l")]},
+    "erase_lanes": {"lanes": [("e", "l")]},
+    "window_of_events": {"after": IDENT, "before": LAST_ID, "most": 500},
+    "window_of_deliveries": {"after": IDENT, "before": LAST_ID, "most": 500},
+    "lock_events_to_prune": {"chosen": CHOSEN, "quiet": 3600.0},
+    "lock_effects_to_prune": {"events": IDS},
+    "count_effects": {"events": IDS},
+    "lock_odd_to_prune": {"events": IDS},
+    "record_pruned": {"events": IDS},
+    "prune_attempts": {"events": IDS},
+    "prune_events": {"events": IDS},
+    "prune_first_deliveries": {"named": PLACES},
+    "prune_later_deliveries": {"events": IDS, "quiet": 3600.0},
+    "prune_requests": {"requests": IDS},
+    "trim_effects": {"identities": IDENTITIES, "empty": b""},
+    "trim_calls": {"identities": IDENTITIES},
+    "lock_events_to_empty": {"events": IDS, "older": 3600.0},
+    "count_items": {"requests": IDS},
+    "empty_requests": {"requests": IDS, "empty": b""},
+    "empty_events": {"events": IDS},
+    "forget_attempts": {"chosen": CHOSEN},
+    "remembered": {"chosen": CHOSEN},
+    "effects_over": {"chosen": CHOSEN},
+    "prune_duplicates": {"places": PLACES},
+    "lock_deliveries": {"places": PLACES},
+    "orphans": {"places": PLACES},
+    "prune_orphans": {"places": PLACES},
+    "pruned_events": {"first": IDENT, "last": IDENT},
 }
-POSTGRES_ERASURE: dict[str, tuple[Any, ...]] = {
-    "requests": (IDS,),
-    "brought": (IDS,),
-    "met": (IDS,),
-    "lock_odd": (IDS,),
-    "lock_effects": (IDS,),
-    "lock_events": (IDS,),
-    "forget_refused": (IDS,),
-    "empty_requests": (IDS,),
-    "empty_event": (IDENT, None, "k"),
-    "empty_items": (IDS,),
-    "empty_attempts": (IDS,),
-    "empty_effect": (IDENTITIES[0], "k"),
-    "empty_calls": (IDENTITIES,),
-}
-SQLITE_PRUNING = [
-    *("window", "deliveries_window", "still", "bury", "drop_attempts", "drop_event", "drop_first", "drop_again"),
-    *("drop_request", "trim_effects", "trim_calls", "beside", "count_items", "empty_request", "empty_event"),
-    *("forget_attempts", "remembered", "drop_duplicate", "orphan", "drop_odd", "pruned"),
-]
-SQLITE_ERASURE = [
-    *("requests", "brought", "met", "effects", "event", "empty_request", "empty_event", "empty_deliveries"),
-    *("empty_again", "empty_items", "empty_attempts", "empty_effect", "empty_calls"),
-]
+"""Queries of `store/sql/`, with their parameters."""
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
     *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue"),
@@ -292,11 +287,11 @@ SQLITE_LEDGER = [
 ]
 
 WALKS = {
-    *("waiting", "held", "list_rejections", "rejection_counts", "quarantine_sources", "forget_refused"),
+    *("waiting", "held", "list_rejections", "rejection_counts", "quarantine_sources", "erase_rejections"),
 }
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`
 walks the index of leases, which has only what is being processed at the moment, the ledger's `waiting` that of what
-waits for a person, `list_rejections` and `forget_refused` a sample that has a budget, `rejection_counts` a row
+waits for a person, `list_rejections` and `erase_rejections` a sample that has a budget, `rejection_counts` a row
 for each source and reason. The audit of keys is not here: it reads the last events."""
 
 
@@ -347,7 +342,7 @@ async def check_sqlite(store: SqliteStore, render: Callable[[str], str], queries
             for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", args):
                 # A SCAN of a CTE or subquery reads what an index found. `waiting` starts at the first entry of
                 # an index, LIMIT 1; `events` walks the primary key from the newest, LIMIT one page.
-                ours = re.match(rf"SCAN (?:main\.)?({'|'.join(TABLES)}|[enridpvoa])\b(.*)", detail)
+                ours = re.match(rf"SCAN (?:main\.)?({'|'.join(TABLES)}|[enridpvoaxfl])\b(.*)", detail)
                 if ours and not (name in WALKS and "INDEX" in ours[2]):
                     bad.append(f"{name}: {detail}")
         return bad
@@ -374,13 +369,9 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
     if isinstance(store, SqliteStore):
         bad = await check_sqlite(store, store.sql, SQLITE)
         bad += await check_sqlite(store, sqlite_ledger.SQL.__getitem__, SQLITE_LEDGER)
-        bad += await check_sqlite(store, sqlite_pruning.SQL.__getitem__, SQLITE_PRUNING)
-        bad += await check_sqlite(store, sqlite_erasure.SQL.__getitem__, SQLITE_ERASURE)
     else:
         assert isinstance(store, PostgresStore)
         bad = await check_postgres(store, store.sql, POSTGRES)
         bad += await check_postgres(store, store.ledger._sql, POSTGRES_LEDGER)
-        bad += await check_postgres(store, store.pruning._sql, POSTGRES_PRUNING)
-        bad += await check_postgres(store, store.erasure._sql, POSTGRES_ERASURE)
-    bad += await check_shared(store, SHARED | DECISIONS | RESTORES)
+    bad += await check_shared(store, SHARED | ERASED | DECISIONS | RESTORES)
     assert not bad, "\n".join(bad)

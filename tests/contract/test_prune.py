@@ -14,12 +14,13 @@ from hookledger.model import Kind
 from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight, NotFound
 from hookledger.operate.preview import Verdict
-from hookledger.retention import NEVER, Limits, Pruned, RetentionSettings, Round, SourceRetention, limits
+from hookledger.retention import NEVER, Limits, RetentionSettings, SourceRetention, limits
 from hookledger.states import DeliveryOutcome, EffectKind, EffectState, State
-from hookledger.store.postgres.pruning import PostgresPruning
+from hookledger.store.ops import pruning
+from hookledger.store.ops.pruning import OVER, Pruned, Round
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
-from hookledger.store.pruning import OVER
+from hookledger.store.session import Session
 from hookledger.upkeep.prune import Pruner
 from tests.builders import (
     SOURCE,
@@ -454,13 +455,13 @@ async def test_a_conflict_that_comes_meanwhile_stays(
     other, odd = await open_store(), delivered("paid", b"other")
     clock.offset += DAY + 1
     if isinstance(store, PostgresStore):
-        over = PostgresPruning._over
+        over = pruning._over
 
-        async def meanwhile(self: PostgresPruning, connection: Any, idents: list[UUID]) -> Any:
+        async def meanwhile(db: Session, idents: list[UUID]) -> Any:
             await record(other, odd)
-            return await over(self, connection, idents)
+            return await over(db, idents)
 
-        monkeypatch.setattr(PostgresPruning, "_over", meanwhile)
+        monkeypatch.setattr(pruning, "_over", meanwhile)
         assert (await pruner(store, clock, events=DAY).round()).events == 1
     else:
         assert (await pruner(store, clock, events=DAY).round()).events == 1

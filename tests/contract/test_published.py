@@ -7,8 +7,8 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData
+from hookledger.store.ops.published import PublishedKey
 from hookledger.store.protocol import Store
-from hookledger.store.published import PublishedKey
 from tests.builders import Raw
 from tests.contract.conftest import OpenStore
 

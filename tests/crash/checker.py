@@ -11,9 +11,9 @@ from uuid import UUID
 import apsw
 import asyncpg
 
-from hookledger.accounting import Accounting
 from hookledger.clock import Clock
 from hookledger.store.connect import connect
+from hookledger.store.ops.consistency import Accounting
 
 UNFINISHED = ("pending", "processing", "retrying")
 

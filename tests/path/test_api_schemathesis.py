@@ -19,7 +19,6 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
 from hookledger import Inbox
-from hookledger.accounting import Accounting
 from hookledger.cli.operator import OperatorListener
 from hookledger.identities import operation_key
 from hookledger.ledger import Effect
@@ -28,6 +27,7 @@ from hookledger.operate.api.auth import Role
 from hookledger.operate.api.call import Call
 from hookledger.operate.api.table import CALLS
 from hookledger.states import EffectState, State
+from hookledger.store.ops.consistency import Accounting
 from tests.builders import Raw
 from tests.operators import CHANGING, SETTINGS, TOKENS, give_past, make_inbox
 

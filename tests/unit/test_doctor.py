@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from hookledger.accounting import ENTRIES, TOTAL, Accounting, Oddity, balance
 from hookledger.model import Health, Kind, Waiting, WorkerInfo
 from hookledger.operate.doctor import judge_health
 from hookledger.operate.finding import Finding
@@ -23,6 +22,7 @@ from hookledger.operate.trouble import judge_circuits
 from hookledger.states import CircuitState
 from hookledger.store import out_of_range
 from hookledger.store.ops.circuits import Circuit
+from hookledger.store.ops.consistency import ENTRIES, TOTAL, Accounting, Oddity, balance
 
 GOOD = {
     "fsync": "on",

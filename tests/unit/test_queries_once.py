@@ -3,7 +3,7 @@
 from pathlib import Path
 
 STORE = Path(__file__).parents[2] / "src/hookledger/store"
-MOST = 453
+MOST = 288
 """How many are left; lower it with each operation that moves to store/ops/."""
 
 

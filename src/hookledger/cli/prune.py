@@ -12,7 +12,8 @@ from ..errors import ConfigError, WrongState
 from ..filters import EVERYTHING, Filter
 from ..inbox import Inbox
 from ..operate.erasing import Erasing, erase_all, erase_one
-from ..retention import NEVER, Limits, Pruned, limits
+from ..retention import NEVER, Limits, limits
+from ..store.ops.pruning import Pruned
 from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
 from .decide import names_actor
 from .filters import filters_events

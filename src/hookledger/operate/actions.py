@@ -13,11 +13,12 @@ from ..errors import ConfigError, ListingFailed, WrongState
 from ..filters import Filter
 from ..ledger import Effect
 from ..model import EventRow, History
-from ..retention import Erased, Tombstone
 from ..states import BY_NAME
+from ..store.ops.erasure import Erased
 from ..store.ops.imported_keys import Imported
 from ..store.ops.jobs import Deed, Job, Resolving
 from ..store.ops.pauses import Pause
+from ..store.ops.pruning import Tombstone
 from ..store.ops.reconciling import Counts
 from ..store.ops.restores import Restore
 from ..store.protocol import Store

@@ -10,17 +10,17 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Struct
 
-from ..accounting import Accounting, Oddity
 from ..errors import BadResult, ConfigError, HookledgerError
 from ..filters import EVERYTHING, Filter
 from ..identities import id_bounds, operation_key
 from ..ledger import Effect
 from ..model import EventRow, Health, History, Kind, RequestRow, Waiting, WorkerInfo
-from ..retention import Tombstone
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.ops.circuits import Circuit
+from ..store.ops.consistency import Accounting, Oddity
 from ..store.ops.jobs import Deed, ItemOutcome, Job, JobItem, Refusals, Resolving
 from ..store.ops.pauses import Pause
+from ..store.ops.pruning import Tombstone
 from ..store.ops.quarantine import OddDelivery
 from ..store.ops.reconciling import Reconciliation
 from ..store.ops.rejections import RefusalCount, RefusalRow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..accounting import ENTRIES, TOTAL, Accounting, Oddity
 from ..model import Waiting, WorkerInfo
+from ..store.ops.consistency import ENTRIES, TOTAL, Accounting, Oddity
 from .finding import Finding
 from .handlers import handles
 from .insight import Insight

@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from ..errors import HookledgerError
-from ..store.published import PublishedKeys
+from ..store.ops.published import PublishedKeys
 from .keyring import Fetched
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from ..errors import Unauthentic, Unavailable
 from ..providers.schemes.base import KeyNeeded, Where
-from ..store.published import PublishedKey
+from ..store.ops.published import PublishedKey
 from .key_budget import KeyBudget
 
 if TYPE_CHECKING:

@@ -26,17 +26,17 @@ from ..model import (
     WorkerInfo,
 )
 from ..states import State
-from .accounting import Books
-from .erasure import Erasure
 from .ledger import Ledger
 from .ops.cases import Cases
 from .ops.circuits import Circuits
+from .ops.consistency import Books
+from .ops.erasure import Erasure
 from .ops.jobs import Jobs
 from .ops.pauses import Pauses
+from .ops.pruning import Pruning
+from .ops.published import PublishedKeys
 from .ops.reconciling import Reconciling
 from .ops.restores import Restores
-from .pruning import Pruning
-from .published import PublishedKeys
 from .pulse import Pulse
 from .search import Search
 from .trouble import Trouble

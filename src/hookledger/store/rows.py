@@ -11,7 +11,6 @@ import msgspec
 from ..causes import cause_of
 from ..ledger import Call, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow, WorkerInfo
-from ..retention import Arrived, Candidate, Tombstone
 from ..states import (
     BY_NAME,
     AttemptOutcome,
@@ -24,6 +23,7 @@ from ..states import (
     State,
 )
 from .judge import Verdict
+from .ops.pruning import Tombstone
 from .weigh import Standing, Told
 
 Convert = Callable[[Any], Any]
@@ -130,23 +130,6 @@ class Rows:
         values["signed_at"] = self.when(row["signed_at"])
         values["emptied_at"] = self.when(row["emptied_at"])
         return RequestRow(**values)
-
-    def candidate(self, row: Row) -> Candidate:
-        return Candidate(
-            self.ident(row["id"]),
-            row["claim"],
-            row["source"],
-            State(row["state"]),
-            row["finished_ago"],
-            bool(row["open"]),
-            bool(row["emptied"]),
-        )
-
-    def arrived(self, row: Row) -> Arrived:
-        outcome = DeliveryOutcome(row["outcome"])
-        duplicate = outcome is DeliveryOutcome.DUPLICATE
-        ident = self.ident(row["request_id"])
-        return Arrived(ident, row["item"], row["source"], outcome in NEW, duplicate, row["received_ago"])
 
     def tombstone(self, row: Row) -> Tombstone:
         ident, when = self.ident(row["event_id"]), self.time(row["pruned_at"])

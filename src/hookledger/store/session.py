@@ -55,8 +55,12 @@ Work = Callable[[Session], Coroutine[Any, Any, T]]
 class Database(Protocol):
     """Runs operations on one store."""
 
-    async def write(self, work: Work[T]) -> T:
-        """In one durable transaction."""
+    exclusive: bool
+    """Whether nobody else can write while a transaction of ours is open, as on SQLite."""
+
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        """In one transaction. One that is not durable is undone by a crash of the database, wholly or not at all; it
+        waits for no disk where that can be had, and hardly for a lock."""
         ...
 
     async def read(self, work: Work[T]) -> T:
@@ -92,6 +96,16 @@ def writes(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
     @wraps(operation)
     async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._database.write(lambda db: operation(self, db, *args, **kwargs))
+
+    return run
+
+
+def writes_lightly(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
+    """Run the operation in one transaction that is not durable: what a crash undoes is done again."""
+
+    @wraps(operation)
+    async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.write(lambda db: operation(self, db, *args, **kwargs), durable=False)
 
     return run
 

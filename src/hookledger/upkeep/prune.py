@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from ..clock import Clock
 from ..errors import HookledgerError, WrongState
-from ..retention import NEVER, Arrived, Candidate, Limits, Pruned, RetentionSettings, Round, Turn
+from ..retention import NEVER, Limits, RetentionSettings
 from ..states import State
+from ..store.ops.pruning import INTERRUPTED, Arrived, Candidate, Pruned, Round, Turn
+from ..store.ops.pruning import OVER as PRUNED
 from ..store.protocol import Store
-from ..store.pruning import INTERRUPTED
-from ..store.pruning import OVER as PRUNED
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar, get_args, get_typ
 
 from msgspec import Meta, Struct
 
-from ...retention import Pruned
+from ...store.ops.pruning import Pruned
 from ..actions import Actions
 from ..insight import Insight
 from .auth import Caller, Role

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ...errors import ConfigError
 from ...filters import EVERYTHING, Filter
 from ...model import EventRow
-from ...retention import Pruned
+from ...store.ops.pruning import Pruned
 from ..erasing import Erasing, erase_all, erase_one
 from ..insight import NotFound
 from .call import Asked, Count, Nothing, Reason, Text

@@ -10,11 +10,11 @@ from ...errors import WrongState
 from ...identities import new_id, superseded_identity
 from ...ledger import Effect
 from ...model import ActionRow
-from ...retention import Tombstone
 from ...states import BY_NAME, EffectKind, EffectState, State
 from ..rows import Rows
 from ..session import Operations, Session, writes
 from .audit import Audit, Change, record_action, record_actions
+from .pruning import Tombstone
 from .restores import SKIPPED, knows_restores
 
 MADE_WAY = "repeated on purpose: it made way for a later run"

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import asyncpg
 
-from ..accounting import too_long
 from ..queries import load
 from ..rows import Rows, same
+from ..session import too_long
 from ..trouble import Looking
 from . import ledger
 from .connection import Connections, transaction

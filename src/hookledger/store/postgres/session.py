@@ -25,7 +25,13 @@ BEGIN = (
     "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 )
 """What is written must be on disk. It waits briefly for a lock, and nobody waits long for it."""
-SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+LIGHT = (
+    "BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'; "
+    "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+)
+"""What is done again after a crash need not be on disk."""
+SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL work_mem = '64MB'"
+"""It may join whole tables, by hashing."""
 REFUSED = ("22", "25", "2B", "2F", "42", "0A")
 """Classes of SQLSTATE that say the query itself is wrong, or would write."""
 
@@ -69,6 +75,7 @@ class Queries:
             "greatest": lambda _: "greatest",
             "least": lambda _: "least",
             "lock": lambda _: "FOR NO KEY UPDATE",
+            "lock_free": lambda given: f"FOR NO KEY UPDATE OF {given} SKIP LOCKED",
             "list": _list,
             "rows": _rows,
         }
@@ -153,13 +160,15 @@ def _plain(value: Any) -> Any:
 class PostgresDatabase:
     """`connections` is asked at each use: the store may be opened later."""
 
+    exclusive = False
+
     def __init__(self, queries: Queries, connections: Callable[[], Connections]) -> None:
         self._queries = queries
         self._connections = connections
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
         async def run(connection: Any) -> T:
-            async with transaction(connection, BEGIN):
+            async with transaction(connection, BEGIN if durable else LIGHT):
                 return await work(PostgresSession(connection, self._queries))
 
         return await self._connections().insist(run)

@@ -36,9 +36,13 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.cases import Cases
 from ..ops.circuits import Circuits
+from ..ops.consistency import Books
 from ..ops.decisions import Decisions
+from ..ops.erasure import Erasure
 from ..ops.jobs import Jobs
 from ..ops.pauses import Pauses
+from ..ops.pruning import Pruning
+from ..ops.published import PublishedKeys
 from ..ops.reconciling import Reconciling
 from ..ops.restores import Restores
 from ..protocol import Adapter, Transactions
@@ -46,25 +50,17 @@ from ..queries import load, migrations
 from ..rows import Rows, outcome_values, same
 from ..search import Searching
 from . import (
-    accounting,
-    erasure,
     intake,
     ledger,
-    pruning,
-    published,
     search,
     sets,
 )
-from .accounting import PostgresBooks
 from .connection import OUTAGE, Connections, nothing
 from .dialect import Dialect
-from .erasure import PostgresErasure
 from .intake import columns
 from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
-from .pruning import PostgresPruning
-from .published import PostgresPublishedKeys
 from .pulse import PostgresPulse
 from .search import PostgresAsks
 from .session import PostgresDatabase, Queries
@@ -113,20 +109,20 @@ class PostgresStore:
         self.ledger = PostgresLedger(
             Dialect(ledger.QUERIES, schema, self._clock), lambda: self._for_calls or self._opened()
         )
-        self.books = PostgresBooks(Dialect(accounting.QUERIES, schema, self._clock), self._opened)
         queries = Queries(schema, self._clock, self.sql)
         database = PostgresDatabase(queries, self._opened)
         self._decisions = Decisions(database)
         how = (self.search.condition, queries, self._opened)
         self.jobs = Jobs(database, PostgresSets(Dialect(sets.QUERIES, schema, self._clock), *how), self.ledger)
-        self.restores = Restores(database, self.ledger)
         self.circuits = Circuits(PostgresDatabase(queries, lambda: self._for_calls or self._opened()))
+        self.books = Books(database)
         self.cases = Cases(database)
+        self.erasure = Erasure(database)
         self.pauses = Pauses(database)
+        self.pruning = Pruning(database)
+        self.published = PublishedKeys(database)
         self.reconciling = Reconciling(database)
-        self.pruning = PostgresPruning(Dialect(pruning.QUERIES, schema, self._clock), self._opened)
-        self.published = PostgresPublishedKeys(Dialect(published.QUERIES, schema, self._clock), self._opened)
-        self.erasure = PostgresErasure(Dialect(erasure.QUERIES, schema, self._clock), self._opened)
+        self.restores = Restores(database, self.ledger)
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
         self._handlers: Pool[Any] | None = None

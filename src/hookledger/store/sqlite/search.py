@@ -13,9 +13,9 @@ from uuid import UUID
 
 import apsw
 
-from ..accounting import too_long
 from ..queries import load
 from ..rows import Rows
+from ..session import too_long
 from ..trouble import Looking
 from . import ledger
 from .connection import connect, rows, translate

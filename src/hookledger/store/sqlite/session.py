@@ -66,6 +66,7 @@ MACROS: dict[str, Macro] = {
     "greatest": lambda _: "max",
     "least": lambda _: "min",
     "lock": lambda _: "",
+    "lock_free": lambda _: "",
     "list": _list,
     "rows": _rows,
 }
@@ -112,6 +113,20 @@ def connection_of(db: Session) -> apsw.Connection:
     """For the ledger, whose own statements an operation may need in its transaction."""
     assert isinstance(db, SqliteSession)
     return db._connection
+
+
+class LimitedSession(SqliteSession):
+    """No query begins when the time is up: the progress handler does not stop a short one."""
+
+    def __init__(self, connection: apsw.Connection, now: int, ends: float, limit: float) -> None:
+        super().__init__(connection, now)
+        self._ends = ends
+        self._limit = limit
+
+    async def __call__(self, query_name: str, /, **parameters: Any) -> list[Row]:
+        if time.monotonic() >= self._ends:
+            raise too_long(self._limit)
+        return await super().__call__(query_name, **parameters)
 
 
 def _stored(value: Any) -> Any:
@@ -169,13 +184,16 @@ def _reading(action: int, *_: str | None) -> int:
 class SqliteDatabase:
     """`do` runs a job on the store's thread, `write` in a durable transaction there."""
 
+    exclusive = True
+
     def __init__(self, path: Path, do: Run, write: Run, now: Callable[[], int]) -> None:
         self._path = path
         self._do = do
         self._write = write
         self._now = now
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        del durable  # the connection waits for the disk in any case
         return await self._write(lambda connection: finished(work(SqliteSession(connection, self._now()))))
 
     async def read(self, work: Work[T]) -> T:
@@ -195,7 +213,7 @@ class SqliteDatabase:
                 connection.execute("PRAGMA cache_size = -65536")  # 64 MiB: ids are looked up all over the tables
                 connection.set_progress_handler(lambda: given_up.is_set() or time.monotonic() > ends, 20_000)
                 connection.execute("BEGIN")
-                return finished(work(SqliteSession(connection, self._now())))
+                return finished(work(LimitedSession(connection, self._now(), ends, limit)))
         except apsw.InterruptError as error:
             raise too_long(limit) from error
         except (apsw.Error, OverflowError, ValueError) as error:

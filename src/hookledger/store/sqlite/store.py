@@ -35,9 +35,13 @@ from ...states import State
 from .. import SCHEMA_RANGE, out_of_range
 from ..ops.cases import Cases
 from ..ops.circuits import Circuits
+from ..ops.consistency import Books
 from ..ops.decisions import Decisions
+from ..ops.erasure import Erasure
 from ..ops.jobs import Jobs
 from ..ops.pauses import Pauses
+from ..ops.pruning import Pruning
+from ..ops.published import PublishedKeys
 from ..ops.reconciling import Reconciling
 from ..ops.restores import Restores
 from ..protocol import Adapter, Transactions
@@ -45,14 +49,10 @@ from ..queries import load, migrations
 from ..rows import Rows, outcome_values
 from ..search import Searching
 from . import intake, second_library
-from .accounting import SqliteBooks
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, sha256_of, translate
-from .erasure import SqliteErasure
 from .files import Connection
 from .intake import micros
 from .ledger import SqliteLedger
-from .pruning import SqlitePruning
-from .published import SqlitePublishedKeys
 from .pulse import SqlitePulse
 from .scribe import Scribe
 from .search import SqliteAsks, looking
@@ -104,7 +104,6 @@ class SqliteStore:
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
         self.ledger = SqliteLedger(self._do, self._write, self._now, self._rows)
-        self.books = SqliteBooks(path, self._now)
         self.search = Searching(
             SqliteAsks(path, self._now),
             _FILTERS,
@@ -117,17 +116,17 @@ class SqliteStore:
         self.trouble = looking(path, self._now, self._rows)
         database = SqliteDatabase(path, self._do, self._write, self._now)
         self._decisions = Decisions(database)
-        how = (self._do, self._write, self._now, self._rows)
         sets = SqliteSets(path, self.search.condition, database, self._write, self._now)
         self.jobs = Jobs(database, sets, self.ledger)
         self.cases = Cases(database)
         self.circuits = Circuits(database)
+        self.books = Books(database)
+        self.erasure = Erasure(database)
         self.pauses = Pauses(database)
-        self.restores = Restores(database, self.ledger)
+        self.pruning = Pruning(database)
+        self.published = PublishedKeys(database)
         self.reconciling = Reconciling(database)
-        self.pruning = SqlitePruning(*how)
-        self.published = SqlitePublishedKeys(self._do, self._write, self._now)
-        self.erasure = SqliteErasure(self._write, self._now)
+        self.restores = Restores(database, self.ledger)
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
         self._scribe: Scribe | None = None

@@ -1,6 +1,6 @@
-"""The books: what must balance in a sound inbox, and what was found not to.
+"""The consistency check: what must balance in a sound inbox, and what was found not to.
 
-Every entry below is one query of the same name in each store's `accounting.sql`, which finds the rows that break it.
+Every entry below is one query of the same name in `store/sql/consistency.sql`, which finds the rows that break it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from .states import DeliveryOutcome
-
-SAMPLE = 5
-"""Rows of each imbalance that are named."""
+from ...ledger import UNKNOWN_ARGUMENTS
+from ...states import DeliveryOutcome
+from ..session import Operations, Row, Session, scans
 
 MADE = (DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID, DeliveryOutcome.RECONCILED)
 """The outcomes of deliveries that made an event."""
@@ -87,6 +86,58 @@ class Accounting(Struct, frozen=True):
     def kept(self) -> int:
         """Events that are here."""
         return sum(self.events.values())
+
+
+class Books(Operations):
+    """`store.books`. Reads only, whole tables where need be, and keeps no ack waiting."""
+
+    async def accounting(self, *, limit: float = 300.0) -> Accounting:
+        """Everything that must balance, as it stands at one instant, while work goes on.
+
+        Proves nothing about what left no trace in any table. Raises Unavailable when it takes longer than `limit`
+        seconds: that long the snapshot keeps the database from clearing away old rows.
+        """
+        return await self._database.scan(_accounting, limit)
+
+    @scans()
+    async def stuck(self, db: Session, longer_than: float) -> list[Oddity]:
+        """Leases of events and of effects that ran out more than so many seconds ago, and nobody took back."""
+        names = ("stuck_events", "stuck_effects")
+        found = [_oddity(name, await db(name, longer_than=longer_than)) for name in names]
+        return [odd for odd in found if odd is not None]
+
+    @scans()
+    async def unperformable(self, db: Session) -> Oddity | None:
+        """Outbox entries that wait for a worker that knows their arguments."""
+        return _oddity("unperformable", await db("unperformable", reason=UNKNOWN_ARGUMENTS))
+
+    @scans()
+    async def settings(self, db: Session) -> dict[str, str]:
+        """The database's own settings that durability and isolation rest on, by its own names for them."""
+        return {row["name"]: row["setting"] for row in await db("database_settings")}
+
+    async def integrity(self, *, limit: float = 300.0) -> list[str]:
+        """What the database finds wrong with its file; nothing where it has no such check. Raises as `accounting`."""
+        return await self._database.scan(_integrity, limit)
+
+
+async def _accounting(db: Session) -> Accounting:
+    figures: dict[str, dict[str, int]] = {}
+    for row in await db("figures"):
+        figures.setdefault(row["book"], {})[row["entry"]] = row["n"]
+    found = [_oddity(kind, await db(kind)) for kind in ENTRIES]
+    return balance(figures, [odd for odd in found if odd is not None])
+
+
+async def _integrity(db: Session) -> list[str]:
+    return [row["finding"] for row in await db("database_damage") if row["finding"] != "ok"]
+
+
+def _oddity(kind: str, rows: list[Row]) -> Oddity | None:
+    if not rows:
+        return None
+    named = (" ".join(str(part) for part in (row["id"], row["label"]) if part) for row in rows)
+    return Oddity(kind, rows[0]["n"], tuple(named))
 
 
 def balance(figures: Mapping[str, dict[str, int]], oddities: list[Oddity]) -> Accounting:

@@ -1,14 +1,6 @@
--- PostgreSQL's dialect of the books; {schema} and {clock} as in queries.sql. Each query but `figures` finds what is
--- wrong: how many rows in all, and an id and a name of a few. They read whole tables, and join them by hashing.
+-- Each query of ENTRIES finds what is wrong: how many rows in all, and an id and a label of a few. They read whole tables.
+-- PostgreSQL joins them by hashing; SQLite finds what it looks for by primary key, or in a list that it makes once.
 -- An event that was pruned has a row in `pruned`, in the same commit: what still points at it is not astray.
-
--- name: begin
--- One snapshot for all of it. It waits for nobody and nobody waits for it.
-BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL work_mem = '64MB'
-
--- name: limit
--- What is left of the time.
-SELECT set_config('statement_timeout', $1, true)
 
 -- name: few
 -- What comes back of the rows found.
@@ -27,13 +19,13 @@ UNION ALL SELECT 'calls', coalesce(outcome, 'open'), count(*) FROM {schema}.effe
 
 -- name: deliveries_without_event
 -- Acked as new, and lost.
-SELECT count(*) OVER () AS n, d.event_id, NULL
+SELECT count(*) OVER () AS n, d.event_id AS id, NULL AS label
 FROM {schema}.deliveries AS d LEFT JOIN {schema}.events AS e ON e.id = d.event_id
 WHERE d.outcome IN ('accepted', 'invalid', 'reconciled') AND e.id IS NULL {few}
 
 -- name: deliveries_astray
 -- A delivery that made no event belongs to one, to one that was pruned, or to an import of keys.
-SELECT count(*) OVER () AS n, d.request_id, NULL
+SELECT count(*) OVER () AS n, d.request_id AS id, NULL AS label
 FROM {schema}.deliveries AS d LEFT JOIN {schema}.events AS e ON e.id = d.event_id
 LEFT JOIN {schema}.actions AS a ON a.id = d.event_id AND a.name = 'import-keys'
 LEFT JOIN {schema}.pruned AS p ON p.event_id = d.event_id
@@ -41,7 +33,7 @@ WHERE d.outcome NOT IN ('accepted', 'invalid', 'reconciled') AND e.id IS NULL AN
 
 -- name: events_without_delivery
 -- An event names the delivery that made it, or the odd one that it was made of.
-SELECT count(*) OVER () AS n, e.id, NULL
+SELECT count(*) OVER () AS n, e.id, NULL AS label
 FROM {schema}.events AS e LEFT JOIN {schema}.deliveries AS d ON d.request_id = e.request_id AND d.item = e.item
 WHERE d.request_id IS NULL OR CASE e.key_origin
     WHEN 'admitted' THEN d.outcome NOT IN ('conflict', 'same_body')
@@ -49,19 +41,19 @@ WHERE d.request_id IS NULL OR CASE e.key_origin
 
 -- name: requests_missing
 -- The bytes of all but plain duplicates are kept. An event without them could not be claimed.
-SELECT count(*) OVER () AS n, d.event_id, NULL
+SELECT count(*) OVER () AS n, d.event_id AS id, NULL AS label
 FROM {schema}.deliveries AS d LEFT JOIN {schema}.requests AS r ON r.id = d.request_id
 WHERE d.outcome <> 'duplicate' AND r.id IS NULL {few}
 
 -- name: requests_astray
 -- Bytes that nothing came of.
-SELECT count(*) OVER () AS n, r.id, NULL FROM {schema}.requests AS r
-WHERE NOT EXISTS (SELECT FROM {schema}.deliveries AS d WHERE d.request_id = r.id) {few}
+SELECT count(*) OVER () AS n, r.id, NULL AS label FROM {schema}.requests AS r
+WHERE NOT EXISTS (SELECT 1 FROM {schema}.deliveries AS d WHERE d.request_id = r.id) {few}
 
 -- name: identities_astray
 -- Whoever comes with this identity is called a duplicate, of nothing. One that an imported key took along belongs to
 -- the import, whatever its fingerprint.
-SELECT count(*) OVER () AS n, i.event_id, i.kind
+SELECT count(*) OVER () AS n, i.event_id AS id, i.kind AS label
 FROM {schema}.identities AS i LEFT JOIN {schema}.events AS e ON e.id = i.event_id
 LEFT JOIN {schema}.actions AS a ON a.id = i.event_id AND a.name = 'import-keys'
 LEFT JOIN {schema}.pruned AS p ON p.event_id = i.event_id
@@ -69,21 +61,33 @@ WHERE e.id IS NULL AND a.id IS NULL AND p.event_id IS NULL {few}
 
 -- name: events_without_identity
 -- An admitted event owns its content under a key that is another's.
-SELECT count(*) OVER () AS n, e.id, NULL FROM {schema}.events AS e
+SELECT count(*) OVER () AS n, e.id, NULL AS label FROM {schema}.events AS e
 WHERE NOT EXISTS (
-    SELECT FROM {schema}.identities AS i
+    SELECT 1 FROM {schema}.identities AS i
     WHERE i.event_id = e.id AND i.kind <> 'body' AND (i.kind = 'admitted') = (e.key_origin = 'admitted')) {few}
+
+-- name: events_without_identity (sqlite)
+-- Differs because SQLite would read all identities for each event: they have no index by event.
+SELECT count(*) OVER () AS n, e.id, NULL AS label FROM {schema}.events AS e
+WHERE CASE e.key_origin
+    WHEN 'admitted' THEN e.id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind = 'admitted')
+    ELSE e.id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind = 'key') END {few}
 
 -- name: pruned_without_identity
 -- What is pruned keeps its key, so that it is a duplicate for ever.
-SELECT count(*) OVER () AS n, p.event_id, p.state FROM {schema}.pruned AS p
-WHERE NOT EXISTS (SELECT FROM {schema}.identities AS i WHERE i.event_id = p.event_id AND i.kind <> 'body') {few}
+SELECT count(*) OVER () AS n, p.event_id AS id, p.state AS label FROM {schema}.pruned AS p
+WHERE NOT EXISTS (SELECT 1 FROM {schema}.identities AS i WHERE i.event_id = p.event_id AND i.kind <> 'body') {few}
+
+-- name: pruned_without_identity (sqlite)
+-- Differs because SQLite would read all identities for each row, as above.
+SELECT count(*) OVER () AS n, p.event_id AS id, p.state AS label FROM {schema}.pruned AS p
+WHERE p.event_id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind <> 'body') {few}
 
 -- name: events_without_attempt
 -- Every way out of processing but `release` writes the attempt of the claim that it ends, and takes the next number.
 -- Nobody tried what was skipped, failed or put to review at intake (claim 0) or skipped because nobody handles it; what
 -- is pending may have come by an operator, as what is discarded has.
-SELECT count(*) OVER () AS n, e.id, e.state
+SELECT count(*) OVER () AS n, e.id, e.state AS label
 FROM {schema}.events AS e LEFT JOIN {schema}.attempts AS a ON a.event_id = e.id AND a.claim = e.claim - 1
 WHERE CASE e.state
     WHEN 'processed' THEN a.outcome IS DISTINCT FROM 'processed'
@@ -95,23 +99,23 @@ WHERE CASE e.state
 
 -- name: events_unlike_attempts
 -- Once processed, always known to have been, in whatever run.
-SELECT count(*) OVER () AS n, e.id, e.state
+SELECT count(*) OVER () AS n, e.id, e.state AS label
 FROM {schema}.events AS e
 LEFT JOIN (SELECT DISTINCT event_id FROM {schema}.attempts WHERE outcome = 'processed') AS a ON a.event_id = e.id
 WHERE (e.first_processed_at IS NULL) <> (a.event_id IS NULL) {few}
 
 -- name: attempts_astray
 -- An attempt ends its claim, so the event's number is greater.
-SELECT count(*) OVER () AS n, a.event_id, 'claim ' || a.claim
+SELECT count(*) OVER () AS n, a.event_id AS id, 'claim ' || a.claim AS label
 FROM {schema}.attempts AS a LEFT JOIN {schema}.events AS e ON e.id = a.event_id
 WHERE e.id IS NULL OR a.claim >= e.claim OR a.run > e.run {few}
 
 -- name: events_without_action
 -- What only an operator can do is in the audit.
-SELECT count(*) OVER () AS n, e.id, e.state
+SELECT count(*) OVER () AS n, e.id, e.state AS label
 FROM {schema}.events AS e LEFT JOIN (
-    SELECT event_id, count(*) FILTER (WHERE name = 'replay') AS replays, bool_or(name = 'discard') AS discarded,
-           bool_or(name = 'admit') AS admitted
+    SELECT event_id, count(*) FILTER (WHERE name = 'replay') AS replays,
+           count(*) FILTER (WHERE name = 'discard') > 0 AS discarded, count(*) FILTER (WHERE name = 'admit') > 0 AS admitted
     FROM {schema}.actions WHERE name IN ('replay', 'discard', 'admit') GROUP BY event_id
 ) AS a ON a.event_id = e.id
 WHERE e.run - 1 <> coalesce(a.replays, 0) OR (e.state = 'discarded' AND NOT coalesce(a.discarded, false))
@@ -119,46 +123,55 @@ WHERE e.run - 1 <> coalesce(a.replays, 0) OR (e.state = 'discarded' AND NOT coal
 
 -- name: effects_without_event
 -- Somebody's consequence of nothing.
-SELECT count(*) OVER () AS n, f.event_id, f.name || ':' || f.key
+SELECT count(*) OVER () AS n, f.event_id AS id, f.name || ':' || f.key AS label
 FROM {schema}.effects AS f LEFT JOIN {schema}.events AS e ON e.id = f.event_id
 LEFT JOIN {schema}.pruned AS p ON p.event_id = f.event_id
 WHERE e.id IS NULL AND p.event_id IS NULL {few}
 
 -- name: pruned_and_here
 -- An event is here, or it was pruned.
-SELECT count(*) OVER () AS n, e.id, e.state FROM {schema}.events AS e JOIN {schema}.pruned AS p ON p.event_id = e.id {few}
+SELECT count(*) OVER () AS n, e.id, e.state AS label
+FROM {schema}.events AS e JOIN {schema}.pruned AS p ON p.event_id = e.id {few}
 
 -- name: effects_without_attempt
 -- A `once` is committed with the outcome of its claim. Only a handler that commits by itself can be between the two.
-SELECT count(*) OVER () AS n, f.event_id, f.name || ':' || f.key
+SELECT count(*) OVER () AS n, f.event_id AS id, f.name || ':' || f.key AS label
 FROM {schema}.effects AS f JOIN {schema}.events AS e ON e.id = f.event_id
 LEFT JOIN {schema}.attempts AS a ON a.event_id = f.event_id AND a.claim = f.claim
 WHERE f.kind = 'once' AND a.event_id IS NULL AND NOT (e.state = 'processing' AND e.claim = f.claim) {few}
 
 -- name: calls_missing
 -- Calls are numbered from 1 without a gap.
-SELECT count(*) OVER () AS n, f.event_id, f.name || ':' || f.key
+SELECT count(*) OVER () AS n, f.event_id AS id, f.name || ':' || f.key AS label
 FROM {schema}.effects AS f
 LEFT JOIN (SELECT identity, count(*) AS n, max(number) AS last FROM {schema}.effect_calls GROUP BY identity) AS c
   ON c.identity = f.identity
 WHERE f.number <> coalesce(c.n, 0) OR f.number <> coalesce(c.last, 0) {few}
 
+-- name: identity_in_hex
+-- Of a call.
+encode(c.identity, 'hex')
+
+-- name: identity_in_hex (sqlite)
+-- Differs because SQLite has no encode().
+lower(hex(c.identity))
+
 -- name: calls_astray
 -- A call without the effect that it was made for.
-SELECT count(*) OVER () AS n, f.event_id, coalesce(f.name || ':' || f.key, encode(c.identity, 'hex'))
+SELECT count(*) OVER () AS n, f.event_id AS id, coalesce(f.name || ':' || f.key, {identity_in_hex}) AS label
 FROM {schema}.effect_calls AS c LEFT JOIN {schema}.effects AS f ON f.identity = c.identity
 WHERE f.identity IS NULL OR c.generation > f.generation {few}
 
 -- name: effects_unlike_calls
 -- What store/weigh.py makes of the calls of the present generation. In doubt: not known how it ended, and nobody
 -- decided that it had not happened.
-SELECT count(*) OVER () AS n, f.event_id, f.name || ':' || f.key
+SELECT count(*) OVER () AS n, f.event_id AS id, f.name || ':' || f.key AS label
 FROM {schema}.effects AS f LEFT JOIN (
-    SELECT c.identity, bool_or(c.outcome IS NOT DISTINCT FROM 'done') AS done,
-           bool_or(c.outcome IS NOT DISTINCT FROM 'refused') AS refused,
-           bool_or(coalesce(c.outcome, 'unknown') = 'unknown'
-                   AND c.number > CASE WHEN g.decided = 'did_not_happen' THEN g.decided_number ELSE 0 END) AS doubtful,
-           bool_or(c.number = g.number AND c.outcome IS NULL) AS under_way
+    SELECT c.identity, count(*) FILTER (WHERE c.outcome = 'done') > 0 AS done,
+           count(*) FILTER (WHERE c.outcome = 'refused') > 0 AS refused,
+           count(*) FILTER (WHERE coalesce(c.outcome, 'unknown') = 'unknown' AND c.number >
+               CASE WHEN g.decided = 'did_not_happen' THEN g.decided_number ELSE 0 END) > 0 AS doubtful,
+           count(*) FILTER (WHERE c.number = g.number AND c.outcome IS NULL) > 0 AS under_way
     FROM {schema}.effects AS g
     JOIN {schema}.effect_calls AS c ON c.identity = g.identity AND c.generation = g.generation
     GROUP BY c.identity
@@ -173,23 +186,36 @@ WHERE f.kind <> 'once' AND NOT coalesce(CASE f.state
 
 -- name: stuck_events
 -- Leases that ran out long ago.
-SELECT count(*) OVER () AS n, id, worker FROM {schema}.events
-WHERE leased_until < {clock} - make_interval(secs => $1) ORDER BY leased_until {few}
+SELECT count(*) OVER () AS n, id, worker AS label FROM {schema}.events
+WHERE leased_until < {now} - {seconds :longer_than} ORDER BY leased_until {few}
 
 -- name: stuck_effects
 -- The same for effects.
-SELECT count(*) OVER () AS n, event_id, name || ':' || key FROM {schema}.effects
-WHERE leased_until < {clock} - make_interval(secs => $1) ORDER BY leased_until {few}
+SELECT count(*) OVER () AS n, event_id AS id, name || ':' || key AS label FROM {schema}.effects
+WHERE leased_until < {now} - {seconds :longer_than} ORDER BY leased_until {few}
 
 -- name: unperformable
 -- Outbox entries with a reason that begins like this.
-SELECT count(*) OVER () AS n, event_id, name || ':' || key FROM {schema}.effects
-WHERE due_at IS NOT NULL AND starts_with(error, $1) ORDER BY due_at {few}
+SELECT count(*) OVER () AS n, event_id AS id, name || ':' || key AS label FROM {schema}.effects
+WHERE due_at IS NOT NULL AND substr(error, 1, length(:reason::text)) = :reason ORDER BY due_at {few}
 
--- name: settings
--- What durability and isolation rest on, as a new session of ours gets it; and our schema, if tables without one are
--- made there.
+-- name: database_settings (postgres)
+-- Differs because each database has its own. What durability and isolation rest on, as a new session of ours gets it; and
+-- our schema, if tables without one are made there.
 SELECT name, setting FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'default_transaction_isolation', 'data_checksums')
 UNION ALL SELECT 'current_schema', nspname FROM pg_namespace
 WHERE nspname = current_schema() AND oid = to_regnamespace('{schema}')
+
+-- name: database_settings (sqlite)
+-- Differs because each database has its own. What durability rests on, as every connection of ours gets it.
+SELECT 'journal_mode' AS name, journal_mode AS setting FROM pragma_journal_mode
+UNION ALL SELECT 'synchronous', CAST(synchronous AS TEXT) FROM pragma_synchronous
+
+-- name: database_damage (postgres)
+-- Differs because PostgreSQL checks its pages as it reads them, where checksums are on: there is nothing to ask.
+SELECT 'ok' AS finding
+
+-- name: database_damage (sqlite)
+-- Differs because only SQLite can be asked. Every page and every index, but not whether the two agree.
+SELECT quick_check AS finding FROM pragma_quick_check

@@ -1,0 +1,180 @@
+"""Erasure: what an event said is forgotten, and that it was here is still known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from uuid import UUID
+
+from msgspec import Struct
+
+from ...errors import WrongState
+from ...states import FINAL, EffectKind, EffectState, State
+from ..session import Operations, Row, Session, writes
+from .audit import Audit, record_action
+
+ERASED = "erased"
+"""What stands where a reason stood."""
+OURS = ("no handler",)
+"""Reasons in our own words that the consistency check reads; they say nothing about anybody."""
+
+
+class Erased(Struct, frozen=True):
+    """What an erasure emptied."""
+
+    events: tuple[UUID, ...]
+    requests: int
+    effects: int
+    attempts: int
+
+
+class Erasure(Operations):
+    """`store.erasure`."""
+
+    @writes
+    async def erase(
+        self,
+        db: Session,
+        event_id: UUID,
+        expected: State,
+        seen: int,
+        actor: str,
+        reason: str,
+        *,
+        key_too: bool = False,
+        whole_request: bool = False,
+        dry: bool = False,
+    ) -> Erased:
+        """Empty, in one audited transaction, whatever an event brought and left.
+
+        That is: bytes, headers, query and remote address of its requests, odd ones too; the same body in the sample
+        of rejected requests; the ids of provider and object, reason, result and error; tracebacks of attempts and
+        calls; arguments, results and errors of its effects; the words in which jobs refused it.
+
+        Identities, digests, effect keys and the event's key stay; with `key_too` digests stand for the keys that are
+        shown. Audit entries stay as they are.
+
+        Raises WrongState, and changes nothing, when the event is not finished or changed meanwhile, when an effect of
+        it is not over, or when its requests brought other events: those are named, and go with it by `whole_request`.
+        """
+        requests, _ = await _together(db, event_id, whole_request)
+        await db("lock_odd_to_erase", requests=requests)
+        requests, idents = await _together(db, event_id, whole_request)
+        effects = await db("lock_effects_to_erase", events=idents)
+        events = await db("lock_events_to_erase", events=idents)
+        _check(events, event_id, expected, seen)
+        for event in events:
+            _check_finished(event)
+            _check_effects(event["id"], (row for row in effects if row["event_id"] == event["id"]))
+        attempts = 0
+        if not dry:
+            attempts = await _empty(db, events, requests, key_too)
+            await _empty_effects(db, effects, key_too)
+            for event in events:
+                states = (event["state"], event["state"])
+                by = Audit(actor, reason)
+                await record_action(db, "erase", by, subject=None, states=states, event_id=event["id"])
+        return Erased(tuple(event["id"] for event in events), len(requests), len(effects), attempts)
+
+    @writes
+    async def erase_effects(
+        self, db: Session, event_id: UUID, actor: str, reason: str, *, key_too: bool = False
+    ) -> int:
+        """The same for the effects of an event that was pruned; returns how many."""
+        effects = await db("lock_effects_to_erase", events=[event_id])
+        pruned = await db("pruned_in_state", event=event_id)
+        if not pruned:
+            raise WrongState(f"event {event_id} was not pruned")
+        await _empty_effects(db, effects, key_too)
+        await db("erase_job_items", events=[event_id])
+        states = (pruned[0]["state"], pruned[0]["state"])
+        await record_action(db, "erase", Audit(actor, reason), subject=None, states=states, event_id=event_id)
+        return len(effects)
+
+
+async def _together(db: Session, event_id: UUID, whole_request: bool) -> tuple[list[UUID], list[UUID]]:
+    """The requests that are to be emptied, and the events that these brought."""
+    idents, requests = {event_id}, set[UUID]()
+    while True:
+        found = {row["request_id"] for row in await db("requests_to_erase", events=sorted(idents))}
+        brought = {row["id"] for row in await db("events_brought", requests=sorted(found))}
+        met = {row["id"] for row in await db("events_met", requests=sorted(found))}
+        _check_others(event_id, sorted((brought | met) - idents), whole_request)
+        if found == requests and brought <= idents:
+            return sorted(requests), sorted(idents)
+        requests, idents = found, idents | brought
+
+
+async def _empty(db: Session, events: Sequence[Row], requests: list[UUID], key_too: bool) -> int:
+    """Returns how many attempts had a traceback."""
+    idents = [event["id"] for event in events]
+    await db("erase_rejections", requests=requests, empty=b"")
+    await db("erase_requests", requests=requests, empty=b"")
+    await db("erase_repairs", events=idents)
+    for event in events:
+        await db("erase_event", id=event["id"], reason=_reason_left(event), key=_key_left(event, key_too))
+    if key_too:
+        await db("erase_delivery_ids", requests=requests)
+        await db("erase_later_delivery_ids", events=idents)
+    await db("erase_job_items", events=idents)
+    return len(await db("erase_attempts", events=idents))
+
+
+async def _empty_effects(db: Session, effects: Sequence[Row], key_too: bool) -> None:
+    if not effects:
+        return
+    for row in effects:
+        await db("erase_effect", identity=row["identity"], key=_key_left(row, key_too), empty=b"")
+    await db("erase_calls", identities=[row["identity"] for row in effects])
+    await db("erase_replaced", events=sorted({row["event_id"] for row in effects}))
+    if lanes := [(row["name"], row["lane"]) for row in effects if row["lane"] is not None]:
+        held = await db("lock_lanes_to_erase", lanes=lanes)
+        await db("erase_lanes", lanes=[(row["name"], row["lane"]) for row in held])
+
+
+def _check(events: Sequence[Row], event_id: UUID, expected: State, seen: int) -> None:
+    """WrongState unless the event is as it was."""
+    event = next((row for row in events if row["id"] == event_id), None)
+    if event is None:
+        raise WrongState(f"there is no event {event_id} any more")
+    if (event["state"], event["claim"]) != (expected, seen):
+        raise WrongState(f"event {event_id} is {event['state']} now: it changed meanwhile")
+
+
+def _check_finished(event: Row) -> None:
+    if event["state"] not in FINAL:
+        allowed = ", ".join(sorted(FINAL))
+        raise WrongState(f"event {event['id']} is {event['state']}: only {allowed} can be erased")
+
+
+def _check_effects(event_id: UUID, effects: Iterable[Row]) -> None:
+    """An outbox entry needs its arguments until it is over; a call has them from its handler."""
+    over = (EffectState.DONE, EffectState.CANCELLED)
+    for row in effects:
+        harmless = row["kind"] == EffectKind.CALL and row["state"] == EffectState.FAILED
+        if row["state"] not in over and not harmless:
+            label = f"{row['name']}:{row['key']}"
+            raise WrongState(f"effect {label} of event {event_id} is {row['state']}: hookledger resolve first")
+
+
+def _check_others(event_id: UUID, others: Sequence[UUID], whole_request: bool) -> None:
+    if others and not whole_request:
+        names = ", ".join(map(str, others[:10])) + (" …" if len(others) > 10 else "")
+        raise WrongState(
+            f"the requests of event {event_id} brought other events too: {names}. Their bytes are the same: erase "
+            "them together (--whole-request), or none"
+        )
+
+
+def _reason_left(event: Row) -> str | None:
+    """A state that needs a reason keeps one."""
+    reason: str | None = event["reason"]
+    return reason if reason is None or reason in OURS else ERASED
+
+
+def _key_left(row: Row, key_too: bool) -> str:
+    """The key that is shown, or what stands for it: the same for the same key, and shown as such twice."""
+    key: str = row["key"]
+    if not key_too or key.startswith("sha256:"):
+        return key
+    return f"sha256:{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"

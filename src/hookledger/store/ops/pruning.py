@@ -1,0 +1,355 @@
+"""Pruning: a walk in the order of time, window by window, that takes away what retention says is due.
+
+Every call is one short transaction that waits for no worker and makes none wait. A crash at any moment leaves each
+event whole or wholly pruned, and the audit entry of the round says how many went: both are one commit. After a
+crash of the database, what was taken away may be there again, and is taken away again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct, field
+
+from ...errors import WrongState
+from ...identities import new_id
+from ...states import DeliveryOutcome, State
+from ..session import Operations, Row, Session, reads, writes_lightly
+from .consistency import MADE
+
+START = UUID(int=0)
+RUNNING, OVER, INTERRUPTED = "pruning", "pruned", "interrupted"
+"""The `to_state` of a round's audit entry: while it runs, when it ended, and when it did not come to its end."""
+
+
+class Candidate(Struct, frozen=True):
+    """An event that a walk came by."""
+
+    id: UUID
+    claim: int
+    """What is taken away later is taken only under this number."""
+    source: str
+    state: State
+    finished_ago: float | None
+    """Seconds; None while it is not finished."""
+    open: bool
+    """Whether a person should look at it, so that it stays."""
+    emptied: bool
+
+
+class Arrived(Struct, frozen=True):
+    """A delivery that a walk came by."""
+
+    request_id: UUID
+    item: int
+    source: str
+    first: bool
+    """Whether it made its event: it goes with that."""
+    duplicate: bool
+    received_ago: float
+
+
+class Tombstone(Struct, frozen=True):
+    """What is left of a pruned event besides its identities and effects."""
+
+    event_id: UUID
+    source: str
+    state: State
+    """In which it was pruned."""
+    pruned_at: datetime
+
+    @property
+    def words(self) -> str:
+        rule = "failed" if self.state is State.FAILED else "events"
+        return (
+            f"event {self.event_id} of {self.source} was {self.state} and was pruned on "
+            f"{self.pruned_at:%Y-%m-%d %H:%M} UTC (retention.{rule}); its key is still known"
+        )
+
+
+class Pruned(Struct):
+    """What one round took away, or would."""
+
+    looked_at: int = 0
+    events: int = 0
+    payloads: int = 0
+    """Events whose bytes went; they stay themselves."""
+    history: int = 0
+    """Events whose tracebacks went."""
+    deliveries: int = 0
+    """Rows of duplicates, and odd deliveries of events that were pruned before."""
+
+    @property
+    def total(self) -> int:
+        return self.events + self.payloads + self.history + self.deliveries
+
+    def add(self, other: Pruned) -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def words(self) -> str:
+        """For people and for the audit."""
+        parts = {
+            "events": self.events,
+            "events' bytes": self.payloads,
+            "events' tracebacks": self.history,
+            "deliveries": self.deliveries,
+        }
+        return ", ".join(f"{n:,} {name}" for name, n in parts.items() if n) or "nothing"
+
+
+class Round(Struct):
+    """One round of pruning: who asked for it and why, and what is committed of it.
+
+    Every transaction that takes something away holds the turn for `lease` more seconds and brings the round's audit
+    entry up to date.
+    """
+
+    holder: str
+    """The process that prunes."""
+    actor: str
+    reason: str
+    lease: float
+    id: UUID = field(default_factory=new_id)
+    """Of the audit entry."""
+    done: Pruned = field(default_factory=Pruned)
+
+    @property
+    def name(self) -> str:
+        """What stands in the table of turns, so that whoever finds it there can close the audit entry."""
+        return f"{self.holder} {self.id}"
+
+    def words_with(self, step: Pruned) -> str:
+        """What the audit says once this step is committed too."""
+        total = Pruned()
+        total.add(self.done)
+        total.add(step)
+        return total.words()
+
+
+class Turn(Struct, frozen=True):
+    """Whose turn it is to prune."""
+
+    ours: bool
+    holder: str = ""
+    until: float = 0.0
+    """Grows each time that the holder renews it."""
+    interrupted: str | None = None
+    """What the round before ours had done, if nobody ended that one."""
+
+
+class Pruning(Operations):
+    """`store.pruning`. A `round_` of None only counts what would go; WrongState when another has taken the turn."""
+
+    @property
+    def stops_others(self) -> bool:
+        """Whether nobody else can write while one of its transactions is open, as on SQLite."""
+        return self._database.exclusive
+
+    # ── turns and walks ──
+
+    @writes_lightly
+    async def turn(self, db: Session, round_: Round) -> Turn:
+        """Take or renew the turn, unless another has it. The audit entry of a round that nobody ended is closed."""
+        former = await db("whose_turn")
+        if not await db("take_turn", holder=round_.name, lease=round_.lease):
+            other = await db("whose_turn")
+            return Turn(False, other[0]["holder"], other[0]["until"].timestamp()) if other else Turn(False)
+        entry = _entry_of(former[0]["holder"]) if former else None
+        if entry is None or entry == round_.id:
+            return Turn(True)
+        closed = await db("close_pruning", id=entry, how=INTERRUPTED)
+        words = [": ".join((row["actor"], row["reason"], row["subject"])) for row in closed]
+        return Turn(True, interrupted=words[0] if words else None)
+
+    @writes_lightly
+    async def end_turn(self, db: Session, round_: Round, how: str) -> None:
+        """Give the turn back and close the audit entry: OVER or INTERRUPTED."""
+        await db("end_turn", holder=round_.name)
+        await db("close_pruning", id=round_.id, how=how)
+
+    @writes_lightly
+    async def position(self, db: Session, walk: str, again: float) -> UUID:
+        """Where a walk goes on; at the beginning if it last began there more than so many seconds ago."""
+        [row] = await db("begin_walk", walk=walk, start=START, again=again)
+        found: UUID = row["position_id"]
+        return found
+
+    @writes_lightly
+    async def remember(self, db: Session, walk: str, position: UUID) -> None:
+        await db("remember_walk", walk=walk, position=position)
+
+    @reads
+    async def events(self, db: Session, after: UUID, before: UUID, limit: int) -> list[Candidate]:
+        """The next events between two ids, in any state."""
+        return [_candidate(row) for row in await db("window_of_events", after=after, before=before, most=limit)]
+
+    @reads
+    async def deliveries(self, db: Session, after: UUID, before: UUID, limit: int) -> list[Arrived]:
+        """All deliveries of the next so many requests between two ids."""
+        return [_arrived(row) for row in await db("window_of_deliveries", after=after, before=before, most=limit)]
+
+    # ── taking away ──
+
+    async def prune(self, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
+        """Take events away with their deliveries, attempts and bytes; returns how many went.
+
+        Identities and effects stay, the effects without arguments and errors. An event stays that changed since it
+        was chosen, that somebody holds at this moment, that has an effect which is not over, or that was delivered
+        again within the last `quiet` seconds.
+        """
+        return await self._prune(chosen, quiet, round_) if chosen else 0
+
+    @writes_lightly
+    async def _prune(self, db: Session, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
+        rows = await db("lock_events_to_prune", chosen=_claims(chosen), quiet=quiet)
+        over = await _over(db, [row["id"] for row in rows])
+        going = [row for row in rows if row["id"] in over]
+        if going and round_ is not None:
+            await _take(db, going, [identity for some in over.values() for identity in some], quiet)
+            await _record(db, round_, Pruned(events=len(going)))
+        return len(going)
+
+    async def empty(self, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
+        """Take away bytes, headers and query of requests; returns how many events lost theirs.
+
+        A request is emptied when all events in it are over for `older` seconds and nothing odd came with it.
+        """
+        return await self._empty(chosen, older, round_) if chosen else 0
+
+    @writes_lightly
+    async def _empty(self, db: Session, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
+        rows = await db("lock_events_to_empty", events=[one.id for one in chosen], older=older)
+        over = Counter(row["request_id"] for row in rows if row["over"])
+        items = await db("count_items", requests=sorted(over))
+        good = {row["request_id"] for row in items if row["made"] == over[row["request_id"]] and not row["odd"]}
+        emptied = [row["id"] for row in rows if row["request_id"] in good]
+        if emptied and round_ is not None:
+            await db("empty_requests", requests=sorted(good), empty=b"")
+            await db("empty_events", events=emptied)
+            await _record(db, round_, Pruned(payloads=len(emptied)))
+        return len(emptied)
+
+    async def forget(self, chosen: Sequence[Candidate], round_: Round | None) -> int:
+        """Take away tracebacks of attempts, and of calls for effects that are over; returns for how many events."""
+        return await self._forget(chosen, round_) if chosen else 0
+
+    @writes_lightly
+    async def _forget(self, db: Session, chosen: Sequence[Candidate], round_: Round | None) -> int:
+        claims = _claims(chosen)
+        if round_ is None:
+            return len(await db("remembered", chosen=claims))
+        changed = {row["event_id"] for row in await db("forget_attempts", chosen=claims)}
+        events = {row["identity"]: row["event_id"] for row in await db("effects_over", chosen=claims)}
+        changed.update(events[row["identity"]] for row in await db("trim_calls", identities=list(events)))
+        if changed:
+            await _record(db, round_, Pruned(history=len(changed)))
+        return len(changed)
+
+    async def drop(self, duplicates: Sequence[Arrived], odd: Sequence[Arrived], round_: Round | None) -> int:
+        """Take away rows of plain duplicates, and odd deliveries whose event is not here any more, unless an event
+        was made of them; returns how many went."""
+        return await self._drop(duplicates, odd, round_) if duplicates or odd else 0
+
+    @writes_lightly
+    async def _drop(
+        self, db: Session, duplicates: Sequence[Arrived], odd: Sequence[Arrived], round_: Round | None
+    ) -> int:
+        await db("lock_deliveries", places=_places(odd))
+        orphans = [(row["request_id"], row["item"]) for row in await db("orphans", places=_places(odd))]
+        if round_ is None:
+            return len(duplicates) + len(orphans)
+        dropped = await db("prune_duplicates", places=_places(duplicates))
+        await db("prune_orphans", places=orphans)
+        left = {row["request_id"] for row in dropped} | {request_id for request_id, _ in orphans}
+        await db("prune_requests", requests=sorted(left))
+        gone = len(dropped) + len(orphans)
+        if gone:
+            await _record(db, round_, Pruned(deliveries=gone))
+        return gone
+
+    # ── evidence ──
+
+    @reads
+    async def pruned(self, db: Session, first: UUID, last: UUID) -> list[Tombstone]:
+        """Events that were pruned, with ids from one to another; at most ten."""
+        return [_tombstone(row) for row in await db("pruned_events", first=first, last=last)]
+
+
+async def _record(db: Session, round_: Round, step: Pruned) -> None:
+    """Bring the audit entry up to date, in the transaction that takes something away."""
+    if not await db("hold_turn", holder=round_.name, lease=round_.lease):
+        raise _taken_over(round_)
+    words = round_.words_with(step)
+    await db("record_pruning", id=round_.id, actor=round_.actor, reason=round_.reason, subject=words)
+
+
+async def _over(db: Session, idents: list[UUID]) -> dict[UUID, list[bytes]]:
+    """The events whose effects are all over and held by nobody else, with those effects."""
+    over: dict[UUID, list[bytes]] = {ident: [] for ident in idents}
+    for row in await db("lock_effects_to_prune", events=idents):
+        if row["over"]:
+            over[row["event_id"]].append(row["identity"])
+    for row in await db("count_effects", events=idents):
+        if len(over[row["event_id"]]) != row["n"]:
+            del over[row["event_id"]]
+    return over
+
+
+async def _take(db: Session, going: Sequence[Row], effects: list[bytes], quiet: float) -> None:
+    idents = [row["id"] for row in going]
+    await db("lock_odd_to_prune", events=idents)
+    await db("record_pruned", events=idents)
+    await db("prune_attempts", events=idents)
+    await db("prune_events", events=idents)
+    left = await db("prune_later_deliveries", events=idents, quiet=quiet)
+    left += await db("prune_first_deliveries", named=[(row["request_id"], row["item"]) for row in going])
+    await db("prune_requests", requests=sorted({row["request_id"] for row in left}))
+    if effects:
+        await db("trim_effects", identities=effects, empty=b"")
+        await db("trim_calls", identities=effects)
+
+
+def _entry_of(holder: str) -> UUID | None:
+    """The audit entry that a holder's name leads to; earlier releases had none before the end."""
+    try:
+        return UUID(holder.rpartition(" ")[2])
+    except ValueError:
+        return None
+
+
+def _taken_over(round_: Round) -> WrongState:
+    return WrongState(f"another took the turn of {round_.holder} to prune: what it had not begun is left to that one")
+
+
+def _claims(chosen: Sequence[Candidate]) -> list[tuple[UUID, int]]:
+    return [(one.id, one.claim) for one in chosen]
+
+
+def _places(arrived: Sequence[Arrived]) -> list[tuple[UUID, int]]:
+    return [(one.request_id, one.item) for one in arrived]
+
+
+def _candidate(row: Row) -> Candidate:
+    return Candidate(
+        row["id"],
+        row["claim"],
+        row["source"],
+        State(row["state"]),
+        row["finished_ago"],
+        bool(row["open"]),
+        bool(row["emptied"]),
+    )
+
+
+def _arrived(row: Row) -> Arrived:
+    outcome = DeliveryOutcome(row["outcome"])
+    duplicate = outcome is DeliveryOutcome.DUPLICATE
+    return Arrived(row["request_id"], row["item"], row["source"], outcome in MADE, duplicate, row["received_ago"])
+
+
+def _tombstone(row: Row) -> Tombstone:
+    return Tombstone(row["event_id"], row["source"], State(row["state"]), row["pruned_at"])

@@ -1,0 +1,116 @@
+-- Locks in the order of the ledger: effects by identity, then events.
+
+-- name: requests_to_erase
+-- The requests of events: the first, which the event names itself, and those that were odd.
+SELECT request_id FROM {schema}.events WHERE id IN {list :events uuid}
+UNION
+SELECT request_id FROM {schema}.deliveries
+WHERE event_id IN {list :events uuid} AND outcome NOT IN ('accepted', 'invalid', 'reconciled') AND outcome <> 'duplicate'
+
+-- name: events_brought
+-- The events that requests brought, and those that were made of what was odd in them.
+SELECT e.id FROM {schema}.deliveries AS d JOIN {schema}.events AS e ON e.id = d.event_id
+WHERE d.request_id IN {list :requests uuid} AND d.outcome IN ('accepted', 'invalid', 'reconciled')
+UNION
+SELECT e.id FROM {schema}.events AS e WHERE e.request_id IN {list :requests uuid} AND e.key_origin = 'admitted'
+
+-- name: events_met
+-- The events that odd deliveries in these requests met.
+SELECT DISTINCT e.id FROM {schema}.deliveries AS d JOIN {schema}.events AS e ON e.id = d.event_id
+WHERE d.request_id IN {list :requests uuid} AND d.outcome IN ('conflict', 'same_body')
+
+-- name: lock_odd_to_erase
+-- An operator may be admitting one: the next statement sees what came of it.
+SELECT d.item FROM {schema}.deliveries AS d
+WHERE d.request_id IN {list :requests uuid} AND d.outcome IN ('conflict', 'same_body')
+ORDER BY d.request_id, d.item {lock}
+
+-- name: lock_effects_to_erase
+-- Their effects.
+SELECT identity, event_id, name, key, kind, state, lane FROM {schema}.effects
+WHERE event_id IN {list :events uuid} ORDER BY identity {lock}
+
+-- name: lock_events_to_erase
+-- The events.
+SELECT id, state, claim, reason, key FROM {schema}.events WHERE id IN {list :events uuid} ORDER BY id {lock}
+
+-- name: erase_rejections
+-- The same body in the sample of what was rejected.
+DELETE FROM {schema}.rejections WHERE id IN (
+    SELECT x.id FROM {schema}.requests AS r JOIN {schema}.rejections AS x ON x.source = r.source AND x.body = r.body
+    WHERE r.id IN {list :requests uuid} AND r.body <> :empty)
+
+-- name: erase_requests
+-- Bytes, headers, query, address.
+UPDATE {schema}.requests
+SET body = :empty, headers = :empty, query = :empty, remote = NULL, emptied_at = coalesce(emptied_at, {now})
+WHERE id IN {list :requests uuid}
+
+-- name: erase_event
+-- What the event itself says.
+UPDATE {schema}.events
+SET provider_id = NULL, object_id = NULL, account = NULL, result = NULL, error = NULL, cause = NULL, reason = :reason,
+    key = :key, emptied_at = coalesce(emptied_at, {now})
+WHERE id = :id
+
+-- name: erase_delivery_ids
+-- The provider's ids of the deliveries in these requests.
+UPDATE {schema}.deliveries SET delivery_id = NULL
+WHERE delivery_id IS NOT NULL AND request_id IN {list :requests uuid}
+
+-- name: erase_later_delivery_ids
+-- Those of the later deliveries of these events.
+UPDATE {schema}.deliveries SET delivery_id = NULL
+WHERE delivery_id IS NOT NULL AND event_id IN {list :events uuid} AND outcome NOT IN ('accepted', 'invalid', 'reconciled')
+
+-- name: erase_repairs
+-- The objects that they repaired. Asked before the events are emptied.
+DELETE FROM {schema}.repairs WHERE (source, object_id, event_id) IN (
+    SELECT source, object_id, id FROM {schema}.events WHERE id IN {list :events uuid})
+
+-- name: erase_job_items
+-- Why jobs refused them, in words that may name their effects. There are few jobs, and an index of what they refused.
+UPDATE {schema}.job_items SET words = 'erased'
+WHERE job_id IN (SELECT id FROM {schema}.jobs) AND event_id IN {list :events uuid} AND outcome = 'refused'
+
+-- name: erase_job_items (postgres)
+-- Differs because PostgreSQL would read all that jobs ever refused, and not look the events up.
+UPDATE {schema}.job_items AS i SET words = 'erased' FROM {schema}.jobs AS j
+WHERE i.job_id = j.id AND i.event_id = ANY(:events::uuid[]) AND i.outcome = 'refused'
+
+-- name: erase_attempts
+-- Tracebacks.
+UPDATE {schema}.attempts SET error = NULL WHERE event_id IN {list :events uuid} AND error IS NOT NULL RETURNING claim
+
+-- name: erase_effect
+-- What the ledger does not need in order to skip it. A new fence, so that nobody decides about it on what was known.
+UPDATE {schema}.effects
+SET arguments = :empty, result = NULL, error = NULL, lane = NULL, place = NULL, key = :key,
+    fence = fence + CASE WHEN kind = 'once' THEN 0 ELSE 1 END
+WHERE identity = :identity
+
+-- name: erase_calls
+-- Tracebacks of calls.
+UPDATE {schema}.effect_calls SET error = NULL WHERE identity IN {list :identities bytea} AND error IS NOT NULL
+
+-- name: erase_replaced
+-- The results that decisions replaced.
+UPDATE {schema}.actions SET replaced = NULL WHERE event_id IN {list :events uuid} AND replaced IS NOT NULL
+
+-- name: lock_lanes_to_erase
+-- Their lanes, unless somebody takes a place in one at this moment: nobody takes one until we are done.
+SELECT l.name, l.lane FROM {rows :lanes name text, lane text} AS n
+JOIN {schema}.effect_lanes AS l ON l.name = n.name AND l.lane = n.lane
+ORDER BY l.name, l.lane {lock_free l}
+
+-- name: erase_lanes
+-- Those, unless something waits in them: then their order is needed. A statement of its own, as the lock's snapshot is
+-- older than the lock.
+DELETE FROM {schema}.effect_lanes AS l
+WHERE (l.name, l.lane) IN (SELECT n.name, n.lane FROM {rows :lanes name text, lane text} AS n)
+  AND NOT EXISTS (SELECT 1 FROM {schema}.effects AS f
+                  WHERE f.name = l.name AND f.lane = l.lane AND f.lane IS NOT NULL AND f.finished_at IS NULL)
+
+-- name: pruned_in_state
+-- The state in which an event was pruned.
+SELECT state FROM {schema}.pruned WHERE event_id = :event

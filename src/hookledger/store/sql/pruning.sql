@@ -1,0 +1,210 @@
+-- Whatever somebody has locked is left out, so that no worker and no operator waits, and nothing here waits for one: the
+-- usual order of locks does not matter. SQLite has nothing to lock: every write runs alone.
+--
+-- CROSS JOIN is what SQLite does not turn round: it would read a table, and look each row up in the list. Counted and
+-- compared with 0 is what PostgreSQL does not turn into a join with the whole table, as it does NOT EXISTS.
+
+-- name: whose_turn
+-- Who has it; until we are done, nobody else takes it.
+SELECT holder, until FROM {schema}.turns WHERE name = 'prune' {lock}
+
+-- name: take_turn
+-- Ours, if it is ours or nobody's any more.
+INSERT INTO {schema}.turns AS t (name, holder, until) VALUES ('prune', :holder, {now} + {seconds :lease})
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+WHERE t.holder = excluded.holder OR t.until < {now}
+RETURNING holder
+
+-- name: hold_turn
+-- Still ours, in the transaction that takes something away.
+UPDATE {schema}.turns SET until = {now} + {seconds :lease} WHERE name = 'prune' AND holder = :holder RETURNING holder
+
+-- name: end_turn
+-- Nobody's.
+DELETE FROM {schema}.turns WHERE name = 'prune' AND holder = :holder
+
+-- name: record_pruning
+-- What a round has taken away, this transaction's share included.
+INSERT INTO {schema}.actions (id, at, name, actor, reason, subject, from_state, to_state)
+VALUES (:id, {now}, 'prune', :actor, :reason, :subject, 'kept', 'pruning')
+ON CONFLICT (id) DO UPDATE SET subject = excluded.subject
+
+-- name: close_pruning
+-- How a round ended, if that is not known yet.
+UPDATE {schema}.actions SET to_state = :how WHERE id = :id AND to_state = 'pruning' RETURNING actor, reason, subject
+
+-- name: begin_walk
+-- Where a walk goes on; it begins anew when it is old.
+INSERT INTO {schema}.walks AS w (name, position, started_at) VALUES (:walk, :start, {now})
+ON CONFLICT (name) DO UPDATE
+SET position = CASE WHEN w.started_at < {now} - {seconds :again} THEN excluded.position ELSE w.position END,
+    started_at = CASE WHEN w.started_at < {now} - {seconds :again} THEN excluded.started_at ELSE w.started_at END
+RETURNING position AS position_id
+
+-- name: remember_walk
+-- How far it has come.
+UPDATE {schema}.walks SET position = :position WHERE name = :walk
+
+-- name: window_of_events
+-- The next events in the order of their ids, which is that of time.
+SELECT id, claim, source, state, {elapsed {now} - finished_at} AS finished_ago, attention OR alert IS NOT NULL AS open,
+       emptied_at IS NOT NULL AS emptied
+FROM {schema}.events WHERE id > :after AND id < :before ORDER BY id LIMIT :most
+
+-- name: window_of_deliveries
+-- All deliveries of the next requests.
+SELECT d.request_id, d.item, d.source, d.outcome, {elapsed {now} - d.received_at} AS received_ago
+FROM (SELECT DISTINCT request_id FROM {schema}.deliveries WHERE request_id > :after AND request_id < :before
+      ORDER BY request_id LIMIT :most) AS next_requests
+CROSS JOIN {schema}.deliveries AS d WHERE d.request_id = next_requests.request_id ORDER BY d.request_id, d.item
+
+-- name: lock_events_to_prune
+-- Those that are still as they were chosen, and quiet.
+SELECT e.id, e.request_id, e.item FROM {rows :chosen id uuid, claim bigint} AS c CROSS JOIN {schema}.events AS e
+WHERE e.id = c.id AND e.claim = c.claim
+  AND e.state IN ('processed', 'skipped', 'failed', 'discarded') AND NOT e.attention AND e.alert IS NULL
+  AND (SELECT count(*) FROM {schema}.deliveries AS d
+       WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')
+         AND d.received_at > {now} - {seconds :quiet}) = 0
+ORDER BY e.id {lock_free e}
+
+-- name: lock_effects_to_prune
+-- Their effects, as far as nobody holds them, and whether each is over.
+SELECT f.identity, f.event_id, f.state IN ('done', 'cancelled') AND f.alert IS NULL AS over FROM {schema}.effects AS f
+WHERE f.event_id IN {list :events uuid} ORDER BY f.identity {lock_free f}
+
+-- name: count_effects
+-- How many there are of each event, held by others or not.
+SELECT event_id, count(*) AS n FROM {schema}.effects WHERE event_id IN {list :events uuid} GROUP BY event_id
+
+-- name: lock_odd_to_prune
+-- An operator may be admitting one of them: a moment's wait, and the next statement sees what came of it.
+SELECT d.item FROM {schema}.deliveries AS d
+WHERE d.event_id IN {list :events uuid} AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')
+  AND d.outcome IN ('conflict', 'same_body')
+ORDER BY d.request_id, d.item {lock}
+
+-- name: record_pruned
+-- What is left of them.
+INSERT INTO {schema}.pruned (event_id, source, state, pruned_at)
+SELECT id, source, state, {now} FROM {schema}.events WHERE id IN {list :events uuid}
+
+-- name: prune_attempts
+-- Their executions.
+DELETE FROM {schema}.attempts WHERE event_id IN {list :events uuid}
+
+-- name: prune_events
+-- The events.
+DELETE FROM {schema}.events WHERE id IN {list :events uuid}
+
+-- name: prune_first_deliveries
+-- The deliveries that the events named, unless they are another event's too.
+DELETE FROM {schema}.deliveries AS d
+WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :named request_id uuid, item integer} AS n)
+  AND (SELECT count(*) FROM {schema}.events AS e WHERE e.id = d.event_id) = 0
+RETURNING request_id
+
+-- name: prune_later_deliveries
+-- The later deliveries, unless an event was made of them. What came since the events were found quiet stays: an operator
+-- may want to see it.
+DELETE FROM {schema}.deliveries AS d
+WHERE d.event_id IN {list :events uuid} AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')
+  AND d.received_at <= {now} - {seconds :quiet}
+  AND (SELECT count(*) FROM {schema}.events AS a
+       WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'admitted') = 0
+RETURNING request_id
+
+-- name: prune_requests
+-- Bytes that no delivery but a duplicate names any more.
+DELETE FROM {schema}.requests AS r WHERE r.id IN {list :requests uuid}
+  AND (SELECT count(*) FROM {schema}.deliveries AS d WHERE d.request_id = r.id AND d.outcome <> 'duplicate') = 0
+
+-- name: trim_effects
+-- What the ledger does not need in order to skip them: it knows changed arguments by their digest.
+UPDATE {schema}.effects SET arguments = :empty, error = NULL
+WHERE identity IN {list :identities bytea} AND (arguments <> :empty OR error IS NOT NULL)
+
+-- name: trim_calls
+-- Tracebacks of calls.
+UPDATE {schema}.effect_calls SET error = NULL WHERE identity IN {list :identities bytea} AND error IS NOT NULL
+RETURNING identity
+
+-- name: lock_events_to_empty
+-- Every event that came with the requests of these, and whether it is over for long enough.
+SELECT e.id, e.request_id,
+       e.state IN ('processed', 'skipped', 'discarded') AND NOT e.attention
+           AND e.finished_at < {now} - {seconds :older} AS over
+FROM {schema}.deliveries AS d JOIN {schema}.events AS e ON e.id = d.event_id
+WHERE d.request_id IN (SELECT request_id FROM {schema}.events WHERE id IN {list :events uuid} AND emptied_at IS NULL)
+  AND d.outcome IN ('accepted', 'invalid', 'reconciled')
+ORDER BY e.id {lock_free e}
+
+-- name: count_items
+-- How many events each request brought, and how much that is odd.
+SELECT request_id, count(*) FILTER (WHERE outcome IN ('accepted', 'invalid', 'reconciled')) AS made,
+       count(*) FILTER (WHERE outcome IN ('conflict', 'same_body')) AS odd
+FROM {schema}.deliveries WHERE request_id IN {list :requests uuid} GROUP BY request_id
+
+-- name: empty_requests
+-- The bytes.
+UPDATE {schema}.requests SET body = :empty, headers = :empty, query = :empty, remote = NULL, emptied_at = {now}
+WHERE id IN {list :requests uuid} AND emptied_at IS NULL
+
+-- name: empty_events
+-- So that nobody replays them: in the row that a replay must change.
+UPDATE {schema}.events SET emptied_at = {now} WHERE id IN {list :events uuid}
+
+-- name: forget_attempts
+-- Tracebacks of attempts, of events that are still as they were chosen.
+UPDATE {schema}.attempts SET error = NULL
+WHERE error IS NOT NULL AND event_id IN (
+    SELECT e.id FROM {rows :chosen id uuid, claim bigint} AS c CROSS JOIN {schema}.events AS e
+    WHERE e.id = c.id AND e.claim = c.claim AND e.finished_at IS NOT NULL)
+RETURNING event_id
+
+-- name: remembered
+-- Events for which the former, or `trim_calls`, would find something.
+SELECT e.id FROM {rows :chosen id uuid, claim bigint} AS c CROSS JOIN {schema}.events AS e
+WHERE e.id = c.id AND e.claim = c.claim AND e.finished_at IS NOT NULL AND (
+    EXISTS (SELECT 1 FROM {schema}.attempts AS a WHERE a.event_id = e.id AND a.error IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM {schema}.effects AS f JOIN {schema}.effect_calls AS n ON n.identity = f.identity
+               WHERE f.event_id = e.id AND f.state IN ('done', 'cancelled') AND n.error IS NOT NULL))
+
+-- name: effects_over
+-- The effects that are over, of events that are still as they were chosen.
+SELECT f.identity, f.event_id FROM {rows :chosen id uuid, claim bigint} AS c
+CROSS JOIN {schema}.events AS e CROSS JOIN {schema}.effects AS f
+WHERE e.id = c.id AND e.claim = c.claim AND f.event_id = e.id AND f.state IN ('done', 'cancelled')
+  AND e.finished_at IS NOT NULL ORDER BY f.identity
+
+-- name: prune_duplicates
+-- Rows of plain duplicates.
+DELETE FROM {schema}.deliveries AS d
+WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, item integer} AS n)
+  AND d.outcome = 'duplicate'
+RETURNING request_id
+
+-- name: lock_deliveries
+-- As `lock_odd_to_prune`.
+SELECT d.item FROM {schema}.deliveries AS d
+WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, item integer} AS n)
+ORDER BY d.request_id, d.item {lock}
+
+-- name: orphans
+-- Odd deliveries whose event is not here, and that no event was made of.
+SELECT d.request_id, d.item FROM {schema}.deliveries AS d
+WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, item integer} AS n)
+  AND d.outcome IN ('conflict', 'same_body')
+  AND (SELECT count(*) FROM {schema}.events AS e WHERE e.id = d.event_id) = 0
+  AND (SELECT count(*) FROM {schema}.events AS a
+       WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'admitted') = 0
+
+-- name: prune_orphans
+-- Those.
+DELETE FROM {schema}.deliveries AS d
+WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, item integer} AS n)
+  AND d.outcome IN ('conflict', 'same_body')
+
+-- name: pruned_events
+-- By id or the beginning of one.
+SELECT * FROM {schema}.pruned WHERE event_id BETWEEN :first AND :last ORDER BY event_id LIMIT 10
