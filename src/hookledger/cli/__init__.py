@@ -24,14 +24,14 @@ from .import_keys import import_keys
 from .jobs import jobs
 from .keys import keys
 from .look import events, show
-from .odd import admit, deliveries
 from .output import lose_status
 from .pauses import pause, pauses, resume
 from .processes import operate, receive, serve, work
 from .providers import providers
 from .prune import erase, prune
+from .quarantine import admit, deliveries
 from .reconcile import reconcile
-from .refused import recheck, rejections
+from .rejections import recheck, rejections
 from .replay import discard, replay
 from .schema import migrate
 from .send import send

@@ -157,7 +157,7 @@ def _address(host: str) -> str:
 
 async def _receive(inbox: Inbox, *, operates: bool) -> None:
     from ..receive.http import Listener
-    from .operator import OperatorListener
+    from .api import OperatorListener
 
     intake = inbox.settings.intake
     for one in (intake, inbox.settings.operator) if operates else (intake,):
@@ -240,7 +240,7 @@ def _receiver(url: str) -> Receiver:
 
 
 async def _operate(inbox: Inbox) -> None:
-    from .operator import OperatorListener
+    from .api import OperatorListener
 
     operator = inbox.settings.operator
     _require_free(operator.host, operator.port)
