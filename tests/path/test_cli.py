@@ -143,7 +143,7 @@ def test_no_such_app(run: Run) -> None:
 
 def test_missing_secret(run: Run, environment: dict[str, str]) -> None:
     del environment["SECRET"]
-    for command in (["receive"], ["send", "stripe"], ["recheck", "stripe"]):
+    for command in (["receive"], ["send", "stripe"], ["rejections", "recheck", "stripe"]):
         ended = run(*command, "--app", "shop:inbox")
         assert ended.returncode == exits.CONFIG
         assert "environment variable SECRET is not set" in " ".join(ended.stderr.split())
@@ -152,7 +152,7 @@ def test_missing_secret(run: Run, environment: dict[str, str]) -> None:
 def test_who_only_looks_needs_no_secret(run: Run, environment: dict[str, str]) -> None:  # proves R3
     del environment["SECRET"]
     where = ("--app", "shop:inbox", "--database", "sqlite:///shop.db")
-    for command in (["migrate"], ["events"], ["deliveries"], ["rejections"], ["keys", "stripe"]):
+    for command in (["migrate"], ["events"], ["quarantine"], ["rejections"], ["keys", "stripe"]):
         assert run(*command, *where).returncode == 0, command
     told = run("doctor", *where)
     assert "a secret is not set in this environment" in " ".join(told.stdout.split())

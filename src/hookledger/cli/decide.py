@@ -1,4 +1,4 @@
-"""`hookledger retry`, `resolve`, `circuits`, `trip` and `reset`: what a person may do, each with a reason."""
+"""`hookledger retry` and `resolve`: decide about one event or effect, with a reason."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from msgspec import UNSET
 
 from ..errors import ConfigError
 from ..inbox import Inbox
-from ..ledger import Circuit, Effect
+from ..ledger import Effect
 from ..model import EventRow
-from ..states import CircuitState, EffectKind, EffectState, State
-from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
+from ..states import EffectKind, EffectState, State
+from .common import default_actor, looks_at_inbox, print_json, prints_json, run
 from .following import hindrances, say_next
-from .look import moment
-from .table import Listing, number, prose, say, whole
+from .table import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,62 +111,3 @@ def resolve(
     then = ": a worker performs it" * is_due
     say(f"Effect {after.name} {after.key} was {before.state}, is {after.state}{then}.")
     say_next(owner, hindered)
-
-
-@click.command()
-@looks_at_inbox
-@prints_json
-def circuits(inbox: Inbox, as_json: bool) -> None:
-    """List the downstreams that ever failed, and which are not being called for now."""
-
-    async def read() -> list[Circuit]:
-        async with inbox.opened() as store:
-            return await inbox.insight(store).circuits()
-
-    found = run(read())
-    if as_json:
-        print_json(found)
-        return
-    head = (whole("downstream", head=True), whole("circuit", head=True))
-    facts = (number("failures in a row"), whole("next trial"), whole("since (UTC)"), prose("why"))
-    listing = Listing(*head, *facts)
-    for circuit in found:
-        trial = "" if circuit.state is CircuitState.CLOSED else "when reset"
-        if circuit.retry_in is not None:
-            trial = f"in {circuit.retry_in:.0f} s" if circuit.retry_in > 0 else "now"
-        failed = f"{circuit.failures:,}"
-        since = moment(circuit.changed_at)
-        listing.add(circuit.downstream, circuit.state, failed, trial, since, circuit.reason or "")
-    listing.print(table_console())
-    if not found:
-        status.print("No downstream has failed yet.")
-
-
-@click.command()
-@click.argument("downstream")
-@names_actor
-@looks_at_inbox
-def trip(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
-    """Stop all calls to a DOWNSTREAM until `reset`. What needs it waits, without using up its attempts."""
-
-    async def act() -> None:
-        async with inbox.opened() as store:
-            await inbox.actions(store, actor).trip(downstream, reason)
-
-    run(act())
-    say(f"The circuit of {downstream} is open until it is reset.")
-
-
-@click.command()
-@click.argument("downstream")
-@names_actor
-@looks_at_inbox
-def reset(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
-    """Let a DOWNSTREAM be called again."""
-
-    async def act() -> None:
-        async with inbox.opened() as store:
-            await inbox.actions(store, actor).reset(downstream, reason)
-
-    run(act())
-    say(f"The circuit of {downstream} is closed.")

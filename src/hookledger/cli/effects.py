@@ -18,7 +18,7 @@ from ..store.trouble import EffectPage
 from .common import looks_at_inbox, print_json, prints_json, run, second, status, table_console
 from .decide import names_actor
 from .following import hindrances, say_hindrances
-from .jobs import ListsByDefault
+from .groups import ListsByDefault
 from .look import coloured
 from .table import Listing, number, print_command, prose, say, whole
 from .trouble import duration

@@ -14,17 +14,9 @@ from .common import looks_at_inbox, print_json, prints_json, run, second, status
 from .decide import names_actor
 from .filters import options_of
 from .follow import counted, follow
+from .groups import ListsByDefault
 from .look import coloured, moment
 from .table import Listing, number, option_pairs, print_command, print_facts, prose, say, whole
-
-
-class ListsByDefault(click.Group):
-    """`jobs` alone, or with options only, is `jobs list`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] != "--help"):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
 
 
 @click.group(cls=ListsByDefault)

@@ -1,4 +1,4 @@
-"""`hookledger receive`, `work` and `serve`: the processes that run for long."""
+"""`hookledger serve`, `receive`, `work` and `api`: the processes that keep running."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..work.loop import Worker
 from . import exits
 from .common import finds_inbox, run, set_up_logging, status
 from .output import end_now
-from .supervise import PARENT_PIPE, Supervisor, say_that_it_works, when_parent_ends
+from .supervise import API, PARENT_PIPE, Supervisor, say_that_it_works, when_parent_ends
 
 LEVELS = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
 logs = click.option("--log-level", type=LEVELS, default="info", help="How much to tell on stderr.")
@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 @port
 @operator_host
 @operator_port
-@click.option("--no-operator", is_flag=True, help="Without the operator's listener: `hookledger operate` has it.")
+@click.option("--no-operator", is_flag=True, help="Without the operator's listener: `hookledger api` has it.")
 @logs
 @log_json
 @log_deliveries
@@ -205,14 +205,14 @@ def _api(inbox: Inbox) -> str:
     return f"API at {_url(operator)}/api, tokens: {names}"
 
 
-@click.command()
+@click.command("api")
 @click.option("--receiver", help="Whose health the checks tell, as http://HOST:PORT; else that of this process.")
 @operator_host
 @operator_port
 @logs
 @log_json
 @finds_inbox
-def operate(
+def serve_api(
     inbox: Inbox,
     receiver: str | None,
     operator_host: str | None,
@@ -226,7 +226,7 @@ def operate(
     inbox.settings = msgspec.structs.replace(inbox.settings, operator=operator)
     if receiver is not None:
         inbox.operator.receiver = _receiver(receiver)
-    run(_operate(inbox))
+    run(_serve_api(inbox))
 
 
 def _receiver(url: str) -> Receiver:
@@ -239,7 +239,7 @@ def _receiver(url: str) -> Receiver:
     raise ConfigError(f"--receiver is written http://HOST:PORT, not {url!r}")
 
 
-async def _operate(inbox: Inbox) -> None:
+async def _serve_api(inbox: Inbox) -> None:
     from .api import OperatorListener
 
     operator = inbox.settings.operator
@@ -347,7 +347,7 @@ def serve(
     each = ["--log-deliveries"] if dev or deliveries.wanted() else []
     commands = {"receive": [*listen, *operators, *common, *each], "work": [*limit, *common, *each]}
     if load_tokens(inbox):  # without any there is nothing to read, and health checks cost next to nothing
-        commands["operate"] = ["--receiver", _url(intake), *operators, *common]
+        commands[API] = ["--receiver", _url(intake), *operators, *common]
         commands["receive"].append("--no-operator")
     supervisor = Supervisor(
         commands,
