@@ -4,7 +4,6 @@ import asyncio
 import fcntl
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -14,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import click
 import httpx2
 import pytest
 
@@ -75,32 +73,6 @@ def shop(environment: dict[str, str], run: Run) -> Run:
 
 
 # ── every command ──
-
-
-def every_command(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
-    for name, command in sorted(group.commands.items()):
-        if isinstance(command, click.Group):
-            assert command.help
-            yield from every_command(command, *above, name)
-        else:
-            yield (*above, name)
-
-
-@pytest.mark.parametrize("names", [*every_command(cli)], ids=" ".join)
-def test_help_names_a_variable_for_every_option(names: tuple[str, ...]) -> None:
-    command: click.Command = cli
-    context = click.Context(cli, auto_envvar_prefix="HOOKLEDGER")
-    for name in names:
-        assert isinstance(command, click.Group)
-        command = command.commands[name]
-        context = click.Context(command, info_name=name, parent=context)
-    assert command.help
-    options = [p for p in command.params if isinstance(p, click.Option)]
-    assert options
-    for option in options:
-        record = option.get_help_record(context)
-        assert record is not None
-        assert re.search(r"env var: HOOKLEDGER_[A-Z_]+", record[1]), f"{names} {option.name}: {record[1]}"
 
 
 def test_help_and_version(run: Run) -> None:

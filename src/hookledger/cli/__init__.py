@@ -42,9 +42,7 @@ from .trouble import failures, lag
 EPILOG = "Settings have environment variables: --help of each command names them."
 
 
-@click.group(
-    cls=Sections, epilog=EPILOG, context_settings={"auto_envvar_prefix": "HOOKLEDGER", "show_default": True}
-)
+@click.group(cls=Sections, epilog=EPILOG, context_settings={"show_default": True})
 @click.version_option(__version__, prog_name="hookledger")
 def cli() -> None:
     """A webhook inbox: accepts each authentic event once, and commits its handler's writes with its outcome."""
@@ -60,19 +58,6 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Try": (send, demo),
 }
 cli.add_sections(SECTIONS)
-
-
-def _show_variables(command: click.Command) -> None:
-    for option in command.params:
-        if isinstance(option, click.Option):
-            option.show_envvar = True
-    if isinstance(command, click.Group):
-        for part in command.commands.values():
-            _show_variables(part)
-
-
-for command in cli.commands.values():
-    _show_variables(command)
 
 
 def _wait_for_readers() -> None:

@@ -7,8 +7,7 @@ import click
 from ..inbox import Inbox
 from ..ledger import Circuit
 from ..states import CircuitState
-from .common import looks_at_inbox, print_json, prints_json, run, status, table_console
-from .decide import names_actor
+from .common import looks_at_inbox, names_actor, print_json, prints_json, run, status, table_console
 from .groups import ListsByDefault
 from .look import moment
 from .table import Listing, number, prose, say, whole

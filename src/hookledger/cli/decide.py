@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import click
 import msgspec
@@ -14,21 +13,9 @@ from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow
 from ..states import EffectKind, EffectState, State
-from .common import default_actor, looks_at_inbox, print_json, prints_json, run
+from .common import looks_at_inbox, names_actor, print_json, prints_json, run
 from .following import hindrances, say_next
 from .table import say
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def names_actor(command: F) -> F:
-    """Adds --reason and --actor."""
-    for option in (
-        click.option("--reason", required=True, envvar="HOOKLEDGER_REASON", help="Why, for the audit."),
-        click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks."),
-    ):
-        command = option(command)
-    return command
 
 
 @click.command()
@@ -37,7 +24,10 @@ def names_actor(command: F) -> F:
 @looks_at_inbox
 @prints_json
 def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
-    """Send a failed, retrying or reviewed EVENT round again now, with a fresh budget."""
+    """Retry a failed, retrying or needs_review event now
+
+    EVENT is an id, id prefix, event key or provider id. It continues the same run, with a fresh retry budget.
+    """
 
     async def act() -> tuple[EventRow, list[str]]:
         async with inbox.opened() as store:
@@ -58,8 +48,8 @@ def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> N
 @click.argument("effect")
 @click.option("--happened", is_flag=True, help="You found that it happened.")
 @click.option("--did-not-happen", is_flag=True, help="You found that it did not.")
-@click.option("--cancel", is_flag=True, help="It is not to be done at all (outbox only).")
-@click.option("--result", help="With --happened: what the call returned, as JSON; needed where the handler reads it.")
+@click.option("--cancel", is_flag=True, help="Cancel it: never perform it (outbox only).")
+@click.option("--result", help="With --happened: the call's result as JSON, if the handler reads it.")
 @names_actor
 @looks_at_inbox
 @prints_json
@@ -75,17 +65,17 @@ def resolve(
     actor: str,
     as_json: bool,
 ) -> None:
-    """Decide about an EFFECT of an EVENT when nobody knows whether it happened, or when it failed.
+    """Decide the outcome of an unknown or failed effect
 
-    EFFECT is its name, NAME:KEY where the event has several, or its idempotency key. After --happened it is not done
-    again; after --did-not-happen it is, under the same idempotency key. The event, or the outbox, goes on from there.
+    EFFECT is a name, NAME:KEY where EVENT has several, or an idempotency key. After --happened it is not performed
+    again; after --did-not-happen it is, under the same idempotency key. Then the event, or the outbox, continues.
     """
     found: list[Literal["happened", "did_not_happen", "cancel"]] = []
     found += ["happened"] if happened else []
     found += ["did_not_happen"] if did_not_happen else []
     found += ["cancel"] if cancel else []
     if len(found) != 1:
-        raise click.UsageError("say what you found: one of --happened, --did-not-happen and --cancel")
+        raise click.UsageError("give one of --happened, --did-not-happen and --cancel")
     [decision] = found
     try:
         value = UNSET if result is None else msgspec.json.decode(result)

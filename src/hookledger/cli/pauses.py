@@ -6,8 +6,17 @@ import click
 
 from ..inbox import Inbox
 from ..jobs import Pause
-from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
-from .decide import names_actor
+from .common import (
+    actor_option,
+    looks_at_inbox,
+    names_actor,
+    print_json,
+    prints_json,
+    reason_option,
+    run,
+    status,
+    table_console,
+)
 from .look import moment
 from .table import Listing, prose, say, whole
 
@@ -16,8 +25,8 @@ from .table import Listing, prose, say, whole
 @click.argument("source", required=False)
 @click.argument("type", default="*")
 @click.option("--list", "listing", is_flag=True, help="List what is paused, by whom and why.")
-@click.option("--reason", envvar="HOOKLEDGER_REASON", help="Audit reason; required unless --list.")
-@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Audit actor.")
+@reason_option(unless="--list")
+@actor_option
 @looks_at_inbox
 @prints_json
 def pause(
@@ -31,9 +40,9 @@ def pause(
 ) -> None:
     """Stop processing a source or event type
 
-    TYPE may end in *; without it the whole SOURCE is paused. Workers claim none of its events until `hookledger
-    resume`; running handlers finish. Deliveries are still accepted, and their events wait. Effects in the outbox are
-    still performed: `hookledger circuits trip` stops the calls to a downstream.
+    TYPE may end in *; without it the whole SOURCE is paused. Workers do not claim its events until
+    `hookledger resume`; running handlers finish. Deliveries are still accepted, and their events wait. Effects in the
+    outbox are still performed: `hookledger circuits trip` stops the calls to a downstream.
     """
     if listing:
         if source is not None:

@@ -15,6 +15,7 @@ from ..operate.difference import Difference
 from ..states import DeliveryOutcome
 from .common import (
     looks_at_inbox,
+    names_actor,
     print_bytes,
     print_json,
     prints_json,
@@ -23,7 +24,7 @@ from .common import (
     status,
     table_console,
 )
-from .decide import names_actor
+from .filters import limit_option, source_option
 from .groups import ListsByDefault
 from .table import Listing, print_command, print_facts, prose, say, whole
 
@@ -47,11 +48,11 @@ def quarantine() -> None:
 
 
 @quarantine.command("list")
-@click.option("--source", help="Only of this source.")
-@click.option("--outcome", type=click.Choice([odd.value for odd in WORDS]), help="Only of this kind.")
-@click.option("--before", type=click.UUID, help="Only older than this request: for the next page.")
-@click.option("--limit", default=20, type=click.IntRange(1, 1000), help="How many.")
-@click.option("--body", metavar="DELIVERY", help="Print only the body of this one, byte for byte.")
+@source_option
+@click.option("--outcome", type=click.Choice([odd.value for odd in WORDS]), help="Only with this outcome.")
+@click.option("--before", type=click.UUID, help="Only older than this request: the next page.")
+@limit_option(20)
+@click.option("--body", metavar="DELIVERY", help="Print only the body of this delivery, byte for byte.")
 @looks_at_inbox
 @prints_json
 def list_quarantine(

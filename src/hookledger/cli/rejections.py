@@ -16,17 +16,19 @@ from ..receive.endpoint import with_secrets
 from ..receive.refusals import EVERY
 from . import exits
 from .common import (
-    default_actor,
+    actor_option,
     finds_inbox,
     looks_at_inbox,
     print_bytes,
     print_json,
     prints_json,
+    reason_option,
     run,
     second,
     status,
     table_console,
 )
+from .filters import limit_option, source_option
 from .groups import ListsByDefault
 from .table import Listing, number, print_command, print_facts, prose, say, whole
 
@@ -40,12 +42,12 @@ def rejections() -> None:
 
 
 @rejections.command("list")
-@click.option("--source", help="Only of this source.")
-@click.option("--reason", "code", envvar="HOOKLEDGER_REJECTIONS_REASON", help="Only for this reason.")
-@click.option("--before", type=click.UUID, help="Only older than this one: for the next page.")
-@click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
-@click.option("--counts", is_flag=True, help="Only how many there were of each source and reason.")
-@click.option("--body", metavar="ID", help="Print only the body of this one, byte for byte.")
+@source_option
+@click.option("--reason", "code", help="Only with this reason.")
+@click.option("--before", type=click.UUID, help="Only older than this request: the next page.")
+@limit_option(50)
+@click.option("--counts", is_flag=True, help="Print only counts, by source and reason.")
+@click.option("--body", metavar="ID", help="Print only the body of this request, byte for byte.")
 @looks_at_inbox
 @prints_json
 def list_rejections(
@@ -159,8 +161,8 @@ def _mention_unknown(inbox: Inbox, source: str | None, found: list[RefusalRow]) 
 @rejections.command()
 @click.argument("source")
 @click.option("--accept", is_flag=True, help="Record those that are authentic now.")
-@click.option("--reason", envvar="HOOKLEDGER_REASON", help="Audit reason; required with --accept.")
-@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Audit actor.")
+@reason_option(only_with="--accept")
+@actor_option
 @finds_inbox
 @prints_json
 def recheck(
