@@ -233,7 +233,7 @@ def test_a_person_decides_many(store: Run, tmp_path: Path, environment: dict[str
     assert (none.returncode, "no event that matches has an effect chrage" in none.stderr) == (exits.REFUSED, True)
     for command in (("resolve", "chrage", "--happened"), ("retry", "--state", "failed")):
         none = store("bulk", *command, *why)
-        assert (none.returncode, "agree by" in none.stderr) == (exits.REFUSED, False), "there is nothing to agree to"
+        assert (none.returncode, "confirm by" in none.stderr) == (exits.REFUSED, False), "nothing to confirm"
     looked = store("bulk", "resolve", "charge", "--did-not-happen", "--dry-run")
     assert "2 events match, and have an effect charge that is unknown." in looked.stdout
     assert "2 unknown effects of them would be decided: charge did not happen." in looked.stdout
