@@ -78,13 +78,13 @@ def arranged(where: str, url: str) -> Iterator[Arrangement]:
         command("receive", url, "--port", str(port), *listen, *quiet, *alone), port, prepare=[command("migrate", url)]
     )
     health = ["--receiver", f"http://127.0.0.1:{port}"]
-    apart = Server(command("operate", url, *health, *listen, *quiet), operator)
+    apart = Server(command("api", url, *health, *listen, *quiet), operator)
     with ExitStack() as stack:
         pids = {"receive": stack.enter_context(receiver.running())}
         if where != HERE:
-            pids["operate"] = stack.enter_context(apart.running())
+            pids["api"] = stack.enter_context(apart.running())
         if where == BEHIND:
-            stand_back(pids["operate"])
+            stand_back(pids["api"])
         reading = [sys.executable, "-m", "benchmarks.readers", str(operator)]
         readers = stack.enter_context(
             subprocess.Popen(reading, cwd=ROOT, env=apart._environment(), stdout=subprocess.PIPE)
@@ -138,7 +138,7 @@ def run(server: Postgresql, rounds: int, seconds: float) -> tuple[list[str], lis
             answers = sum((one.load.statuses for one in there.values()), Counter[int]())
             notes.append(f"{store}: answers {dict(answers)}; memory of the receiver with the API: "
                          f"{memory(there[HERE].pids['receive'])}; without: {memory(there[APART].pids['receive'])}; "
-                         f"of the operator's process: {memory(there[APART].pids['operate'])}")  # fmt: skip
+                         f"of the operator's process: {memory(there[APART].pids['api'])}")  # fmt: skip
     return head, table, notes
 
 

@@ -187,24 +187,56 @@ def _enum_docs(kind: Any) -> dict[str, str]:
 
 def command_line() -> str:
     from hookledger.cli import cli, exits
+    from hookledger.cli.filters import FilterOption
+    from hookledger.cli.groups import help_line
 
     lines = ["# The command line\n\n", MADE]
+    for title, names in cli.sections.items():
+        lines.append(f"**{title}**\n\n| command | |\n|---|---|\n")
+        lines += [f"| `{name}` | {help_line(cli.commands[name])} |\n" for name in names] + ["\n"]
+    variables: dict[str, set[str]] = defaultdict(set)
     for name, command in _commands(cli):
         context = click.Context(command)
         words = [name, *(p.make_metavar(context) for p in command.params if p.param_type_name == "argument")]
-        lines.append(f"## hookledger {' '.join(words)}\n\n{inspect.cleandoc(command.help or '')}\n\n")
-        lines.append("| option | environment | |\n|---|---|---|\n")
-        for option in command.params:
-            if isinstance(option, click.Option):
-                variable = option.envvar or re.sub("[- ]", "_", f"HOOKLEDGER_{name}_{option.name}".upper())
-                lines.append(f"| `{option.opts[0]}` | `{variable}` | {option.help or ''} |\n")
-        lines.append("\n")
+        lines.append(f"## hookledger {' '.join(words)}\n\n{_help(command)}\n\n")
+        options = [option for option in command.params if isinstance(option, click.Option)]
+        for option in options:
+            if option.envvar:
+                variables[str(option.envvar)].add(option.opts[0])
+        own = [option for option in options if not isinstance(option, FilterOption)]
+        lines += [_option_table(own), "\n"] if own else []
+        if len(own) < len(options):
+            lines.append("Also takes the [filter options](#filter-options).\n\n")
+    filters = [option for option in cli.commands["events"].params if isinstance(option, FilterOption)]
+    lines.append("## Filter options\n\nThey select events; given together, all must match.\n\n")
+    lines += [_option_table(filters), "\n## Environment variables\n\n"]
+    lines.append("Only settings have one: no variable confirms an action or gives a reason.\n\n")
+    lines.append("| variable | option |\n|---|---|\n")
+    for variable, given in sorted(variables.items()):
+        lines.append(f"| `{variable}` | `{'`, `'.join(sorted(given))}` |\n")
+    lines.append("\n")
     lines.append("## Exit codes\n\n| code | name | |\n|---|---|---|\n")
     told = _module_docs(exits)
     for name, value in sorted(vars(exits).items(), key=lambda pair: str(pair[1])):
         if name.isupper():
             lines.append(f"| {value} | {name} | {told.get(name, 'Everything went well.')} |\n")
     return "".join(lines)
+
+
+def _help(command: click.Command) -> str:
+    """What --help prints; lines that it keeps apart are a list."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    return "\n\n".join(_list(text) if text.startswith("\b\n") else text for text in paragraphs)
+
+
+def _list(text: str) -> str:
+    lines = text.removeprefix("\b\n").split("\n")
+    return "\n".join(line if line.startswith(" ") else f"- {line}" for line in lines)
+
+
+def _option_table(options: list[click.Option]) -> str:
+    rows = [f"| `{option.opts[0]}` | {option.help or ''} |\n" for option in options]
+    return f"| option | |\n|---|---|\n{''.join(rows)}"
 
 
 def _commands(group: click.Group, *above: str) -> Iterator[tuple[str, click.Command]]:

@@ -42,7 +42,7 @@ def test_it_is_killed_under_load(install: Install, database_url: str) -> None:  
     installation = install(database_url)
     installation.give_token()
     supervisor = serve(installation)
-    receiver, first = child(supervisor, "receive"), child(supervisor, "operate")
+    receiver, first = child(supervisor, "receive"), child(supervisor, "api")
     assert receiver is not None and first is not None
     sender, log = installation.start_sending(events(600), connections=4, pause=0.01)
     eventually(lambda: log.acked_more_than(50), "acks")
@@ -51,8 +51,8 @@ def test_it_is_killed_under_load(install: Install, database_url: str) -> None:  
     eventually(lambda: installation.ask_operator("/api/summary")[0] == 200, "another one answers")
     assert sender.exit_code() == 0
     assert log.statuses() == {202: 600}, "none was refused, none had to be sent again"
-    assert (child(supervisor, "receive"), child(supervisor, "operate") != first) == (receiver, True)
-    assert f"operate ended with {-signal.SIGKILL}" in supervisor.log
+    assert (child(supervisor, "receive"), child(supervisor, "api") != first) == (receiver, True)
+    assert f"api ended with {-signal.SIGKILL}" in supervisor.log
 
     children = supervisor.children()
     assert len(children) == 3
@@ -101,7 +101,7 @@ def test_a_port_that_is_taken(operated: Installation) -> None:
     assert f"cannot listen on 127.0.0.1:{operated.operator_port}" in refused.log
 
     supervisor = serve(operated)
-    first = child(supervisor, "operate")
+    first = child(supervisor, "api")
     assert first is not None
     supervisor.freeze()
     os.kill(first, signal.SIGKILL)
@@ -109,7 +109,7 @@ def test_a_port_that_is_taken(operated: Installation) -> None:
     [server] = eventually(partial(taken, operated.operator_port), "its port is free")
     with server:
         supervisor.thaw()
-        eventually(lambda: f"operate ended with {exits.CONFIG}" in supervisor.log, "its port is taken")
+        eventually(lambda: f"api ended with {exits.CONFIG}" in supervisor.log, "its port is taken")
         operated.send(event("evt_1"))
     eventually(lambda: operated.ask_operator("/api/summary")[0] == 200, "it is back")
     operated.drain()

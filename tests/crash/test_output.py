@@ -78,8 +78,8 @@ def test_serve_outlives_its_output(installation: Installation, unwritable: objec
         assert supervisor.poll() is None, "it ended with its output"
         installation.send(*events(60, prefix="first"))
         started = {command_of(pid): pid for pid in children_of(supervisor.pid)}
-        assert started.keys() == {"receive", "work", "operate"}
-        for name in ("work", "operate"):  # the supervisor has something to say about each
+        assert started.keys() == {"receive", "work", "api"}
+        for name in ("work", "api"):  # the supervisor has something to say about each
             os.kill(started[name], signal.SIGKILL)
         loud = [{**event, "type": "loud"} for event in events(60, prefix="second")]
         installation.send(*loud)

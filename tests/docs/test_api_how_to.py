@@ -35,8 +35,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "PYTHONPATH": f"{ROOT / 'src'}",
         "STRIPE_WEBHOOK_SECRET": "whsec_made_up_for_the_docs",
         "HOOKLEDGER_DATABASE": f"sqlite:///{tmp_path}/inbox.db",
-        "HOOKLEDGER_RECEIVE_PORT": str(free_port()),
-        "HOOKLEDGER_RECEIVE_OPERATOR_PORT": str(free_port()),
+        "HOOKLEDGER_PORT": str(free_port()),
+        "HOOKLEDGER_OPERATOR_PORT": str(free_port()),
         "NO_COLOR": "1",
         "no_proxy": "127.0.0.1",
     }
@@ -66,7 +66,7 @@ def stopped(server: subprocess.Popen[str]) -> str:
 
 def test_its_commands_run(tmp_path: Path, environment: dict[str, str]) -> None:  # proves R46
     asyncio.run(fail_one(environment["HOOKLEDGER_DATABASE"]))
-    here = f"127.0.0.1:{environment['HOOKLEDGER_RECEIVE_OPERATOR_PORT']}"
+    here = f"127.0.0.1:{environment['HOOKLEDGER_OPERATOR_PORT']}"
     server = receive(tmp_path, environment)
     try:
         wait_until_ready(f"http://{here}/readyz")
@@ -80,7 +80,7 @@ def test_its_commands_run(tmp_path: Path, environment: dict[str, str]) -> None: 
         assert retried["state"] == State.PENDING
         again = _run(commands[-1].replace("127.0.0.1:8701", here), tmp_path, environment)
         assert (again["error"], "retry by ada" in again["message"]) == ("refused", True)
-        intake = f"http://127.0.0.1:{environment['HOOKLEDGER_RECEIVE_PORT']}"
+        intake = f"http://127.0.0.1:{environment['HOOKLEDGER_PORT']}"
         assert httpx2.get(f"{intake}/api/events").status_code == 404, "providers never reach it"
     finally:
         said = stopped(server)
@@ -100,7 +100,7 @@ def test_without_tokens_it_says_how_to_turn_it_on(tmp_path: Path, environment: d
     settings = (tmp_path / "hookledger.toml").read_text().partition("[operator]")[0]
     (tmp_path / "hookledger.toml").write_text(settings)
     asyncio.run(fail_one(environment["HOOKLEDGER_DATABASE"]))
-    here = f"http://127.0.0.1:{environment['HOOKLEDGER_RECEIVE_OPERATOR_PORT']}"
+    here = f"http://127.0.0.1:{environment['HOOKLEDGER_OPERATOR_PORT']}"
     server = receive(tmp_path, environment)
     try:
         wait_until_ready(f"{here}/readyz")

@@ -31,7 +31,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     exports = dict(re.findall(r"(\w+)=(\S+)", block("bash", "STRIPE_WEBHOOK_SECRET")))
     source = f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     # Free ports, so that the test can run beside anything; the words of the README stay as they are.
-    ports = {"HOOKLEDGER_SERVE_PORT": str(free_port()), "HOOKLEDGER_SERVE_OPERATOR_PORT": str(free_port())}
+    ports = {"HOOKLEDGER_PORT": str(free_port()), "HOOKLEDGER_OPERATOR_PORT": str(free_port())}
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, **exports, **ports, "PATH": path, "PYTHONPATH": source, "COLUMNS": "200"}
 
@@ -51,7 +51,7 @@ def test_the_first_screen(tmp_path: Path, environment: dict[str, str]) -> None:
     serve = block("bash", "serve --dev").strip().splitlines()[-1].replace("hookledger", "-m hookledger", 1)
     server = subprocess.Popen([sys.executable, *serve.split()], cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
     try:
-        url = f"http://127.0.0.1:{environment['HOOKLEDGER_SERVE_PORT']}"
+        url = f"http://127.0.0.1:{environment['HOOKLEDGER_PORT']}"
         wait_until_ready(f"{url}/readyz")
         consoles = [block("console", "send stripe"), block("console", "show evt_1")]
         send = re.findall(r"^\$ (.*)$", consoles[0], re.MULTILINE)[0]

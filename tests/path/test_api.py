@@ -324,7 +324,7 @@ async def test_circuits(desk: Desk) -> None:
     assert circuit["state"] == "closed"
 
 
-async def test_odd_deliveries(desk: Desk) -> None:
+async def test_quarantined_delivery_is_accepted_once(desk: Desk) -> None:
     inbox = desk.inbox
     site = Site(inbox)
     try:
@@ -332,22 +332,22 @@ async def test_odd_deliveries(desk: Desk) -> None:
         assert (await site.deliver(stripe_event("evt_1", livemode=True))).json["status"] == "conflict"
     finally:
         await inbox.asgi.stop()
-    [odd] = (await desk.ask("GET", "/deliveries", role="viewer", query={"outcome": "conflict"})).json["deliveries"]
+    [odd] = (await desk.ask("GET", "/quarantine", role="viewer", query={"outcome": "conflict"})).json["deliveries"]
     [conflict] = (await desk.ask("GET", f"/events/{odd['event_id']}/conflicts")).json["conflicts"]
     assert conflict["delivery"] == odd["delivery"]
     [change] = conflict["difference"]["changes"]
     assert (change["path"], change["delivery"]) == ("livemode", "true")
     assert (await desk.ask("GET", f"/events/{odd['event_id']}/conflicts", role="viewer")).status == 403, "payload"
-    shown = (await desk.ask("GET", f"/deliveries/{odd['delivery']}")).json
+    shown = (await desk.ask("GET", f"/quarantine/{odd['delivery']}")).json
     assert json.loads(base64.b64decode(shown["body"]))["livemode"] is True
     assert not [one for one in shown["headers"] if "authorization" in one["name"].lower()]
-    path = f"/deliveries/{odd['delivery']}/admit"
-    admitted = await desk.ask("POST", path, {"reason": "both are meant"})
-    assert (admitted.status, admitted.json["state"]) == (200, "pending")
+    path = f"/quarantine/{odd['delivery']}/accept"
+    accepted = await desk.ask("POST", path, {"reason": "both are meant"})
+    assert (accepted.status, accepted.json["state"]) == (200, "pending")
     assert (await desk.ask("POST", path, {"reason": "both are meant"})).status == 409
 
 
-async def test_refused_requests_judged_anew(desk: Desk) -> None:
+async def test_rejected_requests_verified_again(desk: Desk) -> None:
     site = Site(desk.inbox)
     try:
         wrong = await site.deliver(stripe_event("evt_1"), secret="whsec_of_somebody_else")
@@ -359,15 +359,15 @@ async def test_refused_requests_judged_anew(desk: Desk) -> None:
     assert [count["count"] for count in (await desk.ask("GET", "/rejections-count")).json["counts"]] == [1]
     shown = (await desk.ask("GET", f"/rejections/{row['id']}")).json
     assert json.loads(base64.b64decode(shown["body"]))["id"] == "evt_1"
-    [judged] = (await desk.ask("GET", "/sources/stripe/recheck")).json["requests"]
+    [judged] = (await desk.ask("GET", "/sources/stripe/rejections/recheck")).json["requests"]
     assert (judged["authentic"], judged["still"]) == (False, "signature_mismatch")
-    answer = await desk.ask("POST", "/sources/stripe/recheck", {"reason": "secret mended"})
+    answer = await desk.ask("POST", "/sources/stripe/rejections/recheck", {"reason": "secret mended"})
     assert (answer.status, answer.json["requests"][0]["became"]) == (200, [])
-    assert (await desk.ask("GET", "/sources/none/recheck")).status == 404
+    assert (await desk.ask("GET", "/sources/none/rejections/recheck")).status == 404
     source = desk.inbox.sources["stripe"]
     mended = load_secret("whsec_of_somebody_else", source.endpoint.contract)
     source.endpoint = msgspec.structs.replace(source.endpoint, secrets=(mended,))
-    answer = await desk.ask("POST", "/sources/stripe/recheck", {"reason": "secret mended"})
+    answer = await desk.ask("POST", "/sources/stripe/rejections/recheck", {"reason": "secret mended"})
     [[became]] = [judged["became"] for judged in answer.json["requests"]]
     event = (await desk.ask("GET", f"/events/{became['event_id']}")).json
     assert became == {"outcome": "accepted", "event_id": event["event"]["id"], "state": None}
@@ -471,7 +471,7 @@ REFERENCES = (
     "f" * 32, "\U0001f600",
 )  # fmt: skip
 NAMED = (
-    "/events/{}", "/events/{}/preview", "/deliveries/{}", "/rejections/{}", "/sources/{}/keys", "/providers/{}",
+    "/events/{}", "/events/{}/preview", "/quarantine/{}", "/rejections/{}", "/sources/{}/keys", "/providers/{}",
 )  # fmt: skip
 
 

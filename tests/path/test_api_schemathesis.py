@@ -19,7 +19,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
 from hookledger import Inbox
-from hookledger.cli.operator import OperatorListener
+from hookledger.cli.api import OperatorListener
 from hookledger.identities import operation_key
 from hookledger.ledger import Effect
 from hookledger.model import EventRow

@@ -165,7 +165,7 @@ def test_pause_and_resume(shop: Run, tmp_path: Path) -> None:  # noqa: F811  pro
     assert again.returncode == exits.REFUSED
     assert "paused already, by ada" in again.stderr
     assert shop("pause", "strpie", "--reason", "typo").returncode == exits.CONFIG
-    assert "the bank is down" in shop("pauses").stdout
+    assert "the bank is down" in shop("pause", "--list").stdout
     [finding] = [f for f in json.loads(shop("doctor", "--json").stdout) if "paused" in f["says"]]
     assert (finding["level"], finding["about"]) == ("warn", "source stripe")
     assert "hookledger resume stripe 'invoice.p*'" in finding["do"]
@@ -173,4 +173,4 @@ def test_pause_and_resume(shop: Run, tmp_path: Path) -> None:  # noqa: F811  pro
     assert shop("resume", "stripe", "invoice.p*", "--reason", "up").returncode == exits.REFUSED
     assert shop("work", "--drain").returncode == exits.OK
     assert json.loads(shop("events", "--counts", "--json").stdout)["events"]["processed"] == 4
-    assert json.loads(shop("pauses", "--json").stdout) == []
+    assert json.loads(shop("pause", "--list", "--json").stdout) == []

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import click
 import pytest
 from msgspec import Struct
 
@@ -170,18 +171,18 @@ def test_a_wrong_secret_is_found_and_what_it_refused_is_taken_in(desk: Desk) -> 
     older = desk.run("rejections", "--before", rows[0]["id"], "--json").json
     assert [row["id"] for row in older] == [row["id"] for row in rows[1:]]
 
-    still = desk.run("recheck", "stripe")
-    assert (still.code, still.text.count("still refused: signature_mismatch")) == (exits.REFUSED, 3)
+    still = desk.run("rejections", "recheck", "stripe")
+    assert (still.code, still.text.count("still rejected: signature_mismatch")) == (exits.REFUSED, 3)
 
     desk.secret(RIGHT)
-    told = desk.run("recheck", "stripe", "--json")
+    told = desk.run("rejections", "recheck", "stripe", "--json")
     assert [one["authentic"] for one in told.json] == [True, True, False], "the oldest first"
     assert desk.run("events", "--json").json == [], "nothing is taken in by looking"
-    assert desk.run("recheck", "stripe", "--admit").code == exits.USAGE
+    assert desk.run("rejections", "recheck", "stripe", "--accept").code == exits.USAGE
 
     # One of them was delivered again meanwhile, as providers do.
     assert desk.deliver(stripe_event("evt_2")).status == 202
-    taken = desk.run("recheck", "stripe", "--admit", "--json", *WHY)
+    taken = desk.run("rejections", "recheck", "stripe", "--accept", "--json", *WHY)
     assert taken.code == exits.OK, taken.err
     became = [[each["outcome"] for each in one["became"]] for one in taken.json]
     assert became == [["accepted"], ["duplicate"], []]
@@ -192,7 +193,7 @@ def test_a_wrong_secret_is_found_and_what_it_refused_is_taken_in(desk: Desk) -> 
 
     left = desk.run("rejections", "--json").json
     assert [row["id"] for row in left] == [rows[0]["id"]], "what is forged stays where it is"
-    again = desk.run("recheck", "stripe", "--admit", *WHY)
+    again = desk.run("rejections", "recheck", "stripe", "--accept", *WHY)
     assert again.code == exits.REFUSED
     assert {event["key"] for event in desk.run("events", "--json").json} == {"evt_1", "evt_2"}
 
@@ -202,18 +203,18 @@ def test_what_cannot_be_rechecked_is_said(desk: Desk) -> None:
     assert desk.deliver({"object_kind": "push"}, source="gitlab", secret="another-token").status == 401
     [row] = desk.run("rejections", "--source", "gitlab", "--json").json
     assert "another-token" not in json.dumps(row), "a presented secret is never kept"
-    ended = desk.run("recheck", "gitlab", "--admit", *WHY)
+    ended = desk.run("rejections", "recheck", "gitlab", "--accept", *WHY)
     assert ended.code == exits.CONFIG
     assert "presented secrets are never stored" in ended.err
     assert desk.run("events", "--json").json == []
 
-    unknown = desk.run("recheck", "nobody")
+    unknown = desk.run("rejections", "recheck", "nobody")
     assert (unknown.code, "there is no source 'nobody'" in unknown.err) == (exits.CONFIG, True)
     assert desk.run("rejections", "--body", "0123456789ab").code == exits.NOT_FOUND
     assert desk.run("rejections", "--body", "not an id").code == exits.NOT_FOUND
     nothing = desk.run("rejections", "--source", "nobody")
     assert (nothing.code, "No source is called nobody" in nothing.err) == (exits.OK, True)
-    assert "holds no refused request" in desk.run("recheck", "stripe").err
+    assert "holds no rejected request" in desk.run("rejections", "recheck", "stripe").err
 
 
 # proves R14
@@ -226,38 +227,38 @@ def test_a_recheck_judges_the_time_at_which_it_came(desk: Desk) -> None:
 
     desk.live(an_hour_ago)
     desk.secret(RIGHT)
-    assert [one["still"] for one in desk.run("recheck", "stripe", "--json").json] == [None]
+    assert [one["still"] for one in desk.run("rejections", "recheck", "stripe", "--json").json] == [None]
 
 
-# ── deliveries and admit ─────────────────────────────────────────────────────
+# ── quarantine ───────────────────────────────────────────────────────────────
 
 
 # proves R14
-def test_odd_deliveries_become_events_of_their_own(desk: Desk) -> None:
+def test_quarantined_deliveries_become_events_of_their_own(desk: Desk) -> None:
     assert desk.deliver(push(1), source="github", ident="d1", kind="push").status == 202
     assert desk.deliver(push(1), source="github", ident="d2", kind="push").json["status"] == "same_body"
     assert desk.deliver(push(2), source="github", ident="d1", kind="push").json["status"] == "conflict"
     desk.work()
     assert desk.handled == ["d1"]
 
-    listed = desk.run("deliveries")
+    listed = desk.run("quarantine")
     assert "conflict" in listed.text
     assert "same_body" in listed.text
-    assert "hookledger admit" in listed.err
-    assert desk.run("deliveries", "--source", "stripe").code == exits.OK
+    assert "hookledger quarantine accept" in listed.err
+    assert desk.run("quarantine", "--source", "stripe").code == exits.OK
     changed = 'head.id: "commit-1" → "commit-2"'
     assert changed in listed.text
     assert changed in desk.run("show", "d1").text
-    [conflict] = desk.run("deliveries", "--outcome", "conflict", "--json").json
+    [conflict] = desk.run("quarantine", "--outcome", "conflict", "--json").json
     assert [change["path"] for change in conflict["difference"]["changes"]] == ["head.id"]
-    [same] = desk.run("deliveries", "--outcome", "same_body", "--json").json
-    assert json.loads(desk.run("deliveries", "--body", conflict["delivery"]).out) == push(2)
+    [same] = desk.run("quarantine", "--outcome", "same_body", "--json").json
+    assert json.loads(desk.run("quarantine", "--body", conflict["delivery"]).out) == push(2)
 
-    assert desk.run("admit", conflict["delivery"]).code == exits.USAGE
-    admitted = desk.run("admit", conflict["delivery"], "--reason", "two pushes", "--actor", "ada")
+    assert desk.run("quarantine", "accept", conflict["delivery"]).code == exits.USAGE
+    admitted = desk.run("quarantine", "accept", conflict["delivery"], "--reason", "two pushes", "--actor", "ada")
     assert admitted.code == exits.OK, admitted.err
     event_id = admitted.text.strip()
-    also = desk.run("admit", same["request_id"], "--reason", "sent on purpose", "--json")
+    also = desk.run("quarantine", "accept", same["request_id"], "--reason", "sent on purpose", "--json")
     assert also.json["state"] == "pending"
     desk.work()
     assert sorted(desk.handled) == ["d1", "d1~2", "d2~2"]
@@ -265,11 +266,11 @@ def test_odd_deliveries_become_events_of_their_own(desk: Desk) -> None:
     shown = desk.run("show", event_id)
     assert f"by an operator, from delivery {conflict['delivery']}" in shown.text
     assert "two pushes" in shown.text
-    twice = desk.run("admit", conflict["delivery"], "--reason", "again")
+    twice = desk.run("quarantine", "accept", conflict["delivery"], "--reason", "again")
     assert (twice.code, event_id in twice.err) == (exits.REFUSED, True)
-    assert desk.run("admit", "01234567-89ab", "--reason", "x").code == exits.NOT_FOUND
-    assert desk.run("admit", "nonsense", "--reason", "x").code == exits.NOT_FOUND
-    assert "now admitted" in desk.run("deliveries").text
+    assert desk.run("quarantine", "accept", "01234567-89ab", "--reason", "x").code == exits.NOT_FOUND
+    assert desk.run("quarantine", "accept", "nonsense", "--reason", "x").code == exits.NOT_FOUND
+    assert "now accepted" in desk.run("quarantine").text
 
 
 def test_a_conflict_that_cannot_be_compared_says_so(desk: Desk) -> None:  # proves R14, R49
@@ -280,7 +281,7 @@ def test_a_conflict_that_cannot_be_compared_says_so(desk: Desk) -> None:  # prov
     desk.work()
     assert desk.run("erase", "d1", *WHY).code == exits.OK
     assert "the body of the event is not kept: pruned or erased" in desk.run("show", "d1").text
-    listed = desk.run("deliveries", "--outcome", "conflict").text
+    listed = desk.run("quarantine", "--outcome", "conflict").text
     assert "not kept" in listed
     assert 'head.id: "commit-1" → "commit-2"' in listed
     settings = Path("hookledger.toml").read_text()
@@ -479,8 +480,8 @@ def test_the_doctor_looks_at_a_sound_inbox(desk: Desk) -> None:
     desk.deliver(stripe_event(), secret=WRONG)
     desk.deliver({"a": 1}, source="gitlab", secret="another-token")
     said = " ".join(desk.run("doctor").text.split())
-    assert "hookledger recheck stripe" in said
-    assert "hookledger recheck gitlab" not in said, "that could not be"
+    assert "hookledger rejections recheck stripe" in said
+    assert "hookledger rejections recheck gitlab" not in said, "that could not be"
 
 
 def test_the_doctor_finds_what_is_broken(desk: Desk) -> None:
@@ -542,6 +543,10 @@ def test_providers_need_neither_database_nor_application(
     assert run("--new-test-key", "k2.pem")[0] == exits.USAGE
 
 
-def test_every_new_command_prints_json() -> None:
-    for name in ("providers", "rejections", "recheck", "deliveries", "admit", "keys", "import-keys", "doctor"):
-        assert any("--json" in option.opts for option in cli.commands[name].params), name
+def test_every_command_about_cases_prints_json() -> None:
+    commands = {name: cli.commands[name] for name in ("providers", "keys", "import-keys", "doctor")}
+    for group in (cli.commands["rejections"], cli.commands["quarantine"]):
+        assert isinstance(group, click.Group)
+        commands |= {f"{group.name} {name}": command for name, command in group.commands.items()}
+    for name, command in commands.items():
+        assert any("--json" in option.opts for option in command.params), name

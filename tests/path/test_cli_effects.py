@@ -1,4 +1,4 @@
-"""`resolve`, `circuits`, `trip`, `reset` and what `show` prints of effects: real processes."""
+"""`resolve`, `circuits` and what `show` prints of effects: real processes."""
 
 import json
 from pathlib import Path
@@ -185,11 +185,11 @@ def test_what_follows_a_decision_is_said(
     assert none not in said, "nothing is left to do"
 
     arrive(tmp_path, environment, "live=worker", "evt_8=invoice.paid", "evt_9=other")
-    assert store("trip", "bank", "--reason", "maintenance").returncode == exits.OK
+    assert store("circuits", "trip", "bank", "--reason", "maintenance").returncode == exits.OK
     said = store("resolve", "evt_1", "charge", "--did-not-happen", *why).stderr
     assert "is pending: a worker runs its handler again." in said
     assert none not in said
-    assert "The circuit of bank is open: maintenance; hookledger reset bank --reason WHY" in said
+    assert "The circuit of bank is open: maintenance; hookledger circuits reset bank --reason WHY" in said
     said = store("retry", "evt_2", *why).stderr
     assert "is pending: a worker runs its handler again." in said
     assert "To see what became of it: hookledger show " in said
@@ -233,7 +233,7 @@ def test_a_person_decides_many(store: Run, tmp_path: Path, environment: dict[str
     assert (none.returncode, "no event that matches has an effect chrage" in none.stderr) == (exits.REFUSED, True)
     for command in (("resolve", "chrage", "--happened"), ("retry", "--state", "failed")):
         none = store("bulk", *command, *why)
-        assert (none.returncode, "agree by" in none.stderr) == (exits.REFUSED, False), "there is nothing to agree to"
+        assert (none.returncode, "confirm by" in none.stderr) == (exits.REFUSED, False), "nothing to confirm"
     looked = store("bulk", "resolve", "charge", "--did-not-happen", "--dry-run")
     assert "2 events match, and have an effect charge that is unknown." in looked.stdout
     assert "2 unknown effects of them would be decided: charge did not happen." in looked.stdout
@@ -294,7 +294,7 @@ def test_decisions_that_are_refused(store: Run, tmp_path: Path, environment: dic
 # proves R24
 def test_a_circuit_is_tripped_and_reset(store: Run, tmp_path: Path, environment: dict[str, str]) -> None:  # noqa: F811
     assert "No downstream" in store("circuits").stderr
-    assert store("trip", "bank", "--reason", "maintenance").returncode == exits.OK
+    assert store("circuits", "trip", "bank", "--reason", "maintenance").returncode == exits.OK
     [circuit] = json.loads(store("circuits", "--json").stdout)
     assert (circuit["state"], circuit["retry_in"]) == ("open", None)
     assert "when reset" in store("circuits").stdout
@@ -305,7 +305,7 @@ def test_a_circuit_is_tripped_and_reset(store: Run, tmp_path: Path, environment:
     assert "maintenance" in event["reason"]
     assert calls(tmp_path) == 0
 
-    assert store("reset", "bank", "--reason", "they are back").returncode == exits.OK
+    assert store("circuits", "reset", "bank", "--reason", "they are back").returncode == exits.OK
     assert store("retry", "evt_1", "--reason", "now").returncode == exits.OK
     assert store("work", "--drain").returncode == exits.OK
     assert calls(tmp_path) == 1

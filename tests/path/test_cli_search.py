@@ -69,7 +69,7 @@ def test_every_option(ask: Ask) -> None:  # proves R50, R63
 def test_a_moment_that_is_none(ask: Ask, value: str) -> None:
     refused = ask("events", "--since", value)
     assert refused.exit_code == exits.USAGE
-    assert "is no moment" in refused.stderr
+    assert "is not a time" in refused.stderr
 
 
 def test_failures_say_what_to_type(ask: Ask) -> None:  # proves R50, R63
@@ -78,7 +78,7 @@ def test_failures_say_what_to_type(ask: Ask) -> None:  # proves R50, R63
     shown = ask("failures")
     assert f"hookledger show {group['sample']}" in shown.stderr
     assert "--cause 'KeyError: …'" in shown.stderr
-    assert "Nothing is in trouble" in ask("failures", "--source", "other").stderr
+    assert "No events are failing" in ask("failures", "--source", "other").stderr
 
 
 def test_lag(ask: Ask) -> None:  # proves R50, R63

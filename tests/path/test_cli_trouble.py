@@ -76,7 +76,7 @@ def test_nothing_is_in_trouble(desk: Desk) -> None:  # noqa: F811
     assert desk.run("doctor", "--fail-on", "warn").code == exits.PROBLEM
     assert desk.run("effects", "--json").json == []
     assert "No effects." in desk.run("effects").err
-    assert "may not be written yet: ask again" in desk.run("rejections").err
+    assert "may not be written yet: try again" in desk.run("rejections").err
 
 
 def test_failed_and_reviewed_events_are_loud(desk: Desk) -> None:  # noqa: F811
@@ -181,7 +181,7 @@ def test_nothing_is_cut(desk: Desk, monkeypatch: pytest.MonkeyPatch, columns: in
 
 def test_a_circuit_in_the_way_is_told(desk: Desk) -> None:  # noqa: F811
     ids = ledger(trouble)
-    assert desk.run("trip", "bank", *WHY).code == exits.OK
+    assert desk.run("circuits", "trip", "bank", *WHY).code == exits.OK
     tried = desk.run("effects", "try", ids["refused"], "charge", *WHY)
     assert "The circuit of bank is open" in tried.err
     [(level, words)] = said(desk.run("doctor", "--json").json, "circuit bank")

@@ -173,10 +173,10 @@ def test_each_fact_takes_two_commands_at_most(screen: Screen) -> None:
     assert "charge:evt_charge_0 --did-not-happen --reason WHY" in decide
 
     # What was refused, what contradicts, what rests, and that nobody works.
-    assert "7 refused since" in doctor
+    assert "7 rejected since" in doctor
     assert "no signature was made with one of our secrets" in doctor
     assert screen("rejections").count("signature_mismatch") > 7
-    conflict = screen("deliveries")
+    conflict = screen("quarantine")
     assert "conflict" in conflict
     assert 'data.object.plan_v2: added "gold"' in conflict
     assert f"circuit mail: open since {today}" in doctor
@@ -206,7 +206,7 @@ def test_the_way_out(screen: Screen, shop: Run, tmp_path: Path) -> None:  # noqa
         ("evt_charge_1", "--did-not-happen", "--reason", "the bank does not have it"),
     ):
         assert shop("resolve", key, f"charge:{key}", *decision).returncode == exits.OK
-    assert shop("reset", "mail", *why).returncode == exits.OK
+    assert shop("circuits", "reset", "mail", *why).returncode == exits.OK
     assert shop("bulk", "retry", "--state", "failed", "--per-second", "0", "--yes", *why).returncode == exits.OK
     eventually(lambda: settled(shop), "every effect is done")
 

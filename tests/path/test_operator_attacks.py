@@ -33,7 +33,7 @@ PATIENCE = 60.0
 
 
 class Process:
-    """`hookledger operate` on an empty inbox."""
+    """`hookledger api` on an empty inbox."""
 
     def __init__(self, folder: Path, database: str, extra: str = "") -> None:
         self.port = free_port()
@@ -44,9 +44,9 @@ class Process:
         text += '[sources.stripe]\nprovider = "stripe"\nsecrets = ["whsec_made_up_for_the_operators"]\n'
         (folder / "hookledger.toml").write_text(text)
         self.forked = Forked(
-            "hookledger", ["operate"], cwd=folder, env=dict(os.environ), stderr=folder / "operate.log"
+            "hookledger", ["api"], cwd=folder, env=dict(os.environ), stderr=folder / "api.log"
         )
-        self.log = folder / "operate.log"
+        self.log = folder / "api.log"
         self.eventually(lambda: self.ask("/healthz")[0] == 200, "it listens")
 
     def ask(self, path: str, *, source: str = ATTACKER, body: bytes | None = None) -> tuple[int, bytes]:

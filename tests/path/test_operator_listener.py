@@ -6,8 +6,8 @@ import contextlib
 import pytest
 
 from hookledger import Inbox
-from hookledger.cli import operator as listening
-from hookledger.cli.operator import OperatorListener
+from hookledger.cli import api as listening
+from hookledger.cli.api import OperatorListener
 from hookledger.cli.processes import _listening, _receiver
 from hookledger.config import IntakeSettings, decode
 from hookledger.errors import ConfigError

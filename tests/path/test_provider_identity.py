@@ -89,7 +89,7 @@ async def test_a_second_redaction_is_quarantined_with_an_alert(
     assert event.state is State.PENDING
     assert [record.getMessage().startswith("ALERT") for record in caplog.records].count(True) == 1
     findings = await doctor(site)
-    assert "warn" in [finding.level for finding in findings if finding.about == "deliveries"]
+    assert "warn" in [finding.level for finding in findings if finding.about == "quarantine"]
     assert any(f.about == "source github" and "does not sign the type" in f.says for f in findings)
 
 

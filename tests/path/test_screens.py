@@ -112,9 +112,9 @@ def test_lists(screen: Show, shop: Run, columns: int) -> None:  # noqa: F811
         ("jobs",): {job, "358,023", "234,567", "123,456", "done", "retry", LONG_REASON},
         ("jobs", "show", job): {job, "358,023", "234,567 done", "123,456 refused", LONG_REASON},
         ("jobs", "items", job): {found[KEY], found[OTHER_KEY], "failed", "done"},
-        ("deliveries",): {SOURCE, "conflict", KEY, "amount: 100 → 200", "hookledger admit"},
+        ("quarantine",): {SOURCE, "conflict", KEY, "amount: 100 → 200", "hookledger quarantine accept"},
         ("lag",): set(),
-        ("pauses",): {SOURCE, "invoice.*", LONG_REASON},
+        ("pause", "--list"): {SOURCE, "invoice.*", LONG_REASON},
         ("bulk", "retry", "--state", "failed", "--dry-run"): {*kind, "2 events match", "failed"},
         ("providers",): {"slack_interactions", "signed", "HMAC"},
         ("providers", "shopify"): {"subscription_billing_cycle_edits/create", "shopify.dev:"},
@@ -131,7 +131,7 @@ def test_doctor_and_circuits(screen: Show, columns: int) -> None:
     lines = screen("doctor", columns=columns)
     assert fits(lines, columns), "\n".join(lines)
     assert f"source {SOURCE}" in terminal.copied(lines)
-    assert any("`hookledger deliveries`" in line for line in lines), "a command is not broken"
+    assert any("`hookledger quarantine`" in line for line in lines), "a command is not broken"
     assert fits(screen("circuits", columns=columns), columns)
 
 
@@ -193,7 +193,7 @@ def test_six_digit_counts(screen: Show, shop: Run, tmp_path: Path) -> None:  # n
     database.close()
     expected: dict[tuple[str, ...], set[str]] = {
         ("failures",): {SOURCE, TYPE, "20,000 failed", "20,000 events", "1 review"},
-        ("doctor",): {"100,002 failed", "100,001 with an unknown outcome", "odd within the last day"},
+        ("doctor",): {"100,002 failed", "100,001 with an unknown outcome", "quarantined within the last day"},
         ("events", "--key", KEY): {found[KEY], "345,678", "123,456", "failed", LONG_REASON},
         ("events", "--counts"): {"100,002", "failed", "123,454", "duplicate"},
         ("effects", "--limit", "2"): {"charge_the_customer:evt_9", "unknown", "456,789", "There are more"},

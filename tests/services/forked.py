@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 IMPORTED = (
     "hookledger.cli",
-    "hookledger.cli.operator",
+    "hookledger.cli.api",
     "hookledger.receive.http",
     "hookledger.store.postgres.store",
     "hookledger.store.sqlite.store",

@@ -14,7 +14,7 @@ from hookledger.store.sqlite import watch
 from hookledger.store.sqlite.watch import LockWatch
 
 
-@pytest.mark.parametrize("name", ["work", "operate"])
+@pytest.mark.parametrize("name", ["work", "api"])
 def test_who_holds_the_write_lock_for_too_long_is_killed(name: str, tmp_path: Path) -> None:  # proves R19
     supervisor = Supervisor({}, environment={}, lock_limit=1.0, grace=0.0)
     file = supervisor._watched(name, tmp_path)[watch.VARIABLE]

@@ -15,60 +15,49 @@ except ImportError:  # the light core was installed
 from .. import __version__
 from ..errors import HookledgerError
 from .bulk import bulk
+from .circuits import circuits
 from .common import exit_code, status
-from .decide import circuits, reset, resolve, retry, trip
+from .decide import resolve, retry
 from .demo import demo
 from .doctor import doctor
 from .effects import effects
+from .groups import Sections
 from .import_keys import import_keys
 from .jobs import jobs
 from .keys import keys
 from .look import events, show
-from .odd import admit, deliveries
 from .output import lose_status
-from .pauses import pause, pauses, resume
-from .processes import operate, receive, serve, work
+from .pauses import pause, resume
+from .processes import receive, serve, serve_api, work
 from .providers import providers
 from .prune import erase, prune
+from .quarantine import quarantine
 from .reconcile import reconcile
-from .refused import recheck, rejections
+from .rejections import rejections
 from .replay import discard, replay
 from .schema import migrate
 from .send import send
 from .trouble import failures, lag
 
-EPILOG = "Every option can be given by an environment variable; --help of each command names them."
+EPILOG = "Settings have environment variables: --help of each command names them."
 
 
-@click.group(epilog=EPILOG, context_settings={"auto_envvar_prefix": "HOOKLEDGER", "show_default": True})
+@click.group(cls=Sections, epilog=EPILOG, context_settings={"show_default": True})
 @click.version_option(__version__, prog_name="hookledger")
 def cli() -> None:
-    """A webhook inbox: each authentic event accepted once, its handler's writes committed with its outcome."""
+    """A webhook inbox: accepts each authentic event once, and commits its handler's writes with its outcome."""
 
 
-LOOK = (
-    *(events, show, failures, lag, effects, jobs, pauses, deliveries, rejections, keys, doctor, circuits),
-    providers,
-)
-DECIDE = (
-    *(retry, replay, reconcile, resolve, discard, bulk, pause, resume),
-    *(admit, recheck, import_keys, trip, reset),
-)
-KEEP = (prune, erase)
-
-
-def _show_variables(command: click.Command) -> None:
-    for option in command.params:
-        if isinstance(option, click.Option):
-            option.show_envvar = True
-    if isinstance(command, click.Group):
-        for part in command.commands.values():
-            _show_variables(part)
-
-
-for command in (serve, receive, work, operate, migrate, *LOOK, *DECIDE, *KEEP, send, demo):
-    cli.add_command(command)
-    _show_variables(command)
+SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "Run": (serve, receive, work, serve_api, migrate),
+    "Look": (events, show, failures, lag, effects, doctor, keys, providers),
+    "Decide": (retry, replay, resolve, discard, reconcile, bulk, jobs),
+    "Control": (pause, resume, circuits),
+    "Intake": (rejections, quarantine, import_keys),
+    "Data": (prune, erase),
+    "Try": (send, demo),
+}
+cli.add_sections(SECTIONS)
 
 
 def _wait_for_readers() -> None:

@@ -1,4 +1,4 @@
-"""`hookledger bulk retry`, `replay`, `discard`, `resolve`: one action on many events, when its count is agreed to."""
+"""`hookledger bulk`: retry, replay, discard or resolve all matching events, once you confirm the count."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..filters import Filter
 from ..inbox import Inbox
 from ..operate.bulk import PER_SECOND, Prospect
 from ..store.ops.jobs import Deed, Job, Resolving
-from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
-from .filters import filters_events
+from .common import actor_option, looks_at_inbox, print_json, prints_json, reason_option, run, status, table_console
+from .filters import FiltersEvents, filters_events
 from .follow import follow
 from .following import any_worker_alive
 from .look import coloured
@@ -26,17 +26,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _bulk(command: F) -> F:
     """The options that every kind of bulk work has."""
     for option in (
-        click.option("--detach", is_flag=True, help="Leave it to the workers, and return at once."),
-        click.option("--dry-run", is_flag=True, help="Only say what it would be about; change nothing."),
-        click.option("--yes", is_flag=True, help="Agree to whatever the count is."),
-        click.option("--count", type=click.IntRange(0), help="Agree to this count, and to no other."),
+        click.option("--detach", is_flag=True, help="Leave the job to the workers; return immediately."),
+        click.option("--dry-run", is_flag=True, help="Print what matches; change nothing."),
+        click.option("--yes", is_flag=True, help="Skip the count check."),
+        click.option("--count", type=click.IntRange(0), help="Require this count."),
         click.option(
-            "--per-second", type=click.FloatRange(0), default=PER_SECOND, help="The pace; 0: as fast as it goes."
+            "--per-second", type=click.FloatRange(0), default=PER_SECOND, help="Events per second; 0 = unlimited."
         ),
         prints_json,
         looks_at_inbox,
-        click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; needed unless --dry-run."),
-        click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks."),
+        reason_option(unless="--dry-run"),
+        actor_option,
         filters_events,
     ):
         command = option(command)
@@ -45,54 +45,58 @@ def _bulk(command: F) -> F:
 
 @click.group()
 def bulk() -> None:
-    """One action on all events that match, at a pace: retry, replay, discard, or resolve an effect of each.
+    """Retry, replay, discard or resolve matching events
 
-    First it is said how many events match, by source, type and state; you agree by typing the number, or give it by
-    --count. The set is frozen then: what matches later does not belong to it, and what changes before its turn comes
-    is refused, with words that say what changed. A worker runs it, also when this command is gone.
+    Prints how many events match, by source, type and state; confirm by typing the number, or by --count. Then the set
+    is frozen: events that match later do not belong to it, and an event that changes before its turn is refused, with
+    the reason. Workers run the job, even after this command has ended.
     """
 
 
-@bulk.command("retry")
+@bulk.command("retry", cls=FiltersEvents)
 @_bulk
 def bulk_retry(**options: Any) -> None:
-    """Send all matching events round again that are failed, retrying or in review."""
+    """Retry matching failed, retrying or needs_review events"""
     _begin("retry", **options)
 
 
-@bulk.command("replay")
+@bulk.command("replay", cls=FiltersEvents)
 @_bulk
 def bulk_replay(**options: Any) -> None:
-    """Process all matching events again, each as a new run; what is done is skipped.
+    """Process matching events again, each as a new run
 
-    Those whose replay needs a decision first are refused: `hookledger jobs show` says why.
+    Effects that are done are skipped. Events whose replay needs a decision are refused: `hookledger jobs show` says
+    why.
     """
     _begin("replay", **options)
 
 
-@bulk.command("discard")
+@bulk.command("discard", cls=FiltersEvents)
 @_bulk
 def bulk_discard(**options: Any) -> None:
-    """Close all matching events that are pending, retrying, failed or in review."""
+    """Close matching events without processing them
+
+    They must be pending, retrying, failed or in review.
+    """
     _begin("discard", **options)
 
 
-@bulk.command("resolve")
+@bulk.command("resolve", cls=FiltersEvents)
 @click.argument("resolves", metavar="EFFECT")
 @click.option("--happened", is_flag=True, help="You found that all of them happened.")
-@click.option("--did-not-happen", is_flag=True, help="You found that none of them did.")
-@click.option("--fingerprint", help="Agree to the calls that --dry-run looked at, and to no later ones.")
+@click.option("--did-not-happen", is_flag=True, help="You found that all of them did not happen.")
+@click.option("--fingerprint", help="Require the same calls that --dry-run saw.")
 @_bulk
 def bulk_resolve(resolves: str, happened: bool, did_not_happen: bool, **options: Any) -> None:
-    """Decide about all unknown effects named EFFECT of the matching events.
+    """Decide the outcome of unknown effects of matching events
 
-    After --happened they are not done again; after --did-not-happen they are, each under its own idempotency key. The
-    count to agree to is that of effects; what you know is about the calls that --dry-run saw, and --fingerprint keeps
-    it to them, however long ago you looked. One that became known, was called again or was decided by somebody else
-    before its turn comes is refused; an event with several is decided as a whole, or not at all.
+    EFFECT is a name. After --happened the effects are not performed again; after --did-not-happen they are, each
+    under its own idempotency key. The count is that of effects. Your finding is about the calls that --dry-run saw:
+    --fingerprint limits the job to them. An effect whose outcome became known, that was called again or that another
+    operator decided before its turn is refused; an event with several is decided as a whole or not at all.
     """
     if happened == did_not_happen:
-        raise click.UsageError("say what you found: one of --happened and --did-not-happen")
+        raise click.UsageError("give one of --happened and --did-not-happen")
     _begin("resolve", Resolving(resolves, "happened" if happened else "did_not_happen"), **options)
 
 
@@ -113,7 +117,7 @@ def _begin(
     fingerprint: str | None = None,
 ) -> None:
     if reason is None and not dry_run:
-        raise click.UsageError("say why: --reason; or only look: --dry-run")
+        raise click.UsageError("--reason is required unless --dry-run")
     prospect = run(_look(inbox, name, where, resolving))
     if not as_json or not dry_run:
         _print_prospect(prospect, resolving, to_status=as_json)
@@ -170,7 +174,7 @@ def _agreed(prospect: Prospect, count: int | None, yes: bool) -> int | None:
         raise WrongState(f"no {what}: nothing was planned")
     if not sys.stdin.isatty():
         these = f", by --fingerprint {prospect.fingerprint}" if prospect.fingerprint else ""
-        raise WrongState(f"{prospect.agreed:,} {what}: agree by --count {prospect.agreed}{these}, or by --yes")
+        raise WrongState(f"{prospect.agreed:,} {what}: confirm by --count {prospect.agreed}{these}, or by --yes")
     which = "they" if prospect.effects is None else "effects they"
     typed: int = click.prompt(f"To {prospect.name} them, type how many {which} are", type=int, err=True)
     if typed != prospect.agreed:
@@ -190,7 +194,7 @@ def _print_prospect(prospect: Prospect, resolving: Resolving | None, *, to_statu
     if resolving is not None and prospect.effects:
         say(f"{prospect.effects:,} unknown effects of them would be decided: {resolving.words}.", console)
         say(f"{prospect.then}.", console)
-        say(f"To agree to these calls, and to no later ones: --fingerprint {prospect.fingerprint}", console)
+        say(f"To require exactly these calls: --fingerprint {prospect.fingerprint}", console)
     shown = sum(portion.count for portion in prospect.portions)
     if shown > prospect.fitting:
         unfit = shown - prospect.fitting

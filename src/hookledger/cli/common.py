@@ -95,24 +95,23 @@ _CODES: tuple[tuple[type[HookledgerError], int], ...] = (
 )
 
 
+def setting(*names: str, variable: str, **how: Any) -> Callable[[F], F]:
+    """An option that HOOKLEDGER_… sets as well: for settings, never for a confirmation or a reason."""
+    return click.option(*names, envvar=f"HOOKLEDGER_{variable}", show_envvar=True, **how)
+
+
 def finds_inbox(command: F) -> F:
     """Adds --app, --config and --database; the command gets the inbox they lead to."""
 
-    @click.option("--app", envvar="HOOKLEDGER_APP", show_envvar=True, help="Where the inbox is: module:name.")
-    @click.option(
+    @setting("--app", variable="APP", help="The application's inbox, as module:name.")
+    @setting(
         "--config",
         "config_file",
-        envvar="HOOKLEDGER_CONFIG",
-        show_envvar=True,
+        variable="CONFIG",
         type=click.Path(path_type=Path),
-        help=f"Settings file; {configuration.FILE} in this folder if there is one.",
+        help=f"Settings file; default: {configuration.FILE} in this folder, if there is one.",
     )
-    @click.option(
-        "--database",
-        envvar="HOOKLEDGER_DATABASE",
-        show_envvar=True,
-        help="postgresql://… or sqlite:///FILE.",
-    )
+    @setting("--database", variable="DATABASE", help="postgresql://… or sqlite:///FILE.")
     @functools.wraps(command)
     def wrapper(app: str | None, config_file: Path | None, database: str | None, **rest: Any) -> Any:
         return command(inbox=find_inbox(app, config_file, database), **rest)
@@ -126,10 +125,33 @@ looks_at_inbox = finds_inbox
 
 def prints_json(command: F) -> F:
     """Adds --json."""
-    option = click.option(
-        "--json", "as_json", is_flag=True, envvar="HOOKLEDGER_JSON", show_envvar=True, help="Print JSON."
-    )
-    return option(command)
+    return setting("--json", "as_json", variable="JSON", is_flag=True, help="Print JSON.")(command)
+
+
+def default_actor() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def actor_option(command: F) -> F:
+    """Adds --actor."""
+    how: dict[str, Any] = {"default": default_actor, "show_default": "your user name"}
+    return setting("--actor", variable="ACTOR", help="Audit actor.", **how)(command)
+
+
+def reason_option(*, unless: str | None = None, only_with: str | None = None) -> Callable[[F], F]:
+    """Adds --reason: required, unless another option is given, or only with one."""
+    if unless or only_with:
+        when = f"required unless {unless}" if unless else f"required with {only_with}"
+        return click.option("--reason", help=f"Audit reason; {when}.")
+    return click.option("--reason", required=True, help="Audit reason.")
+
+
+def names_actor(command: F) -> F:
+    """Adds --reason, which is required, and --actor."""
+    return actor_option(reason_option()(command))
 
 
 def find_inbox(app: str | None, config_file: Path | None, database: str | None) -> Inbox:
@@ -230,10 +252,3 @@ def _printable_line(logger: Any, name: str, line: MutableMapping[str, Any]) -> M
 
 def exit_code(error: HookledgerError) -> int:
     return next((code for kind, code in _CODES if isinstance(error, kind)), exits.ERROR)
-
-
-def default_actor() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

@@ -1,9 +1,8 @@
-"""`hookledger retry`, `resolve`, `circuits`, `trip` and `reset`: what a person may do, each with a reason."""
+"""`hookledger retry` and `resolve`: decide about one event or effect, with a reason."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import click
 import msgspec
@@ -13,24 +12,10 @@ from ..errors import ConfigError
 from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow
-from ..states import CircuitState, EffectKind, EffectState, State
-from ..store.ops.circuits import Circuit
-from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
+from ..states import EffectKind, EffectState, State
+from .common import looks_at_inbox, names_actor, print_json, prints_json, run
 from .following import hindrances, say_next
-from .look import moment
-from .table import Listing, number, prose, say, whole
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def names_actor(command: F) -> F:
-    """Adds --reason and --actor."""
-    for option in (
-        click.option("--reason", required=True, envvar="HOOKLEDGER_REASON", help="Why, for the audit."),
-        click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks."),
-    ):
-        command = option(command)
-    return command
+from .table import say
 
 
 @click.command()
@@ -39,7 +24,10 @@ def names_actor(command: F) -> F:
 @looks_at_inbox
 @prints_json
 def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
-    """Send a failed, retrying or reviewed EVENT round again now, with a fresh budget."""
+    """Retry a failed, retrying or needs_review event now
+
+    EVENT is an id, id prefix, event key or provider id. It continues the same run, with a fresh retry budget.
+    """
 
     async def act() -> tuple[EventRow, list[str]]:
         async with inbox.opened() as store:
@@ -60,8 +48,8 @@ def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> N
 @click.argument("effect")
 @click.option("--happened", is_flag=True, help="You found that it happened.")
 @click.option("--did-not-happen", is_flag=True, help="You found that it did not.")
-@click.option("--cancel", is_flag=True, help="It is not to be done at all (outbox only).")
-@click.option("--result", help="With --happened: what the call returned, as JSON; needed where the handler reads it.")
+@click.option("--cancel", is_flag=True, help="Cancel it: never perform it (outbox only).")
+@click.option("--result", help="With --happened: the call's result as JSON, if the handler reads it.")
 @names_actor
 @looks_at_inbox
 @prints_json
@@ -77,17 +65,17 @@ def resolve(
     actor: str,
     as_json: bool,
 ) -> None:
-    """Decide about an EFFECT of an EVENT when nobody knows whether it happened, or when it failed.
+    """Decide the outcome of an unknown or failed effect
 
-    EFFECT is its name, NAME:KEY where the event has several, or its idempotency key. After --happened it is not done
-    again; after --did-not-happen it is, under the same idempotency key. The event, or the outbox, goes on from there.
+    EFFECT is a name, NAME:KEY where EVENT has several, or an idempotency key. After --happened it is not performed
+    again; after --did-not-happen it is, under the same idempotency key. Then the event, or the outbox, continues.
     """
     found: list[Literal["happened", "did_not_happen", "cancel"]] = []
     found += ["happened"] if happened else []
     found += ["did_not_happen"] if did_not_happen else []
     found += ["cancel"] if cancel else []
     if len(found) != 1:
-        raise click.UsageError("say what you found: one of --happened, --did-not-happen and --cancel")
+        raise click.UsageError("give one of --happened, --did-not-happen and --cancel")
     [decision] = found
     try:
         value = UNSET if result is None else msgspec.json.decode(result)
@@ -113,62 +101,3 @@ def resolve(
     then = ": a worker performs it" * is_due
     say(f"Effect {after.name} {after.key} was {before.state}, is {after.state}{then}.")
     say_next(owner, hindered)
-
-
-@click.command()
-@looks_at_inbox
-@prints_json
-def circuits(inbox: Inbox, as_json: bool) -> None:
-    """List the downstreams that ever failed, and which are not being called for now."""
-
-    async def read() -> list[Circuit]:
-        async with inbox.opened() as store:
-            return await inbox.insight(store).circuits()
-
-    found = run(read())
-    if as_json:
-        print_json(found)
-        return
-    head = (whole("downstream", head=True), whole("circuit", head=True))
-    facts = (number("failures in a row"), whole("next trial"), whole("since (UTC)"), prose("why"))
-    listing = Listing(*head, *facts)
-    for circuit in found:
-        trial = "" if circuit.state is CircuitState.CLOSED else "when reset"
-        if circuit.retry_in is not None:
-            trial = f"in {circuit.retry_in:.0f} s" if circuit.retry_in > 0 else "now"
-        failed = f"{circuit.failures:,}"
-        since = moment(circuit.changed_at)
-        listing.add(circuit.downstream, circuit.state, failed, trial, since, circuit.reason or "")
-    listing.print(table_console())
-    if not found:
-        status.print("No downstream has failed yet.")
-
-
-@click.command()
-@click.argument("downstream")
-@names_actor
-@looks_at_inbox
-def trip(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
-    """Stop all calls to a DOWNSTREAM until `reset`. What needs it waits, without using up its attempts."""
-
-    async def act() -> None:
-        async with inbox.opened() as store:
-            await inbox.actions(store, actor).trip(downstream, reason)
-
-    run(act())
-    say(f"The circuit of {downstream} is open until it is reset.")
-
-
-@click.command()
-@click.argument("downstream")
-@names_actor
-@looks_at_inbox
-def reset(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
-    """Let a DOWNSTREAM be called again."""
-
-    async def act() -> None:
-        async with inbox.opened() as store:
-            await inbox.actions(store, actor).reset(downstream, reason)
-
-    run(act())
-    say(f"The circuit of {downstream} is closed.")

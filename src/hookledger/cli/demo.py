@@ -1,4 +1,4 @@
-"""`hookledger demo`: the whole path on this machine, with everything that usually goes wrong."""
+"""`hookledger demo`: the whole path on this machine, with injected faults."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ if TYPE_CHECKING:  # it needs SQLite, which may not be installed
     from .demo_scenario import Report
 
 PORT, OPERATOR_PORT = 8700, 8701
+PORTS = click.IntRange(1, 65535)
 
 
 @click.command()
-@click.option("--exit", "ends", is_flag=True, help="End after the count; the status says whether it was right.")
-@click.option("--port", type=click.IntRange(1, 65535), help=f"For deliveries; else {PORT}, or any.")
-@click.option("--operator-port", type=click.IntRange(1, 65535), help=f"For health; else {OPERATOR_PORT}, or any.")
+@click.option("--exit", "ends", is_flag=True, help="Exit after verifying; 0 if every effect happened once, else 9.")
+@click.option("--port", type=PORTS, help=f"Port for deliveries; default: {PORT}, or any.")
+@click.option("--operator-port", type=PORTS, help=f"For health checks; default: {OPERATOR_PORT}, or any.")
 @click.option(
     "--keep-database",
     "keep",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Work in this new or empty folder and leave everything there; else a temporary one.",
+    help="Use this new or empty folder and keep it; default: a temporary one.",
 )
 @prints_json
 def demo(ends: bool, port: int | None, operator_port: int | None, keep: Path | None, as_json: bool) -> None:
-    """Send duplicates, forgeries and late events, kill a worker, then count what happened.
+    """Inject faults and verify the result
 
-    Runs the real server on a SQLite database of its own, then keeps serving, to be tried by hand.
+    Runs the real server on its own SQLite database, sends duplicates, forgeries and late events, kills a worker, and
+    verifies that each effect happened once. Then it serves until Ctrl-C.
     """
     _require_sqlite()
     intake = choose_port(port, PORT, operator_port or 0)

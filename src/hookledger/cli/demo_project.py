@@ -67,7 +67,7 @@ def project(keep: Path | None, port: int, operator_port: int) -> Iterator[Projec
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
-            raise ConfigError(f"the demo needs a folder of its own, and {keep} is not empty")
+            raise ConfigError(f"the demo needs an empty folder: {keep} is not empty")
         folder = keep.resolve()
     else:
         folder = Path(tempfile.mkdtemp(prefix="hookledger-demo-"))

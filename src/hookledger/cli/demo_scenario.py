@@ -114,7 +114,7 @@ class Scenario:
     async def _at_the_same_moment(self) -> None:
         self._say(f"Sending one event {AT_ONCE} times at the same moment")
         same = [invoice("twenty", 4900, self._now - 900)] * AT_ONCE
-        await self._send(f"one event {AT_ONCE} times at once", same, {202: 1, 200: AT_ONCE - 1}, at_once=True)
+        await self._send(f"one event {AT_ONCE} times concurrently", same, {202: 1, 200: AT_ONCE - 1}, at_once=True)
 
     async def _forged(self) -> None:
         self._say("Sending a well-formed event with a forged signature")
@@ -143,7 +143,7 @@ class Scenario:
         await asyncio.sleep(0.3)
         worker = (await self._insight.event(CRASHED)).event.worker or ""
         os.kill(int(worker.split(":")[-2]), signal.SIGKILL)  # host:pid:token
-        self._say("Sending its event again while nobody works on it")
+        self._say("Sending its event again while no worker has it")
         await self._send("again, while its worker is dead", [victim] * 3, {200: 3}, known=True)
 
     async def _send(

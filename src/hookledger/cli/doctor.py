@@ -1,4 +1,4 @@
-"""`hookledger doctor`: what an experienced operator would look at, and what to do about it."""
+"""`hookledger doctor`: what is wrong, and what to do about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..inbox import Inbox
 from ..operate.doctor import examine
 from ..operate.finding import Finding, Level
 from . import exits
-from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
+from .common import actor_option, looks_at_inbox, print_json, prints_json, reason_option, run, status, table_console
 from .reconcile import When
 from .table import print_facts
 
@@ -21,25 +21,25 @@ COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "problem": "bold r
 
 @click.command()
 @looks_at_inbox
-@click.option("--deep", is_flag=True, help="Let the database check its own file as well.")
+@click.option("--deep", is_flag=True, help="Have the database check its file too.")
 @click.option(
     "--limit",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
     metavar="SECONDS",
-    help="How long the books, or the file, may be looked at.",
+    help="Time limit of the consistency check and of --deep.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(["problem", "warn", "never"]),
     default="problem",
-    help="The level from which the exit code is 11.",
+    help="Exit 11 from this level on.",
 )
-@click.option("--after-restore", is_flag=True, help="The database was restored from a backup: see docs.")
-@click.option("--backup-at", type=When(), metavar="WHEN", help="With --after-restore: when the backup was taken.")
+@click.option("--after-restore", is_flag=True, help="Open or close the gap after restoring a backup.")
+@click.option("--backup-at", type=When(), metavar="WHEN", help="With --after-restore: the time of the backup.")
 @click.option("--done", is_flag=True, help="With --after-restore: the gap is reconciled.")
-@click.option("--reason", help="With --after-restore: why, for the audit.")
-@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks.")
+@reason_option(only_with="--after-restore")
+@actor_option
 @prints_json
 def doctor(
     inbox: Inbox,
@@ -53,17 +53,17 @@ def doctor(
     actor: str,
     as_json: bool,
 ) -> None:
-    """Check data, database, clocks, workers and what is in trouble.
+    """Check data, database, clocks and workers
 
-    A problem: a failed event or one in review, an effect that failed for good, an unknown outcome that waits for an
-    operator or is older than 5 minutes, an alert, an open circuit, due events or effects without a live worker, data
-    that does not add up, a database that cannot be written. A warning: what may become one, such as retries, a
-    tripped circuit, no live worker while nothing is due.
+    A problem is a failed event or one in review, a failed effect, an unknown outcome that waits for an operator or is
+    older than 5 minutes, an alert, an open circuit, due events or effects without a live worker, a violation of
+    consistency, or a database that cannot be written. A warning is what may become one, such as retries, a tripped
+    circuit, or no live worker while nothing is due.
 
-    Exits with 11 if there is a problem; `--fail-on warn` also if there is a warning.
+    Exits 11 if there is a problem; warnings exit 0. With --fail-on warn, warnings exit 11 too.
     """
     if after_restore != (reason is not None) or after_restore != (done or backup_at is not None):
-        raise click.UsageError("--after-restore needs --reason, and --backup-at or --done; nothing else does")
+        raise click.UsageError("--after-restore needs --reason, and --backup-at or --done; give them only with it")
     if done and backup_at is not None:
         raise click.UsageError("--done closes the gap of the restore that is open: it takes no --backup-at")
     if reason is not None:

@@ -1,4 +1,4 @@
-"""`hookledger effects`: calls and outbox entries by state, and having one done now."""
+"""`hookledger effects`: calls and outbox entries by state, and retrying one now."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..model import History
 from ..operate.effects import EffectLine, line
 from ..states import EffectState
 from ..store.trouble import EffectPage
-from .common import looks_at_inbox, print_json, prints_json, run, second, status, table_console
-from .decide import names_actor
+from .common import looks_at_inbox, names_actor, print_json, prints_json, run, second, status, table_console
+from .filters import limit_option, source_option
 from .following import hindrances, say_hindrances
-from .jobs import ListsByDefault
+from .groups import ListsByDefault
 from .look import coloured
 from .table import Listing, number, print_command, prose, say, whole
 from .trouble import duration
@@ -26,7 +26,7 @@ from .trouble import duration
 
 @click.group(cls=ListsByDefault)
 def effects() -> None:
-    """List effects by state, and try one now.
+    """List effects by state, and retry one now
 
     `hookledger effects` lists those that are neither done nor cancelled; `hookledger effects try` performs one.
     """
@@ -37,12 +37,12 @@ def effects() -> None:
     "--state",
     multiple=True,
     type=click.Choice([state.value for state in EffectState]),
-    help="Only in this state; may be given several times. Default: all that are neither done nor cancelled.",
+    help="Only in this state; repeatable. Default: all but done and cancelled.",
 )
-@click.option("--name", help="Only of this name, as it is declared.")
-@click.option("--source", help="Only of this source.")
-@click.option("--before", metavar="CURSOR", help="The next page: as the page before it says at its end.")
-@click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
+@click.option("--name", help="Only with this name, as declared.")
+@source_option
+@click.option("--before", metavar="CURSOR", help="The next page: the cursor that ends the page before.")
+@limit_option(50)
 @looks_at_inbox
 @prints_json
 def list_effects(
@@ -54,7 +54,7 @@ def list_effects(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List effects, those of the newest event first, each with the command that fits."""
+    """List effects, those of the newest event first"""
     where = EffectFilter(name=name, source=source)
     if state:
         where = EffectFilter(tuple(map(EffectState, state)), name, source)
@@ -116,11 +116,11 @@ def _when(one: EffectLine, now: datetime) -> str:
 @looks_at_inbox
 @prints_json
 def try_(inbox: Inbox, event: str, effect: str, reason: str, actor: str, as_json: bool) -> None:
-    """Perform an EFFECT of an EVENT now, with a fresh budget.
+    """Retry an effect now, with a fresh retry budget
 
-    EFFECT is its name, NAME:KEY where the event has several, or its idempotency key. It must be planned or failed in
-    the outbox, or unknown where its check or its policy may settle that: what may have happened and is declared
-    `never` is refused. A worker performs it.
+    EFFECT is a name, NAME:KEY where EVENT has several, or an idempotency key. It must be planned or failed in the
+    outbox, or unknown with a check or policy that can settle it: not allowed for an effect that may have happened and
+    is declared `never`. A worker performs it.
     """
 
     async def act() -> tuple[Effect, History, list[str]]:

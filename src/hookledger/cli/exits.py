@@ -2,7 +2,7 @@
 
 OK = 0
 ERROR = 1
-"""Something unexpected; the message says what."""
+"""An unexpected error; the message says what."""
 USAGE = 2
 """The command was written wrongly (click's own code)."""
 CONFIG = 3
@@ -12,18 +12,18 @@ UNAVAILABLE = 4
 SCHEMA = 5
 """The database's schema is not one that this release works with: run `hookledger migrate`."""
 NOT_FOUND = 6
-"""No such event, delivery or refused request."""
+"""No such event, delivery or rejected request."""
 REFUSED = 7
-"""Not allowed as things stand, or they changed meanwhile; `recheck`: nothing would be accepted."""
+"""Not allowed in this state, or it changed; `rejections recheck`: no request would be accepted."""
 STUCK = 10
-"""`work`: a handler blocked the event loop beyond every time-out."""
+"""`work`: a handler blocked the event loop beyond every timeout."""
 UNEXPECTED_ANSWER = 8
-"""`send`: the receiver answered something else than it should."""
+"""`send`: the receiver gave an unexpected answer."""
 DEMO_FAILED = 9
 """`demo --exit`: something did not happen exactly once."""
 PROBLEM = 11
 """`doctor`: there is a problem, or a warning with `--fail-on warn`."""
 DIFFERENCES = 20
-"""`reconcile`: something was missing, failed, unknown or refused; the report says what was done about it."""
+"""`reconcile`: an event was missing, failed, unknown or refused; the report says what was done about it."""
 PROVIDER = 21
 """`reconcile`: the provider's log could not be read to its end."""

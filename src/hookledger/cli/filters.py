@@ -1,4 +1,4 @@
-"""Which events a command is about: the options of a filter, the same for every command that takes one."""
+"""Filter options: defined once, the same for every command that selects events."""
 
 from __future__ import annotations
 
@@ -34,35 +34,68 @@ class Moment(click.ParamType[datetime]):
         try:
             return datetime.now(UTC) - timedelta(seconds=Seconds(text))
         except (ConfigError, OverflowError):
-            words = f"{value!r} is no moment: write 2026-01-31, 2026-01-31T12:30:00Z, or how long ago: 2h, 3d"
+            words = f"{value!r} is not a time: write 2026-01-31, 2026-01-31T12:30:00Z, or how long ago: 2h, 3d"
             self.fail(words, param, ctx)
+
+
+class FilterOption(click.Option):
+    """Described once: by `hookledger events --help`, and in the reference."""
+
+
+class FiltersEvents(click.Command):
+    """A command with filter options. Only `events` describes them; the others name them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        filters = [one for one in self.get_params(ctx) if isinstance(one, FilterOption)]
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        others = [one for one in options if one not in filters]
+        with formatter.section("Options"):
+            formatter.write_dl([record for one in others if (record := one.get_help_record(ctx)) is not None])
+        with formatter.section("Filter options"):
+            if self.name == "events":
+                formatter.write_dl([record for one in filters if (record := one.get_help_record(ctx)) is not None])
+            else:
+                names = ", ".join(one.opts[0] for one in filters)
+                formatter.write_text(f"{names}: see `hookledger events --help`")
+
+
+source_option = click.option("--source", help="Only of this source.")
+
+
+def limit_option(default: int) -> Callable[[F], F]:
+    """Adds --limit."""
+    return click.option("--limit", default=default, type=click.IntRange(1, 1000), help="Maximum number to list.")
 
 
 FIELDS = ("source", "type", "key", "account", "effect", "text", "error", "cause", "since", "until", "attention")
 
 
-def filters_events(command: F) -> F:
-    """Adds the options of a filter; the command gets it as `where`, with everything in it that was given."""
+_filter = functools.partial(click.option, cls=FilterOption)
 
-    @click.option("--source", help="Only of this source.")
-    @click.option(
+
+def filters_events(command: F) -> F:
+    """Adds the filter options; the command gets them as `where`, and is a FiltersEvents."""
+
+    @_filter("--source", help="Only of this source.")
+    @_filter(
         "--state",
         multiple=True,
+        metavar="STATE",
         type=click.Choice([state.value for state in State]),
-        help="Only in this state; may be given several times.",
+        help=f"Only in this state: {', '.join(State)}; repeatable.",
     )
-    @click.option("--type", help="Only of this type, or of those that begin so: 'order.*'.")
-    @click.option("--key", help="Only with this event key, as it is shown.")
-    @click.option("--object", help="Only about the object with this id.")
-    @click.option("--account", help="Only on behalf of this account, as `show` prints it.")
-    @click.option("--effect", help="Only with an effect of this NAME, or NAME:KEY.")
-    @click.option("--text", help="Only with this in the body, exactly so.")
-    @click.option("--error", help="Only with this in the reason or the error.")
-    @click.option("--cause", help="Only with this cause, as `failures` prints it.")
-    @click.option("--since", type=Moment(), help="Received then or later: a time, or how long ago: 2h.")
-    @click.option("--until", type=Moment(), help="Received before then.")
-    @click.option(
-        "--attention", is_flag=True, help="Only failed, in review, with an alert, or an effect failed or unknown."
+    @_filter("--type", help="Only of this type; may end in *, such as 'order.*'.")
+    @_filter("--key", help="Only with this event key.")
+    @_filter("--object", help="Only about the object with this id.")
+    @_filter("--account", help="Only of this account, as `show` prints it.")
+    @_filter("--effect", help="Only with an effect of this NAME, or NAME:KEY.")
+    @_filter("--text", help="Only with exactly this text in the body.")
+    @_filter("--error", help="Only with this text in the reason or the error.")
+    @_filter("--cause", help="Only with this cause, as `failures` prints it.")
+    @_filter("--since", type=Moment(), help="Received at this time or later; 2h: two hours ago.")
+    @_filter("--until", type=Moment(), help="Received before this time.")
+    @_filter(
+        "--attention", is_flag=True, help="Only failed, in review, or with an alert or a failed or unknown effect."
     )
     @functools.wraps(command)
     def wrapper(**options: Any) -> Any:

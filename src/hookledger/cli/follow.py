@@ -30,10 +30,10 @@ def follow(inbox: Inbox, job: Job) -> Job:
     try:
         after: Job = run(_follow(inbox, job))
     except KeyboardInterrupt:
-        say(f"\nJob {job.id} goes on in a worker, if one is alive.")
+        say(f"\nJob {job.id} continues in a worker, if one is alive.")
         command = ["hookledger", "jobs"]
         print_command("To watch", [*command, "show", str(job.id)])
-        print_command("To go on here", [*command, "run", str(job.id)])
+        print_command("To continue here", [*command, "run", str(job.id)])
         print_command("To stop it", [*command, "cancel", str(job.id), "--reason", "WHY"])
         raise SystemExit(130) from None
     return after

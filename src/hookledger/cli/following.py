@@ -43,7 +43,7 @@ async def _of_effect(insight: Insight, effect: Effect) -> list[str]:
     for circuit in await insight.circuits():
         if circuit.downstream == effect.downstream and circuit.state is not CircuitState.CLOSED:
             words = f"The circuit of {circuit.downstream} is {circuit.state}: {circuit.reason or 'no reason given'}"
-            found.append(f"{words}; hookledger reset {shlex.quote(circuit.downstream)} --reason WHY")
+            found.append(f"{words}; hookledger circuits reset {shlex.quote(circuit.downstream)} --reason WHY")
     if effect.lane is not None:
         found.append("It is in an ordered lane: earlier entries of the lane go first")
     return found

@@ -1,4 +1,4 @@
-"""`hookledger import-keys`: what another table knows as processed becomes known here."""
+"""`hookledger import-keys`: keys of events that another system processed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..inbox import Inbox
 from ..operate.cutover import BATCH, Comparison, KeyRule
 from ..store.ops.imported_keys import Imported
-from .common import default_actor, looks_at_inbox, print_json, printable, prints_json, run, status
+from .common import actor_option, looks_at_inbox, print_json, printable, prints_json, reason_option, run, status
 
 Row = Sequence[object]
 
@@ -25,12 +25,12 @@ Row = Sequence[object]
 @click.command("import-keys")
 @click.argument("source")
 @click.argument("file", required=False, type=click.File("r", encoding="utf-8-sig"))
-@click.option("--column", "columns", multiple=True, help="CSV: number or name of a column. With --query: its number.")
-@click.option("--field", "fields", multiple=True, help="JSON lines: the way to a field, such as data.id.")
-@click.option("--query", help="A SELECT on the inbox's own database, instead of a file. It is run read-only.")
-@click.option("--dry-run", is_flag=True, help="Import nothing; compare with what came here.")
-@click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; not needed with --dry-run.")
-@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks.")
+@click.option("--column", "columns", multiple=True, help="CSV: number or name of a column; --query: its number.")
+@click.option("--field", "fields", multiple=True, help="JSON lines: path of a field, such as data.id.")
+@click.option("--query", help="SELECT on the inbox's database, run read-only; instead of FILE.")
+@click.option("--dry-run", is_flag=True, help="Compare with the keys recorded here; import nothing.")
+@reason_option(unless="--dry-run")
+@actor_option
 @looks_at_inbox
 @prints_json
 def import_keys(
@@ -45,10 +45,11 @@ def import_keys(
     actor: str,
     as_json: bool,
 ) -> None:
-    """Make event ids that were processed elsewhere known to SOURCE, so that a delivery of one is a duplicate.
+    """Import keys processed by another system
 
-    FILE, or - for stdin, has one id a line; or it is CSV with --column, or JSON lines with --field. A key of several
-    fields takes several of these, in the order of the key. Can be repeated after a failure: what is known is not new.
+    A delivery to SOURCE with an imported key is a duplicate. FILE (- for stdin) has one key per line, or is CSV with
+    --column, or JSON lines with --field; repeat these for a key of several fields, in the order of the key. Safe to
+    repeat after a failure.
     """
     query = (query or "").strip() or None
     if (file is None) == (query is None):
@@ -56,7 +57,7 @@ def import_keys(
     if fields and (columns or query):
         raise click.UsageError("--field is for JSON lines alone")
     if not dry_run and not (reason and reason.strip()):
-        raise click.UsageError("an import needs --reason; --dry-run does not")
+        raise click.UsageError("--reason is required unless --dry-run")
 
     async def act() -> Imported | Comparison:
         rule = KeyRule(inbox.receiving.facts(source))

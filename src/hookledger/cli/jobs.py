@@ -1,4 +1,4 @@
-"""`hookledger jobs`: what bulk work there is, how far it is, and how to stop it."""
+"""`hookledger jobs`: bulk jobs, their progress, running and cancelling them."""
 
 from __future__ import annotations
 
@@ -10,35 +10,29 @@ import msgspec
 from ..inbox import Inbox
 from ..store.ops.jobs import ItemOutcome, Job, JobItem, Refusals
 from .bulk import job_size
-from .common import looks_at_inbox, print_json, prints_json, run, second, status, table_console
-from .decide import names_actor
-from .filters import options_of
+from .common import looks_at_inbox, names_actor, print_json, prints_json, run, second, status, table_console
+from .filters import limit_option, options_of
 from .follow import counted, follow
+from .groups import ListsByDefault
 from .look import coloured, moment
 from .table import Listing, number, option_pairs, print_command, print_facts, prose, say, whole
 
 
-class ListsByDefault(click.Group):
-    """`jobs` alone, or with options only, is `jobs list`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] != "--help"):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
 @click.group(cls=ListsByDefault)
 def jobs() -> None:
-    """List bulk work; with a command, look at one job, wait for it or stop it."""
+    """List, run or cancel bulk jobs
+
+    `hookledger bulk` plans jobs, and workers run them.
+    """
 
 
 @jobs.command("list")
-@click.option("--before", type=click.UUID, help="Only older than this job: for the next page.")
-@click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
+@click.option("--before", type=click.UUID, help="Only older than this job: the next page.")
+@limit_option(50)
 @looks_at_inbox
 @prints_json
 def list_jobs(inbox: Inbox, before: UUID | None, limit: int, as_json: bool) -> None:
-    """List jobs, the newest first."""
+    """List jobs, newest first"""
 
     async def read() -> list[Job]:
         async with inbox.opened() as store:
@@ -65,7 +59,7 @@ def list_jobs(inbox: Inbox, before: UUID | None, limit: int, as_json: bool) -> N
 @looks_at_inbox
 @prints_json
 def show(inbox: Inbox, job: str, as_json: bool) -> None:
-    """Show how far a JOB is, what its events are now, and why some were refused."""
+    """Show a job's progress, event states and refusals"""
 
     async def read() -> tuple[Job, list[Refusals], dict[str, int]]:
         async with inbox.opened() as store:
@@ -106,18 +100,18 @@ def show(inbox: Inbox, job: str, as_json: bool) -> None:
 
 @jobs.command()
 @click.argument("job")
-@click.option("--outcome", type=click.Choice([outcome.value for outcome in ItemOutcome]), help="Only those.")
-@click.option("--after", type=click.UUID, help="Only after this event: for the next page.")
-@click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
+@click.option("--outcome", type=click.Choice([one.value for one in ItemOutcome]), help="Only with this outcome.")
+@click.option("--after", type=click.UUID, help="Only after this event: the next page.")
+@limit_option(50)
 @looks_at_inbox
 @prints_json
 def items(
     inbox: Inbox, job: str, outcome: str | None, after: UUID | None, limit: int, as_json: bool
 ) -> None:
-    """List the events of a JOB: what each was when the set was frozen, and is now.
+    """List a job's events and what happened to each
 
-    outcome: whether the action was taken, or refused. A worker processes what was retried or replayed later: `now` is
-    what came of that.
+    was: the state when the set was frozen. outcome: whether the action was taken or refused. now: the state now,
+    after a worker processed what the job retried or replayed.
     """
 
     async def read() -> list[JobItem]:
@@ -148,7 +142,10 @@ def items(
 @looks_at_inbox
 @prints_json
 def cancel(inbox: Inbox, job: str, reason: str, actor: str, as_json: bool) -> None:
-    """Stop a JOB after the step that is being taken: what was done stays, the rest is not touched."""
+    """Cancel a job after its current step
+
+    Actions already taken stay; the other events are not changed.
+    """
 
     async def act() -> Job:
         async with inbox.opened() as store:
@@ -167,7 +164,7 @@ def cancel(inbox: Inbox, job: str, reason: str, actor: str, as_json: bool) -> No
 @looks_at_inbox
 @prints_json
 def run_job(inbox: Inbox, job: str, as_json: bool) -> None:
-    """Wait for a JOB, and run it here when no worker does."""
+    """Wait for a job, and run it here if no worker does"""
 
     async def read() -> Job:
         async with inbox.opened() as store:
@@ -185,4 +182,4 @@ def _state(job: Job) -> str:
 
 
 def _pace(job: Job) -> str:
-    return f"{job.per_second:g}" if job.per_second else "as many as go"
+    return f"{job.per_second:g}" if job.per_second else "unlimited"

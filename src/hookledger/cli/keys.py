@@ -1,4 +1,4 @@
-"""`hookledger keys`: do the keys of a source fit what really comes?"""
+"""`hookledger keys`: whether the key of a source fits its deliveries."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ORIGINS = {
     KeyOrigin.UNSIGNED_ID: "by unsigned id",
     KeyOrigin.COMPOSITE: "by several fields",
     KeyOrigin.FUNCTION: "by the source's function",
-    KeyOrigin.DIGEST: "by their content, for want of a key",
+    KeyOrigin.DIGEST: "by content, without a key",
     KeyOrigin.ARRIVAL: "each an arrival",
-    KeyOrigin.ADMITTED: "admitted by an operator",
+    KeyOrigin.ADMITTED: "accepted by an operator",
 }
 ENOUGH = 10
 """Kept requests below which a rule that fits says nothing."""
@@ -30,15 +30,16 @@ SHOWN = 3
 
 @click.command()
 @click.argument("source")
-@click.option("--last", default=10_000, type=click.IntRange(1, 1_000_000), help="Events to look at, the newest.")
+@click.option("--last", default=10_000, type=click.IntRange(1, 1_000_000), help="Number of newest events to read.")
 @click.option("--sample", default=1000, type=click.IntRange(0, 10_000), help="Kept requests to try rules on.")
 @looks_at_inbox
 @prints_json
 def keys(inbox: Inbox, source: str, last: int, sample: int, as_json: bool) -> None:
-    """Audit the keys of SOURCE on live data, and say which rule would fit.
+    """Audit a source's event keys
 
-    A key is too narrow where the same content comes under several keys, so that a redelivery runs again; too wide
-    where several contents come under one key, so that an event is taken for a duplicate. Nothing is changed.
+    Reads live data, changes nothing, and proposes a key rule that fits. A key is too narrow if the same content has
+    several keys, so that a redelivery is processed again; too wide if different contents have one key, so that an
+    event counts as a duplicate.
     """
 
     async def read() -> KeyReport:

@@ -1,4 +1,4 @@
-"""`hookledger events` and `show`: what a person may see."""
+"""`hookledger events` and `show`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .common import (
     status,
     table_console,
 )
-from .filters import filters_events
+from .filters import FiltersEvents, filters_events, limit_option
 from .table import Fact, Listing, number, print_command, print_facts, prose, say, unbroken, whole, words
 from .tracebacks import counted, newest_traceback, print_excerpt, print_traceback
 
@@ -50,7 +50,7 @@ COLOURS = {
 UNDECIDED = (EffectState.UNKNOWN, EffectState.FAILED)
 SAID = (whole("when (UTC)", head=True), whole("what", head=True), whole("by"), prose("details"))
 """Of each entry of a timeline."""
-ATTENTION = "an effect failed, or nobody knows whether it happened"
+ATTENTION = "an effect failed, or its outcome is unknown"
 EFFECT_COLOURS = {EffectState.DONE: "green", EffectState.FAILED: "red", EffectState.UNKNOWN: "magenta"}
 
 
@@ -63,17 +63,20 @@ def moment(value: datetime | None) -> str:
     return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] if value else ""
 
 
-@click.command()
+@click.command(cls=FiltersEvents)
 @filters_events
-@click.option("--before", type=click.UUID, help="Only older than this event: for the next page.")
-@click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
-@click.option("--counts", is_flag=True, help="Only how many there are: in each state, or for the options given.")
+@click.option("--before", type=click.UUID, help="Only older than this event: the next page.")
+@limit_option(50)
+@click.option("--counts", is_flag=True, help="Print only counts: by state, or of matching events.")
 @looks_at_inbox
 @prints_json
 def events(
     inbox: Inbox, where: Filter, before: UUID | None, limit: int, counts: bool, as_json: bool
 ) -> None:
-    """List events, the newest first. A search that has to read much stops now and then, and says how to go on."""
+    """List events, newest first
+
+    A long search stops early, and prints the option that continues it.
+    """
 
     async def read() -> Any:
         async with inbox.opened() as store:
@@ -142,13 +145,16 @@ def _print_end(page: Page) -> None:
 
 @click.command()
 @click.argument("event")
-@click.option("--body", is_flag=True, help="Print only the request's body, byte for byte.")
-@click.option("--timeline", "only_timeline", is_flag=True, help="Print only what happened, in order, with every key.")
+@click.option("--body", is_flag=True, help="Print only the request body, byte for byte.")
+@click.option("--timeline", "only_timeline", is_flag=True, help="Print only the timeline, with all keys.")
 @click.option("--traceback", is_flag=True, help="Print only the newest traceback.")
 @looks_at_inbox
 @prints_json
 def show(inbox: Inbox, event: str, body: bool, only_timeline: bool, traceback: bool, as_json: bool) -> None:
-    """Everything known of one EVENT: by id, the beginning of one, key, or the provider's id."""
+    """Show an event's history and effects
+
+    EVENT is an id, id prefix, event key or provider id.
+    """
     shown = run(_history(inbox, event))
     history = shown.history
     if body:
@@ -219,7 +225,7 @@ def _print_answers(answers: Answers, preview: Preview) -> None:
         ("attempts?", times + ended),
         ("effects completed?", _enumerated(one.label for one in answers.completed)),
         ("pending or uncertain?", _enumerated(f"{one.label} ({one.state})" for one in answers.open)),
-        ("replayed by whom?", replays or "nobody"),
+        ("replayed by whom?", replays or "never replayed"),
         ("a replay now?", preview.words),
     )
     print_facts(table_console(), facts)
@@ -245,7 +251,7 @@ def _print_history(shown: Shown) -> None:
         ("account", unbroken(event.account or "")),
         ("state", state),
         ("alert", [_marked(word) for word in words(event.alert or "")]),
-        ("admitted", f"by an operator, from delivery {event.request_id}:{event.item}" * admitted),
+        ("accepted", f"by an operator, from delivery {event.request_id}:{event.item}" * admitted),
         ("same body as", f"event {history.body_of}" if history.body_of else ""),
         ("attention", [_marked(word) for word in words(ATTENTION * event.attention)]),
         ("result", event.result or ""),

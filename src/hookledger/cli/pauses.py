@@ -1,4 +1,4 @@
-"""`hookledger pause`, `resume` and `pauses`: what workers leave alone for now."""
+"""`hookledger pause` and `resume`: which sources and types workers do not process."""
 
 from __future__ import annotations
 
@@ -6,24 +6,53 @@ import click
 
 from ..inbox import Inbox
 from ..store.ops.pauses import Pause
-from .common import looks_at_inbox, print_json, prints_json, run, status, table_console
-from .decide import names_actor
+from .common import (
+    actor_option,
+    looks_at_inbox,
+    names_actor,
+    print_json,
+    prints_json,
+    reason_option,
+    run,
+    status,
+    table_console,
+)
 from .look import moment
 from .table import Listing, prose, say, whole
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", required=False)
 @click.argument("type", default="*")
-@names_actor
+@click.option("--list", "listing", is_flag=True, help="List what is paused, by whom and why.")
+@reason_option(unless="--list")
+@actor_option
 @looks_at_inbox
 @prints_json
-def pause(inbox: Inbox, source: str, type: str, reason: str, actor: str, as_json: bool) -> None:  # noqa: A002
-    """Stop handling events of a SOURCE, or of one TYPE (it may end in *), until `resume`.
+def pause(
+    inbox: Inbox,
+    source: str | None,
+    type: str,  # noqa: A002
+    listing: bool,
+    reason: str | None,
+    actor: str,
+    as_json: bool,
+) -> None:
+    """Stop processing a source or event type
 
-    No worker claims any of them from now on; what is being handled finishes. Deliveries are accepted as ever, and
-    wait. What is in the outbox already is performed: `hookledger trip` stops the calls to a downstream.
+    TYPE may end in *; without it the whole SOURCE is paused. Workers do not claim its events until
+    `hookledger resume`; running handlers finish. Deliveries are still accepted, and their events wait. Effects in the
+    outbox are still performed: `hookledger circuits trip` stops the calls to a downstream.
     """
+    if listing:
+        if source is not None:
+            raise click.UsageError("--list lists all pauses: give no SOURCE")
+        _list(inbox, as_json=as_json)
+        return
+    if source is None:
+        raise click.UsageError("name a SOURCE, or give --list")
+    if reason is None:
+        raise click.UsageError("--reason is required")
 
     async def act() -> Pause:
         async with inbox.opened() as store:
@@ -42,7 +71,10 @@ def pause(inbox: Inbox, source: str, type: str, reason: str, actor: str, as_json
 @names_actor
 @looks_at_inbox
 def resume(inbox: Inbox, source: str, type: str, reason: str, actor: str) -> None:  # noqa: A002
-    """Take back the pause of a SOURCE, or of one TYPE, as it was given."""
+    """Resume a paused source or event type
+
+    Name SOURCE and TYPE as they were given to `hookledger pause`.
+    """
 
     async def act() -> list[Pause]:
         async with inbox.opened() as store:
@@ -50,17 +82,12 @@ def resume(inbox: Inbox, source: str, type: str, reason: str, actor: str) -> Non
             return [left for left in await inbox.insight(store).pauses() if left.source == source]
 
     left = run(act())
-    say(f"{_named(source, type)} is handled again.")
+    say(f"{_named(source, type)} is processed again.")
     for one in left:
         say(f"Still paused: {_named(one.source, one.pattern)}, by {one.actor}")
 
 
-@click.command()
-@looks_at_inbox
-@prints_json
-def pauses(inbox: Inbox, as_json: bool) -> None:
-    """List what is paused, by whom and why."""
-
+def _list(inbox: Inbox, *, as_json: bool) -> None:
     async def read() -> list[Pause]:
         async with inbox.opened() as store:
             return await inbox.insight(store).pauses()

@@ -1,4 +1,4 @@
-"""`hookledger receive`, `work` and `serve`: the processes that run for long."""
+"""`hookledger serve`, `receive`, `work` and `api`: the processes that keep running."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ..operate.health import PROBE_TOKEN, Receiver, probe_token
 from ..operator import load_tokens
 from ..work.loop import Worker
 from . import exits
-from .common import finds_inbox, run, set_up_logging, status
+from .common import finds_inbox, run, set_up_logging, setting, status
 from .output import end_now
-from .supervise import PARENT_PIPE, Supervisor, say_that_it_works, when_parent_ends
+from .supervise import API, PARENT_PIPE, Supervisor, say_that_it_works, when_parent_ends
 
 LEVELS = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
-logs = click.option("--log-level", type=LEVELS, default="info", help="How much to tell on stderr.")
+logs = setting("--log-level", variable="LOG_LEVEL", type=LEVELS, default="info", help="Lowest level to log.")
 
 
 def _begin_in_json(context: click.Context, option: click.Parameter, given: bool) -> bool:
@@ -44,8 +44,13 @@ def _tell_deliveries(context: click.Context, option: click.Parameter, given: boo
         deliveries.turn_on()
 
 
-log_json = click.option(
-    "--log-json", is_flag=True, is_eager=True, callback=_begin_in_json, help="Log lines as JSON, and nothing else."
+log_json = setting(
+    "--log-json",
+    variable="LOG_JSON",
+    is_flag=True,
+    is_eager=True,
+    callback=_begin_in_json,
+    help="Write only JSON lines to stderr.",
 )
 log_deliveries = click.option(
     "--log-deliveries",
@@ -54,11 +59,26 @@ log_deliveries = click.option(
     callback=_tell_deliveries,
     help="Log each delivery and processed event.",
 )
-host = click.option("--host", help="Where providers reach us; settings file, else 127.0.0.1.")
-port = click.option("--port", type=click.IntRange(0, 65535), help="Settings file, else 8700.")
-operator_host = click.option("--operator-host", help="Where API and health checks reach us; else 127.0.0.1.")
-operator_port = click.option("--operator-port", type=click.IntRange(0, 65535), help="Settings file, else 8701.")
-concurrency = click.option("--concurrency", type=click.IntRange(1), help="Handlers at once; settings file, else 16.")
+PORTS = click.IntRange(0, 65535)
+host = setting("--host", variable="HOST", help="Address for deliveries; default: settings file, else 127.0.0.1.")
+port = setting("--port", variable="PORT", type=PORTS, help="Port for deliveries; default: settings file, else 8700.")
+operator_host = setting(
+    "--operator-host",
+    variable="OPERATOR_HOST",
+    help="Address for API and health checks; default: settings file, else 127.0.0.1.",
+)
+operator_port = setting(
+    "--operator-port",
+    variable="OPERATOR_PORT",
+    type=PORTS,
+    help="Port for API and health checks; default: settings file, else 8701.",
+)
+concurrency = setting(
+    "--concurrency",
+    variable="CONCURRENCY",
+    type=click.IntRange(1),
+    help="Handlers that run concurrently; default: settings file, else 16.",
+)
 
 
 L = TypeVar("L", IntakeSettings, OperatorSettings)
@@ -71,7 +91,7 @@ log = logging.getLogger(__name__)
 @port
 @operator_host
 @operator_port
-@click.option("--no-operator", is_flag=True, help="Without the operator's listener: `hookledger operate` has it.")
+@click.option("--no-operator", is_flag=True, help="Leave API and health checks to `hookledger api`.")
 @logs
 @log_json
 @log_deliveries
@@ -86,7 +106,10 @@ def receive(
     log_level: str,
     log_json: bool,
 ) -> None:
-    """Accept deliveries; handle none."""
+    """Accept and record deliveries
+
+    Runs no handlers. Serves the operator API and health checks too, unless --no-operator.
+    """
     set_up_logging(log_level, as_json=log_json)
     _override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
@@ -157,7 +180,7 @@ def _address(host: str) -> str:
 
 async def _receive(inbox: Inbox, *, operates: bool) -> None:
     from ..receive.http import Listener
-    from .operator import OperatorListener
+    from .api import OperatorListener
 
     intake = inbox.settings.intake
     for one in (intake, inbox.settings.operator) if operates else (intake,):
@@ -205,14 +228,14 @@ def _api(inbox: Inbox) -> str:
     return f"API at {_url(operator)}/api, tokens: {names}"
 
 
-@click.command()
-@click.option("--receiver", help="Whose health the checks tell, as http://HOST:PORT; else that of this process.")
+@click.command("api")
+@click.option("--receiver", help="Receiver whose health to report, as http://HOST:PORT; default: this process.")
 @operator_host
 @operator_port
 @logs
 @log_json
 @finds_inbox
-def operate(
+def serve_api(
     inbox: Inbox,
     receiver: str | None,
     operator_host: str | None,
@@ -220,13 +243,16 @@ def operate(
     log_level: str,
     log_json: bool,
 ) -> None:
-    """Serve the API and health checks to operators, apart from the receiver, so that no ack waits for a reading."""
+    """Serve operator API and health checks
+
+    Run it beside `hookledger receive --no-operator`, so that deliveries do not wait for operators' queries.
+    """
     set_up_logging(log_level, as_json=log_json)
     operator = _listening(inbox.settings.operator, operator_host, operator_port)
     inbox.settings = msgspec.structs.replace(inbox.settings, operator=operator)
     if receiver is not None:
         inbox.operator.receiver = _receiver(receiver)
-    run(_operate(inbox))
+    run(_serve_api(inbox))
 
 
 def _receiver(url: str) -> Receiver:
@@ -239,8 +265,8 @@ def _receiver(url: str) -> Receiver:
     raise ConfigError(f"--receiver is written http://HOST:PORT, not {url!r}")
 
 
-async def _operate(inbox: Inbox) -> None:
-    from .operator import OperatorListener
+async def _serve_api(inbox: Inbox) -> None:
+    from .api import OperatorListener
 
     operator = inbox.settings.operator
     _require_free(operator.host, operator.port)
@@ -254,14 +280,17 @@ async def _operate(inbox: Inbox) -> None:
 
 
 @click.command()
-@click.option("--drain", is_flag=True, help="Stop when nothing that we handle is due.")
+@click.option("--drain", is_flag=True, help="Stop when no event with a handler here is due.")
 @concurrency
 @logs
 @log_json
 @log_deliveries
 @finds_inbox
 def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log_json: bool) -> None:
-    """Handle what was received. SIGTERM finishes what runs and gives back the rest."""
+    """Process recorded events
+
+    On SIGTERM it finishes running handlers and releases the other claims.
+    """
     set_up_logging(log_level, as_json=log_json)
     settings = inbox.settings.work
     if concurrency:
@@ -271,7 +300,7 @@ def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log
         status.print("[yellow]No handlers are declared:[/] events will wait, then be skipped.")
     else:
         kinds = ", ".join(f"{source}: {pattern}" for source, pattern in inbox.routes.handles())
-        status.print(f"Working on {kinds}; {settings.concurrency} at once.", markup=False)
+        status.print(f"Working on {kinds}; {settings.concurrency} concurrently.", markup=False)
 
     if PARENT_PIPE not in os.environ:  # under `serve` the receiver says it
         inbox.read_secrets(required=False)
@@ -300,13 +329,13 @@ async def _leave() -> None:
     for task in others:
         task.cancel()
     if others and (await asyncio.wait(others, timeout=2.0))[1]:
-        log.warning("something that was cancelled does not end: left behind")
+        log.warning("a cancelled task did not stop; exiting anyway")
         logging.shutdown()
         end_now(exits.OK)
 
 
 @click.command()
-@click.option("--dev", is_flag=True, help="SQLite in this folder if none is named, migrated; logs deliveries.")
+@click.option("--dev", is_flag=True, help="Default to SQLite in this folder, migrate it, log deliveries.")
 @host
 @port
 @operator_host
@@ -327,8 +356,11 @@ def serve(
     log_level: str,
     log_json: bool,
 ) -> None:
-    """Receiver and worker, and the API if a token is configured: each in a process of its own, so that neither slow
-    handlers nor operators slow the acks."""
+    """Run receiver, worker and API under a supervisor
+
+    Each is a separate process, so that neither slow handlers nor operators delay acknowledgements. The API needs a
+    configured token.
+    """
     set_up_logging(log_level, as_json=log_json)
     if dev:
         inbox.database = inbox.database or "sqlite:///hookledger-dev.db"
@@ -347,7 +379,7 @@ def serve(
     each = ["--log-deliveries"] if dev or deliveries.wanted() else []
     commands = {"receive": [*listen, *operators, *common, *each], "work": [*limit, *common, *each]}
     if load_tokens(inbox):  # without any there is nothing to read, and health checks cost next to nothing
-        commands["operate"] = ["--receiver", _url(intake), *operators, *common]
+        commands[API] = ["--receiver", _url(intake), *operators, *common]
         commands["receive"].append("--no-operator")
     supervisor = Supervisor(
         commands,

@@ -1,4 +1,4 @@
-"""`hookledger providers`: what is known of each provider, and how a source of it is set up."""
+"""`hookledger providers`: the catalogue, and how to set up a source."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .table import Listing, print_facts, prose, say, whole
 @click.option(
     "--new-test-key",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a new key to this file, to sign test deliveries of a provider that signs with a key of its own.",
+    help="Write a new key for signing test deliveries to this file.",
 )
 @prints_json
 def providers(name: str | None, new_test_key: Path | None, as_json: bool) -> None:
-    """List the providers that are known, or everything about the one called NAME.
+    """List providers or describe one
 
-    What was only remembered, and not confirmed by anything, is marked as unconfirmed.
+    Facts that no source confirms are marked as unconfirmed.
     """
     if name is None:
         if new_test_key is not None:

@@ -1,4 +1,4 @@
-"""`hookledger prune` and `erase`: what is taken away, by rule or by decision."""
+"""`hookledger prune` and `erase`: deleting data by rule, and content by decision."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from ..inbox import Inbox
 from ..operate.erasing import Erasing, erase_all, erase_one
 from ..retention import NEVER, Limits, limits
 from ..store.ops.pruning import Pruned
-from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
-from .decide import names_actor
-from .filters import filters_events
+from .common import actor_option, looks_at_inbox, names_actor, print_json, prints_json, run, status, table_console
+from .filters import FiltersEvents, filters_events, source_option
 from .table import Listing, number, whole
 
 
 @click.command()
-@click.option("--source", help="Only of this source.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
-@click.option("--now", "anew", is_flag=True, help="Begin with the oldest, not where the last round ended.")
-@click.option("--reason", default="retention", envvar="HOOKLEDGER_REASON", help="Why, for the audit.")
-@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks.")
+@source_option
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted; change nothing.")
+@click.option("--now", "anew", is_flag=True, help="Start with the oldest, not where the last round ended.")
+@click.option("--reason", default="retention", help="Audit reason.")
+@actor_option
 @looks_at_inbox
 @prints_json
 def prune(
     inbox: Inbox, source: str | None, dry_run: bool, anew: bool, reason: str, actor: str, as_json: bool
 ) -> None:
-    """Take away what retention says is over: payloads, history, finished events. Keys stay.
+    """Delete data past its retention period
 
-    Workers do it by themselves; this does it at once. Nothing goes unless [retention] or a source's own names it.
+    Deletes payloads, history and finished events; keys stay. Workers prune periodically; this command does it
+    immediately. Nothing is deleted unless [retention], or that of a source, sets a period.
     """
     if source is not None and source not in inbox.sources:
         raise ConfigError(f"there is no source {source!r}; known are: {', '.join(sorted(inbox.sources)) or 'none'}")
@@ -68,7 +68,7 @@ def _print_rules(inbox: Inbox) -> None:
     rules = {"(default)": limits(settings)}
     rules |= {name: limits(settings, source.retention) for name, source in inbox.sources.items()}
     if not any(rule.any for rule in rules.values()):
-        status.print("Everything is kept for ever: no [retention] is set.")
+        status.print("Everything is kept forever: no [retention] is set.")
     for name, rule in rules.items():
         status.print(f"{name}: {_rule(rule)}")
 
@@ -80,18 +80,18 @@ def _rule(rule: Limits) -> str:
 
 def _age(seconds: float) -> str:
     if seconds == NEVER:
-        return "for ever"
+        return "forever"
     return f"{seconds / 86400:g} d" if seconds >= 86400 else f"{seconds:g} s"
 
 
-@click.command()
+@click.command(cls=FiltersEvents)
 @click.argument("event", required=False)
 @filters_events
-@click.option("--key-too", is_flag=True, help="Show digests in place of event and effect keys, too.")
-@click.option("--whole-request", is_flag=True, help="With the other events that came in the same request.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be erased, or what refuses it.")
-@click.option("--count", type=click.IntRange(0), help="How many events you mean: refused if there are more or fewer.")
-@click.option("--yes", is_flag=True, help="Erase all that the filter finds, without a count.")
+@click.option("--key-too", is_flag=True, help="Replace event and effect keys by digests too.")
+@click.option("--whole-request", is_flag=True, help="Include the other events of the same request.")
+@click.option("--dry-run", is_flag=True, help="Print what would be erased; change nothing.")
+@click.option("--count", type=click.IntRange(0), help="Require this count.")
+@click.option("--yes", is_flag=True, help="Skip the count check.")
 @names_actor
 @looks_at_inbox
 @prints_json
@@ -108,15 +108,16 @@ def erase(
     actor: str,
     as_json: bool,
 ) -> None:
-    """Forget what a finished EVENT, or all that the options find, said.
+    """Erase the content of finished events
 
-    That is bytes, headers, effect arguments, results and tracebacks. Keys and digests stay, so that nothing is
-    accepted or done again. It cannot be undone. The audit says who and why.
+    Name one EVENT, or select events by filter options. Erases bodies, headers, effect arguments, results and
+    tracebacks, for good. Keys and digests stay, so that no event is accepted and no effect performed again. The audit
+    log records who and why.
     """
     if (event is None) == (where == EVERYTHING):
-        raise click.UsageError("name one event, or say by options which ones")
+        raise click.UsageError("name one EVENT, or give filter options")
     if event is None and not (dry_run or yes or count is not None):
-        raise click.UsageError("say how many you mean (--count N), or --yes; --dry-run shows them first")
+        raise click.UsageError("give --count N, or --yes; --dry-run shows what matches")
     options: dict[str, Any] = {"key_too": key_too, "whole_request": whole_request, "dry": dry_run}
 
     async def act() -> Erasing:

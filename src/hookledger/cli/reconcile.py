@@ -1,4 +1,4 @@
-"""`hookledger reconcile`: compare with the provider's log, or put one object right from what is true now."""
+"""`hookledger reconcile`: compare with the provider's log, or repair one object."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from ..operate.reconcile import Report, Window
 from ..store.ops.reconciling import Counts
 from . import exits
 from .common import (
-    default_actor,
+    actor_option,
     finds_inbox,
     print_json,
     prints_json,
+    reason_option,
     run,
     second,
     status,
@@ -55,14 +56,14 @@ class When(click.ParamType[datetime]):
 
 @click.command()
 @click.argument("source")
-@click.option("--since", type=When(), metavar="WHEN", help="From so long ago (24h), or this time, in UTC.")
-@click.option("--until", type=When(), metavar="WHEN", help="Until so long ago, or this time; now if not given.")
-@click.option("--dry-run", is_flag=True, help="Only compare: take in nothing, ask for nothing.")
-@click.option("--resend", is_flag=True, help="Have the provider deliver what is missing again, where it can.")
-@click.option("--event", metavar="EVENT", help="Repair the object of this event, instead of comparing a log.")
-@click.option("--object", "object_id", metavar="ID", help="Repair this object, instead of comparing a log.")
-@click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; needed unless --dry-run.")
-@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks.")
+@click.option("--since", type=When(), metavar="WHEN", help="Start: a duration ago (24h), or a time in UTC.")
+@click.option("--until", type=When(), metavar="WHEN", help="End: a duration ago, or a time; default: now.")
+@click.option("--dry-run", is_flag=True, help="Compare only: import nothing, request nothing.")
+@click.option("--resend", is_flag=True, help="Ask the provider to redeliver missing events, if it can.")
+@click.option("--event", metavar="EVENT", help="Repair the object of this event instead.")
+@click.option("--object", "object_id", metavar="ID", help="Repair this object instead.")
+@reason_option(unless="--dry-run")
+@actor_option
 @finds_inbox
 @prints_json
 def reconcile(
@@ -78,14 +79,18 @@ def reconcile(
     actor: str,
     as_json: bool,
 ) -> None:
-    """Compare SOURCE with its provider's log, and take in what is missing here.
+    """Import events missing here from the provider's log
 
-    missing: the provider lists it and it is not here; it is recorded as its delivery would have been, and a delivery
-    that comes later is a duplicate. failed: here, in the dead letter or waiting for a person. unknown: here, and not
-    in the log. refused: listed, and cannot be taken in. Ends with an exit code of its own when there is any of them,
-    also if it was put right.
+    \b
+    missing: listed by the provider, not recorded here; imported as its
+      delivery would have been, so that a later delivery is a duplicate
+    failed: recorded here, a dead letter or in review
+    unknown: recorded here, not in the log
+    refused: listed, and cannot be imported
 
-    With --event or --object a worker runs the source's repair handler for one object; nothing is listed.
+    Exits 20 if there is any of them, even if it was imported.
+
+    With --event or --object a worker runs the source's repair handler for one object; no log is read.
     """
     repairs = event is not None or object_id is not None
     if event is not None and object_id is not None:
@@ -93,7 +98,7 @@ def reconcile(
     if repairs and (since or until or dry_run or resend):
         raise click.UsageError("--since, --until, --dry-run and --resend are about a provider's log")
     if not dry_run and not (reason and reason.strip()):
-        raise click.UsageError("say why: --reason")
+        raise click.UsageError("--reason is required unless --dry-run")
     if repairs:
         _repair(inbox, source, event, object_id, reason or "", actor, as_json)
         return
@@ -156,7 +161,7 @@ def _print(report: Report) -> None:
         status.print(f"{untold:,} more differences are counted and not shown.")
     status.print(f"From {report.since:%Y-%m-%d %H:%M} to {report.until:%Y-%m-%d %H:%M} UTC: {report.counts.words()}.")
     if report.dry_run and report.counts.missing:
-        status.print("Nothing was taken in: this was a dry run.")
+        status.print("Nothing was imported: this was a dry run.")
 
 
 def _repair(

@@ -1,4 +1,4 @@
-"""`hookledger replay` and `discard`: process an event again on evidence, or close it."""
+"""`hookledger replay` and `discard`: process an event again, or close it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ from ..inbox import Inbox
 from ..model import EventRow, History
 from ..operate.preview import Fate, Preview, Verdict
 from ..states import EffectState
-from .common import default_actor, looks_at_inbox, print_json, prints_json, run, status, table_console
-from .decide import names_actor
+from .common import (
+    actor_option,
+    looks_at_inbox,
+    names_actor,
+    print_json,
+    prints_json,
+    reason_option,
+    run,
+    status,
+    table_console,
+)
 from .following import hindrances, say_next
 from .look import coloured, moment, previewed
 from .table import Listing, say, whole
@@ -29,20 +38,18 @@ OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
     "--preview",
     "only_preview",
     is_flag=True,
-    envvar="HOOKLEDGER_REPLAY_PREVIEW",
-    help="Only say what would happen; change nothing.",
+    help="Print the preview; change nothing.",
 )
 @click.option(
     "--repeat-effect",
     "repeat",
     multiple=True,
-    envvar="HOOKLEDGER_REPLAY_REPEAT_EFFECT",
     metavar="NAME[:KEY]",
-    help="Do this effect once more, though it is done: a decision of its own, in the audit too. May be given again.",
+    help="Perform a finished effect again; repeatable.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
-@click.option("--reason", envvar="HOOKLEDGER_REASON", help="Why, for the audit; needed unless --preview.")
-@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="Who asks.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@reason_option(unless="--preview")
+@actor_option
 @looks_at_inbox
 @prints_json
 def replay(
@@ -55,17 +62,22 @@ def replay(
     actor: str,
     as_json: bool,
 ) -> None:
-    """Process an EVENT again, as a new run: processed, skipped, failed, discarded or in review.
+    """Process an event again as a new run
 
-    What is done is skipped, as in a retry. First comes a preview: what each effect of the event would do, and a
-    verdict. `safe`: everything known is done, and the handler is declared with replay="converges". `will do`:
-    something happens, and is named. `needs a decision`: refused until that is decided, by `hookledger resolve`.
+    EVENT is an id, id prefix, event key or provider id. It must be processed, skipped, failed, discarded or in
+    review. Effects that are done are skipped. The preview's verdict is one of:
 
-    --repeat-effect takes a name, NAME:KEY where the event has several, or an idempotency key. The effect is done when
-    the new run asks for it, a call under a new idempotency key.
+    \b
+    safe: no recorded effect runs; the event was processed before and its
+      handler declares "converges"
+    will do: the listed actions happen
+    needs a decision: not allowed until you resolve the listed items
+
+    --repeat-effect takes a name, NAME:KEY where the event has several, or an idempotency key. The effect is performed
+    when the new run asks for it; a call gets a new idempotency key.
     """
     if not only_preview and not reason:
-        raise click.UsageError("say why: --reason")
+        raise click.UsageError("--reason is required unless --preview")
 
     async def look() -> tuple[History, Preview]:
         async with inbox.opened() as store:
@@ -107,7 +119,7 @@ def print_preview(preview: Preview) -> None:
     for reason in preview.reasons:
         say(reason, console)
     if not preview.effects:
-        say("The ledger knows of no effect of this event.", console)
+        say("The ledger has no effect of this event.", console)
         return
     head = (whole("effect", head=True), whole("state", head=True), whole("how", head=True))
     facts = (whole("in a replay"), whole("done (UTC)"), whole("asked for by"), whole("key"))
@@ -133,9 +145,11 @@ def print_preview(preview: Preview) -> None:
 @looks_at_inbox
 @prints_json
 def discard(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
-    """Close an EVENT that is pending, retrying, failed or in review: it is not processed, unless it is replayed.
+    """Close an event without processing it
 
-    Its effects stay as they are: what is in the outbox is performed, unless `hookledger resolve --cancel` stops it.
+    EVENT is an id, id prefix, event key or provider id. It must be pending, retrying, failed or in review; it can be
+    replayed later. Its effects stay as they are: those in the outbox are performed, unless `hookledger resolve
+    --cancel` cancels them.
     """
 
     async def act() -> History:
@@ -149,4 +163,4 @@ def discard(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) ->
         return
     status.print(f"Event {history.event.id} is {history.event.state}.")
     for effect in (known.effect for known in history.effects if known.effect.state in OPEN):
-        say(f"Effect {effect.name} {effect.key} is {effect.state}, and stays so.")
+        say(f"Effect {effect.name} {effect.key} stays {effect.state}.")

@@ -12,11 +12,14 @@ from .common import looks_at_inbox, print_json, prints_json, run, status
 
 
 @click.command()
-@click.option("--show-sql", is_flag=True, envvar="HOOKLEDGER_SHOW_SQL", show_envvar=True, help="Print, run nothing.")
+@click.option("--show-sql", is_flag=True, help="Print the SQL; run nothing.")
 @looks_at_inbox
 @prints_json
 def migrate(inbox: Inbox, show_sql: bool, as_json: bool) -> None:
-    """Bring the database's schema up to date. Safe to run by several at once, and again."""
+    """Create or update the database schema
+
+    Safe to run again, and concurrently.
+    """
     if show_sql:
         steps = inbox.store().migrations()
         if as_json:

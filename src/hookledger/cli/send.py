@@ -37,23 +37,22 @@ class Sent(Struct, frozen=True):
 
 @click.command()
 @click.argument("source")
-@click.option("--type", "kind", envvar="HOOKLEDGER_SEND_TYPE", help="The event's type; else the first of --list.")
-@click.option("--id", "ident", envvar="HOOKLEDGER_SEND_ID", help="The event's id; else a new one.")
+@click.option("--type", "kind", help="Event type; default: the first of --list.")
+@click.option("--id", "ident", help="Event id; default: a new one.")
 @click.option(
     "--set",
     "edits",
-    envvar="HOOKLEDGER_SEND_SET",
     multiple=True,
     metavar="PATH=VALUE",
     help="Change a field of the sample; repeatable.",
 )
-@click.option("--list", "listing", envvar="HOOKLEDGER_SEND_LIST", is_flag=True, help="List the types with a sample.")
-@click.option("--body", type=click.File("rb"), help="A file with the body, - for stdin; else a sample.")
-@click.option("--url", help="Where to; the intake's own address if not given.")
+@click.option("--list", "listing", is_flag=True, help="List the types that have a sample.")
+@click.option("--body", type=click.File("rb"), help="File with the body, - for stdin; default: a sample.")
+@click.option("--url", help="Target; default: the intake's address in the settings.")
 @click.option("--twice", is_flag=True, help="Send it again after the first answer.")
-@click.option("--concurrently", type=click.IntRange(1, 1000), default=1, help="Send so many at the same moment.")
-@click.option("--forge", is_flag=True, help="Sign with a wrong secret; must be refused.")
-@click.option("--handshake", is_flag=True, help="Ask what the provider asks when it is told of the endpoint.")
+@click.option("--concurrently", type=click.IntRange(1, 1000), default=1, help="Deliveries to send concurrently.")
+@click.option("--forge", is_flag=True, help="Sign with a wrong secret; the receiver must reject it.")
+@click.option("--handshake", is_flag=True, help="Send the provider's endpoint handshake instead.")
 @finds_inbox
 @prints_json
 def send(
@@ -71,10 +70,10 @@ def send(
     handshake: bool,
     as_json: bool,
 ) -> None:
-    """Send a signed test delivery to SOURCE.
+    """Send a signed test delivery
 
-    The body is a sample shaped like the provider's own, with new ids and the present time. An id that you choose
-    gives the same body again, for the rest of the day (UTC): the second delivery is a duplicate.
+    The body is a sample shaped like the provider's, with new ids and the current time. With the same --id you get the
+    same body until the end of the day (UTC), so that the second delivery is a duplicate.
 
     --set data.object.customer=cus_1 changes a field. The value is JSON if it parses as JSON, else text. Numbers in
     the path are list indexes, \\. is a dot in a name. Only the last name may be new.
@@ -210,7 +209,7 @@ async def _post(draft: Draft, *, rounds: int, at_once: int) -> list[Sent]:
 
     local = urlsplit(draft.url).hostname in LOOPBACK
     if not local and at_once > 16:
-        raise ConfigError("more than 16 at once go to this machine only")
+        raise ConfigError("--concurrently above 16 works on this machine only")
     answers: list[Sent] = []
     limits = httpx2.Limits(max_connections=at_once)
     # A proxy, which the environment may name, does not lead to this machine.
@@ -225,7 +224,7 @@ async def _post(draft: Draft, *, rounds: int, at_once: int) -> list[Sent]:
                 answers += await asyncio.gather(*(one() for _ in range(at_once)))
             except httpx2.HTTPError as error:
                 where = draft.url.partition("?")[0]  # the query may hold a secret
-                raise Unavailable(f"nobody answers at {where}: {error or type(error).__name__}") from error
+                raise Unavailable(f"no answer from {where}: {error or type(error).__name__}") from error
     return answers
 
 
@@ -239,7 +238,7 @@ def _report(answers: list[Sent], *, forge: bool, as_json: bool) -> None:
     refused = all(400 <= a.status < 500 for a in answers)
     accepted = all(200 <= a.status < 300 for a in answers)
     if not (refused if forge else accepted):
-        status.print("[red]That is not the answer it should be.[/]")
+        status.print("[red]The answer is not the expected one.[/]")
         if any(a.status == 401 for a in answers):
             status.print("Does the receiver have the same secret for this source?")
         raise SystemExit(exits.UNEXPECTED_ANSWER)

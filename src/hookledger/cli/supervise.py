@@ -26,10 +26,10 @@ WORKING = "HOOKLEDGER_WORKING"
 """A file that a worker makes when it has claimed something: it did start, whatever ends it from then on."""
 FATAL = frozenset({2, 3, 5})
 """Exit codes that starting again cannot mend: usage, configuration, schema."""
-OPERATE = "operate"
+API = "api"
 """The child that nobody's delivery waits for: it has less of the processor when that is short, and once all have
 started, nothing that ends it ends the others."""
-WATCHED = frozenset({"work", OPERATE})
+WATCHED = frozenset({"work", API})
 """What writes beside the receiver."""
 NICE = 5
 """How much it stands back: about a third of a receiver's share. One that hardly ran at all would be as bad as a
@@ -178,14 +178,14 @@ class Supervisor:
             command, env=dict(environment), pass_fds=[pipe], start_new_session=True
         )
         self._lives[name] += 1
-        if name == OPERATE:
+        if name == API:
             stand_back(child.pid)
 
     def _young(self, name: str) -> bool:
         return time.monotonic() - self._born[name] < 10
 
     def _is_fatal(self, name: str, code: int) -> bool:
-        return code in FATAL and self._young(name) and (name != OPERATE or self._lives[name] == 1)
+        return code in FATAL and self._young(name) and (name != API or self._lives[name] == 1)
 
     def _start_later(self, name: str, why: str) -> None:
         early = self._young(name) and not self._working[name].exists()

@@ -1,4 +1,4 @@
-"""`hookledger failures` and `lag`: what is in trouble, and what is late."""
+"""`hookledger failures` and `lag`: failing events by cause, and the backlog."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from ..inbox import Inbox
 from ..states import State
 from ..store.search import FailureGroup, Lag
 from .common import looks_at_inbox, print_json, prints_json, run, second, status, table_console
-from .filters import options_of
+from .filters import limit_option, options_of, source_option
 from .table import Listing, number, print_command, prose, say, whole
 
 TROUBLE = (State.FAILED, State.NEEDS_REVIEW, State.RETRYING)
 
 
 @click.command()
-@click.option("--source", help="Only of this source.")
-@click.option("--limit", default=20, type=click.IntRange(1, 1000), help="How many causes.")
+@source_option
+@limit_option(20)
 @looks_at_inbox
 @prints_json
 def failures(inbox: Inbox, source: str | None, limit: int, as_json: bool) -> None:
-    """List what is in trouble by cause: failed, in review, retrying, or marked; the most frequent first.
+    """Group failing events by cause
 
-    A cause is the reason without ids and numbers, the handler, and the line of your code; of an event that is only
-    marked, the effect, its state and its error. Looks at the newest 20,000 events of each state.
+    Covers events that are failed, retrying or in review, or have a failed or unknown effect (!); most frequent first.
+    A cause is the reason without ids and numbers, the handler, and the line of your code; for (!) it is the effect,
+    its state and its error. Reads the newest 20,000 events of each state.
     """
     where = Filter(source=source)
 
@@ -45,7 +46,7 @@ def failures(inbox: Inbox, source: str | None, limit: int, as_json: bool) -> Non
         listing.add(f"{group.count:,}", group.source, group.type, *times, _states(group), group.cause)
     listing.print(table_console())
     if not found:
-        status.print("Nothing is in trouble.")
+        status.print("No events are failing.")
         return
     worst = found[0]
     print_command("To see one of the first", ["hookledger", "show", str(worst.sample)])
@@ -71,9 +72,11 @@ def _states(group: FailureGroup) -> str:
 @looks_at_inbox
 @prints_json
 def lag(inbox: Inbox, as_json: bool) -> None:
-    """Show what is not settled yet, by source and type: how much waits, and for how long.
+    """Show backlog size and age by type
 
-    no handler: no live worker handles the type. no handler here: no worker lives, and this application has none.
+    \b
+    no handler: no live worker handles the type
+    no handler here: no worker is alive, and this application has none
     """
 
     async def read() -> Any:

@@ -166,19 +166,19 @@ async def rejections(insight: Insight) -> list[Finding]:
     since = datetime.now(UTC) - DAY
     recent = [count for count in await insight.refusal_counts() if count.last_at > since]
     if not recent:
-        return [Finding("ok", "rejections", "nothing was refused within the last day")]
+        return [Finding("ok", "rejections", "no request was rejected within the last day")]
     return [_refused(insight, count) for count in recent]
 
 
 def _refused(insight: Insight, count: RefusalCount) -> Finding:
     about = f"source {count.source}" if count.source else "no source"
     words = insight.receiving.reason(count.reason)
-    says = f"{count.count:,} refused since {count.first_at:%Y-%m-%d}, the last {count.last_at:%H:%M} UTC: {words}"
+    says = f"{count.count:,} rejected since {count.first_at:%Y-%m-%d}, the last {count.last_at:%H:%M} UTC: {words}"
     do = ""
     if count.source and count.kept:
         do = f"`hookledger rejections --source {count.source}`"
         if count.reason in ("signature_mismatch", "secret_expired") and _provable(insight, count.source):
-            do += f"; once the secret is right, `hookledger recheck {count.source}`"
+            do += f"; once the secret is right, `hookledger rejections recheck {count.source}`"
     return Finding("warn", about, says, do)
 
 
@@ -186,15 +186,15 @@ def _provable(insight: Insight, source: str) -> bool:
     return source in insight.receiving.sources() and insight.receiving.facts(source).unprovable is None
 
 
-async def odd_deliveries(insight: Insight) -> list[Finding]:
-    """Conflicts and known bodies under other ids of the last day that nobody made an event of."""
+async def quarantine(insight: Insight) -> list[Finding]:
+    """Conflicts and known bodies under other ids of the last day that no operator accepted."""
     since = datetime.now(UTC) - DAY
     odd = await insight.odd_deliveries(limit=MOST)
     recent = [one for one in odd if one.received_at > since and one.admitted_as is None]
     if not recent:
-        return [Finding("ok", "deliveries", "no odd ones within the last day")]
-    says = f"{len(recent):,} odd within the last day: known keys with other content, or known content"
-    return [Finding("warn", "deliveries", says, "`hookledger deliveries`; `hookledger keys SOURCE` finds the cause")]
+        return [Finding("ok", "quarantine", "no delivery was quarantined within the last day")]
+    says = f"{len(recent):,} quarantined within the last day: known keys with other content, or known content"
+    return [Finding("warn", "quarantine", says, "`hookledger quarantine`; `hookledger keys SOURCE` finds the cause")]
 
 
 async def pauses(insight: Insight) -> list[Finding]:
@@ -289,7 +289,7 @@ CHECKS: dict[str, Check] = {
     "webhooks": webhooks,
     "reconcile": reconciled,
     "rejections": rejections,
-    "deliveries": odd_deliveries,
+    "quarantine": quarantine,
     "events": trouble.events,
     "circuits": trouble.circuits,
     "alerts": trouble.alerts,

@@ -294,7 +294,7 @@ class Insight:
         if len(found) > 1:
             raise Ambiguous(f"{reference!r} fits several: {', '.join(str(row.id) for row in found)}")
         if not found:
-            raise NotFound(f"no refused request with the id {reference!r} is in the sample")
+            raise NotFound(f"no rejected request with the id {reference!r} is in the sample")
         return found[0]
 
     async def odd_deliveries(
@@ -314,7 +314,7 @@ class Insight:
         if len(found) > 1:
             raise Ambiguous(f"{reference!r} fits several: {', '.join(f'{i}:{n}' for i, n in found)}")
         if not found:
-            raise NotFound(f"no odd delivery has the id {reference!r}: `hookledger deliveries` lists them")
+            raise NotFound(f"no quarantined delivery has the id {reference!r}: `hookledger quarantine` lists them")
         return found[0]
 
     async def difference(self, odd: OddDelivery) -> Difference:

@@ -227,7 +227,7 @@ class Comparison:
         new = [recorded for recorded in became if recorded.outcome in NEW]
         withheld = [recorded for recorded in became if recorded.outcome in WITHHELD]
         if withheld:
-            self._refuse(entry, f"quarantined as {withheld[0].outcome}: `hookledger deliveries`")
+            self._refuse(entry, f"quarantined as {withheld[0].outcome}: `hookledger quarantine`")
         elif not new:
             self._count("matched")
         if not new:

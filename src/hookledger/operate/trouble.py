@@ -107,7 +107,7 @@ def judge_circuits(known: Sequence[Circuit]) -> list[Finding]:
 
 def _circuit(circuit: Circuit) -> Finding:
     since = f"since {circuit.changed_at:%Y-%m-%d %H:%M} UTC: {circuit.reason or 'no reason given'}"
-    reset = f"`hookledger reset {shlex.quote(circuit.downstream)} --reason WHY`"
+    reset = f"`hookledger circuits reset {shlex.quote(circuit.downstream)} --reason WHY`"
     about, do = f"circuit {circuit.downstream}", f"`hookledger circuits`; {reset}"
     if circuit.retry_in is None:
         return Finding("warn", about, f"tripped by an operator {since}", f"{do} when it may be called again")

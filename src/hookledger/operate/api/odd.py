@@ -1,4 +1,4 @@
-"""What did not plainly become an event: odd deliveries, and requests that were refused."""
+"""Quarantined deliveries, and rejected requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .circuits import Why
 from .views import Header, RequestContent, headers, request_content
 
 
-class DeliveriesQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class QuarantineQuery(Struct, frozen=True, forbid_unknown_fields=True):
     source: Text | None = None
     outcome: Literal["conflict", "same_body"] | None = None
     before: UUID | None = None
@@ -24,7 +24,7 @@ class DeliveriesQuery(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Limit = 50
 
 
-class Delivery(Struct, frozen=True):
+class QuarantinedDelivery(Struct, frozen=True):
     """A known key with other content, or a known body under another id."""
 
     delivery: str
@@ -41,11 +41,11 @@ class Delivery(Struct, frozen=True):
     delivery_id: str | None
     received_at: datetime
     admitted_as: UUID | None
-    """The event that an operator made of it."""
+    """The event that it became when an operator accepted it."""
 
 
-class Deliveries(Struct, frozen=True):
-    deliveries: list[Delivery]
+class Quarantine(Struct, frozen=True):
+    deliveries: list[QuarantinedDelivery]
     next: UUID | None
     """`before` of the next page; null at the end."""
 
@@ -60,7 +60,7 @@ class RejectionsQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rejection(Struct, frozen=True):
-    """A refused request of the sample."""
+    """A rejected request of the sample."""
 
     id: UUID
     source: str
@@ -72,7 +72,7 @@ class Rejection(Struct, frozen=True):
 
 
 class RejectionContent(Struct, frozen=True):
-    """A refused request as it was kept: less the secrets that the provider's contract names. Nothing proves it."""
+    """A rejected request as it was kept, without the secrets that the provider's contract names. It is unverified."""
 
     id: UUID
     source: str
@@ -110,33 +110,34 @@ class RejectionCounts(Struct, frozen=True):
     counts: list[RejectionCount]
 
 
-async def list_deliveries(asked: Asked[DeliveriesQuery, Nothing]) -> Deliveries:
-    """Odd deliveries, the newest first: known keys with other content, known bodies under other ids."""
+async def list_quarantine(asked: Asked[QuarantineQuery, Nothing]) -> Quarantine:
+    """Quarantined deliveries, newest first: known keys with other content, known bodies under other ids."""
     query = asked.query
     outcome = DeliveryOutcome(query.outcome) if query.outcome else None
     found = await asked.insight.odd_deliveries(
         source=query.source, outcome=outcome, before=query.before, limit=query.limit
     )
-    names = [name for name in Delivery.__struct_fields__ if name != "delivery"]
+    names = [name for name in QuarantinedDelivery.__struct_fields__ if name != "delivery"]
     shown = [
-        Delivery(f"{odd.request_id}:{odd.item}", **{name: getattr(odd, name) for name in names}) for odd in found
+        QuarantinedDelivery(f"{one.request_id}:{one.item}", **{name: getattr(one, name) for name in names})
+        for one in found
     ]
-    return Deliveries(shown, found[-1].request_id if len(found) >= query.limit else None)
+    return Quarantine(shown, found[-1].request_id if len(found) >= query.limit else None)
 
 
-async def show_delivery(asked: Look) -> RequestContent:
-    """The request of an odd delivery, with its exact body in base64."""
+async def show_quarantined(asked: Look) -> RequestContent:
+    """The request of a quarantined delivery, with its exact body in base64."""
     request_id, _ = await asked.insight.delivery(asked.path["delivery"])
     return request_content(await asked.insight.request(request_id))
 
 
-async def admit_delivery(asked: Asked[Nothing, Why]) -> EventRow:
-    """Make an event of an odd delivery: REQUEST:ITEM, REQUEST, or the beginning of its id; once."""
+async def accept_quarantined(asked: Asked[Nothing, Why]) -> EventRow:
+    """Accept a quarantined delivery as a new event, once. It is named REQUEST:ITEM, REQUEST, or by an id prefix."""
     return (await asked.actions.admit(asked.path["delivery"], asked.body.reason)).event
 
 
 async def list_rejections(asked: Asked[RejectionsQuery, Nothing]) -> Rejections:
-    """The sample of refused requests, the newest first. All are counted; some are kept."""
+    """The sample of rejected requests, newest first. All are counted; some are kept."""
     query = asked.query
     found = await asked.insight.refusals(
         source=query.source, reason=query.reason, before=query.before, limit=query.limit
@@ -149,7 +150,7 @@ async def list_rejections(asked: Asked[RejectionsQuery, Nothing]) -> Rejections:
 
 
 async def count_rejections(asked: Look) -> RejectionCounts:
-    """How many requests were refused, by source and reason."""
+    """How many requests were rejected, by source and reason."""
     found = await asked.insight.refusal_counts()
     names = [name for name in RejectionCount.__struct_fields__ if name != "words"]
     words = asked.insight.receiving.reason
@@ -159,7 +160,7 @@ async def count_rejections(asked: Look) -> RejectionCounts:
 
 
 async def show_rejection(asked: Look) -> RejectionContent:
-    """One refused request of the sample, with its exact body in base64."""
+    """One rejected request of the sample, with its exact body in base64."""
     row = await asked.insight.refusal(asked.path["rejection"])
     return RejectionContent(
         id=row.id,

@@ -1,4 +1,4 @@
-"""Sources: what they are, what they refused judged anew, their keys."""
+"""Sources: what they are, verifying their rejected requests again, their keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Source(Struct, frozen=True):
     horizon: float | None
     """Seconds; null: identities are kept for ever."""
     unprovable: str | None
-    """Why what it refused cannot be judged anew; null where it can."""
+    """Why its rejected requests cannot be verified again; null where they can."""
     advice: tuple[str, ...]
 
 
@@ -61,17 +61,17 @@ class KeysToImport(Keys, frozen=True, forbid_unknown_fields=True):
 
 
 class Judged(Struct, frozen=True):
-    """One refused request, judged anew."""
+    """One rejected request, verified again."""
 
     id: UUID
     received_at: datetime
     was: str
-    """The reason it was refused for."""
+    """The reason it was rejected for."""
     authentic: bool
     still: str | None
-    """The reason that it would be refused for now."""
+    """The reason that it would be rejected for now."""
     became: tuple[Recorded, ...]
-    """What the events in it turned out to be, if it was taken in."""
+    """The outcome of each event in it, if it was accepted."""
 
 
 class Recheck(Struct, frozen=True):
@@ -142,14 +142,14 @@ async def import_keys(asked: Asked[Nothing, KeysToImport]) -> Imported:
     return await asked.actions.import_keys(source, identities, asked.body.reason)
 
 
-async def recheck_source(asked: Look) -> Recheck:
-    """What a source refused, judged anew with the secrets of now; nothing is taken in."""
+async def recheck_rejections(asked: Look) -> Recheck:
+    """Verify the rejected requests of a source again, with the secrets configured now. Records nothing."""
     return _recheck(await asked.insight.recheck(known_source(asked)))
 
 
-async def take_in(asked: Asked[Nothing, Why]) -> Recheck:
-    """Judge what a source refused anew, and record what proves authentic now. That leaves the sample: a second time
-    does not find it."""
+async def accept_rejections(asked: Asked[Nothing, Why]) -> Recheck:
+    """Verify the rejected requests of a source again, and record those that are authentic now. They leave the sample:
+    a second call does not find them."""
     return _recheck(await asked.actions.take_in(known_source(asked), asked.body.reason))
 
 

@@ -41,7 +41,7 @@ CONTRACTS = (
             "Id, resource and time are in headers that are not signed: a known body under another id or resource is "
             "quarantined. The time is that of the request.",
             "An issue that is resolved, reopened and resolved again without a new error may send the same body "
-            "twice: the second is kept as `same body`, to be admitted by a person.",
+            "twice: the second is kept as `same body`, for an operator to accept.",
             "Sentry's sample hashes the JSON written again; the bytes as they came are what is signed.",
         ),
     ),

@@ -241,7 +241,7 @@ CONTRACTS = (
             "them.",
             "Shopify's test notifications have one order for all topics: after the first they may be quarantined.",
             "A second customers/redact, shop/redact, app/uninstalled or profiles/update with the same body is "
-            "quarantined with an alert: nothing in it shows the topic. Look at `hookledger deliveries` before the "
+            "quarantined with an alert: nothing in it shows the topic. Look at `hookledger quarantine` before the "
             "deadline that the law sets.",
             "Two subscriptions to one topic share the event id: with different fields they show as a conflict, so "
             "give each a source of its own.",

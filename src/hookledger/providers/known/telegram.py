@@ -63,7 +63,7 @@ CONTRACTS = (
         notes=(
             "One source for each bot: the ids of two bots overlap.",
             "After a week without updates the ids begin anew at random. Should one be met again, its content is "
-            "another: it is kept as a conflict, to be admitted by a person.",
+            "another: it is kept as a conflict, for an operator to accept.",
             "Nothing is signed: the token proves who sends, not what.",
         ),
     ),

@@ -1,4 +1,4 @@
-"""`hookledger deliveries` and `admit`: what came under a known key or with a known body, and is perhaps an event."""
+"""`hookledger quarantine`: deliveries with a known key or body that may be events, and accepting one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..states import DeliveryOutcome
 from ..store.ops.quarantine import OddDelivery
 from .common import (
     looks_at_inbox,
+    names_actor,
     print_bytes,
     print_json,
     prints_json,
@@ -23,7 +24,8 @@ from .common import (
     status,
     table_console,
 )
-from .decide import names_actor
+from .filters import limit_option, source_option
+from .groups import ListsByDefault
 from .table import Listing, print_command, print_facts, prose, say, whole
 
 COMPARED = 50
@@ -36,15 +38,24 @@ WORDS = {
 }
 
 
-@click.command()
-@click.option("--source", help="Only of this source.")
-@click.option("--outcome", type=click.Choice([odd.value for odd in WORDS]), help="Only of this kind.")
-@click.option("--before", type=click.UUID, help="Only older than this request: for the next page.")
-@click.option("--limit", default=20, type=click.IntRange(1, 1000), help="How many.")
-@click.option("--body", metavar="DELIVERY", help="Print only the body of this one, byte for byte.")
+@click.group(cls=ListsByDefault)
+def quarantine() -> None:
+    """List or accept quarantined deliveries
+
+    A delivery is quarantined if its key is known and its content differs (conflict), or its content is known and its
+    id or type differs and is not signed (same_body). It changes no event, and its bytes are kept.
+    """
+
+
+@quarantine.command("list")
+@source_option
+@click.option("--outcome", type=click.Choice([odd.value for odd in WORDS]), help="Only with this outcome.")
+@click.option("--before", type=click.UUID, help="Only older than this request: the next page.")
+@limit_option(20)
+@click.option("--body", metavar="DELIVERY", help="Print only the body of this delivery, byte for byte.")
 @looks_at_inbox
 @prints_json
-def deliveries(
+def list_quarantine(
     inbox: Inbox,
     source: str | None,
     outcome: str | None,
@@ -53,10 +64,9 @@ def deliveries(
     body: str | None,
     as_json: bool,
 ) -> None:
-    """List odd deliveries, the newest first: known keys with other content, known bodies under other ids.
+    """List quarantined deliveries, newest first
 
-    None of them changed the event that it met, and their bytes are kept. `admit` makes an event of one. Of the newest
-    conflicts the first fields that differ are told; `show` tells more of them.
+    Names the first fields that differ in each of the newest conflicts; `hookledger show` names more.
     """
 
     async def read() -> Any:
@@ -88,35 +98,37 @@ def _name(odd: OddDelivery) -> str:
 
 def _print(found: list[OddDelivery], differences: dict[str, Difference], limit: int) -> None:
     if not found:
-        status.print("No odd deliveries.")
+        status.print("No quarantined deliveries.")
         return
     head = (whole("delivery", head=True), whole("when (UTC)", head=True), whole("outcome", head=True))
     met_it = (whole("was then"), whole("the event it met"), prose("differs"))
     listing = Listing(*head, whole("source", head=True), *met_it)
     for odd in found:
         met = odd.event_key if odd.event_key is not None else "known by its key alone"
-        then = "now admitted" if odd.admitted_as else str(odd.event_state or "")
+        then = "now accepted" if odd.admitted_as else str(odd.event_state or "")
         differs = "; ".join(differences[_name(odd)].first(SHOWN)) if _name(odd) in differences else ""
         listing.add(_name(odd), second(odd.received_at), odd.outcome, odd.source, then, met, differs)
     listing.print(table_console())
     print_facts(status, [(outcome, WORDS[outcome]) for outcome in sorted({odd.outcome for odd in found})])
     open_ones = [_name(odd) for odd in found if odd.admitted_as is None]
     if open_ones:
-        print_command("To look at one", ["hookledger", "deliveries", "--body", open_ones[0]])
-        print_command("To make an event of it", ["hookledger", "admit", open_ones[0], "--reason", "WHY"])
+        print_command("To look at one", ["hookledger", "quarantine", "--body", open_ones[0]])
+        accept = ["hookledger", "quarantine", "accept", open_ones[0], "--reason", "WHY"]
+        print_command("To accept it as an event", accept)
     if len(found) >= limit:
         say(f"There may be more: --before {found[-1].request_id}")
 
 
-@click.command()
+@quarantine.command()
 @click.argument("delivery")
 @names_actor
 @looks_at_inbox
 @prints_json
-def admit(inbox: Inbox, delivery: str, reason: str, actor: str, as_json: bool) -> None:
-    """Make an event of an odd DELIVERY: REQUEST:ITEM, REQUEST, or the beginning of its id.
+def accept(inbox: Inbox, delivery: str, reason: str, actor: str, as_json: bool) -> None:
+    """Accept a quarantined delivery as a new event
 
-    The event that it met stays as it is. The new one is pending, and a handler will see its content.
+    DELIVERY is REQUEST:ITEM, REQUEST, or an id prefix. The event that it resembles stays as it is; the new event is
+    pending.
     """
 
     async def act() -> History:
@@ -128,4 +140,4 @@ def admit(inbox: Inbox, delivery: str, reason: str, actor: str, as_json: bool) -
         print_json(msgspec.to_builtins(history.event))
         return
     click.echo(str(history.event.id))
-    say(f"Admitted as {history.event.key}: the event is {history.event.state}.")
+    say(f"Accepted as {history.event.key}: the event is {history.event.state}.")

@@ -1,4 +1,4 @@
-"""`hookledger rejections` and `recheck`: what was refused, why, and whether it would be now."""
+"""`hookledger rejections`: rejected requests and why, and verifying them again."""
 
 from __future__ import annotations
 
@@ -16,30 +16,41 @@ from ..receive.refusals import EVERY
 from ..store.ops.rejections import RefusalCount, RefusalRow
 from . import exits
 from .common import (
-    default_actor,
+    actor_option,
     finds_inbox,
     looks_at_inbox,
     print_bytes,
     print_json,
     prints_json,
+    reason_option,
     run,
     second,
     status,
     table_console,
 )
+from .filters import limit_option, source_option
+from .groups import ListsByDefault
 from .table import Listing, number, print_command, print_facts, prose, say, whole
 
 
-@click.command()
-@click.option("--source", help="Only of this source.")
-@click.option("--reason", "code", envvar="HOOKLEDGER_REJECTIONS_REASON", help="Only for this reason.")
-@click.option("--before", type=click.UUID, help="Only older than this one: for the next page.")
-@click.option("--limit", default=50, type=click.IntRange(1, 1000), help="How many.")
-@click.option("--counts", is_flag=True, help="Only how many there were of each source and reason.")
-@click.option("--body", metavar="ID", help="Print only the body of this one, byte for byte.")
+@click.group(cls=ListsByDefault)
+def rejections() -> None:
+    """List or re-verify rejected requests
+
+    All are counted, and a sample is kept, without the secrets presented in them.
+    """
+
+
+@rejections.command("list")
+@source_option
+@click.option("--reason", "code", help="Only with this reason.")
+@click.option("--before", type=click.UUID, help="Only older than this request: the next page.")
+@limit_option(50)
+@click.option("--counts", is_flag=True, help="Print only counts, by source and reason.")
+@click.option("--body", metavar="ID", help="Print only the body of this request, byte for byte.")
 @looks_at_inbox
 @prints_json
-def rejections(
+def list_rejections(
     inbox: Inbox,
     source: str | None,
     code: str | None,
@@ -49,10 +60,7 @@ def rejections(
     body: str | None,
     as_json: bool,
 ) -> None:
-    """List the sample of refused requests, the newest first.
-
-    All are counted; some are kept, less the secrets presented in them.
-    """
+    """List the sample of rejected requests, newest first"""
 
     async def read() -> tuple[list[RefusalRow], list[RefusalCount]]:
         async with inbox.opened() as store:
@@ -108,7 +116,7 @@ def _count(inbox: Inbox, count: RefusalCount) -> dict[str, Any]:
 
 
 def _print_counts(inbox: Inbox, counted: list[RefusalCount]) -> None:
-    kind = (whole("source", head=True), whole("reason", head=True), number("refused"), number("kept"))
+    kind = (whole("source", head=True), whole("reason", head=True), number("rejected"), number("kept"))
     listing = Listing(*kind, whole("last (UTC)"), prose("in words"))
     for count in counted:
         words = inbox.receiving.reason(count.reason)
@@ -116,16 +124,16 @@ def _print_counts(inbox: Inbox, counted: list[RefusalCount]) -> None:
         listing.add(count.source or "-", count.reason, *numbers, second(count.last_at), words)
     listing.print(table_console())
     if not counted:
-        status.print("Nothing was refused.")
+        status.print("No request was rejected.")
 
 
 def _print_sample(inbox: Inbox, found: list[RefusalRow], counted: list[RefusalCount], limit: int) -> None:
     if not found:
         total = sum(count.count for count in counted)
         rest = f" {total:,} were counted: --counts." if total else ""
-        status.print(f"No refused request is in the sample.{rest}")
+        status.print(f"No rejected request is in the sample.{rest}")
         if not total:
-            status.print(f"What was refused within the last {EVERY:g} s may not be written yet: ask again.")
+            status.print(f"Requests rejected within the last {EVERY:g} s may not be written yet: try again.")
         return
     head = (whole("id", head=True), whole("when (UTC)", head=True), whole("reason", head=True))
     listing = Listing(*head, whole("source", head=True), number("bytes"), whole("from"))
@@ -150,30 +158,31 @@ def _mention_unknown(inbox: Inbox, source: str | None, found: list[RefusalRow]) 
 # ── recheck ──────────────────────────────────────────────────────────────────
 
 
-@click.command()
+@rejections.command()
 @click.argument("source")
-@click.option("--admit", is_flag=True, help="Take in those that prove authentic now.")
-@click.option("--reason", envvar="HOOKLEDGER_REASON", help="With --admit: why.")
-@click.option("--actor", default=default_actor, envvar="HOOKLEDGER_ACTOR", help="With --admit: who asks.")
+@click.option("--accept", is_flag=True, help="Record those that are authentic now.")
+@reason_option(only_with="--accept")
+@actor_option
 @finds_inbox
 @prints_json
 def recheck(
-    inbox: Inbox, source: str, admit: bool, reason: str | None, actor: str, as_json: bool
+    inbox: Inbox, source: str, accept: bool, reason: str | None, actor: str, as_json: bool
 ) -> None:
-    """Judge what SOURCE refused anew, with the secrets configured now and the time at which it came.
+    """Verify the rejected requests of a source again
 
-    With --admit what proves authentic is recorded as if it came now, and leaves the sample; whatever was recorded
-    meanwhile is a duplicate. What does not prove authentic is never taken in.
+    Uses the secrets configured now and the time at which each request arrived. --accept records those that are
+    authentic as if they arrived now, and removes them from the sample; an event recorded since then gets a duplicate.
+    Exits 7 if none is authentic.
     """
-    if admit and not (reason and reason.strip()):
-        raise click.UsageError("--admit needs --reason")
+    if accept and not (reason and reason.strip()):
+        raise click.UsageError("--accept needs --reason")
 
     async def act() -> list[Rechecked]:
         inbox.receiving.facts(source)
         with_secrets(inbox.sources[source].endpoint)  # says which one is missing
         async with inbox.opened() as store:
             try:
-                if admit:
+                if accept:
                     return await inbox.actions(store, actor).take_in(source, reason or "")
                 return await inbox.insight(store).recheck(source)
             finally:
@@ -186,13 +195,14 @@ def recheck(
         _print_verdicts(inbox, found)
     good = sum(one.authentic for one in found)
     if not found:
-        say(f"The sample holds no refused request of {source}.")
-    elif admit:
-        status.print(f"{good:,} taken in, {len(found) - good:,} still refused.")
+        say(f"The sample holds no rejected request of {source}.")
+    elif accept:
+        status.print(f"{good:,} accepted, {len(found) - good:,} still rejected.")
     else:
-        status.print(f"{good:,} would be accepted now, {len(found) - good:,} would still be refused.")
+        status.print(f"{good:,} would be accepted now, {len(found) - good:,} would still be rejected.")
         if good:
-            print_command("To take them in", ["hookledger", "recheck", source, "--admit", "--reason", "WHY"])
+            command = ["hookledger", "rejections", "recheck", source, "--accept", "--reason", "WHY"]
+            print_command("To accept them", command)
     if found and not good:
         raise SystemExit(exits.REFUSED)
 
@@ -213,7 +223,7 @@ def _print_verdicts(inbox: Inbox, found: list[Rechecked]) -> None:
     if not found:
         return
     head = (whole("id", head=True), whole("when (UTC)", head=True))
-    listing = Listing(*head, whole("was refused for"), prose("now"))
+    listing = Listing(*head, whole("was rejected for"), prose("now"))
     for one in found:
         listing.add(str(one.id), second(one.received_at), one.was, _now(one))
     listing.print(table_console())
@@ -222,7 +232,7 @@ def _print_verdicts(inbox: Inbox, found: list[Rechecked]) -> None:
 
 def _now(one: Rechecked) -> Text:
     if one.still is not None:
-        return Text.assemble(("still refused", "red"), f": {one.still}")
+        return Text.assemble(("still rejected", "red"), f": {one.still}")
     if not one.became:
         return Text("would be accepted", "green")
     kinds = dict.fromkeys((each.outcome, each.event_id) for each in one.became)

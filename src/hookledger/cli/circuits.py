@@ -1,0 +1,83 @@
+"""`hookledger circuits`: which downstreams are called, and stopping or resuming calls to one."""
+
+from __future__ import annotations
+
+import click
+
+from ..inbox import Inbox
+from ..states import CircuitState
+from ..store.ops.circuits import Circuit
+from .common import looks_at_inbox, names_actor, print_json, prints_json, run, status, table_console
+from .groups import ListsByDefault
+from .look import moment
+from .table import Listing, number, prose, say, whole
+
+
+@click.group(cls=ListsByDefault)
+def circuits() -> None:
+    """List, trip or reset circuit breakers
+
+    While a circuit is open, workers do not call its downstream. `hookledger circuits` lists them.
+    """
+
+
+@circuits.command("list")
+@looks_at_inbox
+@prints_json
+def list_circuits(inbox: Inbox, as_json: bool) -> None:
+    """List the circuits of all downstreams that ever failed"""
+
+    async def read() -> list[Circuit]:
+        async with inbox.opened() as store:
+            return await inbox.insight(store).circuits()
+
+    found = run(read())
+    if as_json:
+        print_json(found)
+        return
+    head = (whole("downstream", head=True), whole("circuit", head=True))
+    facts = (number("failures in a row"), whole("next trial"), whole("since (UTC)"), prose("why"))
+    listing = Listing(*head, *facts)
+    for circuit in found:
+        trial = "" if circuit.state is CircuitState.CLOSED else "when reset"
+        if circuit.retry_in is not None:
+            trial = f"in {circuit.retry_in:.0f} s" if circuit.retry_in > 0 else "now"
+        failed = f"{circuit.failures:,}"
+        since = moment(circuit.changed_at)
+        listing.add(circuit.downstream, circuit.state, failed, trial, since, circuit.reason or "")
+    listing.print(table_console())
+    if not found:
+        status.print("No downstream has failed yet.")
+
+
+@circuits.command()
+@click.argument("downstream")
+@names_actor
+@looks_at_inbox
+def trip(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
+    """Stop all calls to a downstream until you reset it
+
+    Events and effects that need it wait; waiting uses up no attempts.
+    """
+
+    async def act() -> None:
+        async with inbox.opened() as store:
+            await inbox.actions(store, actor).trip(downstream, reason)
+
+    run(act())
+    say(f"The circuit of {downstream} is open until it is reset.")
+
+
+@circuits.command()
+@click.argument("downstream")
+@names_actor
+@looks_at_inbox
+def reset(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
+    """Allow calls to a downstream again"""
+
+    async def act() -> None:
+        async with inbox.opened() as store:
+            await inbox.actions(store, actor).reset(downstream, reason)
+
+    run(act())
+    say(f"The circuit of {downstream} is closed.")
