@@ -14,10 +14,12 @@ from hookledger.errors import BadData, Unavailable, WrongState
 from hookledger.identities import new_id
 from hookledger.states import CircuitState, DeliveryOutcome
 from hookledger.store.ops.circuits import Circuits
+from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.session import Session
 from hookledger.store.text import Name, parse, shared
 from tests.builders import Raw, delivered
+from tests.contract.conftest import OpenStore
 
 DIALECTS: tuple[Name, ...] = ("postgres", "sqlite")
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -168,6 +170,34 @@ async def test_a_scan_sees_one_instant_and_ends_in_time(store: Store, ask: Ask) 
     ask.define(f"-- name: endless\n{numbers} SELECT count(*) FROM n")
     with pytest.raises(Unavailable, match=r"longer than 0\.2 s"):
         await ask.database.scan(lambda db: db("endless"), 0.2)
+
+
+async def test_a_value_that_cannot_be_read_locks_nobody_out(
+    store: Store, open_store: OpenStore, raw: Raw
+) -> None:
+    """On SQLite a statement that is left open keeps this process from writing as soon as another one has written."""
+    if type(store).__name__ == "PostgresStore":
+        return
+    await store.pauses.pause("a", "*", "ada", "x")
+    await store.pauses.pause("b", "*", "ada", "x")
+    await raw.run("UPDATE pauses SET since = 1000000000000000000 WHERE source = 'a'")
+    with pytest.raises(BadData) as kept:  # its traceback keeps whatever is open
+        await store.pauses.pauses()
+    other = await open_store()
+    await other.circuits.trip("bank", "ada", "x")
+    await store.circuits.trip("mail", "ada", "x")
+    assert kept.value is not None
+
+
+async def test_a_users_query_behind_a_pooler(database_url: str, store: Store) -> None:
+    if type(store).__name__ != "PostgresStore":
+        return
+    pooled = PostgresStore(database_url, pooler=True)
+    await pooled.open()
+    try:
+        assert [rows async for rows in pooled.cases.query_keys("SELECT 1")] == [[(1,)]]
+    finally:
+        await pooled.close()
 
 
 def test_a_dialect_replaces_a_query() -> None:

@@ -12,7 +12,7 @@ Macros, which may stand in one another:
     {greatest} {least}       of several values; no NULL among them, on which the databases differ
     {lock}                   FOR NO KEY UPDATE, where several may write
     {lock_free e}            the same for the table e, without the rows that somebody has locked
-    {list :ids uuid}         a subquery with one row for each of a list
+    IN {list :ids uuid}      among a list
     {rows :given id uuid, claim bigint}    a table of these columns, with a row for each tuple of a list
 
 And `{name}`: what an earlier query of the same file with that name says, for columns that several queries have.

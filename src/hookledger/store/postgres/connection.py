@@ -107,13 +107,19 @@ class Connections:
     @asynccontextmanager
     async def use(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
         """A connection for single statements."""
+        async with self.bare() as connection:
+            if self.pooler:
+                async with connection.transaction():
+                    yield connection
+            else:
+                yield connection
+
+    @asynccontextmanager
+    async def bare(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
+        """A connection for a caller that begins its own transaction."""
         try:
             async with self._acquire() as connection:
-                if self.pooler:
-                    async with connection.transaction():
-                        yield connection
-                else:
-                    yield connection
+                yield connection
         except OUTAGE as error:
             raise translate(error) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import Enum
@@ -36,6 +37,10 @@ REFUSED = ("22", "25", "2B", "2F", "42", "0A")
 """Classes of SQLSTATE that say the query itself is wrong, or would write."""
 
 
+_AMONG = re.compile(r"IN \{list (:\w+) (\w+)\}")
+"""As an array: a subquery is planned as a join that reads the whole table where there are no statistics yet."""
+
+
 class Queries:
     """The shared queries for one schema and one clock: SQL, and the names of its parameters in their order.
 
@@ -62,6 +67,7 @@ class Queries:
                 names.append(match[1])
             return f"${names.index(match[1]) + 1}"
 
+        text = _AMONG.sub(r"= ANY(\1::\2[])", text)
         return PARAMETER.sub(numbered, written_out(text, self._macros())), tuple(names)
 
     def _macros(self) -> dict[str, Macro]:
@@ -76,14 +82,8 @@ class Queries:
             "least": lambda _: "least",
             "lock": lambda _: "FOR NO KEY UPDATE",
             "lock_free": lambda given: f"FOR NO KEY UPDATE OF {given} SKIP LOCKED",
-            "list": _list,
             "rows": _rows,
         }
-
-
-def _list(given: str) -> str:
-    name, kind = given.split()
-    return f"(SELECT unnest({name}::{kind}[]))"
 
 
 def _rows(given: str) -> str:
@@ -188,7 +188,7 @@ class PostgresDatabase:
 
     async def select(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
         # One statement at a time: with the extended protocol the query cannot end the transaction and go on.
-        async with self._connections().use() as connection:
+        async with self._connections().bare() as connection:
             try:
                 async with connection.transaction(isolation="repeatable_read", readonly=True):
                     query = await connection.prepare(sql)

@@ -95,8 +95,10 @@ class SqliteSession:
         except apsw.ExecutionCompleteError:  # how apsw says that there are no rows
             return []
         kind, readers = _row_type(names)
+        # All of it first: a value that cannot be converted must not leave the statement open on this connection.
+        found = cursor.fetchall()
         return [
-            kind([read(value) if read else value for read, value in zip(readers, row, strict=True)]) for row in cursor
+            kind([read(value) if read else value for read, value in zip(readers, row, strict=True)]) for row in found
         ]
 
     async def many(self, query_name: str, rows: Sequence[Mapping[str, Any]]) -> None:
