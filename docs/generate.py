@@ -82,7 +82,7 @@ def _hmac_options() -> str:
 
     told = _attribute_docs(Options)
     lines = [
-        "\n## [sources.NAME.options]\n\nFor `provider = \"hmac\"`: how a provider that signs with a keyed hash does "
+        '\n## [sources.NAME.options]\n\nFor `provider = "hmac"`: how a provider that signs with a keyed hash does '
         "it. A field is written `header:NAME` or `body:PATH.TO.FIELD`.\n\n```toml\n[sources.shop]\n"
         'provider = "hmac"\nsecrets = ["env:SHOP_SECRET"]\n\n[sources.shop.options]\nheader = "X-Shop-Signature"\n'
         'encoding = "base64"\nid = "body:id"\ntype = ["body:event"]\n```\n\n'

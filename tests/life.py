@@ -309,4 +309,3 @@ class Life:
         if ident is None or await self.store.history(ident) is None:  # nothing of an imported key is here
             return None
         return await event(self.store, ident)
-

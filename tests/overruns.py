@@ -200,9 +200,7 @@ class Memory:
 
     def _start(self, lease: float) -> None:
         number, tries = self._row.number + 1, self._row.tries + 1
-        self._set(
-            state=EffectState.STARTED, number=number, tries=tries, due_at=None, leased_until=self._in(lease)
-        )
+        self._set(state=EffectState.STARTED, number=number, tries=tries, due_at=None, leased_until=self._in(lease))
         self._calls.append((self._now, None))
 
     async def claim(self, worker: str, wanted: list[tuple[str, int, float]]) -> list[Effect]:

@@ -72,11 +72,7 @@ def is_identifier(word: str) -> bool:
     letters, letters and one digit, or a version such as `v12`: ids have more digits, or digits before letters.
     """
     parts = word.strip("_").split("_")
-    return (
-        len(word) <= MAX_IDENTIFIER
-        and parts[0][:1].isalpha()
-        and all(_SEGMENT.fullmatch(part) for part in parts)
-    )
+    return len(word) <= MAX_IDENTIFIER and parts[0][:1].isalpha() and all(_SEGMENT.fullmatch(part) for part in parts)
 
 
 def masked(reason: str) -> str:

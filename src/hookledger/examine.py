@@ -27,6 +27,7 @@ from .store.ops.rejections import RefusalRow
 if TYPE_CHECKING:
     from .source import Source
 
+
 class Examiner:
     """`fetches`: who gets the keys that providers publish."""
 

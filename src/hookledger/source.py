@@ -136,9 +136,7 @@ class Source:
         self.reconcile_with(function)
         return function
 
-    def reconcile_with(
-        self, lister: Lister, *, at: str | None = None, look_back: float | str | None = None
-    ) -> None:
+    def reconcile_with(self, lister: Lister, *, at: str | None = None, look_back: float | str | None = None) -> None:
         """Compare with this log; `at`: every day at this time, in UTC. What is not said stays as it is configured."""
         check_lists(lister, f"source {self.name!r}: lister")
         settings = self._settings

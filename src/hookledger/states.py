@@ -188,9 +188,7 @@ class EffectTransition(NamedTuple):
 
 
 def _e(name: str, sources: str, target: str, sentence: str) -> EffectTransition:
-    return EffectTransition(
-        name, frozenset(EffectState(s) for s in sources.split()), EffectState(target), sentence
-    )
+    return EffectTransition(name, frozenset(EffectState(s) for s in sources.split()), EffectState(target), sentence)
 
 
 EFFECT_TRANSITIONS: tuple[EffectTransition, ...] = (

@@ -383,5 +383,3 @@ async def test_settings(store: Store) -> None:
 async def test_integrity(store: Store) -> None:
     await recorded(store)
     assert await store.books.integrity() == []
-
-

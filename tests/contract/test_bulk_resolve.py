@@ -460,9 +460,7 @@ async def test_a_step_and_a_batch_of_answers_at_the_same_moment(store: Store, op
     effects = [effect for ident in idents[::-1] for effect in await effects_of(store, ident)]
     ends = [Completion(effect.identity, 1, CallOutcome.DONE) for effect in effects[::2]]
     items = await store.jobs.open_items(owner, 12)
-    after, concluded = await asyncio.gather(
-        store.jobs.step(owner, items, {}, LEASE), other.ledger.finish(ends)
-    )
+    after, concluded = await asyncio.gather(store.jobs.step(owner, items, {}, LEASE), other.ledger.finish(ends))
     assert after is not None
     assert after.done + after.refused == 12
     assert {end.state for end in concluded} == {DONE}

@@ -104,9 +104,7 @@ async def test_many_claimers_never_get_the_same_event(
     store: Store, open_store: OpenStore, raw: Raw
 ) -> None:  # proves R18
     kinds = [KIND, REFUND, PUSH]
-    batch = [
-        delivered(f"{kind.type}:{n}", source=kind.source, type=kind.type) for n in range(100) for kind in kinds
-    ]
+    batch = [delivered(f"{kind.type}:{n}", source=kind.source, type=kind.type) for n in range(100) for kind in kinds]
     await record(store, *batch)
     stores = [store, await open_store()]
 

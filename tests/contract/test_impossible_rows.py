@@ -88,9 +88,11 @@ IMPOSSIBLE: list[tuple[State, dict[str, str]]] = [
 def insert(raw: Raw, table: str, values: dict[str, str]) -> str:
     literals = {NOW: raw.now, ID: raw.ident(new_id())}
     if table == "events":  # a digest, not an id
-        values = values | {"fingerprint": "x'00'" if raw.now.isdigit() else "'\\x00'::bytea"} if (
-            values["fingerprint"] == ID
-        ) else values
+        values = (
+            values | {"fingerprint": "x'00'" if raw.now.isdigit() else "'\\x00'::bytea"}
+            if (values["fingerprint"] == ID)
+            else values
+        )
     shown = ", ".join(literals.get(value, value) for value in values.values())
     return f"INSERT INTO {table} ({', '.join(values)}) VALUES ({shown})"
 

@@ -345,9 +345,7 @@ async def test_recorder_isolates_the_refused_row(store: Store, poison: Item) -> 
     recorder = Recorder(Counting())
     good = [delivered(f"evt_{n}") for n in range(4)]
     sent = [*good[:2], arrival(poison), *good[2:]]
-    first, *results = await asyncio.gather(
-        *map(recorder.record, [delivered("opens"), *sent]), return_exceptions=True
-    )
+    first, *results = await asyncio.gather(*map(recorder.record, [delivered("opens"), *sent]), return_exceptions=True)
     assert max(gathered) > 1, "the poison must have had neighbours"
     assert isinstance(first, list)
     assert isinstance(results.pop(2), Unavailable)

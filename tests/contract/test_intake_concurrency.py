@@ -20,9 +20,7 @@ async def test_same_events_from_several_stores_at_once(
     store: Store, open_store: OpenStore, raw: Raw
 ) -> None:  # proves R5, R58
     stores = [store, await open_store()]
-    tasks = [
-        stores[n % 2].record([delivered(f"evt_{k}") for k in range(20)]) for n in range(24)
-    ]
+    tasks = [stores[n % 2].record([delivered(f"evt_{k}") for k in range(20)]) for n in range(24)]
     results = await asyncio.gather(*tasks)
     assert _tally(results) == {DeliveryOutcome.ACCEPTED: 20, DeliveryOutcome.DUPLICATE: 460}
     accepted = {
@@ -52,9 +50,7 @@ async def test_batches_in_opposite_order_do_not_deadlock(
 
 async def test_conflicting_contents_at_once(store: Store, open_store: OpenStore) -> None:  # proves R14, R58
     stores = [store, await open_store()]
-    results = await asyncio.gather(
-        *(stores[n % 2].record([delivered("evt_1", b"%d" % (n % 4))]) for n in range(16))
-    )
+    results = await asyncio.gather(*(stores[n % 2].record([delivered("evt_1", b"%d" % (n % 4))]) for n in range(16)))
     assert _tally(results) == {
         DeliveryOutcome.ACCEPTED: 1,
         DeliveryOutcome.DUPLICATE: 3,

@@ -229,9 +229,7 @@ async def test_from_version_10_a_body_is_known_whatever_its_type(
         row |= {"kind": "'body'", "source": "'é-src'"}
         await raw.run(insert(raw, "identities", in_dialect(raw, IDENTITY | row)))
     assert "0012_bodies" in await store.migrate()
-    again = [
-        delivered(f"new-{n}", b"body %d" % n, source="é-src", type="made up", unsigned=True) for n in range(3)
-    ]
+    again = [delivered(f"new-{n}", b"body %d" % n, source="é-src", type="made up", unsigned=True) for n in range(3)]
     assert [one.outcome for one in await record(store, *again)] == [DeliveryOutcome.SAME_BODY] * 3
     assert await Raw(store).all("events") == []
 

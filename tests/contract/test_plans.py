@@ -79,8 +79,7 @@ FILL_SQLITE = [
 FILL_POSTGRES = [
     f"""CREATE TABLE filling AS SELECT n, gen_random_uuid() AS id, gen_random_uuid() AS rid,
         sha256(n::text::bytea) AS fp FROM generate_series(1, {ROWS}) AS n""",
-    f"INSERT INTO events ({COLUMNS}) SELECT "
-    + VALUES.format(t="to_timestamp(1700000000 + n)"),
+    f"INSERT INTO events ({COLUMNS}) SELECT " + VALUES.format(t="to_timestamp(1700000000 + n)"),
     "INSERT INTO identities SELECT fp, 'key', 's' || (n / 10 % 4), id, fp FROM filling",
     """INSERT INTO requests (id, source, received_at, query, headers, body, scheme, secret)
        SELECT rid, 's', now(), '', '', '{}', 'h', 'f' FROM filling""",

@@ -661,7 +661,9 @@ async def test_impossible_runs(raw: Raw, wrong: dict[str, str]) -> None:  # prov
 
 def square(*listed: Listed) -> Inbox:
     inbox = Inbox()
-    source = inbox.source("square", provider="square", secrets=[SECRET], public_url="https://hooks.example.com/square")
+    source = inbox.source(
+        "square", provider="square", secrets=[SECRET], public_url="https://hooks.example.com/square"
+    )
 
     @source.lister
     async def lister(since: datetime, until: datetime) -> AsyncIterator[Listed]:

@@ -172,9 +172,7 @@ async def test_a_scan_sees_one_instant_and_ends_in_time(store: Store, ask: Ask) 
         await ask.database.scan(lambda db: db("endless"), 0.2)
 
 
-async def test_a_value_that_cannot_be_read_locks_nobody_out(
-    store: Store, open_store: OpenStore, raw: Raw
-) -> None:
+async def test_a_value_that_cannot_be_read_locks_nobody_out(store: Store, open_store: OpenStore, raw: Raw) -> None:
     """On SQLite a statement that is left open keeps this process from writing as soon as another one has written."""
     if type(store).__name__ == "PostgresStore":
         return

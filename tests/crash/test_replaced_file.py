@@ -91,9 +91,7 @@ def refused(installation: Installation) -> str:
 @pytest.mark.parametrize(
     ("deed", "apart"), [*((deed, True) for deed in DEEDS), (replace, False), (delete_log, False)]
 )
-def test_no_ack_after_the_file_is_gone(
-    installation: Installation, deed: Callable[[Path], None], apart: bool
-) -> None:
+def test_no_ack_after_the_file_is_gone(installation: Installation, deed: Callable[[Path], None], apart: bool) -> None:
     # proves R5, R6, R8
     path = path_of(installation)
     installation.set_intake(f"apart = {str(apart).lower()}")

@@ -40,7 +40,9 @@ def same_everywhere(line: str) -> str:
 
 
 def test_effects_are_printed_as_the_page_shows(
-    shop: Run, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+    shop: Run,  # noqa: F811
+    tmp_path: Path,
+    environment: dict[str, str],  # noqa: F811
 ) -> None:
     async def fail() -> None:
         store = connect(f"sqlite:///{tmp_path}/shop.db", clock=Clock())

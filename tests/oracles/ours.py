@@ -46,5 +46,3 @@ def accepts(
     name: str, delivery: Delivery, secrets: Sequence[str], now: float, keyring: Keyring | None = None
 ) -> bool:
     return refusal(endpoint(name, secrets, delivery.url, keyring), delivery, now) is None
-
-

@@ -489,9 +489,7 @@ async def test_odd_names_of_a_downstream(desk: Desk) -> None:
 # ── when things are not as they should be ──
 
 
-async def test_without_the_database(
-    postgres_server: Postgres, caplog: pytest.LogCaptureFixture
-) -> None:  # proves R8
+async def test_without_the_database(postgres_server: Postgres, caplog: pytest.LogCaptureFixture) -> None:  # proves R8
     async with desk_on(postgres_server.create_database("away"), past=False) as desk:
         shown = await failed(desk)
         await asyncio.to_thread(postgres_server.stop, "immediate")

@@ -367,6 +367,7 @@ def test_a_key_of_several_fields(desk: Desk) -> None:
     assert "header:x-shopify-event-id + header:x-shopify-topic" in one.err
     both = desk.run("import-keys", "shopify", "ids.csv", "--column", "1", "--column", "2", "--json", *WHY)
     assert both.json["new"] == 1
+
     async def deliver(site: Site) -> list[Any]:
         endpoint, found = site.inbox.sources["shopify"].endpoint, []
         for ident in ("evt_1", "evt_2"):

@@ -118,7 +118,9 @@ def test_a_person_decides(store: Run, tmp_path: Path, environment: dict[str, str
 
 # proves R32, R46
 def test_a_result_is_asked_for_without_the_application(
-    store: Run, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+    store: Run,
+    tmp_path: Path,
+    environment: dict[str, str],  # noqa: F811
 ) -> None:
     arrive(tmp_path, environment, "evt_1=invoice.paid", "evt_2=invoice.paid", "evt_3=invoice.sent")
     (tmp_path / "broken").touch()
@@ -150,7 +152,9 @@ def test_a_result_is_asked_for_without_the_application(
 
 # proves R32, R46
 def test_a_result_of_another_type_is_refused(
-    store: Run, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+    store: Run,
+    tmp_path: Path,
+    environment: dict[str, str],  # noqa: F811
 ) -> None:
     arrive(tmp_path, environment, "evt_1=invoice.paid")
     (tmp_path / "broken").touch()
@@ -164,7 +168,9 @@ def test_a_result_of_another_type_is_refused(
 
 # proves R46
 def test_what_follows_a_decision_is_said(
-    store: Run, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+    store: Run,
+    tmp_path: Path,
+    environment: dict[str, str],  # noqa: F811
 ) -> None:
     arrive(tmp_path, environment, *(f"evt_{n}=invoice.paid" for n in range(3)), "evt_3=invoice.sent")
     (tmp_path / "broken").touch()
@@ -204,7 +210,9 @@ def test_what_follows_a_decision_is_said(
 
 
 def test_a_failed_event_is_retried_after_its_result_is_corrected(
-    store: Run, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+    store: Run,
+    tmp_path: Path,
+    environment: dict[str, str],  # noqa: F811
 ) -> None:
     arrive(tmp_path, environment, "evt_1=invoice.paid")
     (tmp_path / "broken").touch()

@@ -108,7 +108,9 @@ class Served:
 
 @pytest.fixture(params=[[], ["--log-json"]], ids=["text", "json"])
 def served(
-    request: pytest.FixtureRequest, tmp_path: Path, environment: dict[str, str]  # noqa: F811
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    environment: dict[str, str],  # noqa: F811
 ) -> Iterator[Served]:
     started = Served(tmp_path, environment, *request.param)
     try:
@@ -285,5 +287,3 @@ def test_show_agrees_with_itself_after_a_decision(database_url: str) -> None:
     shown = " ".join(ask(database_url, "show", "evt_1").stdout.split())
     assert "attempts? 2, in 1 run" in shown
     assert "run, attempts 1, 2 (1 towards the limit)" in shown
-
-

@@ -115,8 +115,16 @@ async def test_a_connection_that_dies_without_a_commit(site: Site) -> None:  # p
 
 @pytest.mark.parametrize(
     "sql",
-    ["COMMIT", " commit work", "INSERT INTO a VALUES (1); Commit; BEGIN", "END", "select 1;\nend transaction",
-     "/* so */ COMMIT AND CHAIN", "-- so\nCOMMIT", "PREPARE  TRANSACTION 'x'"],
+    [
+        "COMMIT",
+        " commit work",
+        "INSERT INTO a VALUES (1); Commit; BEGIN",
+        "END",
+        "select 1;\nend transaction",
+        "/* so */ COMMIT AND CHAIN",
+        "-- so\nCOMMIT",
+        "PREPARE  TRANSACTION 'x'",
+    ],
 )
 def test_statements_that_commit(sql: str) -> None:
     assert commits(sql)
@@ -124,8 +132,15 @@ def test_statements_that_commit(sql: str) -> None:
 
 @pytest.mark.parametrize(
     "sql",
-    ["SELECT 1", "INSERT INTO pushes (commit) VALUES ($1)", "SELECT CASE WHEN a THEN b END", "SELECT endless FROM a",
-     "INSERT INTO a SELECT commit FROM b", "SELECT 1; SELECT commits FROM b", "ROLLBACK TO SAVEPOINT a"],
+    [
+        "SELECT 1",
+        "INSERT INTO pushes (commit) VALUES ($1)",
+        "SELECT CASE WHEN a THEN b END",
+        "SELECT endless FROM a",
+        "INSERT INTO a SELECT commit FROM b",
+        "SELECT 1; SELECT commits FROM b",
+        "ROLLBACK TO SAVEPOINT a",
+    ],
 )
 def test_statements_that_do_not(sql: str) -> None:
     assert not commits(sql)

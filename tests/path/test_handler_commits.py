@@ -50,9 +50,13 @@ def run_plain(event: SyncEvent[Any], sql: str) -> None:
     event.tx.execute(text(sql) if isinstance(event.tx, Session) else sql)
 
 
-@pytest.fixture(params=[f"{store}-{name}" for store, names in (
-    ("sqlite", (OURS, f"{OURS}-plain")), ("postgres", (*LIBRARIES, f"{OURS}-plain"))
-) for name in names])
+@pytest.fixture(
+    params=[
+        f"{store}-{name}"
+        for store, names in (("sqlite", (OURS, f"{OURS}-plain")), ("postgres", (*LIBRARIES, f"{OURS}-plain")))
+        for name in names
+    ]
+)
 async def site(request: pytest.FixtureRequest, site_on: MakeSite) -> AsyncIterator[Site]:
     """In every library, on every store that it can be on; `plain` says which kind of handlers it is for."""
     store, _, name = request.param.partition("-")

@@ -440,7 +440,6 @@ async def test_a_long_handler_can_ask_whether_the_event_is_still_its_own(site: S
 
     await site.deliver(stripe_event("evt_long", "long"))
 
-
     def stop_soon(worker: Worker) -> None:
         asyncio.get_running_loop().call_later(0.6, worker.stop)
 

@@ -207,8 +207,13 @@ async def test_braintree(site: Site) -> None:  # proves R13
 
 async def test_event_grid(site: Site) -> None:  # proves R13
     source(site, "azure_event_grid", "an operator's own secret")
-    question = [{"id": "1", "eventType": "Microsoft.EventGrid.SubscriptionValidationEvent",
-                 "data": {"validationCode": "512d38b6-c7b8-40c8-89fe-f46f9e9622b6"}}]
+    question = [
+        {
+            "id": "1",
+            "eventType": "Microsoft.EventGrid.SubscriptionValidationEvent",
+            "data": {"validationCode": "512d38b6-c7b8-40c8-89fe-f46f9e9622b6"},
+        }
+    ]
     body, kind = json.dumps(question).encode(), [("aeg-event-type", "SubscriptionValidation")]
     async with serving(site) as made:
         draft = made.signed("azure_event_grid", body)

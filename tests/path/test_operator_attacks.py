@@ -43,9 +43,7 @@ class Process:
         text = f'database = "{database}"\n[operator]\nport = {self.port}\ntokens = [{tokens}]\n{extra}'
         text += '[sources.stripe]\nprovider = "stripe"\nsecrets = ["whsec_made_up_for_the_operators"]\n'
         (folder / "hookledger.toml").write_text(text)
-        self.forked = Forked(
-            "hookledger", ["api"], cwd=folder, env=dict(os.environ), stderr=folder / "api.log"
-        )
+        self.forked = Forked("hookledger", ["api"], cwd=folder, env=dict(os.environ), stderr=folder / "api.log")
         self.log = folder / "api.log"
         self.eventually(lambda: self.ask("/healthz")[0] == 200, "it listens")
 

@@ -36,9 +36,7 @@ Outage = Callable[[], AbstractAsyncContextManager[None]]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def database(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[str, Outage]:
+def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Outage]:
     """Each store in turn, and how it is made unavailable: PostgreSQL is stopped, SQLite locked by somebody else."""
     if request.param == "postgres":
         server: Postgres = request.getfixturevalue("postgres_server")

@@ -105,9 +105,7 @@ class World:
         self.plans = {f"evt_{n}": plan for n, plan in enumerate(plans_)}
         self.done: Counter[str] = Counter()
         self.faults = {
-            f"{event}/{n}": deque(ask.faults)
-            for event, plan in self.plans.items()
-            for n, ask in enumerate(plan.asks)
+            f"{event}/{n}": deque(ask.faults) for event, plan in self.plans.items() for n, ask in enumerate(plan.asks)
         }
         self.replaying = False
         source = self.inbox.source("stripe", provider="stripe", secrets=[SECRET])

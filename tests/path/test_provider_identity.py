@@ -160,8 +160,13 @@ async def test_a_key_by_function(site: Site) -> None:  # proves R11, R12
 def batch() -> bytes:
     """500 of SendGrid's events; two repeat earlier ones, and one is no event at all."""
     events: list[Any] = [
-        {"email": f"u{n}@example.com", "event": "delivered", "sg_event_id": f"sg-{n}", "sg_message_id": f"m-{n}",
-         "timestamp": 1_760_000_000 + n}
+        {
+            "email": f"u{n}@example.com",
+            "event": "delivered",
+            "sg_event_id": f"sg-{n}",
+            "sg_message_id": f"m-{n}",
+            "timestamp": 1_760_000_000 + n,
+        }
         for n in range(497)
     ]
     events[10:10] = [events[3]]

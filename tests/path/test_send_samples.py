@@ -25,7 +25,7 @@ SENT = {
     ("github", "push"): "commits",
     ("shopify", "orders/create"): "lines",
 }
-APP = '''
+APP = """
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -97,7 +97,7 @@ async def ordered(event: Event) -> None:
         )
     assert cents == int(Decimal(order["subtotal_price"]) * 100)
     assert order["shipping_address"]["country_code"] == "US"
-'''
+"""
 TABLES = [
     "CREATE TABLE paid (invoice TEXT, customer TEXT, subscription TEXT, cents INTEGER)",
     "CREATE TABLE checkouts (reference TEXT, customer TEXT, subscription TEXT, email TEXT)",

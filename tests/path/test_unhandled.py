@@ -81,9 +81,7 @@ async def test_another_worker_handles_it(shop: Site, caplog: pytest.LogCaptureFi
     assert len(said(caplog)) == 2
 
 
-async def test_what_needs_no_handler(
-    site_on: MakeSite, sqlite_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_needs_no_handler(site_on: MakeSite, sqlite_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Types that the source leaves out, a source that observes, and what another application receives."""
     site = await site_on(sqlite_url)
     inbox = Inbox(sqlite_url)

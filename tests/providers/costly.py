@@ -336,8 +336,6 @@ def yardstick(size: int) -> float:
     return min(cpu(lambda: json.loads(ordinary)) for _ in range(5))
 
 
-
-
 def unproved(endpoint: Endpoint, request: Request, *, refuses: bool = False) -> None:
     """All that happens to a request until it is refused."""
     try:

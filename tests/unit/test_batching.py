@@ -103,6 +103,7 @@ async def test_a_second_group_goes_beside_the_first_only_when_it_is_full() -> No
 
 async def test_one_half_of_the_crowd_goes_while_the_other_gathers() -> None:  # proves R10
     sizes, flush = noting()
+
     async def sender(times: int) -> None:
         for number in range(times):
             await batcher.submit(number)

@@ -187,9 +187,7 @@ def test_zipped_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_users_frames_are_kept() -> None:
-    library = code_in(
-        f"{SITE}/deep.py", "def deep(n):\n    if not n: raise OSError('no')\n    deep(n - 1)\n", "deep"
-    )
+    library = code_in(f"{SITE}/deep.py", "def deep(n):\n    if not n: raise OSError('no')\n    deep(n - 1)\n", "deep")
     own = code_in("/srv/shop/app.py", "def handle():\n    deep(60)\n", deep=library["deep"])
     text = excerpt(caught(own["handle"]))
     assert 'File "/srv/shop/app.py", line 2, in handle' in text

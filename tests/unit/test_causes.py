@@ -16,7 +16,7 @@ WHERE = "shop.provision at shop/app.py:42"
         ("attempts exhausted (20): TimeoutError: no answer in 10 s", "TimeoutError: no answer in … s"),
         ("waited too long: invoice in_1Abc is open", "invoice … is open"),
         ("HTTPStatusError: status 503 for /v1/users/42", "HTTPStatusError: status 503 for /v1/users/…"),
-        ("S3Error: bucket \"a b\" is gone", "S3Error: bucket … is gone"),
+        ('S3Error: bucket "a b" is gone', "S3Error: bucket … is gone"),
         ("it can't be, it won't be", "it can't be, it won't be"),
         ("result lost: hookledger resolve 0190f7a2 mail:ada --happened", "result lost: hookledger resolve …"),
         ("two\n  lines", "two lines"),

@@ -155,9 +155,7 @@ async def test_a_log_that_leads_back_to_itself(apis: Apis, provider: str) -> Non
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_log_without_end(
-    apis: Apis, provider: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # proves R48
+async def test_a_log_without_end(apis: Apis, provider: str, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R48
     """Its pages are all new ones, and there is always one more."""
     monkeypatch.setattr(http, "MOST_PAGES", 3)
     apis.page = 2

@@ -74,9 +74,7 @@ def request(body: bytes = b"{}", query: bytes = b"", *headers: tuple[bytes, byte
     return Request("POST", path, query, headers, body, "192.0.2.1")
 
 
-def noted(
-    refusals: Refusals, bodies: Sequence[bytes], error: Rejected = WRONG, at: Endpoint | None = None
-) -> None:
+def noted(refusals: Refusals, bodies: Sequence[bytes], error: Rejected = WRONG, at: Endpoint | None = None) -> None:
     for body in bodies:
         refusals.note(error, at or endpoint(), request(body))
 

@@ -105,9 +105,7 @@ def show(inbox: Inbox, job: str, as_json: bool) -> None:
 @limit_option(50)
 @looks_at_inbox
 @prints_json
-def items(
-    inbox: Inbox, job: str, outcome: str | None, after: UUID | None, limit: int, as_json: bool
-) -> None:
+def items(inbox: Inbox, job: str, outcome: str | None, after: UUID | None, limit: int, as_json: bool) -> None:
     """List a job's events and what happened to each
 
     was: the state when the set was frozen. outcome: whether the action was taken or refused. now: the state now,

@@ -70,9 +70,7 @@ def moment(value: datetime | None) -> str:
 @click.option("--counts", is_flag=True, help="Print only counts: by state, or of matching events.")
 @looks_at_inbox
 @prints_json
-def events(
-    inbox: Inbox, where: Filter, before: UUID | None, limit: int, counts: bool, as_json: bool
-) -> None:
+def events(inbox: Inbox, where: Filter, before: UUID | None, limit: int, counts: bool, as_json: bool) -> None:
     """List events, newest first
 
     A long search stops early, and prints the option that continues it.

@@ -100,7 +100,7 @@ def _as_json(contract: Contract) -> dict[str, Any]:
 
 def _print(contract: Contract) -> None:
     console = table_console()
-    say(f"{contract.title} (provider = \"{contract.name}\")\n", console)
+    say(f'{contract.title} (provider = "{contract.name}")\n', console)
     print_facts(console, [(fact.name, fact.value) for fact in words.facts(contract)])
     graded = words.confirmed(contract)
     if graded:

@@ -165,9 +165,7 @@ def _mention_unknown(inbox: Inbox, source: str | None, found: list[RefusalRow]) 
 @actor_option
 @finds_inbox
 @prints_json
-def recheck(
-    inbox: Inbox, source: str, accept: bool, reason: str | None, actor: str, as_json: bool
-) -> None:
+def recheck(inbox: Inbox, source: str, accept: bool, reason: str | None, actor: str, as_json: bool) -> None:
     """Verify the rejected requests of a source again
 
     Uses the secrets configured now and the time at which each request arrived. --accept records those that are

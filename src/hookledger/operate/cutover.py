@@ -114,6 +114,4 @@ async def compare(
         others = [row.key for row in keyed if _short(row.key) not in seen]
         extra += len(others)
         extra_sample += others[: SAMPLE - len(extra_sample)]
-    return Comparison(
-        given, known, given - known, tuple(missing_sample), events, extra, tuple(extra_sample)
-    )
+    return Comparison(given, known, given - known, tuple(missing_sample), events, extra, tuple(extra_sample))

@@ -59,9 +59,7 @@ class Insight:
     application says of its handlers and effects.
     """
 
-    def __init__(
-        self, store: Store, receiving: Receiving | None = None, declared: Declared | None = None
-    ) -> None:
+    def __init__(self, store: Store, receiving: Receiving | None = None, declared: Declared | None = None) -> None:
         self._store = store
         self._receiving = receiving
         self._declared = declared or NothingDeclared()
@@ -372,9 +370,7 @@ class Insight:
         """The rows of a reading query on the inbox's own database, in batches."""
         return self._store.cases.query_keys(sql)
 
-    async def compare_keys(
-        self, rule: KeyRule, batches: AsyncIterator[Iterable[tuple[bytes, ...]]]
-    ) -> Comparison:
+    async def compare_keys(self, rule: KeyRule, batches: AsyncIterator[Iterable[tuple[bytes, ...]]]) -> Comparison:
         """Keys from elsewhere beside those of this inbox."""
         return await compare(self._store, self.receiving, rule, batches)
 

@@ -247,11 +247,11 @@ def _writes(
         return [f"whatever its handler does outside the ledger, {again}"], [words]
     if not handler.converges:
         words = (
-            f"{handler.name} does not declare replay=\"converges\": nobody has said that what it writes by event.tx "
+            f'{handler.name} does not declare replay="converges": nobody has said that what it writes by event.tx '
             "outside event.once, or does elsewhere, may be repeated."
         )
         return [f"what {handler.name} writes outside event.once, {again}"], [words]
-    reasons = [f"{handler.name} declares replay=\"converges\": what it writes outside event.once may be repeated."]
+    reasons = [f'{handler.name} declares replay="converges": what it writes outside event.once may be repeated.']
     if event.first_processed_at is None:
         return ["what no run has reached yet: the event was never processed"], reasons
     return [], reasons

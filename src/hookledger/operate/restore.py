@@ -52,7 +52,7 @@ def judge_gap(restore: Restore | None) -> list[Finding]:
         return []
     says = (
         f"restored on {restore.restored_at:%Y-%m-%d %H:%M} UTC from a backup of "
-        f"{restore.backup_at:%Y-%m-%d %H:%M} UTC: effects with repeat=\"never\" wait for an operator"
+        f'{restore.backup_at:%Y-%m-%d %H:%M} UTC: effects with repeat="never" wait for an operator'
     )
     do = "reconcile every source, then `hookledger doctor --after-restore --done --reason …`"
     if restore.doubted_at is None:

@@ -167,8 +167,14 @@ def key(contract: Contract) -> str:
     words = f"{' + '.join(map(written, contract.key_fields))} ({signed})"
     if contract.backed_by_body:
         words += "; the signed body is a second identity"
-    return words + {"yes": "", "no": "; another on each redelivery", "unknown": "; whether it stays the same on "
-                    "redelivery is not known"}[contract.stable]
+    return (
+        words
+        + {
+            "yes": "",
+            "no": "; another on each redelivery",
+            "unknown": "; whether it stays the same on redelivery is not known",
+        }[contract.stable]
+    )
 
 
 def id_signed(contract: Contract) -> str:
@@ -224,8 +230,10 @@ def weakest(contract: Contract) -> str:
 
 
 def _time(tolerance: float | None) -> str:
-    return "none: a captured request works again, and only its key stops it" if tolerance is None else (
-        f"at most {hours(tolerance / 3600)} old, and {hours(min(tolerance, AHEAD) / 3600)} ahead of ours"
+    return (
+        "none: a captured request works again, and only its key stops it"
+        if tolerance is None
+        else (f"at most {hours(tolerance / 3600)} old, and {hours(min(tolerance, AHEAD) / 3600)} ahead of ours")
     )
 
 

@@ -54,9 +54,7 @@ def _on_behaviour(endpoint: Endpoint, *, reconciled: bool) -> list[str]:
         said.append("it observes: events are recorded as skipped and no handler runs")
     if contract.retries.automatic is False and not reconciled:
         missed = "configure reconcile, or set" if contract.lister.list else "if you can live with that, set"
-        said.append(
-            f"{contract.title} does not deliver again what it could not deliver: {missed} reconciled = true"
-        )
+        said.append(f"{contract.title} does not deliver again what it could not deliver: {missed} reconciled = true")
     elif contract.retries.hours is not None and contract.retries.hours < 1 and not reconciled:
         minutes = contract.retries.hours * 60
         span = f"for only {minutes:.0f} minutes" if minutes >= 1 else "only once more"

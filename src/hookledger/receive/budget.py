@@ -101,6 +101,7 @@ class Place(Protocol):
 
     @property
     def phase(self) -> str: ...
+
     started: float
     remote: str | None
     owed: bool

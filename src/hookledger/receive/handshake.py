@@ -105,9 +105,7 @@ def _answer(endpoint: Endpoint, handshake: Handshake, fields: _Fields) -> Shake:
     if handshake.token is not None:
         _check_token(endpoint, fields.text(handshake.token) or "")
     value = fields.text(handshake.value) or ""
-    if handshake.value is not None and not (
-        len(value) <= MAX_VALUE and re.fullmatch(handshake.alphabet, value)
-    ):
+    if handshake.value is not None and not (len(value) <= MAX_VALUE and re.fullmatch(handshake.alphabet, value)):
         raise Malformed("handshake_malformed")
     if handshake.origins and value not in endpoint.rules.origins:
         raise Forbidden("handshake_origin")

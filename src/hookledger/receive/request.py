@@ -63,9 +63,7 @@ class Reader:
         self._arriving: set[AsgiUpload] = set()
         self.budget = BodyBudget(limits.body_bytes, lambda: self._arriving, loop.time)
 
-    async def read(
-        self, scope: Scope, local: str, receive: Receive, max_body: int, upload: AsgiUpload
-    ) -> Request:
+    async def read(self, scope: Scope, local: str, receive: Receive, max_body: int, upload: AsgiUpload) -> Request:
         """The whole request; refused as soon as it is over a limit, not after. `local`: its path below us. The caller
         releases the upload."""
         headers = tuple(scope["headers"])  # the names are in lower case already: ASGI says so

@@ -94,9 +94,7 @@ class Ledger(Protocol):
         ...
 
     # ── operate ──
-    async def resolve(
-        self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
-    ) -> None:
+    async def resolve(self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str) -> None:
         """A person's decision, audited: `happened` → done, `did_not_happen` → planned, `cancel` → cancelled.
 
         The events that waited for this go on. Raises WrongState when the effect changed meanwhile.

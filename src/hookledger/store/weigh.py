@@ -62,9 +62,7 @@ def weigh(effect: Standing, calls: Iterable[Told], completion: Completion, at: d
     others = [call for call in calls if call.number != completion.number]
     present = effect.state is EffectState.STARTED and effect.number == completion.number
     any_done = any(call.outcome is CallOutcome.DONE for call in others)
-    doubtful = any(
-        call.outcome in (None, CallOutcome.UNKNOWN) and not effect.denied(call.number) for call in others
-    )
+    doubtful = any(call.outcome in (None, CallOutcome.UNKNOWN) and not effect.denied(call.number) for call in others)
     match completion.outcome:
         case CallOutcome.DONE:
             return _done(effect, present, completion, at)

@@ -160,9 +160,7 @@ class Pruner:
                 return
             await self._rest(round_, time.monotonic() - begun)
 
-    async def _take(
-        self, walk: Walk, source: str | None, found: Sequence[Candidate], round_: Round | None
-    ) -> Pruned:
+    async def _take(self, walk: Walk, source: str | None, found: Sequence[Candidate], round_: Round | None) -> Pruned:
         due = [one for one in found if self._due(walk, source, one)]
         step = Pruned(looked_at=len(found))
         if round_ is None and walk.rule not in WHOLLY:  # a round that takes them away does not come by them again
@@ -187,9 +185,7 @@ class Pruner:
         limits = self._limits(one.source)
         return any(self._due(Walk(rule, _limit(limits, rule)), source, one) for rule in WHOLLY)
 
-    async def _drop(
-        self, walk: Walk, source: str | None, arrived: Sequence[Arrived], round_: Round | None
-    ) -> Pruned:
+    async def _drop(self, walk: Walk, source: str | None, arrived: Sequence[Arrived], round_: Round | None) -> Pruned:
         """Rows of duplicates by `history`; odd deliveries of pruned events by `events`."""
         duplicates, odd = [], []
         for one in arrived:

@@ -91,9 +91,7 @@ class Breakers:
     async def failed(self, downstream: str, error: str) -> None:
         """A call showed that the downstream is in trouble."""
         try:
-            circuit = await self._circuits.fail(
-                downstream, self._settings.failures, self._settings.cooldown, error
-            )
+            circuit = await self._circuits.fail(downstream, self._settings.failures, self._settings.cooldown, error)
         except HookledgerError as failure:
             log.warning("circuit %s: failure not counted: %s", downstream, failure)
             return

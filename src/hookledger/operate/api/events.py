@@ -120,7 +120,6 @@ async def preview_replay(asked: Asked[Repeats, Nothing]) -> PreviewView:
     return preview_view(history.event, asked.insight.preview(history, repeated))
 
 
-
 async def answer_questions(asked: Look) -> Answers:
     """The six questions about one event: when it first came, how often it was tried, which effects are done, which
     are open, who replayed it, and whether another replay is safe."""

@@ -87,9 +87,7 @@ async def prune(asked: Asked[Nothing, ToPrune]) -> PrunedView:
     return await _round(asked, given.reason, source=given.source, anew=given.anew, dry=False)
 
 
-async def _round(
-    asked: Asked[Any, Any], reason: str, *, source: str | None, anew: bool, dry: bool
-) -> PrunedView:
+async def _round(asked: Asked[Any, Any], reason: str, *, source: str | None, anew: bool, dry: bool) -> PrunedView:
     if source is not None and source not in asked.insight.receiving.sources():
         raise NotFound(f"there is no source {source!r}")
     done, finished = Pruned(), True
@@ -100,9 +98,7 @@ async def _round(
 
     try:
         async with asyncio.timeout(ROUND):
-            await asked.services.prune(
-                asked.caller.name, reason, source=source, anew=anew, dry=dry, told=told
-            )
+            await asked.services.prune(asked.caller.name, reason, source=source, anew=anew, dry=dry, told=told)
     except TimeoutError:
         finished = False
     return PrunedView(**msgspec.structs.asdict(done), finished=finished)
@@ -140,6 +136,4 @@ async def erase_events(asked: Asked[Nothing, ToEraseAll]) -> Erasing:
     if given.where == EVERYTHING:
         raise ConfigError("a filter that finds everything erases nothing: say which events you mean")
     options = {"key_too": given.key_too, "whole_request": given.whole_request, "dry": given.dry_run}
-    return await erase_all(
-        asked.insight, asked.actions, given.where, given.reason, count=given.count, **options
-    )
+    return await erase_all(asked.insight, asked.actions, given.where, given.reason, count=given.count, **options)

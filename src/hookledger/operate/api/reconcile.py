@@ -70,9 +70,7 @@ async def reconcile_source(asked: Asked[Nothing, ToCompare]) -> Report:
         end = given.until or datetime.now(UTC)
         back = timedelta(seconds=asked.insight.receiving.plan(source).look_back)
         window = Window(given.since or max(EARLIEST, end - back), end)
-    return await asked.actions.reconcile(
-        source, window, given.reason, dry_run=given.dry_run, resend=given.resend
-    )
+    return await asked.actions.reconcile(source, window, given.reason, dry_run=given.dry_run, resend=given.resend)
 
 
 async def repair_event(asked: Asked[Nothing, Why]) -> EventRow:

@@ -134,8 +134,7 @@ async def compare_keys(asked: Asked[Nothing, Keys]) -> Comparison:
 
 
 async def import_keys(asked: Asked[Nothing, KeysToImport]) -> Imported:
-    """Make keys known that were processed elsewhere: a delivery of one is a duplicate from here on. May be repeated.
-    """
+    """Make keys known that were processed elsewhere: a delivery of one is then a duplicate. May be repeated."""
     source = known_source(asked)
     rule = asked.insight.key_rule(source)
     identities = [rule.identity(parts) for parts in _parts(rule, asked.body.keys)]

@@ -41,8 +41,6 @@ CONTRACTS = (
             reconcile="memory",
             sources=("Calendly's documentation: signatures, time-outs, errors",),
         ),
-        notes=(
-            "A subscription that failed for 24 hours is disabled: make it anew, and list the scheduled events.",
-        ),
+        notes=("A subscription that failed for 24 hours is disabled: make it anew, and list the scheduled events.",),
     ),
 )

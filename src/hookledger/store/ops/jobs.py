@@ -464,9 +464,7 @@ def checked_effects(found: Doubtful, expected: int | None, name: str, seen: str 
     return found
 
 
-def against(
-    frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision: Decided
-) -> Objection | None:
+def against(frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision: Decided) -> Objection | None:
     """What stands against deciding these effects of one event: identities with the fences they were frozen with, and
     what is known of them now.
 

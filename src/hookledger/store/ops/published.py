@@ -46,6 +46,4 @@ class PublishedKeys(Operations):
 
 
 def _key(row: Row) -> PublishedKey:
-    return PublishedKey(
-        row["digest"], row["provider"], row["url"], row["content"], row["lifetime"], row["age"]
-    )
+    return PublishedKey(row["digest"], row["provider"], row["url"], row["content"], row["lifetime"], row["age"])

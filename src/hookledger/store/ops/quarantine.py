@@ -89,9 +89,7 @@ class Quarantine(Operations):
         return None
 
     @writes
-    async def admit(
-        self, db: Session, request_id: UUID, place: int, item: Item, actor: str, reason: str
-    ) -> UUID:
+    async def admit(self, db: Session, request_id: UUID, place: int, item: Item, actor: str, reason: str) -> UUID:
         """An odd delivery → an event of its own, pending, audited; returns its id.
 
         The event has the delivery's request and place in it, and its key says so: `KEY~2` for the second event of

@@ -100,9 +100,7 @@ class Restores(Operations):
         return await _open(db) if await knows_restores(db) else None
 
     @reads
-    async def may_be_done(
-        self, db: Session, restore: Restore, identity: bytes, generation: int, number: int
-    ) -> bool:
+    async def may_be_done(self, db: Session, restore: Restore, identity: bytes, generation: int, number: int) -> bool:
         """Whether this call of an effect may have been made in the gap, for all that is on record."""
         call = {"identity": identity, "generation": generation, "number": number}
         [row] = await db("may_be_done", **call, restored_at=restore.restored_at)

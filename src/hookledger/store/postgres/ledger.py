@@ -219,9 +219,7 @@ class PostgresLedger:
                     attention.add(row["event_id"])
                 if settles_doubt(before, move.state):
                     settling.append(settled(identity, row["source"], row["name"], row["key"], move.state))
-            concluded[id(completion)] = Concluded(
-                move.state if move else before.state, move.alert if move else None
-            )
+            concluded[id(completion)] = Concluded(move.state if move else before.state, move.alert if move else None)
         if moves:
             await connection.execute(self._sql("move"), *columns(moves))
         await self._follow(connection, attention, settling)
@@ -249,9 +247,7 @@ class PostgresLedger:
 
     # ── operate ──
 
-    async def resolve(
-        self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
-    ) -> None:
+    async def resolve(self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str) -> None:
         async def work(connection: Any) -> None:
             async with transaction(connection, self._sql("begin")):
                 await self._resolve_all(connection, [effect], decision, result, actor, reason)

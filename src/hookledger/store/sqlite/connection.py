@@ -132,9 +132,7 @@ def _row_type(names: tuple[str, ...]) -> type[Row]:
     return type("Row", (Row,), {"names": {name: index for index, name in enumerate(names)}})
 
 
-def in_transaction(
-    connection: Connection, job: Callable[[Connection], T], watch: LockWatch, who: int = WRITER
-) -> T:
+def in_transaction(connection: Connection, job: Callable[[Connection], T], watch: LockWatch, who: int = WRITER) -> T:
     connection.begin()
     watch.locked(who)
     try:

@@ -28,9 +28,7 @@ def micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def record(
-    connection: apsw.Connection, sql: Sql, now: int, arrivals: Sequence[Arrival]
-) -> list[list[Recorded]]:
+def record(connection: apsw.Connection, sql: Sql, now: int, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
     """Take the identities, look up who owns them unless all are ours, judge, write. The caller commits."""
     wanted = proposals(arrivals)
     values = [(p.identity, p.kind, p.source, p.event_id.bytes, p.fingerprint) for p in wanted]

@@ -222,9 +222,7 @@ class SqliteLedger:
 
     # ── operate ──
 
-    async def resolve(
-        self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
-    ) -> None:
+    async def resolve(self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str) -> None:
         def job(connection: apsw.Connection) -> None:
             self._resolve_all(connection, self._now(), [effect], decision, result, actor, reason)
 

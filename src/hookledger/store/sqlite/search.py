@@ -56,9 +56,7 @@ class SqliteAsks:
         finally:
             left.set()
 
-    def _look(
-        self, job: Callable[[apsw.Connection], list[Any]], seconds: float, left: threading.Event
-    ) -> list[Any]:
+    def _look(self, job: Callable[[apsw.Connection], list[Any]], seconds: float, left: threading.Event) -> list[Any]:
         ends = time.monotonic() + seconds
         try:
             with closing(connect(self._path, wait=5.0)) as connection:

@@ -92,9 +92,7 @@ class SqliteStore:
 
     queues = True  # one writer, and a line before it
 
-    def __init__(
-        self, path: Path, *, clock: Clock | None = None, wait: float = 5.0, limit: float = 1.0
-    ) -> None:
+    def __init__(self, path: Path, *, clock: Clock | None = None, wait: float = 5.0, limit: float = 1.0) -> None:
         check_version()
         self._path = path = path.absolute()  # the process may change its folder
         self._clock = clock or Clock()
@@ -240,9 +238,7 @@ class SqliteStore:
 
     async def waiting(self) -> list[Waiting]:
         found = await self._read("waiting", self._now())
-        return [
-            Waiting(Kind(row["source"], row["type"]), row["due_in"] / 1e6, bool(row["alone"])) for row in found
-        ]
+        return [Waiting(Kind(row["source"], row["type"]), row["due_in"] / 1e6, bool(row["alone"])) for row in found]
 
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
         return await self._claim("due", worker, kinds, limit, lease)
@@ -250,9 +246,7 @@ class SqliteStore:
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
         return await self._claim("due_alone", worker, kinds, 1, lease)
 
-    async def _claim(
-        self, due: str, worker: str, kinds: Sequence[Kind], limit: int, lease: float
-    ) -> list[Claimed]:
+    async def _claim(self, due: str, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
         def job(connection: apsw.Connection) -> list[Claimed]:
             now = self._now()
             found_due = [
