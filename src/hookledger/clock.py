@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 
 from .errors import ConfigError
 
+SKEW_LIMIT = 30.0
+"""Seconds between this host's clock and the database's beyond which a stale verdict is not trusted."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from ..clock import SKEW_LIMIT
 from ..errors import HookledgerError
 from ..model import Health
 from ..store import SCHEMA_RANGE
@@ -19,8 +20,7 @@ from .insight import Insight
 from .receiving import Plan, SourceFacts
 
 SKEW = 5.0
-"""Seconds between the clocks that are worth a warning; the intake distrusts its own beyond 30."""
-SKEW_LIMIT = 30.0
+"""Seconds between the clocks that are worth a warning."""
 SOON = 14 * 86400.0
 MOST = 1000
 """Odd deliveries, at most, of which it says how many there are."""

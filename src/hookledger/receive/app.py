@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from ..clock import Clock
+from ..clock import SKEW_LIMIT, Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
 from ..identities import new_id
 from ..model import Arrival, Item, Proof, Recorded, Request, pack_headers
@@ -29,9 +29,6 @@ from .respond import Answer
 from .verify import verify
 
 log = logging.getLogger(__name__)
-
-SKEW_LIMIT = 30.0
-"""Seconds between this host's clock and the database's beyond which a stale verdict is not trusted."""
 
 
 class Fetches(Protocol):

@@ -41,7 +41,7 @@ from .circuit import Breakers
 from .effect import Effect, Happened, Performance
 from .gap import Gap
 from .perform import Ending, ask, perform
-from .policy import may_go_on
+from .policy import may_go_on, say_repeated
 from .retry import is_trouble
 
 log = logging.getLogger(__name__)
@@ -178,8 +178,7 @@ class Calls:
                 words = f"effect {known.name} {known.key!r} may have happened, and its check cannot tell yet"
                 raise CheckPending(words, after=again, decision=_decision(known))
             raise _decision(known)
-        if effect.policy.repeat is Repeat.ACCEPT:
-            log.warning("effect %s %r may happen twice: repeated after an unknown outcome", known.name, known.key)
+        say_repeated(effect, known)
 
     async def _make(
         self, effect: Effect[Any, Any], intent: Intent, started: Started, owns: Callable[[], bool], asked: float

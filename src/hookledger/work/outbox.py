@@ -16,7 +16,7 @@ from ..errors import BadArguments, ConfigError, HookledgerError
 from ..ledger import UNKNOWN_ARGUMENTS
 from ..ledger import Effect as Entry
 from ..observe.logs import Seldom, about
-from ..states import CallOutcome, EffectState, Repeat
+from ..states import CallOutcome, EffectState
 from ..store.ledger import Ledger
 from .blame import package_of
 from .circuit import Breakers
@@ -24,7 +24,7 @@ from .declare import Effects
 from .effect import Effect, Performance
 from .ledger import Calls
 from .perform import Ending
-from .policy import may_go_on
+from .policy import may_go_on, say_repeated
 from .report import Reporter
 
 log = logging.getLogger(__name__)
@@ -227,8 +227,7 @@ class Outbox:
             if again is None:
                 log.error("effect %s %r may have happened: a person must decide", entry.name, entry.key)
             return None
-        if effect.policy.repeat is Repeat.ACCEPT:
-            log.warning("effect %s %r may happen twice: repeated after an unknown outcome", entry.name, entry.key)
+        say_repeated(effect, entry)
         asked = time.monotonic()
         started = await self._calls.restart(effect, entry)
         known = None if started is None else await self._ledger.get(entry.identity)

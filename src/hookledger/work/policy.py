@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from ..errors import Refused, Wait
 from ..ledger import Effect as Entry
-from ..states import CallOutcome
+from ..states import CallOutcome, Repeat
 from .effect import Effect
 from .perform import Ending
 from .retry import is_permanent
+
+log = logging.getLogger(__name__)
+
+
+def say_repeated(effect: Effect[Any, Any], entry: Entry) -> None:
+    """Warn of a call that is repeated after an unknown outcome, where its policy accepts duplicates."""
+    if effect.policy.repeat is Repeat.ACCEPT:
+        log.warning("effect %s %r may happen twice: repeated after an unknown outcome", entry.name, entry.key)
 
 
 def may_go_on(effect: Effect[Any, Any], entry: Entry, ending: Ending) -> float | None:

@@ -11,12 +11,11 @@ import asyncpg
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...errors import BadData, SchemaMismatch, Unavailable
-from ..sqlstate import hint
+from ..sqlstate import DATA_ERRORS, hint
 
 T = TypeVar("T")
 IDLE = 60.0
 """Seconds between two looks for connections that nobody needs."""
-_DATA_ERRORS = ("22", "23", "54")
 _TRY_AGAIN = ("40001", "40P01")
 # Everything that means "not now": the driver's own errors and the operating system's.
 OUTAGE = (
@@ -162,7 +161,7 @@ async def nothing(_: Any) -> None:
 def translate(error: Exception) -> Exception:
     """What a driver's error means to the caller."""
     code = getattr(error, "sqlstate", None) or ""
-    if code[:2] in _DATA_ERRORS:
+    if code[:2] in DATA_ERRORS:
         return BadData(str(error))
     if code in ("3F000", "42P01", "42703"):
         return SchemaMismatch(f"{error}: run 'hookledger migrate'")

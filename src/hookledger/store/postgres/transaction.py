@@ -19,14 +19,13 @@ from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..protocol import Adapter
 from ..rows import outcome_values
-from ..sqlstate import sqlstate
+from ..sqlstate import DATA_ERRORS, sqlstate
 from ..weigh import may_adopt
 from .connection import is_open
 from .intake import columns
 
 log = logging.getLogger(__name__)
 
-_DATA_ERRORS = ("22", "23", "54")
 _IDLE = "25P03"
 _CLOSED = {"InterfaceError", "ConnectionDoesNotExistError", "OperationalError"}
 """What drivers raise on a connection that is gone; asyncpg does not say why."""
@@ -365,5 +364,5 @@ def is_data_error(error: BaseException) -> bool:
     """Whether a value cannot be kept: refused by the server, or by the driver before it was sent."""
     code = sqlstate(error)
     if code:
-        return code[:2] in _DATA_ERRORS
+        return code[:2] in DATA_ERRORS
     return isinstance(error, ValueError | OverflowError) or type(error).__name__ == "DataError"
