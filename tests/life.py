@@ -18,7 +18,7 @@ from hookledger.ledger import Completion, Effect, Intent, Started
 from hookledger.model import Claimed, EventRow, Item, Kind, Rescue
 from hookledger.retention import Limits, RetentionSettings
 from hookledger.states import BY_NAME, CallOutcome, EffectKind, EffectState, Repeat, State
-from hookledger.store.ops.jobs import Cause, Decided, Deed, NewJob, Objection, Resolving
+from hookledger.store.ops.job import Cause, Decided, Deed, NewJob, Objection, Resolving
 from hookledger.store.protocol import Store
 from hookledger.upkeep.prune import Pruner
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out

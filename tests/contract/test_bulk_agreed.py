@@ -11,7 +11,7 @@ from hookledger.operate.actions import Actions
 from hookledger.operate.bulk import Prospect
 from hookledger.operate.insight import Insight
 from hookledger.states import EffectState
-from hookledger.store.ops.jobs import Resolving
+from hookledger.store.ops.job import Resolving
 from hookledger.store.protocol import Store
 from tests.builders import claimed, settle
 from tests.contract.test_bulk_resolve import called_again, doubtful, effects_of, plan, runner

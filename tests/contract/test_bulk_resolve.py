@@ -17,7 +17,7 @@ from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight
 from hookledger.operate.timeline import timeline
 from hookledger.states import CallOutcome, EffectState, State
-from hookledger.store.ops.jobs import Cause, Decided, ItemOutcome, Job, JobState, Resolving
+from hookledger.store.ops.job import Cause, Decided, ItemOutcome, Job, JobState, Resolving
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.store import SqliteStore
 from hookledger.upkeep.jobs import JobRunner

@@ -13,7 +13,7 @@ from hookledger.operate.actions import Actions
 from hookledger.operate.insight import Insight
 from hookledger.operate.repair import made
 from hookledger.states import DeliveryOutcome, EffectKind, EffectState, State
-from hookledger.store.ops.jobs import Cause, Objection
+from hookledger.store.ops.job import Cause, Objection
 from hookledger.store.ops.rejections import Refusal
 from hookledger.store.protocol import Store
 from tests.builders import (

@@ -18,7 +18,7 @@ from hookledger.states import (
     Repeat,
     State,
 )
-from hookledger.store.ops.jobs import Cause
+from hookledger.store.ops.job import Cause
 from hookledger.store.protocol import Store
 from tests.builders import Raw
 

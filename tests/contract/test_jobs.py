@@ -21,7 +21,7 @@ from hookledger.operate.insight import Ambiguous, Insight, NotFound
 from hookledger.operate.preview import NothingDeclared
 from hookledger.states import EffectKind, Repeat, State
 from hookledger.store.ops import decisions
-from hookledger.store.ops.jobs import Cause, ItemOutcome, Job, JobState, Taken
+from hookledger.store.ops.job import Cause, ItemOutcome, Job, JobState, Taken
 from hookledger.store.ops.pruning import Round
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store

@@ -12,7 +12,7 @@ from ..errors import WrongState
 from ..filters import Filter
 from ..inbox import Inbox
 from ..operate.bulk import PER_SECOND, Prospect
-from ..store.ops.jobs import Deed, Job, Resolving
+from ..store.ops.job import Deed, Job, Resolving
 from .common import actor_option, looks_at_inbox, print_json, prints_json, reason_option, run, status, table_console
 from .filters import FiltersEvents, filters_events
 from .follow import follow

@@ -13,7 +13,7 @@ from ..errors import WrongState
 from ..inbox import Inbox
 from ..operate.insight import Insight
 from ..states import State
-from ..store.ops.jobs import Job
+from ..store.ops.job import Job
 from ..store.protocol import Store
 from .common import run, status
 from .following import NO_WORKER, any_worker_alive, say_hindrances

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from ..inbox import Inbox
-from ..store.ops.jobs import ItemOutcome, Job, JobItem, Refusals
+from ..store.ops.job import ItemOutcome, Job, JobItem, Refusals
 from .bulk import job_size
 from .common import looks_at_inbox, names_actor, print_json, prints_json, run, second, status, table_console
 from .filters import limit_option, options_of

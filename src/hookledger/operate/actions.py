@@ -16,7 +16,7 @@ from ..model import EventRow, History
 from ..states import BY_NAME
 from ..store.ops.erasure import Erased
 from ..store.ops.imported_keys import Imported
-from ..store.ops.jobs import Deed, Job, Resolving
+from ..store.ops.job import Deed, Job, Resolving
 from ..store.ops.pauses import Pause
 from ..store.ops.pruning import Tombstone
 from ..store.ops.reconciling import Counts

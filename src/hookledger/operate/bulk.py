@@ -13,7 +13,7 @@ from ..filters import Filter
 from ..identities import new_id
 from ..model import Evidence
 from ..states import BY_NAME
-from ..store.ops.jobs import Decided, Deed, Job, NewJob, Portion, Resolving
+from ..store.ops.job import Decided, Deed, Job, NewJob, Portion, Resolving
 from ..store.protocol import Store
 from .preview import Declared, Verdict, foresee
 

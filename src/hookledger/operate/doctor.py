@@ -10,7 +10,7 @@ from ..clock import SKEW_LIMIT
 from ..errors import HookledgerError
 from ..model import Health
 from ..store import SCHEMA_RANGE
-from ..store.ops.jobs import Job
+from ..store.ops.job import Job
 from ..store.ops.pauses import Pause
 from ..store.ops.reconciling import Reconciliation
 from ..store.ops.rejections import RefusalCount

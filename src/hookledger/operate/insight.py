@@ -18,7 +18,7 @@ from ..model import EventRow, Health, History, Kind, RequestRow, Waiting, Worker
 from ..states import DeliveryOutcome, EffectKind, State
 from ..store.ops.circuits import Circuit
 from ..store.ops.consistency import Accounting, Oddity
-from ..store.ops.jobs import Deed, ItemOutcome, Job, JobItem, Refusals, Resolving
+from ..store.ops.job import Deed, ItemOutcome, Job, JobItem, Refusals, Resolving
 from ..store.ops.pauses import Pause
 from ..store.ops.pruning import Tombstone
 from ..store.ops.quarantine import OddDelivery

@@ -12,7 +12,7 @@ from ..errors import HookledgerError
 from ..model import Evidence
 from ..observe.logs import Seldom
 from ..states import BY_NAME
-from ..store.ops.jobs import Cause, JobItem, JobState, Objection, Taken
+from ..store.ops.job import Cause, JobItem, JobState, Objection, Taken
 from ..store.protocol import Store
 from .pace import MOST, Pace
 

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from ...errors import ConfigError
 from ...filters import Filter
-from ...store.ops.jobs import Decided, Deed, ItemOutcome, Job, JobItem, JobState, Refusals, Resolving
+from ...store.ops.job import Decided, Deed, ItemOutcome, Job, JobItem, JobState, Refusals, Resolving
 from ..bulk import PER_SECOND, Prospect
 from .call import Asked, Count, Limit, Look, Nothing, Reason, Text
 from .circuits import Why

@@ -3,206 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from enum import StrEnum
-from typing import Literal, NamedTuple, Protocol
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct
 
 from ...errors import WrongState
-from ...filters import Filter, Words, check_words
+from ...filters import Filter
 from ...identities import id_bounds
 from ...ledger import Effect, EffectHistory
 from ...model import ActionRow, AttemptRow, Evidence
 from ...states import EffectState, State
 from ..ledger import LedgerWithin
 from ..rows import Rows
-from ..session import Database, Operations, Row, Session, reads, writes
+from ..session import Database, Operations, Row, Session, reads, scans, writes
 from ..weigh import decide
 from . import decisions
 from .audit import Audit, record_action
+from .job import (
+    Cause,
+    Decided,
+    Doubtful,
+    ItemOutcome,
+    Job,
+    JobItem,
+    JobState,
+    NewJob,
+    Objection,
+    Portion,
+    Refusals,
+    Resolving,
+    Taken,
+)
 
 FIRST = UUID(int=0)
 """Before every event's id."""
-
-Deed = Literal["retry", "replay", "discard", "resolve"]
-"""What a job does to each of its events: as the single action does it."""
-Decided = Literal["happened", "did_not_happen"]
-
-
-class Resolving(Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody found out about every effect of one name that is unknown."""
-
-    effect: Words
-    """Its name."""
-    decision: Decided
-
-    def __post_init__(self) -> None:
-        check_words("the effect's name", self.effect)
-
-    @property
-    def words(self) -> str:
-        return f"{self.effect} {self.decision.replace('_', ' ')}"
-
-
-class JobState(StrEnum):
-    """Where a job stands."""
-
-    PLANNED = "planned"
-    """Made, and not begun; it can begin once its whole set is frozen."""
-
-    RUNNING = "running"
-    """Begun. Whoever has the lease goes on with it; anybody may, when the lease has run out."""
-
-    DONE = "done"
-    """Each of its events was acted on or refused."""
-
-    CANCELLED = "cancelled"
-    """Stopped by an operator; what was done stays, the rest was not touched."""
-
-
-OPEN_JOBS = frozenset({JobState.PLANNED, JobState.RUNNING})
-
-
-class ItemOutcome(StrEnum):
-    """What became of one event of a job."""
-
-    DONE = "done"
-    REFUSED = "refused"
-
-
-class Cause(StrEnum):
-    """Why an event of a job was refused."""
-
-    STATE = "state"
-    """It is as it was frozen, and that is nothing that the action can begin with."""
-
-    CHANGED = "changed"
-    """Somebody or something changed it after the set was frozen."""
-
-    DECISION = "decision"
-    """A replay of it needs a person's decision first."""
-
-
-class Job(Struct, frozen=True, kw_only=True):
-    """Bulk work: one action on a frozen set of events."""
-
-    id: UUID
-    name: Deed
-    resolving: Resolving | None
-    """For `resolve` alone: which effects of its events, and what they are decided to be;"""
-    effects: int | None
-    """and how many these are."""
-    where: Filter
-    """What the set was made of."""
-    actor: str
-    reason: str
-    per_second: float
-    """0: as fast as it goes."""
-    state: JobState
-    total: int
-    done: int
-    refused: int
-    created_at: datetime
-    frozen_at: datetime | None
-    """When its whole set was there; None: whoever made it did not come so far, and it is never run."""
-    started_at: datetime | None
-    finished_at: datetime | None
-    ended_by: str | None
-    """Who cancelled it,"""
-    ended_why: str | None
-    """and why."""
-    worker: str | None
-    """Who runs it, or ran it last."""
-    lease_left: float
-    """Seconds; 0: nobody is at it."""
-
-    @property
-    def open(self) -> int:
-        return self.total - self.done - self.refused
-
-    @property
-    def what(self) -> str:
-        """What it does, in words."""
-        return f"{self.name}: {self.resolving.words}" if self.resolving else self.name
-
-    @property
-    def unfinished(self) -> bool:
-        return self.state in OPEN_JOBS
-
-
-class NewJob(Struct, frozen=True, kw_only=True):
-    """What is to be done, before it is known to what."""
-
-    id: UUID
-    name: Deed
-    where: Filter
-    actor: str
-    reason: str
-    per_second: float
-    resolving: Resolving | None = None
-    """For `resolve`, and for nothing else;"""
-    fingerprint: str | None = None
-    """and of the calls that were looked at: others are not decided. None: whichever are unknown by now."""
-
-
-class Taken(Struct, frozen=True):
-    """A runner's right to go on with a job."""
-
-    job: Job
-    fence: int
-    """Every step names it: a number that only grows."""
-
-
-class JobItem(Struct, frozen=True):
-    """One event of a job, as it was when the set was frozen, and what became of it."""
-
-    event_id: UUID
-    state: State
-    claim: int
-    outcome: ItemOutcome | None = None
-    cause: Cause | None = None
-    words: str | None = None
-    """Why it was refused."""
-    ended_at: datetime | None = None
-    now: State | None = None
-    """The state of the event by now; None: it is pruned."""
-
-
-class Objection(Struct, frozen=True):
-    """Why an event of a job is not acted on."""
-
-    cause: Cause
-    words: str
-
-
-class Refusals(Struct, frozen=True):
-    """The refused events of a job that have a cause in common."""
-
-    cause: Cause
-    count: int
-    sample: str
-    """The words of one of them."""
-
-
-class Portion(Struct, frozen=True):
-    """How many events of a set have source, type and state in common."""
-
-    source: str
-    type: str
-    state: State
-    count: int
-
-
-class Doubtful(NamedTuple):
-    """The size of a set whose effects are to be resolved."""
-
-    events: int
-    effects: int
-    fingerprint: str
-    """Of these effects, each with the number of its newest call. It is another one after each further call."""
 
 
 class Sets(Protocol):
@@ -386,13 +221,13 @@ class Jobs(Operations):
     async def job(self, db: Session, job_id: UUID) -> Job | None:
         return await find_job(db, job_id)
 
-    @reads
+    @scans()
     async def refusals(self, db: Session, job_id: UUID) -> list[Refusals]:
         """Its refused events, by cause."""
         found = await db("count_refused_items", id=job_id)
         return [Refusals(Cause(row["cause"]), row["n"], row["sample"]) for row in found]
 
-    @reads
+    @scans()
     async def present(self, db: Session, job_id: UUID) -> dict[str, int]:
         """How many of the events that it acted on are in each state by now, the most first; `pruned`: gone."""
         return {row["now"]: row["n"] for row in await db("present_states", id=job_id)}

@@ -7,7 +7,8 @@ from typing import Any
 
 from ...filters import Filter
 from ..filtering import Condition
-from ..ops.jobs import Doubtful, Job, NewJob, Portion, add_job, checked, checked_effects, portion_of
+from ..ops.job import Doubtful, Job, NewJob, Portion
+from ..ops.jobs import add_job, checked, checked_effects, portion_of
 from ..queries import load
 from .connection import Connections, transaction
 from .dialect import Dialect

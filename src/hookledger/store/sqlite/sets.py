@@ -16,18 +16,8 @@ import apsw
 
 from ...filters import Filter
 from ..filtering import Condition
-from ..ops.jobs import (
-    Doubtful,
-    Job,
-    NewJob,
-    Portion,
-    add_job,
-    cannot_cancel,
-    checked,
-    checked_effects,
-    find_job,
-    portion_of,
-)
+from ..ops.job import Doubtful, Job, NewJob, Portion
+from ..ops.jobs import add_job, cannot_cancel, checked, checked_effects, find_job, portion_of
 from ..queries import load
 from ..session import Session
 from .connection import Row, Run, connect, rows, translate
