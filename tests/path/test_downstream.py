@@ -235,7 +235,7 @@ async def test_a_dead_downstream_delays_no_other(
             ident = f"well_{number}"
             sent = time.monotonic()
             await deliver(site, ident, "well")
-            # Behind the dead ones it would wait for 1,000 time-outs of 30 seconds.
+            # Where they hang, it would wait behind the dead ones until their time-out of 30 seconds.
             await eventually(lambda: bool(remote.sink.received("stripe well", ident)), "it is done")  # noqa: B023
             delays.append(remote.sink.received("stripe well", ident)[0].at - sent)
             await asyncio.sleep(0.05)
