@@ -33,10 +33,10 @@ from tests.services.postgres import Databases
 from benchmarks import prune, readers, report
 from benchmarks.servers import Postgresql, postgresql
 from hookledger.clock import Clock
-from hookledger.filters import Filter
-from hookledger.identities import effect_identity, key_identity
+from hookledger.ids import effect_identity, key_identity
 from hookledger.states import State
 from hookledger.store.connect import connect
+from hookledger.store.ops.filters import Filter
 from hookledger.store.postgres.store import PostgresStore
 
 SPAN = 30 * 86400

@@ -255,7 +255,7 @@ async def measured(url: str, port: int, config: list[str], events: int, per_seco
     again = Counter([await client.send(f"sample_{n}") for n in range(SAMPLE)])
     store = connect(url, clock=Clock())
     await store.open()
-    books = await store.books.accounting()
+    books = await store.consistency.report()
     outcomes = await store.delivery_counts()
     await store.close()
     return Found(

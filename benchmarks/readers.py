@@ -23,7 +23,7 @@ from tests.services.ports import free_port
 
 from benchmarks.prune import Client, Load, percentile, tell
 from benchmarks.servers import ROOT, Postgresql, Server
-from hookledger.cli.supervise import stand_back
+from hookledger.cli.supervise import lower_priority
 
 TOKEN = "a-made-up-token-to-read-with"
 CALLERS = 4
@@ -84,7 +84,7 @@ def arranged(where: str, url: str) -> Iterator[Arrangement]:
         if where != HERE:
             pids["api"] = stack.enter_context(apart.running())
         if where == BEHIND:
-            stand_back(pids["api"])
+            lower_priority(pids["api"])
         reading = [sys.executable, "-m", "benchmarks.readers", str(operator)]
         readers = stack.enter_context(
             subprocess.Popen(reading, cwd=ROOT, env=apart._environment(), stdout=subprocess.PIPE)
@@ -147,7 +147,7 @@ def run(server: Postgresql, rounds: int, seconds: float) -> tuple[list[str], lis
 
 async def read(port: int, count: Callable[[], object]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    request = f"GET /api/events?limit={PAGE} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    request = f"GET /api/v1/events?limit={PAGE} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
     while True:
         writer.write(request.encode())
         head = (await reader.readuntil(b"\r\n\r\n")).lower()

@@ -1,6 +1,6 @@
 """What the costliest body of a MiB takes of the CPU, for every contract, before and after the proof.
 
-`python -m benchmarks.strangers [CONTRACT …]` prints the table of docs/explanation/strangers.md.
+`python -m benchmarks.strangers [CONTRACT …]` prints the table of docs/explanation/costly-bodies.md.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from benchmarks import report
 from benchmarks.pgbench import pgbench
 from benchmarks.servers import ROOT, Postgresql, ServerError, postgresql
 from hookledger.clock import Clock
-from hookledger.identities import key_identity
+from hookledger.ids import key_identity
 from hookledger.model import Arrival, Item, Proof
 from hookledger.states import KeyOrigin
 from hookledger.store.connect import connect

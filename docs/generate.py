@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference from the code. `python docs/generate.py`; a test fails when they differ."""
+"""Write docs/reference from the code: `python docs/generate.py`. A test fails when they differ."""
 
 from __future__ import annotations
 
@@ -6,27 +6,19 @@ import ast
 import inspect
 import re
 import sys
-from collections import defaultdict
+import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE = "<!-- Made by docs/generate.py from the code: change it there. -->\n\n"
-
-
-OPEN = {
-    2: "no metrics",
-    17: "the local domain id is the handler's own",
-    26: "traces and outgoing calls",
-    38: "waking an event when what it waits for arrives",
-    53: "metrics",
-}
-"""What the tests named do not show yet, where a requirement is only partly built."""
+TAG = re.compile(r"^# proves R\d+(?:, R\d+)*$")
 
 
 def settings() -> str:
@@ -42,9 +34,9 @@ def settings() -> str:
         SourceSettings,
         WorkSettings,
     )
-    from hookledger.receive.refusals import SampleSettings
-    from hookledger.work.circuit import CircuitSettings
-    from hookledger.work.outbox import OutboxSettings
+    from hookledger.effects.circuit import CircuitSettings
+    from hookledger.effects.outbox import OutboxSettings
+    from hookledger.receive.rejections import SampleSettings
 
     parts = [
         "# Settings\n\n",
@@ -53,7 +45,7 @@ def settings() -> str:
         "`30s`, `15m`, `24h`, `3d`. An unknown key is an error that names the nearest known one.\n",
     ]
     tables: list[tuple[str, type[Any]]] = [
-        ("the file's own keys", Config),
+        ("Top level", Config),
         ("[intake]", IntakeSettings),
         ("[intake.limits]", Limits),
         ("[intake.rejections]", SampleSettings),
@@ -82,15 +74,14 @@ def _hmac_options() -> str:
 
     told = _attribute_docs(Options)
     lines = [
-        '\n## [sources.NAME.options]\n\nFor `provider = "hmac"`: how a provider that signs with a keyed hash does '
-        "it. A field is written `header:NAME` or `body:PATH.TO.FIELD`.\n\n```toml\n[sources.shop]\n"
+        '\n## [sources.NAME.options]\n\nFor `provider = "hmac"`: how the provider signs with a keyed hash. '
+        "Write a field as `header:NAME` or `body:PATH.TO.FIELD`.\n\n```toml\n[sources.shop]\n"
         'provider = "hmac"\nsecrets = ["env:SHOP_SECRET"]\n\n[sources.shop.options]\nheader = "X-Shop-Signature"\n'
         'encoding = "base64"\nid = "body:id"\ntype = ["body:event"]\n```\n\n'
         "| key | default | meaning |\n|---|---|---|\n"
     ]
-    for field in msgspec.structs.fields(Options):
-        lines.append(f"| `{field.name}` | {_default(field)} | {told[field.name]} |\n")
-    return "".join(lines)
+    fields = msgspec.structs.fields(Options)
+    return "".join(lines + [f"| `{one.name}` | {_default(one)} | {told[one.name]} |\n" for one in fields])
 
 
 def _is_table(kind: Any) -> bool:
@@ -103,10 +94,12 @@ def _default(field: Any) -> str:
     if field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
         return "required"
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-    if value is None or value is msgspec.UNSET or value in ([], {}):
+    if value is None or value is msgspec.UNSET or value in ([], {}, (), frozenset()):
         return "none"
     if value == float("inf"):
         return "`never`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     return f"`{_duration(value)}`" if type(value).__name__ == "Seconds" else f"`{value}`"
 
 
@@ -118,7 +111,7 @@ def _duration(value: float) -> str:
 
 
 def _attribute_docs(kind: type[Any]) -> dict[str, str]:
-    """The strings that stand below the attributes of a class."""
+    """Return the string below each attribute of a class."""
     [body] = [node.body for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef)]
     told = {}
     for node, after in pairwise(body):
@@ -141,14 +134,16 @@ def states() -> str:
     lines += ["\n```mermaid\nstateDiagram-v2\n    [*] --> pending\n"]
     for transition in TRANSITIONS:
         lines += [f"    {s} --> {transition.target}: {transition.name}\n" for s in sorted(transition.sources)]
-    lines += ["```\n\n| transition | from | to | |\n|---|---|---|---|\n"]
-    for t in TRANSITIONS:
-        lines.append(f"| `{t.name}` | {', '.join(sorted(t.sources))} | {t.target} | {t.sentence} |\n")
-    lines.append(
-        "\nAt intake an event may also start as `skipped` (its type is not allowed) or `failed` (it cannot be "
-        "read).\n"
-    )
-    return "".join(lines) + _effect_states()
+    intake = "Intake may also record an event as `skipped` (type not accepted) or `failed` (unreadable).\n"
+    attempts = {t.name: t.attempt for t in TRANSITIONS if t.attempt}
+    written = ", ".join(f"`{name}` {outcome}" for name, outcome in attempts.items())
+    intake += f"\nThe attempt outcome that a transition writes: {written}.\n"
+    return "".join([*lines, _transitions(TRANSITIONS), "\n", intake, _effect_states()])
+
+
+def _transitions(table: Any) -> str:
+    rows = [f"| `{t.name}` | {', '.join(sorted(t.sources))} | {t.target} | {t.sentence} |\n" for t in table]
+    return f"```\n\n| transition | from | to | |\n|---|---|---|---|\n{''.join(rows)}"
 
 
 def _effect_states() -> str:
@@ -157,9 +152,9 @@ def _effect_states() -> str:
     lines = []
     for title, kind in (
         ("States of an effect", EffectState),
-        ("How an effect is brought about", EffectKind),
-        ("How one call of it ended", CallOutcome),
-        ("What may follow an unknown outcome", Repeat),
+        ("Kinds of effects", EffectKind),
+        ("Outcomes of a call", CallOutcome),
+        ("Policies for an unknown outcome", Repeat),
     ):
         told = _enum_docs(kind)
         lines.append(f"\n# {title}\n\n| | meaning |\n|---|---|\n")
@@ -169,9 +164,7 @@ def _effect_states() -> str:
             for t in EFFECT_TRANSITIONS:
                 sources = sorted(t.sources) or ["[*]"]
                 lines += [f"    {source} --> {t.target}: {t.name}\n" for source in sources]
-            lines.append("```\n\n| transition | from | to | |\n|---|---|---|---|\n")
-            for t in EFFECT_TRANSITIONS:
-                lines.append(f"| `{t.name}` | {', '.join(sorted(t.sources))} | {t.target} | {t.sentence} |\n")
+            lines.append(_transitions(EFFECT_TRANSITIONS))
     return "".join(lines)
 
 
@@ -208,23 +201,21 @@ def command_line() -> str:
         if len(own) < len(options):
             lines.append("Also takes the [filter options](#filter-options).\n\n")
     filters = [option for option in cli.commands["events"].params if isinstance(option, FilterOption)]
-    lines.append("## Filter options\n\nThey select events; given together, all must match.\n\n")
+    lines.append("## Filter options\n\nThey select events; all that are given must match.\n\n")
     lines += [_option_table(filters), "\n## Environment variables\n\n"]
     lines.append("Only settings have one: no variable confirms an action or gives a reason.\n\n")
     lines.append("| variable | option |\n|---|---|\n")
     for variable, given in sorted(variables.items()):
         lines.append(f"| `{variable}` | `{'`, `'.join(sorted(given))}` |\n")
-    lines.append("\n")
-    lines.append("## Exit codes\n\n| code | name | |\n|---|---|---|\n")
+    lines.append("\n## Exit codes\n\n| code | name | |\n|---|---|---|\n")
     told = _module_docs(exits)
-    for name, value in sorted(vars(exits).items(), key=lambda pair: str(pair[1])):
-        if name.isupper():
-            lines.append(f"| {value} | {name} | {told.get(name, 'Everything went well.')} |\n")
+    codes = sorted((str(value), name) for name, value in vars(exits).items() if name.isupper())
+    lines += [f"| {value} | {name} | {told.get(name, 'Success.')} |\n" for value, name in codes]
     return "".join(lines)
 
 
 def _help(command: click.Command) -> str:
-    """What --help prints; lines that it keeps apart are a list."""
+    """Return what --help prints; paragraphs that keep their lines become lists."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     return "\n\n".join(_list(text) if text.startswith("\b\n") else text for text in paragraphs)
 
@@ -240,7 +231,7 @@ def _option_table(options: list[click.Option]) -> str:
 
 
 def _commands(group: click.Group, *above: str) -> Iterator[tuple[str, click.Command]]:
-    """Every command with its whole name, those of groups after the group."""
+    """Yield each command with its full name; a group before its commands."""
     for name, command in sorted(group.commands.items()):
         yield " ".join((*above, name)), command
         if isinstance(command, click.Group):
@@ -260,7 +251,7 @@ def _module_docs(module: Any) -> dict[str, str]:
 
 
 def providers() -> str:
-    """The catalogue: every contract, as `hookledger providers` tells it."""
+    """Describe every contract as `hookledger providers` does."""
     from hookledger.providers import words
     from hookledger.providers.catalogue import contracts
 
@@ -268,12 +259,11 @@ def providers() -> str:
     parts = [
         "# Providers\n\n",
         MADE,
-        f"{len(known)} contracts. [Set up a source](../how-to/sources.md) says how to use one, and "
+        f"{len(known)} contracts. [Set up a source](../how-to/sources.md) says how to use one, "
         "[CONTRIBUTING](../../CONTRIBUTING.md#add-a-provider) how to add one.\n\n"
-        "*Covers*: how much of the body the proof covers. *Id*: whether the event key is covered. *Retries*: for how "
-        "long the provider delivers again by itself. *Confirmed*: the weaker of signature and event; **no** means "
-        "from memory.\n\n"
-        "| name | provider | proved by | covers | id | retries | confirmed |\n|---|---|---|---|---|---|---|\n",
+        "*Covers*: the part of the body that the proof covers. *Id*: whether it covers the event key. *Retries*: how "
+        "long the provider redelivers. *Confirmed*: the weaker of signature and event; **no**: from memory.\n\n"
+        "| name | provider | authenticated by | covers | id | retries | confirmed |\n|---|---|---|---|---|---|---|\n",
     ]
     for contract in known:
         cells = (
@@ -300,24 +290,63 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+class Requirement(NamedTuple):
+    """`missing` is None when it is done, empty when nothing is built."""
+
+    area: str
+    text: str
+    missing: str | None
+
+    @property
+    def state(self) -> str:
+        partly = f"partly; missing: {self.missing}" if self.missing else "not yet"
+        return "done" if self.missing is None else partly
+
+
+def known_requirements() -> dict[str, Requirement]:
+    found = {}
+    for area, entries in tomllib.loads((ROOT / "docs" / "requirements.toml").read_text()).items():
+        for name, entry in entries.items():
+            whole = {"text": entry} if isinstance(entry, str) else entry
+            missing = "" if whole.get("not_yet") else whole.get("partly")
+            found[name] = Requirement(area, whole["text"], missing)
+    return found
+
+
+def proofs() -> dict[str, list[str]]:
+    """The tests of each requirement, as `file::test`: a line `# proves R17` stands directly above the test."""
+    found = defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        source = path.read_text()
+        lines = source.splitlines()
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                for name in re.findall(r"R\d+", lines[first - 2]) if TAG.match(lines[first - 2]) else ():
+                    found[name].append(f"{path.relative_to(ROOT)}::{node.name}")
+    return found
+
+
 def requirements() -> str:
-    """Which tests say that they prove which requirement."""
-    proofs: dict[int, set[str]] = defaultdict(set)
-    for path in sorted((ROOT / "tests").rglob("*.py")):
-        for line in path.read_text().splitlines():
-            if "proves R" in line:
-                for number in re.findall(r"\bR(\d+)\b", line):
-                    proofs[int(number)].add(str(path.relative_to(ROOT)))
-    lines = ["# Requirements and the tests that prove them\n\n", MADE]
-    lines += ["| requirement | tests | still open |\n|---|---|---|\n"]
-    for number in range(1, 78):
-        found = ", ".join(f"`{path}`" for path in sorted(proofs[number]))
-        lines.append(f"| R{number} | {found or 'not yet'} | {OPEN.get(number, '') if found else 'all of it'} |\n")
+    """Each requirement with its state and the tests that prove it best."""
+    known, tests = known_requirements(), proofs()
+    states = Counter(entry.state.partition(";")[0] for entry in known.values())
+    lines = [
+        "# Requirements\n\n",
+        "<!-- Made by docs/generate.py from docs/requirements.toml and the tests: change it there. -->\n\n",
+        f"{states['done']} are done, {states['partly']} partly, {states['not yet']} not yet. Each names the one to "
+        "three tests that prove it best.\n",
+    ]
+    for area, entries in groupby(known.items(), key=lambda pair: pair[1].area):
+        lines.append(f"\n## {area}\n\n| | requirement | state | tests |\n|---|---|---|---|\n")
+        for name, entry in entries:
+            proved = "<br>".join(f"`{test}`" for test in tests[name])
+            lines.append(f"| {name} | {entry.text} | {entry.state} | {proved} |\n")
     return "".join(lines)
 
 
 def api() -> str:
-    """Every call of the JSON API, from its table."""
+    """Describe every call of the JSON API."""
     from hookledger.operate.api.auth import Role
     from hookledger.operate.api.errors import TABLE, WORDS
     from hookledger.operate.api.schema import BASE, INTRODUCTION

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from hookledger import Inbox
 from hookledger.model import EventRow, History
+from hookledger.operate import search
 from hookledger.providers.sign import sign
 from hookledger.receive.endpoint import with_secrets
 from hookledger.receive.request import Message, Scope
@@ -96,18 +97,18 @@ class Site:
 
     async def event(self, reference: str | UUID) -> History:
         async with self.inbox.opened() as store:
-            return await self.inbox.insight(store).event(str(reference))
+            return await search.find(self.inbox.context(store), str(reference))
 
     async def state(self, reference: str) -> State:
         return (await self.event(reference)).event.state
 
     async def events(self) -> list[EventRow]:
         async with self.inbox.opened() as store:
-            return await self.inbox.insight(store).events()
+            return await store.search.events()
 
     async def deliveries(self) -> dict[str, int]:
         async with self.inbox.opened() as store:
-            return (await self.inbox.insight(store).summary()).deliveries
+            return (await search.summary(self.inbox.context(store))).deliveries
 
 
 def stripe_event(ident: str = "evt_1", kind: str = "invoice.paid", **fields: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from hookledger.clock import Clock
-from hookledger.identities import body_identity, key_identity, new_id, token_identity
+from hookledger.ids import body_identity, key_identity, new_id, token_identity
 from hookledger.model import (
     Arrival,
     Claimed,
@@ -19,8 +19,8 @@ from hookledger.model import (
     Kind,
     Outcome,
     Proof,
+    Reclaim,
     Recorded,
-    Rescue,
     pack_headers,
 )
 from hookledger.states import KeyOrigin, State
@@ -142,7 +142,7 @@ async def crash(store: Store, clock: Clock, kind: Kind = KIND, *, due_in: float 
     """Claim the one due event of this kind, let the lease run out, and rescue it."""
     owner = await claim(store, kind)
     clock.offset += LEASE + 1
-    assert await store.rescue([Rescue(owner.id, owner.claim, due_in, "the worker died")]) == 1
+    assert await store.reclaim([Reclaim(owner.id, owner.claim, due_in, "the worker died")]) == 1
     return owner
 
 

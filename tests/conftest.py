@@ -1,7 +1,7 @@
 """The stores under test. A database that cannot be had fails the test; nothing is ever skipped in silence."""
 
 import os
-import uuid
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,15 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from hookledger import Inbox
+from tests import soak
+from tests.services.databases import SharedDatabase
 from tests.services.pgbouncer import PgBouncer
-from tests.services.postgres import Databases, Postgres, ServiceError
+from tests.services.postgres import Databases, Postgres, ServiceError, complete
 
-SLOW_FIRST = ("attacks", "crash", "path", "contract")
+SLOW_FIRST = ("attacks", "crash", "package", "path", "contract")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long goes first, so that nobody is left alone with it at the end."""
+    """What takes long goes first, so that no worker is left alone with it at the end."""
     ranks = {name: rank for rank, name in enumerate(SLOW_FIRST)}
+    for item in items:
+        if item.path.parent.name in ("crash", "attacks"):
+            item.add_marker("soak")
     items.sort(key=lambda item: ranks.get(item.path.parent.name, len(ranks)))
 
 
@@ -54,12 +60,23 @@ def postgres_server() -> Iterator[Postgres]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def shared_postgres(postgres: Databases) -> Iterator[SharedDatabase]:
+    database = SharedDatabase(postgres)
+    yield database
+    database.drop()
+
+
 @pytest.fixture
-def postgres_url(postgres: Databases) -> Iterator[str]:
-    """A fresh, empty PostgreSQL database."""
-    name = f"hookledger_test_{uuid.uuid4().hex}"
-    yield postgres.create_database(name)
-    postgres.drop_database(name)
+def postgres_url(request: pytest.FixtureRequest, shared_postgres: SharedDatabase) -> str:
+    """A PostgreSQL database with our schema and no rows; empty where the test is marked `unmigrated`. Tables are made
+    for the test where it is marked `without_statistics`: those of others may have been analyzed."""
+    unmigrated = request.node.get_closest_marker("unmigrated")
+    if unmigrated or request.node.get_closest_marker("without_statistics"):
+        shared_postgres.empty()
+    if not unmigrated:
+        shared_postgres.migrate()
+    return shared_postgres.url
 
 
 @pytest.fixture
@@ -71,7 +88,7 @@ def pgbouncer(postgres_url: str) -> Iterator[PgBouncer]:
     try:
         bouncer = PgBouncer(postgres_url)
     except ServiceError as failure:
-        if os.environ.get("CI") == "true" or os.environ.get("HOOKLEDGER_SOAK") == "1":
+        if os.environ.get("CI") == "true" or soak.ANY:
             pytest.fail(f"No PgBouncer: {failure}", pytrace=False)
         warnings.warn(f"not shown: {failure}", stacklevel=1)
         pytest.skip(str(failure))
@@ -79,9 +96,19 @@ def pgbouncer(postgres_url: str) -> Iterator[PgBouncer]:
         yield bouncer
 
 
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with our schema and no rows, to be copied."""
+    file = tmp_path_factory.mktemp("migrated") / "inbox.db"
+    complete(Inbox(f"sqlite:///{file}").migrate())
+    return file
+
+
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    """A SQLite file that does not exist yet."""
+def sqlite_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A SQLite file with our schema and no rows; one that does not exist where the test is marked `unmigrated`."""
+    if not request.node.get_closest_marker("unmigrated"):
+        shutil.copyfile(request.getfixturevalue("migrated_sqlite"), tmp_path / "inbox.db")
     return f"sqlite:///{tmp_path}/inbox.db"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from hookledger.identities import admitted_identity
+from hookledger.ids import quarantine_identity
 from hookledger.model import Arrival, Recorded
 from hookledger.states import State
-from hookledger.store.judge import Owner, conflicts, judge, proposals
+from hookledger.store.classify import Owner, classify, conflicts, proposals
 from hookledger.store.rows import NEW
 from tests.builders import SOURCE, item
 
@@ -25,7 +25,7 @@ class Constraint:
         for p in wanted:
             owners[p.identity] = self.rows.setdefault(p.identity, Owner(p.event_id, p.fingerprint))
         owners |= {identity: self.rows[identity] for identity in conflicts(arrivals, owners) & self.rows.keys()}
-        result = judge(arrivals, owners)
+        result = classify(arrivals, owners)
         for identity, (event_id, fingerprint) in result.repoint.items():
             self.rows[identity] = Owner(event_id, fingerprint)
         for identity in result.release:
@@ -41,6 +41,6 @@ class Constraint:
     def admit(self, key: str, body: bytes, event_id: UUID) -> None:
         """As an operator does with a conflict."""
         content = item(key, body)
-        identity = admitted_identity(SOURCE, content.identity, content.fingerprint)
+        identity = quarantine_identity(SOURCE, content.identity, content.fingerprint)
         self.rows[identity] = Owner(event_id, content.fingerprint, State.PENDING)
         self.events.add(event_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hookledger.clock import Clock
-from hookledger.identities import effect_identity
+from hookledger.ids import effect_identity
 from hookledger.ledger import Completion, Concluded, Effect, Intent, Started
 from hookledger.model import Claimed
 from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat

@@ -12,15 +12,15 @@ from uuid import UUID
 
 from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
-from hookledger.filters import EVERYTHING, Filter
-from hookledger.identities import key_identity, new_id
+from hookledger.ids import key_identity, new_id
 from hookledger.ledger import Completion, Effect, Intent, Started
-from hookledger.model import Claimed, EventRow, Item, Kind, Rescue
-from hookledger.retention import Limits, RetentionSettings
+from hookledger.model import Claimed, EventRow, Item, Kind, Reclaim
+from hookledger.operate.retention.prune import Pruner
+from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import BY_NAME, CallOutcome, EffectKind, EffectState, Repeat, State
-from hookledger.store.ops.job import Cause, Decided, Deed, NewJob, Objection, Resolving
+from hookledger.store.ops.filters import EVERYTHING, Filter
+from hookledger.store.ops.job import BulkAction, Cause, Decided, NewJob, Objection, Resolving
 from hookledger.store.protocol import Store
-from hookledger.upkeep.prune import Pruner
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out
 from tests.ledger import LATER, intent
 
@@ -58,7 +58,7 @@ class Life:
             *[self.resolve] * 5,
             *[self.admit] * 2,
             *[self.time_passes] * 2,
-            self.rescue,
+            self.reclaim,
             self.nobody_handles,
             self.import_keys,
             self.prune,
@@ -98,15 +98,15 @@ class Life:
     async def import_keys(self) -> None:
         numbers = [self._next() for _ in range(2)] + [self.random.randint(0, self.keys)]
         found = [key_identity(SOURCE, f"evt_{n}".encode()) for n in numbers]
-        self.did["imported"] += (await self.store.cases.import_keys(SOURCE, found, "ada", "moved")).new
+        self.did["imported"] += (await self.store.imported_keys.import_keys(SOURCE, found, "ada", "moved")).new
 
     async def admit(self) -> None:
-        odd = await self.store.cases.odd_deliveries(limit=20)
+        odd = await self.store.quarantine.quarantined(limit=20)
         if odd:
             one = self.random.choice(odd)
             with suppress(WrongState):
                 known = self.items[one.request_id, one.item]
-                self.known.append(await self.store.cases.admit(one.request_id, one.item, known, "ada", "ours"))
+                self.known.append(await self.store.quarantine.accept(one.request_id, one.item, known, "ada", "ours"))
                 self.did["admit"] += 1
 
     # ── work ──
@@ -145,11 +145,11 @@ class Life:
             await transaction.commit([way_out(owner, "complete")])
             self.did["commit"] += 1
 
-    async def rescue(self) -> None:
+    async def reclaim(self) -> None:
         self.clock.offset += LEASE + 1
         due_in = self.random.choice([None, 0.0, 5.0])
         expired = await self.store.expired(10)
-        self.did["rescue"] += await self.store.rescue([Rescue(e.id, e.claim, due_in, "died") for e in expired])
+        self.did["reclaim"] += await self.store.reclaim([Reclaim(e.id, e.claim, due_in, "died") for e in expired])
 
     async def nobody_handles(self) -> None:
         kind = self.random.choice(KINDS)
@@ -200,7 +200,7 @@ class Life:
         happened = self.random.random() < 0.3
         ways: dict[str, Callable[[], Awaitable[object]]] = {
             "restart": lambda: ledger.restart(effect, WORKER, LEASE),
-            "doubt": lambda: ledger.doubt(effect, due_in),
+            "mark_unknown": lambda: ledger.mark_unknown(effect, due_in),
             "conclude": lambda: ledger.conclude(effect, happened, b"1", due_in),
             "put_off": lambda: ledger.put_off(effect, due_in, "later"),
         }
@@ -224,7 +224,7 @@ class Life:
         name = self.random.choice(["retry", "replay", "replay", "discard", "alert"])
         with suppress(WrongState):
             if name == "alert":
-                await self.store.cases.alert(row.id, "look")
+                await self.store.alerts.alert(row.id, "look")
             elif name == "replay":
                 over = (EffectState.DONE, EffectState.CANCELLED)
                 entries = [e.effect for e in (await history(self.store, row.id)).effects]
@@ -239,7 +239,7 @@ class Life:
 
     async def bulk(self) -> None:
         """A job on one type, and some steps of whichever is open: perhaps by two runners, perhaps never all of it."""
-        name: Deed = self.random.choice(["retry", "replay", "discard"])
+        name: BulkAction = self.random.choice(["retry", "replay", "discard"])
         where = Filter(type=self.random.choice(TYPES), states=(self.random.choice(list(State)),))
         with suppress(WrongState):
             about = NewJob(id=new_id(), name=name, where=where, actor="ada", reason="all", per_second=0)
@@ -287,9 +287,9 @@ class Life:
         limit = self.random.choice([0.0, 5.0, LEASE])
         rule = self.random.choice(["events", "payloads", "history", "failed"])
         limits = Limits(**{rule: limit})
-        settings = RetentionSettings(batch=7, pause=Seconds(0))
+        settings = RetentionSettings(batch=7, batch_delay=Seconds(0))
         self.clock.offset += limit + 1
-        done = await Pruner(self.store, settings, {}, limits, self.clock, WORKER).round(anew=True)
+        done = await Pruner(self.store, settings, {}, limits, self.clock, WORKER).round(from_start=True)
         for name in ("events", "payloads", "history", "deliveries"):
             self.did[f"pruned {name}"] += getattr(done, name)
 

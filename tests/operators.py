@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 from hookledger import Inbox
 from hookledger.config import decode
-from hookledger.identities import new_id
-from hookledger.store.ops.rejections import Refusal
+from hookledger.ids import new_id
+from hookledger.store.ops.rejections import RejectedRequest
 from hookledger.store.protocol import Store
 from tests.asgi_client import Answer, ask
 from tests.builders import Raw
@@ -45,12 +45,14 @@ async def give_past(inbox: Inbox, steps: int = 400, seed: int = 7) -> None:
         await store.circuits.trip("mail", "ada", "down")
         refused = [("stripe", "signature_mismatch"), ("github", "stale")]
         counts = dict.fromkeys(refused, 1)
-        await store.cases.refuse([_refusal(*one) for one in refused], counts, most=10, most_bytes=10_000)
+        await store.rejections.add([_refusal(*one) for one in refused], counts, most=10, most_bytes=10_000)
         await store.register("worker-1", [("stripe", "t*")])
 
 
-def _refusal(source: str, reason: str) -> Refusal:
-    return Refusal(new_id(), source, reason, "POST", f"/{source}", b"a=b", b"x-one: 1", b'{"id": 1}', "192.0.2.9")
+def _refusal(source: str, reason: str) -> RejectedRequest:
+    return RejectedRequest(
+        new_id(), source, reason, "POST", f"/{source}", b"a=b", b"x-one: 1", b'{"id": 1}', "192.0.2.9"
+    )
 
 
 class Desk:
@@ -77,7 +79,7 @@ class Desk:
         sent = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else b""
         text = query if isinstance(query, str) else urlencode(query, doseq=True)
         pairs = list(given.items())
-        return await ask(self.inbox.operator, method, f"/api{path}", sent, pairs, query=text.encode())
+        return await ask(self.inbox.operator, method, f"/api/v1{path}", sent, pairs, query=text.encode())
 
     async def snapshot(self) -> dict[str, list[tuple[Any, ...]]]:
         return {table: await Raw(self.store).all(table) for table in CHANGING}

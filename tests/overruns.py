@@ -1,6 +1,6 @@
 """Calls that overrun their time-outs, told in any order, through outages and restarts; what must become of them.
 
-One script for any ledger: the two databases, and one in memory that is nothing but `weigh`.
+One script for any ledger: the two databases, and one in memory that is nothing but `apply_outcome`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import msgspec
 from hypothesis import strategies as st
 
 from hookledger import Op, Permanent, Refused, RetryPolicy, Seconds
-from hookledger.identities import effect_identity, new_id
+from hookledger.effects.model import Effect as Declared
+from hookledger.effects.model import Policy
+from hookledger.effects.perform import Ending
+from hookledger.effects.policy import continue_after
+from hookledger.ids import effect_identity, new_id
 from hookledger.ledger import Completion, Concluded, Effect, Started
 from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat
-from hookledger.store.weigh import Standing, Told, weigh
-from hookledger.work.effect import Effect as Declared
-from hookledger.work.effect import Policy
-from hookledger.work.perform import Ending
-from hookledger.work.policy import may_go_on
+from hookledger.store.call_outcome import CallEnd, Standing, apply_outcome
 
 DONE, REFUSED, DOUBT = CallOutcome.DONE, CallOutcome.REFUSED, CallOutcome.UNKNOWN
 TIMED_OUT = Ending(DOUBT, error=TimeoutError())
@@ -41,7 +41,7 @@ def declared(repeat: Repeat, name: str) -> Declared[Any, Any]:
     def function(op: Op) -> None:
         del op
 
-    retry = RetryPolicy(attempts=1000, first=Seconds("1ms"), longest=Seconds("1ms"))
+    retry = RetryPolicy(attempts=1000, initial_delay=Seconds("1ms"), max_delay=Seconds("1ms"))
     window = 86_400.0 if repeat is Repeat.KEYED else None
     return Declared(function, name, Policy(repeat, window=window, timeout=1.0, grace=1.0, retry=retry))
 
@@ -51,7 +51,7 @@ class Ledger(Protocol):
 
     async def claim(self, worker: str, wanted: list[tuple[str, int, float]]) -> list[Effect]: ...
     async def finish(self, completions: list[Completion]) -> list[Concluded]: ...
-    async def doubt(self, effect: Effect, due_in: float | None) -> bool: ...
+    async def mark_unknown(self, effect: Effect, due_in: float | None) -> bool: ...
     async def restart(self, effect: Effect, worker: str, lease: float) -> Started | None: ...
     async def put_off(self, effect: Effect, due_in: float | None, error: str | None) -> bool: ...
     async def get(self, identity: bytes) -> Effect | None: ...
@@ -116,7 +116,7 @@ class Script:
         self._wait(self._effect.policy.lease + 1)
         entry = await self.entry()
         if entry.leased_until is not None:
-            await self._ledger.doubt(entry, may_go_on(self._effect, entry, Ending(DOUBT)))
+            await self._ledger.mark_unknown(entry, continue_after(self._effect, entry, Ending(DOUBT)))
 
     async def _go_on(self, end: str) -> None:
         """As the outbox does; see there."""
@@ -124,14 +124,14 @@ class Script:
         policy = self._effect.policy
         for entry in await self._ledger.claim("w", [(self._effect.name, 1, policy.lease)]):
             if entry.state is EffectState.UNKNOWN:
-                if not policy.may_repeat(entry.doubtful_for):
-                    await self._ledger.put_off(entry, may_go_on(self._effect, entry, Ending(DOUBT)), entry.error)
+                if not policy.may_repeat(entry.unknown_for):
+                    await self._ledger.put_off(entry, continue_after(self._effect, entry, Ending(DOUBT)), entry.error)
                     continue
                 if await self._ledger.restart(entry, "w", policy.lease) is None:
                     continue
             started = await self.entry()
             for ending in ENDS[end]:
-                due_in = may_go_on(self._effect, started, ending)
+                due_in = continue_after(self._effect, started, ending)
                 number, outcome = started.number, ending.outcome
                 self._untold.append(Completion(self._identity, number, outcome, b"1", ending.words, due_in))
 
@@ -189,8 +189,8 @@ class Memory:
     async def get(self, identity: bytes) -> Effect:
         del identity
         sent = [started for started, outcome in self._calls if outcome is not REFUSED]
-        doubtful_for = (self._now - min(sent)).total_seconds() if sent else None
-        return msgspec.structs.replace(self._row, doubtful_for=doubtful_for)
+        unknown_for = (self._now - min(sent)).total_seconds() if sent else None
+        return msgspec.structs.replace(self._row, unknown_for=unknown_for)
 
     def _set(self, **values: Any) -> None:
         self._row = msgspec.structs.replace(self._row, fence=self._row.fence + 1, **values)
@@ -227,7 +227,7 @@ class Memory:
         self._set(leased_until=None, due_at=self._in(due_in), error=error or self._row.error)
         return True
 
-    async def doubt(self, effect: Effect, due_in: float | None) -> bool:
+    async def mark_unknown(self, effect: Effect, due_in: float | None) -> bool:
         row = self._row
         if effect.fence != row.fence or row.leased_until is None or row.leased_until >= self._now:
             return False
@@ -247,8 +247,8 @@ class Memory:
             return Concluded(row.state)
         self._calls[place] = started, completion.outcome
         before = Standing(row.kind, row.repeat, row.state, row.number, result=row.result)
-        calls = [Told(number, known) for number, (_, known) in enumerate(self._calls, 1)]
-        move = weigh(before, calls, completion, self._now)
+        calls = [CallEnd(number, known) for number, (_, known) in enumerate(self._calls, 1)]
+        move = apply_outcome(before, calls, completion, self._now)
         if move is None:
             return Concluded(row.state)
         waits = move.state in (EffectState.PLANNED, EffectState.UNKNOWN)

@@ -1,6 +1,6 @@
-"""`invoice.paid` gives customers what they paid for: six effects, each with a policy of its own.
+"""`invoice.paid` gives customers what they paid for: six effects, each with its own policy.
 
-Run `python show.py` to see it under duplicates, late events, time-outs and a killed worker.
+Run `python show.py` to see it under duplicates, late events, timeouts and a killed worker.
 """
 
 import os
@@ -25,7 +25,7 @@ PLANS = {"team": {"reports": 100}, "enterprise": {"reports": 1000, "audits": 12}
 QUICK: dict[str, Any] = {
     "timeout": "1s",
     "grace": "500ms",
-    "retry": RetryPolicy(first=Seconds("100ms"), longest=Seconds("1s")),
+    "retry": RetryPolicy(initial_delay=Seconds("100ms"), max_delay=Seconds("1s")),
 }
 
 
@@ -44,10 +44,10 @@ async def ask(client: httpx2.AsyncClient, method: str, path: str, **request: Any
     return answer.json()
 
 
-# ── effects: what a service can do decides what is done when nobody knows whether it did it ──
+# ── effects: what a service can do decides what follows an unknown outcome ──
 
 
-# A state to bring about, so: read it first, and set it again if in doubt. The version keeps late events from undoing
+# A desired state: read it first, and set it if it differs. The version keeps late events from undoing
 # newer ones there, too.
 @inbox.ensure(**QUICK)
 async def upgrade_workspace(op: Op, account: str, plan: str, version: int) -> str:
@@ -82,8 +82,8 @@ async def was_sent(op: Op, to: str, invoice: str, workspace: str) -> bool:
     return bool(await ask(mail, "GET", "/mails", params={"reference": op.key}))
 
 
-# Knows no keys and cannot be searched. Nobody wants to be welcomed twice, so: a person looks, and says by `hookledger
-# resolve` what they found. (Where a second task would do no harm, repeat="accept" needs no person.)
+# Knows no keys and cannot be searched, and a second welcome is bad: an operator looks, and decides with `hookledger
+# resolve`. (Where a second task does no harm, repeat="accept" needs no decision.)
 @inbox.effect(repeat="never", **QUICK)
 async def open_onboarding_task(op: Op, account: str) -> None:
     await ask(tasks, "POST", "/tasks", json={"title": f"Welcome {account}", "reference": op.key})
@@ -98,7 +98,7 @@ async def provision(event: Event) -> dict[str, str]:
     ident, account, plan = invoice["id"], invoice["customer"], invoice["metadata"]["plan"]
     paid_at = invoice["status_transitions"]["paid_at"]
 
-    # Calls come before the first statement: on SQLite nobody else can write once event.tx is in use.
+    # Calls come before the first statement: on SQLite an open event.tx blocks all other writers.
     workspace = await event.call(upgrade_workspace, ident, account=account, plan=plan, version=paid_at)
 
     # From here on everything commits together with the event's outcome, or not at all.

@@ -2,7 +2,7 @@
 
     python remotes.py
 
-They stand for services of other people, and each is as helpful as such services are: finance deduplicates, mail can
+They behave like real services: finance deduplicates, mail can
 be searched, workspaces have a state, tasks just happens. To try them:
 
     curl 127.0.0.1:8801/requests                   what it was asked for
@@ -56,7 +56,7 @@ class Remote(ThreadingHTTPServer, ABC):
         return f"http://127.0.0.1:{self.server_port}"
 
     def fault(self, about: str) -> str:
-        """What this request meets: a fault of its own, or the next that is meant for anyone."""
+        """Return the fault for this request: its own, or the next for any request."""
         waiting = self.faults_about.get(about) or self.faults
         return waiting.popleft() if waiting else ""
 
@@ -105,7 +105,7 @@ class Mail(Remote):
 
 
 class Finance(Remote):
-    """Books each key once, and gives the same answer ever after."""
+    """Consistency each key once, and gives the same answer ever after."""
 
     name = "FINANCE"
 

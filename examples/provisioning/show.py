@@ -43,7 +43,7 @@ def canceled(name: str, after: int) -> Event:
 
 
 class Show:
-    """The example in a folder of its own."""
+    """The example, in a temporary folder."""
 
     def __init__(self, folder: Path, remotes: Remotes) -> None:
         mine = {name: value for name, value in os.environ.items() if not name.startswith("HOOKLEDGER_")}
@@ -102,7 +102,7 @@ class Show:
 
 def play(show: Show, remotes: Remotes) -> None:
     def done(invoices: int) -> Callable[[], bool]:
-        """Whether so many receipts and entries are there, and nothing is under way."""
+        """Whether so many receipts and entries exist, and nothing is in flight."""
         nothing_waits = "SELECT 1 FROM events WHERE state <> 'processed'"
         nothing_due = "SELECT 1 FROM effects WHERE state IN ('planned', 'started') OR due_at IS NOT NULL"
         return lambda: (
@@ -134,7 +134,7 @@ def play(show: Show, remotes: Remotes) -> None:
     remotes.workspaces.during = lambda request: None
     show.until(done(4), "another worker has finished the work")
 
-    print("5. The task service opens a task and hangs up: nobody knows, so a person looks")
+    print("5. The task service opens a task and closes the connection: outcome unknown, an operator looks")
     remotes.tasks.faults.append("after reset")
     show.send(paid("dan", plan="enterprise"))
     show.until(done(5), "all the rest is done")
@@ -158,7 +158,7 @@ def count(show: Show, remotes: Remotes) -> bool:
         ("of them asked for again, under the same key", 1, repeated),
         ("receipts sent", 5, len(remotes.mail.sent)),
         ("onboarding tasks, for two enterprises", 2, len(remotes.tasks.opened)),
-        ("events left for a person", 0, len(show.rows("SELECT 1 FROM events WHERE attention"))),
+        ("events left for an operator", 0, len(show.rows("SELECT 1 FROM events WHERE attention"))),
     ]
     print(f"\n{'':45} {'expected':>30}   found")
     for what, expected, found in lines:

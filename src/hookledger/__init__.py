@@ -2,6 +2,8 @@
 
 from .clock import Seconds
 from .config import Config
+from .effects.files import write_file
+from .effects.model import Effect, Happened, Op
 from .errors import (
     BadArguments,
     BadResult,
@@ -29,14 +31,13 @@ from .errors import (
     UnknownOutcome,
     Wait,
 )
-from .files import write_file
 from .inbox import Inbox
 from .providers.listing.base import Changed, Content, Listed, ReconcileSettings
+from .receive.secrets import SecretSettings
+from .retry import RetryPolicy
 from .source import Source
 from .states import State
-from .work.effect import Effect, Happened, Op
 from .work.event import Event, SyncEvent
-from .work.retry import RetryPolicy
 
 __version__ = "0.1.0"
 
@@ -72,6 +73,7 @@ __all__ = [
     "RetryPolicy",
     "Review",
     "Seconds",
+    "SecretSettings",
     "Skip",
     "Source",
     "State",

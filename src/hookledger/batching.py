@@ -1,10 +1,9 @@
-"""Groups what arrives together, so that many share one round trip and one commit.
+"""Group commit: batches items so that many share one round trip and one commit.
 
-While one group is on its way the next one gathers: groups grow with the load,
-and a lone item waits for nobody. A second group goes beside the first only when
-it is full, since two small ones cost more than one, and when the first has been
-away for long: where work is what takes the time, two at once only get in each
-other's way.
+While one batch is in flight the next collects, so batches grow with load; an item
+that finds none in flight is flushed immediately. A second batch starts only when
+full (two small ones cost more than one) and after `solo_time` (CPU-bound flushes
+slow each other down).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Generic, TypeVar
 
 from .errors import Unavailable
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,8 +27,9 @@ Flush = Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]]
 Done = Callable[[R | Exception], None]
 
 
-def isolating(flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> Flush[T, R]:
-    """A flush in which one item that is refused does not take its neighbours with it. An outage is everyone's."""
+def retry_individually(flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> Flush[T, R]:
+    """Return a flush that repeats a failed batch item by item, so that one bad item fails alone. Unavailable fails
+    the whole batch."""
 
     async def one_by_one(items: Sequence[T]) -> Sequence[R | Exception]:
         try:
@@ -51,51 +51,53 @@ def isolating(flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> Flush[T
 
 
 class Batcher(Generic[T, R]):
-    """`flush` gets up to `most` items and returns a result or an exception for each, in order.
+    """Flush queued items in batches.
 
-    `parallel`: how many groups may be under way; `patience`: for how many seconds the last to go has it to itself.
-    `step`: groups are as many of these as come nearest to half of the crowd, so that one half is on its way while the
-    other gathers (decision 0031); without, they take whatever there is. `weigh`: what an item weighs; a group takes
-    no more once it has `heaviest`.
+    `flush` takes up to `max_items`; returns a result or exception per item, in order.
+    `max_queued`: `put` raises Unavailable beyond it. `max_in_flight`: concurrent batches.
+    `solo_time`: seconds the newest batch runs alone. `step`: batch size is the multiple
+    of it nearest half the recent peak, so one half commits while the other collects
+    (decision 0031); None: `max_items`. `weigh`, `max_weight`: stop filling a batch at
+    this total weight.
     """
 
     def __init__(
         self,
         flush: Flush[T, R],
         *,
-        most: int,
-        queue: int,
-        parallel: int = 1,
-        patience: float = 0.0,
+        max_items: int,
+        max_queued: int,
+        max_in_flight: int = 1,
+        solo_time: float = 0.0,
         step: int | None = None,
         weigh: Callable[[T], int] | None = None,
-        heaviest: int = 0,
+        max_weight: int = 0,
     ) -> None:
         self._flush = flush
-        self._most = most
-        self._limit = queue
-        self._parallel = parallel
-        self._patience = patience
+        self._max_items = max_items
+        self._max_queued = max_queued
+        self._max_in_flight = max_in_flight
+        self._solo_time = solo_time
         self._step = step
         self._weigh = weigh
-        self._heaviest = heaviest
+        self._max_weight = max_weight
         self._queue: deque[tuple[T, Done[R]]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._under_way = 0  # groups
-        self._away = 0  # items in them
-        self._crowd = 0  # the most items that were here at once, lately
-        self._alone: asyncio.TimerHandle | None = None  # the last group to go is to be left alone until then
+        self._in_flight = 0  # batches
+        self._items_in_flight = 0
+        self._recent_peak = 0  # of items queued and in flight
+        self._solo: asyncio.TimerHandle | None = None  # until it fires, no batch starts beside the newest
 
     def put(self, item: T, done: Done[R]) -> None:
-        """`done` gets the item's own result or exception. Raises Unavailable at once when too many wait already."""
-        if len(self._queue) >= self._limit:
-            raise Unavailable("the queue is full")
+        """Queue an item; `done` gets its result or exception. Raises Unavailable when the queue is full."""
+        if len(self._queue) >= self._max_queued:
+            raise Unavailable(f"the queue is full: {self._max_queued} items wait")
         self._queue.append((item, done))
-        if self._under_way < self._parallel:  # under load most find all under way, and save a call
+        if self._in_flight < self._max_in_flight:  # false for most items under load: saves a call
             self._start()
 
     async def submit(self, item: T) -> R:
-        """The same for those who wait."""
+        """Queue an item and return its result."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         def done(result: R | Exception) -> None:
@@ -110,80 +112,78 @@ class Batcher(Generic[T, R]):
         return await future
 
     async def drain(self) -> None:
-        """Wait until everything submitted has its result."""
+        """Wait until every queued item has its result."""
         while self._tasks:
-            await asyncio.wait(self._tasks)  # gather would cancel them with whoever waits here
+            await asyncio.wait(self._tasks)  # gather would cancel the flushes with the caller
 
     def _start(self) -> None:
-        if self._may_go(beside=self._under_way):
-            self._under_way += 1
+        if self._may_start(beside=self._in_flight):
+            self._in_flight += 1
             task = asyncio.create_task(self._run())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _may_go(self, *, beside: int) -> bool:
-        """Whether a group may go beside so many others."""
+    def _may_start(self, *, beside: int) -> bool:
+        """Whether a batch may start beside so many others."""
         if not beside:
             return bool(self._queue)
-        return beside < self._parallel and self._alone is None and len(self._queue) >= self._full()
+        return beside < self._max_in_flight and self._solo is None and len(self._queue) >= self._batch_size()
 
-    def _full(self) -> int:
-        """How many make a group."""
+    def _batch_size(self) -> int:
         if self._step is None:
-            return self._most
-        return min(self._most, max(1, round(self._crowd / 2 / self._step)) * self._step)
+            return self._max_items
+        return min(self._max_items, max(1, round(self._recent_peak / 2 / self._step)) * self._step)
 
-    def _remember(self, here: int) -> None:
-        """Of a rush no more than makes the largest group, so that it is soon forgotten."""
-        enough = 2 * (self._most + (self._step or 0))
-        self._crowd = min(enough, max(here, self._crowd - 1))
+    def _update_peak(self, present: int) -> None:
+        """Follow a rise immediately and a fall slowly; capped at what the largest batch needs."""
+        cap = 2 * (self._max_items + (self._step or 0))
+        self._recent_peak = min(cap, max(present, self._recent_peak - 1))
 
-    def _gathered(self) -> list[tuple[T, Done[R]]]:
-        """The next group, out of the queue."""
-        size = min(self._full(), len(self._queue))
+    def _next_batch(self) -> list[tuple[T, Done[R]]]:
+        """Remove the next batch from the queue."""
+        size = min(self._batch_size(), len(self._queue))
         if self._weigh is None:
             return [self._queue.popleft() for _ in range(size)]
-        group: list[tuple[T, Done[R]]] = []
+        batch: list[tuple[T, Done[R]]] = []
         weight = 0
-        while len(group) < size and (not group or weight < self._heaviest):
-            group.append(self._queue.popleft())
-            weight += self._weigh(group[-1][0])
-        return group
+        while len(batch) < size and (not batch or weight < self._max_weight):
+            batch.append(self._queue.popleft())
+            weight += self._weigh(batch[-1][0])
+        return batch
 
-    def _leave_alone(self) -> asyncio.TimerHandle | None:
-        """For a while: a second group waits even if it is full."""
-        if self._patience and self._parallel > 1:
-            self._alone = asyncio.get_running_loop().call_later(self._patience, self._long_enough)
-        return self._alone
+    def _begin_solo(self) -> asyncio.TimerHandle | None:
+        if self._solo_time and self._max_in_flight > 1:
+            self._solo = asyncio.get_running_loop().call_later(self._solo_time, self._end_solo)
+        return self._solo
 
-    def _long_enough(self) -> None:
-        self._alone = None
+    def _end_solo(self) -> None:
+        self._solo = None
         self._start()
 
     async def _run(self) -> None:
-        if not self._may_go(beside=self._under_way - 1):  # another one took what there was
-            self._under_way -= 1
+        if not self._may_start(beside=self._in_flight - 1):  # another batch took the items
+            self._in_flight -= 1
             return
-        group = self._gathered()
-        self._away += len(group)
-        alone = self._leave_alone()
+        batch = self._next_batch()
+        self._items_in_flight += len(batch)
+        solo = self._begin_solo()
         try:
-            results = await self._flush([item for item, _ in group])
+            results = await self._flush([item for item, _ in batch])
         except asyncio.CancelledError:
-            results = [Unavailable("given up")] * len(group)
+            results = [Unavailable("the flush was cancelled: its outcome is unknown")] * len(batch)
         except Exception as error:
-            results = [error] * len(group)
-        self._remember(self._away + len(self._queue))
-        self._away -= len(group)
-        self._under_way -= 1
-        if alone is not None and alone is self._alone:
-            alone.cancel()
-            self._alone = None
+            results = [error] * len(batch)
+        self._update_peak(self._items_in_flight + len(self._queue))
+        self._items_in_flight -= len(batch)
+        self._in_flight -= 1
+        if solo is not None and solo is self._solo:
+            solo.cancel()
+            self._solo = None
         self._start()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)  # whoever may go goes first: the store works while we tell
-        for (_, done), result in zip(group, results, strict=True):
+            await asyncio.sleep(0)  # start the next flush before delivering results
+        for (_, done), result in zip(batch, results, strict=True):
             try:
                 done(result)
             except Exception:
-                log.exception("a result could not be told")  # the others still can
+                log.exception("a batch result could not be delivered")  # the other items still get theirs

@@ -1,8 +1,7 @@
-"""Time, with an offset that tests can set.
+"""The clock, with an offset that tests can set.
 
-The database's clock decides leases and due times; PostgreSQL's store adds the
-same offset to `clock_timestamp()`. SQLite lives on this host, so its clock is
-this one.
+The database's clock decides leases and due times. The PostgreSQL store adds
+this offset to `clock_timestamp()`; the SQLite store uses this clock.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from datetime import UTC, datetime
 from .errors import ConfigError
 
 SKEW_LIMIT = 30.0
-"""Seconds between this host's clock and the database's beyond which a stale verdict is not trusted."""
+"""Clock skew in seconds between host and database; beyond it a stale or future timestamp gets 503 instead of 401."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
@@ -31,6 +30,18 @@ class Seconds(float):
         if isinstance(value, bool) or not 0 <= value < float("inf"):
             raise ConfigError(f"{value!r} is not a duration: it must be zero or more seconds")
         return super().__new__(cls, value)
+
+
+NEVER = float("inf")
+
+
+class Keep(Seconds):
+    """A retention period: a duration, or `never` to delete nothing."""
+
+    def __new__(cls, value: float | str) -> Keep:
+        if value in ("never", NEVER):
+            return float.__new__(cls, NEVER)
+        return super().__new__(cls, value)  # type: ignore[return-value]
 
 
 class Clock:

@@ -2,65 +2,73 @@
 
 HookledgerError
 ├── ConfigError            settings that cannot work; raised at start-up
-├── Rejected               this request will never be recorded (the answer is 4xx)
-│   ├── Malformed          the request or its signature header makes no sense
+├── Rejected               the request is rejected with a 4xx and never recorded
+│   ├── Malformed          the request or its signature header is malformed
 │   ├── Unauthentic        signature, timestamp or credentials are wrong
-│   ├── Forbidden          a handshake that does not know what it must
+│   ├── Forbidden          a handshake without the verify token, or from an unknown origin
 │   ├── UnknownSource      no source has this path
-│   ├── WrongMethod        deliveries are POSTed
+│   ├── WrongMethod        deliveries must be POST requests
 │   ├── TooLarge           the body is over the limit
-│   ├── WrongEncoding      a content encoding that is not accepted
+│   ├── WrongEncoding      the content encoding is not accepted
 │   ├── TooSlow            the body did not arrive in time
-│   └── NoKey              the source demands an event key and none can be derived
-├── Unavailable            cannot record safely now, or not known whether it was recorded (503)
+│   └── NoKey              the source requires an event key and the event has none
+├── UnreadableError        the body does not have the form that the contract requires
+├── Unavailable            the event cannot be recorded now, or the commit's outcome is unknown (503)
 ├── StoreError             the store refused or failed
-│   ├── SchemaMismatch     the database's schema is not one this release works with
+│   ├── SchemaMismatch     this release does not support the database's schema
 │   ├── BadData            the database refused a row because of its content
-│   ├── Blocked            another transaction holds the row, and may hold it for long
+│   ├── Blocked            another transaction holds a lock on the row
 │   └── WrongState         the row is not in the state the caller expected
-├── ListingFailed          the provider's log could not be read to its end
-├── ClaimLost              the worker no longer owns the event it works on
-├── HandlerCommitted       the handler ended the transaction that was not its own to end
-│   └── MayHaveCommitted   the worker was stopped before it knew whether the handler had
+├── ListingFailed          the provider's log could not be read completely
+│   └── ContentGone        the provider lists an event without its content
+├── ClaimLost              the worker no longer owns the event that it processes
+├── HandlerCommitted       the handler committed or rolled back `event.tx`
+│   └── MayHaveCommitted   the same, perhaps: the worker was stopped before the database told
 ├── HandlerEnded           the handler cancelled itself or called sys.exit
-├── TransactionTooLong     the handler held SQLite's write lock over the limit
-├── TransactionIdle        PostgreSQL ended the handler's transaction: it was idle over the limit
-├── BadResult              the handler or effect returned something that cannot be kept
-├── BadArguments           an effect's key or arguments cannot be kept
-├── ForgottenAwait         the handler did not await an effect it asked for
-├── CallInTransaction      a call was asked for while the handler holds SQLite's write lock
+├── TransactionTooLong     the handler held SQLite's write lock longer than allowed
+├── TransactionIdle        PostgreSQL ended the handler's transaction: it was idle longer than allowed
+├── BadResult              the result of a handler or effect cannot be stored
+├── BadArguments           an effect's key or arguments cannot be stored
+├── ForgottenAwait         the handler did not await an effect
+├── CallInTransaction      the handler called an effect while it held SQLite's write lock
 ├── NoTransaction          the handler was declared with transaction=False
-├── UnknownOutcome         nobody knows whether a call happened; its policy or check decides
-└── Signal                 how a handler says what should become of its event
-    ├── Retry              try again later; counts as an attempt
-    ├── Wait               come back later; does not count
-    │   ├── CircuitOpen    the downstream is not being called for now
-    │   ├── EffectBusy     another worker is at this very effect
-    │   └── CheckPending   an effect's check cannot tell yet whether the call happened
-    ├── Permanent          trying again cannot help
-    ├── Refused            raised in an effect: it certainly did not happen
-    ├── Skip               nothing to do, for this reason
-    └── Review             a person must decide
-        ├── NeedsDecision  whether a call happened is not known, and it must not be repeated
-        └── ChangedArguments  the same effect key was used with other arguments
+├── UnknownOutcome         call outcome unknown; its policy or check decides
+└── Signal                 a handler raises it to decide what happens to its event
+    ├── Retry              retry later; counts as an attempt
+    ├── Wait               retry later; does not count as an attempt
+    │   ├── CircuitOpen    the downstream's circuit is open
+    │   ├── EffectBusy     another worker is performing this effect
+    │   └── CheckPending   the effect's check cannot tell yet whether the call happened
+    ├── Permanent          retrying cannot help
+    ├── Refused            an effect raises it: the call certainly did not happen
+    ├── Skip               there is nothing to do
+    └── Review             an operator must decide
+        ├── NeedsDecision  the call's outcome is unknown and it must not be repeated blindly
+        └── ChangedArguments  the same effect key was used before with other arguments
 """
 
 from __future__ import annotations
 
 
 class HookledgerError(Exception):
-    """Something in Hookledger went wrong."""
+    """Base class of every error that Hookledger raises."""
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or (type(self).__doc__ or "").strip().split("\n", 1)[0])
+        super().__init__(message or self._default_message())
+
+    @classmethod
+    def _default_message(cls) -> str:
+        """Return the docstring's first line as a message: lower-case, without the period."""
+        line = (cls.__doc__ or "").strip().split("\n", 1)[0].removesuffix(".")
+        return line[:1].lower() + line[1:]
 
 
 class ConfigError(HookledgerError):
-    """The configuration cannot work."""
+    """The configuration is invalid."""
 
 
 class Rejected(HookledgerError):
-    """The request was refused.
+    """The request was rejected.
 
     `reason` is a short code from a closed set: it may become a metric label.
     """
@@ -71,7 +79,7 @@ class Rejected(HookledgerError):
 
 
 class Malformed(Rejected):
-    """The request or its signature header makes no sense."""
+    """The request or its signature header is malformed."""
 
 
 class Unauthentic(Rejected):
@@ -79,7 +87,7 @@ class Unauthentic(Rejected):
 
 
 class Forbidden(Rejected):
-    """A handshake without the source's verify token, or from an origin that it does not know."""
+    """The handshake lacks the source's verify token, or its origin is unknown."""
 
 
 class UnknownSource(Rejected):
@@ -87,7 +95,7 @@ class UnknownSource(Rejected):
 
 
 class WrongMethod(Rejected):
-    """Deliveries are POSTed."""
+    """Deliveries must be POST requests."""
 
 
 class TooLarge(Rejected):
@@ -103,11 +111,18 @@ class TooSlow(Rejected):
 
 
 class NoKey(Rejected):
-    """The source demands an event key and none can be derived."""
+    """The source requires an event key and the event has none."""
+
+
+class UnreadableError(HookledgerError, ValueError):
+    """The body does not have the form that the contract requires.
+
+    The message gives the reason and quotes nothing of the body.
+    """
 
 
 class Unavailable(HookledgerError):
-    """The event cannot be recorded safely now, or it is not known whether it was."""
+    """The event cannot be recorded now, or the outcome of its commit is unknown."""
 
 
 class StoreError(HookledgerError):
@@ -115,7 +130,7 @@ class StoreError(HookledgerError):
 
 
 class SchemaMismatch(StoreError):
-    """The database's schema is not one that this release works with."""
+    """This release does not support the database's schema."""
 
 
 class BadData(StoreError):
@@ -123,7 +138,7 @@ class BadData(StoreError):
 
 
 class Blocked(StoreError):
-    """Another transaction holds this row, and is not done yet."""
+    """Another transaction holds a lock on this row."""
 
 
 class WrongState(StoreError):
@@ -131,27 +146,27 @@ class WrongState(StoreError):
 
 
 class ListingFailed(HookledgerError):
-    """The provider's log could not be read to its end."""
+    """The provider's log could not be read completely."""
 
 
 class ContentGone(ListingFailed):
-    """A provider lists one event and gives no content of it; the others may have theirs."""
+    """The provider lists this event without its content; other events may have theirs."""
 
 
 class ClaimLost(HookledgerError):
-    """This worker no longer owns the event: nothing it does now may be kept."""
+    """This worker no longer owns the event: nothing that it does now may be recorded."""
 
 
 class HandlerCommitted(HookledgerError):
-    """The handler committed or rolled back `event.tx` by itself, so its writes and the outcome are not one."""
+    """The handler committed or rolled back `event.tx`, so its writes and the outcome do not commit together."""
 
 
 class MayHaveCommitted(HandlerCommitted):
-    """The handler may have committed `event.tx` by itself: the worker was stopped before the database could say."""
+    """The handler may have committed `event.tx`: the worker was stopped before the database told."""
 
 
 class HandlerEnded(HookledgerError):
-    """The handler ended in a way that is meant for programs, not for handlers."""
+    """The handler called sys.exit or cancelled itself."""
 
 
 class TransactionTooLong(HookledgerError):
@@ -159,33 +174,33 @@ class TransactionTooLong(HookledgerError):
 
 
 class TransactionIdle(HookledgerError):
-    """PostgreSQL ended event.tx: it was idle for longer than [work] lease."""
+    """The transaction `event.tx` was idle for longer than [work] lease, so PostgreSQL ended it."""
 
 
 class BadResult(HookledgerError):
-    """A handler returns None, a string or a small dict."""
+    """The result cannot be stored."""
 
 
 class BadArguments(HookledgerError):
-    """The key or the arguments of an effect cannot be kept."""
+    """The effect's key or arguments cannot be stored."""
 
 
 class ForgottenAwait(HookledgerError):
-    """The handler asked for an effect and did not await it, so it would not have happened."""
+    """The handler did not await an effect, so the effect would not happen."""
 
 
 class CallInTransaction(HookledgerError):
-    """A call while `event.tx` is open would hold SQLite's write lock, and every ack, for as long as it takes."""
+    """A call while `event.tx` is open would hold SQLite's write lock, and delay every ack, until it returns."""
 
 
 class NoTransaction(HookledgerError):
-    """This handler was declared with transaction=False: it has no transaction to write in."""
+    """This handler has no transaction: it was declared with transaction=False."""
 
 
 class UnknownOutcome(HookledgerError):
-    """Nobody knows whether the call happened. Its policy or its check decides, `after` seconds at the earliest.
+    """Call outcome unknown; its policy or check decides.
 
-    `decision`: what it comes to if the event cannot wait for that.
+    `after`: seconds until that decision, at the earliest. `decision`: raised instead if the event cannot wait.
     """
 
     def __init__(
@@ -197,41 +212,47 @@ class UnknownOutcome(HookledgerError):
 
 
 class Signal(HookledgerError):
-    """Raised by a handler to say what should become of its event."""
+    """A handler raises it to decide what happens to its event."""
 
 
 def _delay(after: float) -> float:
     if isinstance(after, bool) or not isinstance(after, (int, float)) or not 0 <= after <= 366 * 86400:
-        raise TypeError(f"after is a number of seconds, up to a year, not {after!r}")
+        raise TypeError(f"after must be a number of seconds, at most a year, not {after!r}")
     return float(after)
 
 
 class Retry(Signal):
-    """Try again later. Counts as an attempt; `after` seconds instead of the usual backoff."""
+    """Retry later; counts as an attempt.
+
+    `after`: seconds that replace the usual backoff.
+    """
 
     def __init__(self, message: str | None = None, *, after: float | None = None) -> None:
         super().__init__(message)
-        self.after = None if after is None else _delay(after)
+        self.after: float | None = None if after is None else _delay(after)
 
 
 class Wait(Signal):
-    """Come back later, without consuming an attempt."""
+    """Retry later; does not count as an attempt."""
 
     def __init__(self, message: str | None = None, *, after: float = 60.0) -> None:
         super().__init__(message)
-        self.after = _delay(after)
+        self.after: float = _delay(after)
 
 
 class CircuitOpen(Wait):
-    """The downstream is not being called for now: its circuit is open."""
+    """The downstream's circuit is open."""
 
 
 class EffectBusy(Wait):
-    """Another worker is at this very effect."""
+    """Another worker is performing this effect."""
 
 
 class CheckPending(Wait):
-    """The effect's check cannot tell yet whether the call happened. `decision`: what it comes to if it never can."""
+    """The effect's check cannot tell yet whether the call happened.
+
+    `decision`: raised instead if it never can.
+    """
 
     def __init__(self, message: str | None = None, *, after: float, decision: NeedsDecision) -> None:
         super().__init__(message, after=after)
@@ -239,18 +260,19 @@ class CheckPending(Wait):
 
 
 class Permanent(Signal):
-    """Trying again cannot help: the event goes to the dead letter."""
+    """Retrying cannot help: the event becomes a dead letter."""
 
 
 class Refused(Signal):
-    """Raised in an effect: it certainly did not happen, and may be tried again, `after` seconds if given.
+    """The call certainly did not happen.
 
-    The author's word. A time-out or a broken connection is not this: nobody knows then.
+    Effects raise it; the call may be retried, after `after` seconds if given. Not for a timeout or a broken
+    connection: their outcome is unknown.
     """
 
     def __init__(self, message: str | None = None, *, after: float | None = None) -> None:
         super().__init__(message)
-        self.after = None if after is None else _delay(after)
+        self.after: float | None = None if after is None else _delay(after)
 
 
 class Skip(Signal):
@@ -258,16 +280,16 @@ class Skip(Signal):
 
 
 class Review(Signal):
-    """A person must decide what becomes of this event."""
+    """An operator must decide what happens to this event."""
 
 
 class NeedsDecision(Review):
-    """Nobody knows whether the call happened, and it must not be repeated blindly: a person decides."""
+    """The call's outcome is unknown and it must not be repeated blindly: an operator decides."""
 
     def __init__(self, message: str | None = None, *, identity: bytes = b"") -> None:
         super().__init__(message)
         self.identity = identity
-        """Of the effect."""
+        """The effect's."""
 
 
 class ChangedArguments(Review):

@@ -2,63 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Unpack
 
 import msgspec
 
-from .asgi import Asgi
-from .clock import Clock, Seconds
-from .config import Config, WorkSettings
-from .declared import Declarations
+from .clock import Clock
+from .config import Config, WorkSettings, source_settings
+from .effects.declare import EffectDecorators
+from .effects.signatures import check_takes
 from .errors import ConfigError, SchemaMismatch, Unavailable
-from .examine import Examiner
-from .ledger import Effect
-from .model import Claimed, Evidence, Expired, Kind, covers
-from .operate.actions import Actions
-from .operate.bulk import objection
-from .operate.handlers import UnhandledWatch
-from .operate.health import HEALTH
-from .operate.insight import Insight
-from .operate.receiving import Plan
-from .operate.reconcile import LEASE, Window, carry_out
-from .operator import Operator
+from .model import Claimed
+from .operate.api.listener import Operator
+from .operate.context import Application, Context
+from .operate.examine import Examiner
+from .operate.maintenance import maintained
+from .operate.replay.dry_run import DryRun
 from .providers.catalogue import find, with_options
 from .providers.contract import Contract
-from .providers.listing.base import ReconcileSettings
 from .providers.reading import contents, decode
-from .receive.endpoint import KeyFunction, Rules, configure, require_secrets, with_secrets
+from .receive.asgi import Asgi, KeyFetches
+from .receive.endpoint import configure, with_secrets
+from .receive.health import HEALTH
 from .receive.keyring import Fetched
-from .receive.secrets import Place, Secret
-from .retention import SourceRetention, limits, source_retention
+from .receive.settings import KeyFunction, SourceOptions, SourceSettings, naming
 from .source import Source, is_repair
-from .states import CallOutcome
 from .store.connect import connect
 from .store.protocol import Store, Transactions
-from .upkeep.jobs import JobRunner
-from .upkeep.prune import Pruner
-from .upkeep.rescue import Rescuer
-from .upkeep.schedule import Daily, Schedule
 from .work.current import Currents
-from .work.declare import Effects
-from .work.loop import Worker, worker_name
-from .work.perform import Ending
-from .work.policy import may_go_on
-from .work.retry import RetryPolicy
+from .work.loop import Worker
+from .work.reclaim import LeaseReclaimer
 from .work.route import Routes
-from .work.signatures import check_takes
-
-log = logging.getLogger(__name__)
-
-RETRY_AFTER, TRIES = 1800.0, 5
-"""Seconds before a planned comparison that failed is tried again, and how often it is begun in all."""
+from .work.run import Runner
+from .work.slots import small_pools
 
 
-class Inbox:
+class Inbox(EffectDecorators):
     """A webhook inbox on one database. There is no silent default: name it, or give it by `bind`."""
 
     def __init__(
@@ -70,19 +50,19 @@ class Inbox:
         clock: Clock | None = None,
     ) -> None:
         """`transactions`: what `event.tx` is, on PostgreSQL, if not asyncpg: see `hookledger.contrib`."""
-        self.settings = settings or Config()
+        super().__init__()
+        self.settings: Config = settings or Config()
         self.database = database or self.settings.database
-        self.clock = clock or Clock()
-        self.transactions = tuple(transactions) if isinstance(transactions, Sequence) else (transactions,)
+        self.clock: Clock = clock or Clock()
+        self.transactions: tuple[Transactions, ...] = (
+            tuple(transactions) if isinstance(transactions, Sequence) else (transactions,)
+        )
         if len({given.plain for given in self.transactions}) < len(self.transactions):
             raise ConfigError("transactions= takes one adapter for async handlers and one for plain functions")
-        self.routes = Routes()
-        self.effects = Effects()
-        self.effect = self.effects.effect
-        self.ensure = self.effects.ensure
-        self.currents = Currents()
+        self.routes: Routes = Routes()
+        self.currents: Currents = Currents()
         self.sources: dict[str, Source] = {}
-        self.keyring = Fetched()
+        self.keyring: Fetched = Fetched()
         self._asgi: Asgi | None = None
         self._operator: Operator | None = None
         self._add_sources(self.settings)
@@ -97,90 +77,46 @@ class Inbox:
 
     def _add_sources(self, settings: Config) -> None:
         for name, given in settings.sources.items():
-            contract = find(given.provider, given.options)
-            self.source(
-                name,
-                provider=contract,
-                secrets=given.places,
-                path=given.path,
-                types=given.types,
-                other_types=given.other_types,
-                mode=given.mode,
-                key=given.key or None,
-                key_required=given.key_required,
-                repeatable=given.repeatable,
-                on_failed=given.on_failed,
-                bounces=given.bounces,
-                horizon=given.horizon,
-                tolerance=given.tolerance,
-                max_body=given.max_body,
-                public_url=given.public_url,
-                verify_token=given.verify_token,
-                origins=given.origins,
-                reconciled=given.reconciled,
-                reconcile=given.reconcile,
-                retention=given.retention,
-            )
+            self._add_source(name, given)
 
-    def source(
-        self,
-        name: str,
-        *,
-        provider: str | Contract,
-        secrets: Iterable[str | Place | Secret] = (),
-        path: str | None = None,
-        types: Iterable[str] | None = None,
-        other_types: Literal["skip", "refuse"] = "skip",
-        mode: Literal["run", "observe"] = "run",
-        key: Sequence[str] | KeyFunction | None = None,
-        key_required: bool = False,
-        repeatable: Iterable[str] | None = None,
-        on_failed: Literal["record", "retry", "alert"] = "record",
-        bounces: int = 3,
-        horizon: float | str | None = None,
-        tolerance: float | str | None = None,
-        max_body: int | None = None,
-        public_url: str | None = None,
-        verify_token: str | None = None,
-        origins: Iterable[str] = (),
-        reconciled: bool = False,
-        reconcile: ReconcileSettings | None = None,
-        retention: SourceRetention | Mapping[str, float | str] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> Source:
+    def source(self, name: str, **options: Unpack[SourceOptions]) -> Source:
         """Add an endpoint. Its deliveries are POSTed to `/NAME`, or to `path`.
 
-        `provider`: a name of the catalogue, or a contract of your own. `key`: the fields that make two deliveries one
-        event, or a function of the event's content and the request's headers. `retention`: such as
-        `{"payloads": "30d", "events": "never"}`. The rest is as in `hookledger.toml`.
+        `provider`: a name of the catalogue, or a contract of your own. `secrets`: each `env:NAME`, `file:/path` or
+        the secret itself. `key`: the fields that make two deliveries one event, or a function of the event's content
+        and the request's headers. `retention`: such as `{"payloads": "30d", "events": "never"}`. The options are
+        those of `[sources.NAME]` in hookledger.toml.
         """
+        given: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
+        contract = key_function = None
+        if isinstance(given.get("provider"), Contract):
+            contract = given["provider"]
+            given["provider"] = contract.name
+        if callable(given.get("key")):
+            key_function = given.pop("key")
+            check_takes(key_function, f"source {name!r}: key", "content", "headers")
+        return self._add_source(name, source_settings(name, given), contract, key_function)
+
+    def _add_source(
+        self,
+        name: str,
+        settings: SourceSettings,
+        contract: Contract | None = None,
+        key_function: KeyFunction | None = None,
+    ) -> Source:
         if name in self.sources:
             raise ConfigError(f"there are two sources called {name!r}")
-        if callable(key):
-            check_takes(key, f"source {name!r}: key", "content", "headers")
-        contract = find(provider, options) if isinstance(provider, str) else with_options(provider, options or {})
+        with naming(name):
+            if contract is None:
+                contract = find(settings.provider, settings.options)
+            else:
+                contract = with_options(contract, settings.options)
         endpoint = configure(
             name,
             contract,
-            secrets,
-            rules=Rules(
-                types=None if types is None else frozenset(types),
-                other_types=other_types,
-                key_required=key_required,
-                mode=mode,
-                on_failed=on_failed,
-                bounces=bounces,
-                horizon=None if horizon is None else Seconds(horizon),
-                origins=frozenset(origins),
-            ),
-            verify_token=verify_token,
-            path=path,
-            tolerance=None if tolerance is None else Seconds(tolerance),
-            max_body=max_body,
-            public_url=public_url,
+            settings,
+            key_function=key_function,
             proxies=self.settings.intake.proxies,
-            key=key,
-            repeatable=repeatable,
             keyring=self.keyring,
         )
         taken = {source.endpoint.path: source.name for source in self.sources.values()}
@@ -188,14 +124,7 @@ class Inbox:
             raise ConfigError(f"the sources {taken[endpoint.path]!r} and {name!r} have the same path {endpoint.path}")
         if endpoint.path in HEALTH:
             raise ConfigError(f"source {name!r} cannot be at {endpoint.path}: that answers health checks")
-        self.sources[name] = Source(
-            endpoint,
-            self.routes,
-            self.currents,
-            reconciled=reconciled,
-            reconcile=reconcile,
-            retention=source_retention(name, retention),
-        )
+        self.sources[name] = Source(endpoint, self.routes, self.currents)
         return self.sources[name]
 
     def advice(self) -> list[str]:
@@ -210,16 +139,16 @@ class Inbox:
 
     # ── parts ──
 
-    def store(self) -> Store:
-        """A store for this inbox's database, not open yet."""
-        if not self.database:
+    def store(self, database: str | None = None) -> Store:
+        """A store for this inbox's database, or another one with the same settings; not open yet."""
+        if not (database := database or self.database):
             raise ConfigError(
                 "no database: give Inbox(…) a URL; on the command line --database, HOOKLEDGER_DATABASE, or database "
                 "in hookledger.toml"
             )
         work = self.settings.work
         return connect(
-            self.database,
+            database,
             clock=self.clock,
             schema=self.settings.db_schema,
             pooler=self.settings.pooler,
@@ -228,10 +157,12 @@ class Inbox:
         )
 
     @contextlib.asynccontextmanager
-    async def opened(self, *, handlers: int = 0, check: bool = True) -> AsyncIterator[Store]:
+    async def opened(
+        self, database: str | None = None, *, handlers: int = 0, check: bool = True
+    ) -> AsyncIterator[Store]:
         """An open store. `check`: refuse a database whose schema this release does not work with."""
         self.read_secrets(required=False)
-        store = self.store()
+        store = self.store(database)
         await store.open(handlers=handlers)
         try:
             if check:
@@ -248,17 +179,34 @@ class Inbox:
         async with self.opened(check=False) as store:
             return await store.migrate()
 
+    def context(self, store: Store, work: WorkSettings | None = None) -> Context:
+        """What the functions of `hookledger.operate` work on."""
+        work = work or self.settings.work
+        advice = tuple(small_pools(self.transactions, work.concurrency))
+        return Context(
+            store,
+            self.examiner,
+            Application(self.routes, self.effects, advice),
+            lease=work.lease,
+            retention=self.settings.retention,
+            clock=self.clock,
+        )
+
+    @contextlib.asynccontextmanager
+    async def operating(self, *, check: bool = True) -> AsyncIterator[Context]:
+        """The context of an open store. `check` as for `opened`."""
+        async with self.opened(check=check) as store:
+            yield self.context(store)
+
     @property
-    def receiving(self) -> Examiner:
-        """The intake's judgements, for what operators do with requests that were kept."""
-        return Examiner(self.sources, self.keyring)
+    def examiner(self) -> Examiner:
+        """The sources, for operators, and the intake's judgement of requests that were kept."""
+        return Examiner(self.sources, KeyFetches(self))
 
-    def insight(self, store: Store) -> Insight:
-        declared = Declarations(self.routes, self.effects, self.transactions, self.settings.work.concurrency)
-        return Insight(store, self.receiving, declared)
-
-    def actions(self, store: Store, actor: str) -> Actions:
-        return Actions(store, actor, self.insight(store))
+    def dry_run(self, store: Store) -> DryRun:
+        self.effects.verify()
+        runner = Runner(self.read, self.transactions, self.currents.fetch)
+        return DryRun(store, self.routes, self.effects, runner, self.settings.work)
 
     def worker(
         self, store: Store, work: WorkSettings | None = None, *, stuck: Callable[[], None] = lambda: None
@@ -275,63 +223,8 @@ class Inbox:
             stuck=stuck,
         )
 
-    def rescuer(self, store: Store, work: WorkSettings | None = None) -> Rescuer:
-        work = work or self.settings.work
-
-        def policy(event: Expired) -> RetryPolicy:
-            handler = self.routes.find(Kind(event.source, event.type))
-            return (handler.retry if handler else None) or work.retry
-
-        def again(effect: Effect) -> float | None:
-            declared = self.effects.find(effect.name)
-            if declared is None:
-                return 0.0  # a worker that knows it will follow its policy
-            return may_go_on(declared, effect, Ending(CallOutcome.UNKNOWN))
-
-        return Rescuer(store, policy, covers, again, lease=work.lease, unhandled_after=work.unhandled_after)
-
-    def job_runner(self, store: Store, work: WorkSettings | None = None) -> JobRunner:
-        """Goes on with bulk work."""
-        declared = Declarations(self.routes, self.effects)
-
-        def against(evidence: Evidence) -> str | None:
-            return objection(evidence, declared)
-
-        return JobRunner(store, against, worker=worker_name(), lease=(work or self.settings.work).lease)
-
-    def schedule(self, store: Store) -> Schedule:
-        """The comparisons with providers' logs that are made every day, by whichever worker comes first."""
-        plans = [(name, source.plan()) for name, source in self.sources.items()]
-        for name, plan in plans:
-            if plan.at and not plan.lister:
-                raise ConfigError(f"source {name!r} is to be compared every day, and nobody lists its events")
-            if plan.at and self.sources[name].endpoint.tolerance is None:  # what is listed is verified, too
-                require_secrets(self.sources[name].endpoint)
-        daily = [self._daily(store, name, plan) for name, plan in plans if plan.at and plan.lister]
-        return Schedule(daily, self.clock.now)
-
-    def _daily(self, store: Store, source: str, plan: Plan) -> Daily:
-        assert plan.at is not None and plan.lister is not None
-        lister, actor, reason = plan.lister, "hookledger", f"every day at {plan.at:%H:%M} UTC"
-
-        async def run(slot: datetime) -> None:
-            since = slot - timedelta(seconds=plan.look_back)
-            begun = await store.reconciling.begin(source, since, slot, actor, reason, lease=LEASE, slot=slot)
-            if begun is None:
-                return
-            window = Window(begun.since, begun.until)
-            comparison = self.actions(store, actor).comparison(source, window, reason)
-            again_in = RETRY_AFTER if begun.fence < TRIES else None
-            report = await carry_out(store, begun, comparison, lister, again_in=again_in)
-            level = logging.WARNING if report.problem else logging.INFO
-            log.log(level, "reconcile %s: %s", source, report.problem or report.counts.words())
-
-        return Daily(f"reconcile {source}", plan.at, run)
-
-    def pruner(self, store: Store) -> Pruner:
-        settings = self.settings.retention
-        by_source = {name: limits(settings, source.retention) for name, source in self.sources.items()}
-        return Pruner(store, settings, by_source, limits(settings), self.clock, worker_name())
+    def lease_reclaimer(self, store: Store, work: WorkSettings | None = None) -> LeaseReclaimer:
+        return LeaseReclaimer(store, self.routes, self.effects, work or self.settings.work)
 
     def read(self, claimed: Claimed) -> Any:
         """The content of one event: its own part where its request held several."""
@@ -339,7 +232,7 @@ class Inbox:
             return msgspec.json.decode(claimed.body)
         source = self.sources.get(claimed.source)
         if source is None:
-            raise ConfigError(f"there is no source {claimed.source!r} any more")
+            raise ConfigError(f"source {claimed.source!r} is not declared: its events cannot be read; declare it")
         contract = source.endpoint.contract
         return contents(contract, decode(contract, claimed.body))[claimed.item]
 
@@ -353,33 +246,18 @@ class Inbox:
         started: Callable[[Worker], None] | None = None,
         stuck: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run a worker, and the upkeep beside it, until stopped or, with `drain`, until nothing is due.
+        """Run a worker, and maintenance beside it, until stopped or, with `drain`, until nothing is due.
 
-        `stuck` is called, in another thread, when a handler has blocked the event loop beyond every time-out.
+        `stuck` is called, in another thread, when a handler has blocked the event loop beyond every timeout.
         """
         settings = settings or self.settings.work
         async with self.opened(handlers=settings.concurrency) as store:
             worker = self.worker(store, settings, stuck=stuck)
-            unhandled = UnhandledWatch(store, self.receiving, self.routes.handles(), settings)
-            await unhandled.start()
-            if started is not None:
-                started(worker)
-            schedule = None if drain else self.schedule(store)  # says what cannot be done before anything runs
-            chores = [
-                self.rescuer(store, settings).run(),
-                self.job_runner(store, settings).run(),
-                self.pruner(store).run(),
-                unhandled.run(),
-            ]
-            if schedule is not None:
-                chores.append(schedule.run())
-            upkeep = [asyncio.create_task(chore) for chore in chores]
-            try:
+            context, reclaimer = self.context(store, settings), self.lease_reclaimer(store, settings)
+            async with maintained(context, reclaimer, scheduled=not drain):
+                if started is not None:
+                    started(worker)
                 await worker.run(drain=drain)
-            finally:
-                for task in upkeep:
-                    task.cancel()
-                await asyncio.gather(*upkeep, return_exceptions=True)
 
     @property
     def asgi(self) -> Asgi:
@@ -390,7 +268,7 @@ class Inbox:
 
     @property
     def operator(self) -> Operator:
-        """The JSON API under `/api` and the health checks, for operators: to be served apart from the intake."""
+        """The JSON API under `/api/v1` and the health checks, for operators: served separately from the intake."""
         if self._operator is None:
             self._operator = Operator(self)
         return self._operator

@@ -1,4 +1,4 @@
-"""The values of the effect ledger: what a handler asks for, what is known of it, and the calls made for it."""
+"""The values of the effect ledger: requested effects, recorded effects and their calls."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from msgspec import Struct
 from .states import CallOutcome, EffectKind, EffectState, Repeat
 
 UNKNOWN_ARGUMENTS = "waits for a worker that knows its arguments"
-"""How the reason of an outbox entry begins that was planned for another version of its function. Queries match it."""
+"""Prefix of an outbox entry's reason if it was planned for another version of its function. Queries match it."""
 
 
 class Intent(Struct, frozen=True):
-    """An effect that a handler asks for."""
+    """An effect that a handler requests."""
 
     identity: bytes
     kind: EffectKind
     source: str
-    """Of the event that asks."""
+    """The event's source."""
     name: str
     key: str
     event_id: UUID
     claim: int
-    """Of the attempt that asks."""
+    """The attempt's fencing token."""
     arguments: bytes = b"{}"
     """JSON."""
     arguments_digest: bytes = b""
-    """Of those that identify the effect."""
+    """Digest of the arguments that identify the effect."""
     repeat: Repeat | None = None
-    """None for `once`, which cannot be in doubt."""
+    """None for `once`, whose outcome is always known."""
     downstream: str = ""
-    """The circuit that it is called through."""
+    """The downstream whose circuit guards the call."""
     lane: str | None = None
-    """The entity whose effects of this name are done in order."""
+    """The entity for which effects of this name are performed in order."""
     lease: float = 0.0
-    """How long a call may take until nobody believes in it any more."""
+    """Seconds until a call without a result counts as unknown."""
 
 
 class Known(Struct, frozen=True):
-    """What a handler that plans an effect must know of one that was there before it."""
+    """What a handler that plans an effect needs to know about the recorded one with the same identity."""
 
     kind: EffectKind
     state: EffectState
@@ -48,7 +48,7 @@ class Known(Struct, frozen=True):
 
 
 class Effect(Struct, frozen=True):
-    """One effect as the ledger has it."""
+    """One recorded effect."""
 
     identity: bytes
     kind: EffectKind
@@ -64,13 +64,13 @@ class Effect(Struct, frozen=True):
     lane: str | None
     state: EffectState
     generation: int
-    """One more for each repetition that an operator asked for."""
+    """Increases with each repetition that an operator requests."""
     fence: int
-    """One more for each worker that took it; every change names it."""
+    """The fencing token: increases with each claim; every change names it."""
     number: int
-    """Of its newest call; 0 before the first."""
+    """Number of the newest call; 0 before the first."""
     tries: int
-    """Since it was planned."""
+    """Calls since it was planned."""
     due_at: datetime | None
     leased_until: datetime | None
     worker: str | None
@@ -80,23 +80,24 @@ class Effect(Struct, frozen=True):
     """JSON."""
     error: str | None
     alert: str | None
-    """What contradicts what was decided about it."""
+    """The evidence that contradicts a decision about it."""
     decided: str | None
-    """`happened` or `did_not_happen`, by its check or by a person."""
+    """`happened` or `did_not_happen`, by its check or an operator."""
     called_done: bool
-    """Whether a call of this generation came back done."""
+    """Whether a call of this generation returned done."""
     expired: bool
-    """Whether it is started and its lease has run out."""
+    """Whether it is started and its lease has expired."""
     lease_left: float
     """Seconds; 0 without a lease."""
-    doubtful_for: float | None
-    """Seconds since its first call that may have been sent; None when there is no such call."""
+    unknown_for: float | None
+    """Seconds since the first call that may have been sent; None without such a call."""
     age: float
-    """Seconds since it was made or planned anew."""
+    """Seconds since it was created or planned again."""
 
     @property
     def superseded(self) -> bool:
-        """A `once` that made way for its own repetition: evidence, and in nobody's way. Nothing else changes one."""
+        """Whether it is a `once` that its repetition superseded: kept as evidence, blocks nothing. Only a repetition
+        changes a `once`."""
         return self.kind is EffectKind.ONCE and self.fence > 0
 
 
@@ -130,13 +131,13 @@ class Completion(Struct, frozen=True):
     result: bytes | None = None
     error: str | None = None
     due_in: float | None = None
-    """When the outbox is to go on by itself; None: it is not."""
+    """Seconds until the outbox retries; None: it does not."""
     unless_told: bool = False
-    """Only if nothing was told of the call yet, not even that nobody knows."""
+    """Apply it only if the call has no outcome yet, not even unknown."""
 
 
 class Concluded(Struct, frozen=True):
-    """Where the effect stands after a completion."""
+    """The effect's state after a completion."""
 
     state: EffectState
     alert: str | None = None

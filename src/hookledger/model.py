@@ -1,4 +1,4 @@
-"""The values that travel along the path. All frozen: a step makes a new one, or reads."""
+"""The values that the steps of the pipeline pass on. All are frozen."""
 
 from __future__ import annotations
 
@@ -10,29 +10,24 @@ from uuid import UUID
 from msgspec import Struct
 
 from .ledger import EffectHistory
-from .states import (
-    AttemptOutcome,
-    DeliveryOutcome,
-    KeyOrigin,
-    State,
-)
+from .states import AttemptOutcome, DeliveryOutcome, KeyOrigin, State
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
 def pack_headers(headers: Iterable[tuple[bytes, bytes]], *, without: frozenset[bytes] = frozenset()) -> bytes:
-    """Headers as they are sent on the wire: no value can contain a line break."""
+    """Return headers in wire form, one per line: no value can contain a line break."""
     return b"\r\n".join([b": ".join(pair) for pair in headers if pair[0] not in without])
 
 
 def unpack_headers(packed: bytes) -> list[tuple[str, str]]:
-    """Names and values; a byte that is not ASCII comes out as Latin-1, as HTTP has it."""
+    """Return names and values, decoded as Latin-1 as HTTP requires."""
     lines = packed.decode("latin-1").split("\r\n") if packed else []
     return [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
 
 
 # ── receive ──────────────────────────────────────────────────────────────────
-# An arrival and what is in it may travel to a process that writes: without the names of its fields (array_like).
+# Arrivals may be sent to the writer process: array_like leaves out the field names.
 
 
 class Request(Struct, frozen=True):
@@ -46,11 +41,11 @@ class Request(Struct, frozen=True):
     remote: str | None = None
 
     def values(self, name: bytes) -> list[bytes]:
-        """Every value of one header, in order."""
+        """Return every value of one header, in order."""
         return [value for key, value in self.headers if key == name]
 
     def value(self, name: bytes) -> bytes | None:
-        """The first value of one header."""
+        """Return the first value of one header."""
         for key, value in self.headers:
             if key == name:
                 return value
@@ -58,13 +53,15 @@ class Request(Struct, frozen=True):
 
 
 LISTED = "api"
-"""The scheme of what no signature proves: the provider listed it, asked with our credentials."""
+"""The scheme of an event without a signature: the provider's API listed it, called with our credentials."""
 REPAIR = "hookledger.repair"
-"""The type of an event that an operator made, so that the source's repair handler runs."""
+"""The type of an event that an operator created to run the source's repair handler."""
+REPAIR_KEY = "repair:"
+"""The prefix of its key."""
 
 
 class Proof(Struct, frozen=True, array_like=True):
-    """How a request was found authentic."""
+    """How a request was authenticated."""
 
     scheme: str
     secret: str
@@ -73,48 +70,48 @@ class Proof(Struct, frozen=True, array_like=True):
 
 
 class Item(Struct, frozen=True, array_like=True):
-    """One event found in a request, before it is known whether it is new."""
+    """One event in a request, before the store has classified it."""
 
     key: str
-    """The event key as shown to people: cleaned, at most 255 characters."""
+    """The event key for display: cleaned, at most 255 characters."""
     key_origin: KeyOrigin
     identity: bytes
-    """Digest of source and exact key: what the unique constraint decides on."""
+    """Digest of source and exact key, for the unique constraint."""
     fingerprint: bytes
-    """Digest of the content less the provider's volatile fields."""
+    """Digest of the content without the provider's volatile fields."""
     type: str
     body_identity: bytes | None = None
-    """Digest of source and body, whatever the type, where key or type is not covered by the signature."""
+    """Digest of source and body, for any type, if the signature does not cover key or type."""
     provider_id: str | None = None
     object_id: str | None = None
     occurred_at: float | None = None
     delivery_id: str | None = None
     invalid: str | None = None
-    """Why the content cannot be handled; the event is recorded in the dead letter."""
+    """Why the content is unusable; the event is recorded as a dead letter."""
     skip: str | None = None
     """Why the event is recorded as skipped."""
     review: str | None = None
-    """Why a person must decide about it first."""
+    """Why an operator must decide about it first."""
     type_identity: bytes | None = None
-    """The body's with the type, for a type that may share its body with others."""
+    """Digest of source, body and type, for a type that may share its body with others."""
     body_group: bytes = b""
-    """The types that it may share its body with; kept with the body's identity."""
+    """The types that it may share its body with; stored with the body's identity."""
     token_identities: tuple[bytes, ...] = ()
-    """Digests of what is signed without the body: each proves one event."""
+    """Digests of the tokens that are signed without the body: each proves one event."""
     repeats: bool = False
-    """Identical bodies are each an event: the provider repeats them on purpose, and the body shows the type."""
+    """Whether each identical body is an event: the provider repeats them on purpose, and the body shows the type."""
     whole: bool = True
-    """Whether it is all that its request holds."""
+    """Whether it is the only event in its request."""
     alert: str | None = None
-    """What to tell operators if it is quarantined."""
+    """The alert for operators if it is quarantined."""
     account: str | None = None
-    """On whose behalf, where the source hears of several accounts."""
+    """The account that it belongs to, if the source serves several accounts."""
     retry: str | None = None
-    """What the delivery says of being a retry."""
+    """The provider's retry number and reason, if the delivery says that it is a retry."""
 
     @property
     def by_key_alone(self) -> bool:
-        """Whether nothing but its key tells whether it is new."""
+        """Whether only its key decides whether it is new."""
         return self.body_identity is None and not self.token_identities
 
 
@@ -124,31 +121,31 @@ class Arrival(Struct, frozen=True, array_like=True):
     id: UUID
     source: str
     query: bytes
-    """Less the secrets that the contract names, as the headers."""
+    """Without the secrets that the contract names."""
     headers: bytes
-    """As they are sent on the wire."""
+    """In wire form, without the secrets that the contract names."""
     body: bytes
     remote: str | None
     proof: Proof
     items: tuple[Item, ...]
     event_ids: tuple[UUID, ...]
-    """The id each item's event gets if it turns out to be new."""
+    """The id that each item's event gets if it is new."""
     reconciled: bool = False
-    """No delivery brought it: it was found in the provider's log, or made by an operator."""
+    """Whether no delivery brought it: reconciliation found it in the provider's log, or an operator created it."""
 
     @property
     def unsigned(self) -> bool:
-        """Whether its bytes are the provider's API's, which writes the same content in its own way."""
+        """Whether its bytes are from the provider's API, which may serialize the same content differently."""
         return self.proof.scheme == LISTED
 
 
 class Recorded(Struct, frozen=True):
-    """What one item turned out to be."""
+    """How the store classified one item."""
 
     outcome: DeliveryOutcome
     event_id: UUID
     state: State | None = None
-    """The known event's state at that moment; None for a new one."""
+    """The known event's state at the time; None for a new event."""
 
 
 # ── work ─────────────────────────────────────────────────────────────────────
@@ -162,32 +159,32 @@ class Kind(Struct, frozen=True):
 
 
 Pattern = tuple[str, str]
-"""A source, and a type or the beginning of types with `*` after it: what a handler takes."""
+"""A source, and a type or a type prefix ending in `*`: what a handler processes."""
 
 
 def covers(pattern: str, kind: str) -> bool:
-    """Whether a type, or a pattern ending in `*`, takes this type. No pattern takes what we call our own."""
+    """Whether a type, or a pattern ending in `*`, matches this type. No pattern matches Hookledger's own type."""
     if kind == pattern:
         return True
     return pattern.endswith("*") and kind.startswith(pattern[:-1]) and kind != REPAIR
 
 
 class Waiting(Struct, frozen=True):
-    """A kind with events in the queue, and when the first of them is due."""
+    """A kind with waiting events, and when the first is due."""
 
     kind: Kind
     due_in: float
     """Seconds until the first is due; negative when overdue."""
     alone: bool = False
-    """Events that crashed their worker twice: nothing may run beside them."""
+    """Whether its events crashed their worker twice, so that each runs alone."""
 
 
 class Claimed(Struct, frozen=True):
-    """An event with a worker's right to advance it."""
+    """An event that a worker has claimed."""
 
     id: UUID
     claim: int
-    """The fencing number: every later write names it."""
+    """The fencing token: every later write names it."""
     source: str
     type: str
     key: str
@@ -198,7 +195,7 @@ class Claimed(Struct, frozen=True):
     received_at: datetime
     run: int
     attempts: int
-    """Attempts of this run, this one included."""
+    """Attempts of this run, including this one."""
     snoozes: int
     crashes: int
     run_age: float
@@ -210,7 +207,7 @@ class Claimed(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """How an attempt ended, and so which way its event leaves `processing`."""
+    """How an attempt ended, and the transition by which its event leaves `processing`."""
 
     id: UUID
     claim: int
@@ -221,11 +218,11 @@ class Outcome(Struct, frozen=True):
     error: str | None = None
     """The traceback."""
     where: str | None = None
-    """The handler, and FILE:LINE of the user's code that failed: part of the cause."""
+    """The handler, and FILE:LINE where the user's code failed: part of the cause."""
 
 
 class Expired(Struct, frozen=True):
-    """An event whose lease ran out under its worker."""
+    """An event whose lease expired."""
 
     id: UUID
     claim: int
@@ -237,8 +234,8 @@ class Expired(Struct, frozen=True):
     worker: str | None
 
 
-class Rescue(Struct, frozen=True):
-    """What becomes of an expired event: due again after a backoff, or the dead letter."""
+class Reclaim(Struct, frozen=True):
+    """What to do with an expired event: retry it after a backoff, or make it a dead letter."""
 
     id: UUID
     claim: int
@@ -248,17 +245,17 @@ class Rescue(Struct, frozen=True):
 
 
 class WorkerInfo(Struct, frozen=True):
-    """A worker as the others see it."""
+    """A worker as the database shows it."""
 
     id: str
     handles: tuple[tuple[str, str], ...]
-    """(source, type pattern) of every handler it has."""
+    """(source, type pattern) of each of its handlers."""
     seen_ago: float
     left: bool = False
-    """Whether it stopped, and said so."""
+    """Whether it recorded that it stopped."""
 
     def alive(self, lease: float) -> bool:
-        """Whether it was seen within a lease, and has not stopped since."""
+        """Whether its last heartbeat is within a lease and it has not stopped since."""
         return not self.left and self.seen_ago <= lease
 
 
@@ -297,13 +294,13 @@ class EventRow(Struct, frozen=True):
     item: int
     deliveries: int
     alert: str | None
-    """Why a person should look, apart from its effects."""
+    """Why an operator should look at it, other than its effects."""
     cause: str | None
-    """Why it is in trouble, without what differs from one event to the next; kept until it is settled otherwise."""
+    """Why it fails, without the parts that differ between events; kept until the event has another outcome."""
     emptied_at: datetime | None = None
-    """When retention or an erasure took its bytes away; it cannot be replayed since."""
+    """When retention or an erasure deleted its bytes; it cannot be replayed since."""
     account: str | None = None
-    """On whose behalf, where the source hears of several accounts."""
+    """The account that it belongs to, if the source serves several accounts."""
 
 
 class DeliveryRow(Struct, frozen=True):
@@ -316,7 +313,7 @@ class DeliveryRow(Struct, frozen=True):
     kept: bool
     """Whether the request's bytes were kept."""
     retry: str | None = None
-    """What it said of being a retry: its number, and why."""
+    """The provider's retry number and reason, if it says that it is a retry."""
 
 
 class AttemptRow(Struct, frozen=True):
@@ -341,7 +338,7 @@ class RequestRow(Struct, frozen=True):
     secret: str
     signed_at: datetime | None
     emptied_at: datetime | None = None
-    """When its bytes, headers and query were taken away."""
+    """When its bytes, headers and query were deleted."""
 
 
 class ActionRow(Struct, frozen=True):
@@ -350,15 +347,15 @@ class ActionRow(Struct, frozen=True):
     reason: str
     at: datetime
     subject: str | None
-    """The effect or circuit it was about, or the run that a replay began: `run 2`. None for the event itself."""
+    """The effect or circuit that it concerned, or the run that a replay began: `run 2`. None for the event itself."""
     from_state: str
     to_state: str
     replaced: str | None = None
-    """The recorded result of the effect, as JSON, where the decision changed it. For operators, as results are."""
+    """The effect's previous result, as JSON, if the decision changed it. Like results, shown to operators only."""
 
 
 class History(Struct, frozen=True):
-    """Everything known of one event."""
+    """Everything recorded about one event."""
 
     event: EventRow
     request: RequestRow | None
@@ -367,16 +364,16 @@ class History(Struct, frozen=True):
     effects: tuple[EffectHistory, ...]
     actions: tuple[ActionRow, ...]
     body_of: UUID | None = None
-    """The event that had its body before: its type repeats or shares bodies, or an operator admitted it."""
+    """An earlier event with the same body: its type repeats or shares bodies, or an operator accepted it."""
 
     @property
     def kept(self) -> bool:
-        """Whether its bytes are."""
+        """Whether its bytes are kept."""
         return self.request is not None and self.request.emptied_at is None
 
 
 class Evidence(Struct, frozen=True):
-    """As much of a history as a preview needs; the effects without their calls."""
+    """The part of a history that a preview needs; effects without their calls."""
 
     event: EventRow
     kept: bool
@@ -390,5 +387,5 @@ class Health(Struct, frozen=True):
     writable: bool
     schema: int
     clock_skew: float
-    """Seconds that the database's clock is ahead of this host's."""
+    """Seconds by which the database's clock is ahead of this host's."""
     problem: str | None = None

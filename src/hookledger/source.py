@@ -7,23 +7,22 @@ from functools import wraps
 from typing import Any, Literal, TypeVar, overload
 
 from .clock import Seconds
+from .effects.model import is_async
+from .effects.signatures import check_lists, check_takes, without_parentheses
 from .errors import ConfigError, Skip
-from .model import REPAIR, Claimed
-from .operate.receiving import Plan
-from .operate.repair import PREFIX
+from .model import REPAIR, REPAIR_KEY, Claimed
+from .operate.reconcile.plan import Plan
 from .providers.listing.base import Lister, ReconcileSettings
 from .providers.listing.ready import lister as ready_made
 from .receive.advice import advice
 from .receive.endpoint import Endpoint
 from .receive.secrets import text_of
-from .retention import SourceRetention
+from .receive.settings import SourceSettings, naming
+from .retry import RetryPolicy
 from .states import KeyOrigin
 from .work.current import Currents, Present
-from .work.effect import is_async
 from .work.event import Event, Facts, SyncEvent
-from .work.retry import RetryPolicy
 from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes
-from .work.signatures import check_lists, check_takes, without_parentheses
 
 A = TypeVar("A", bound=Callable[[Event[Any]], Awaitable[Result]])
 P = TypeVar("P", bound=Callable[[SyncEvent[Any]], Result])
@@ -35,30 +34,23 @@ F = TypeVar("F", bound=Callable[[Any], Any])
 class Source:
     """One configured endpoint, and where its handlers are declared."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        routes: Routes,
-        currents: Currents,
-        *,
-        reconciled: bool = False,
-        reconcile: ReconcileSettings | None = None,
-        retention: SourceRetention | None = None,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, routes: Routes, currents: Currents) -> None:
         self.endpoint = endpoint
-        self.retention = retention or SourceRetention()
         self._routes = routes
         self._currents = currents
-        self._reconciled = reconciled
         self._lister: Lister | None = None
-        self._settings = ReconcileSettings()
+        self._reconcile = ReconcileSettings()
         self._repairs = False
-        if reconcile is not None:
-            self._configure(reconcile)
+        if self.settings.reconcile is not None:
+            self._configure(self.settings.reconcile)
+
+    @property
+    def settings(self) -> SourceSettings:
+        return self.endpoint.settings
 
     def advice(self) -> list[str]:
         """What is allowed and yet may surprise."""
-        return advice(self.endpoint, reconciled=self._reconciled or self._lister is not None)
+        return advice(self.endpoint, reconciled=self.settings.reconciled or self._lister is not None)
 
     @property
     def name(self) -> str:
@@ -139,7 +131,7 @@ class Source:
     def reconcile_with(self, lister: Lister, *, at: str | None = None, look_back: float | str | None = None) -> None:
         """Compare with this log; `at`: every day at this time, in UTC. What is not said stays as it is configured."""
         check_lists(lister, f"source {self.name!r}: lister")
-        settings = self._settings
+        settings = self._reconcile
         self._keep(
             ReconcileSettings(
                 at=settings.at if at is None else at,
@@ -152,10 +144,10 @@ class Source:
         """How it is reconciled."""
         return Plan(
             lister=self._lister,
-            look_back=self._settings.look_back,
-            at=self._settings.time,
+            look_back=self._reconcile.look_back,
+            at=self._reconcile.time,
             repairs=self._repairs,
-            runs=self.endpoint.rules.mode == "run",
+            runs=self.settings.mode == "run",
         )
 
     def _configure(self, settings: ReconcileSettings) -> None:
@@ -164,24 +156,22 @@ class Source:
                 raise ConfigError(f"source {self.name!r}: [sources.{self.name}.reconcile] has no token")
             return text_of(settings.token, "token")[0]
 
-        try:
+        with naming(self.name):
             self._lister = ready_made(self.endpoint.contract, settings, token)
-        except ConfigError as error:
-            raise ConfigError(f"source {self.name!r}: {error}") from None
         if self._lister is not None and settings.token is None:
             title = self.endpoint.contract.title
             raise ConfigError(f"source {self.name!r}: reconcile needs the token of {title}'s API")
         self._keep(settings)
 
     def _keep(self, settings: ReconcileSettings) -> None:
-        """What an event's identity must outlive: one that was forgotten would be taken in again as new."""
-        horizon = self.endpoint.rules.horizon
+        """What an event's identity must outlive: a forgotten one would be imported again as new."""
+        horizon = self.settings.horizon
         if horizon is not None and settings.look_back > horizon:
             raise ConfigError(
                 f"source {self.name!r}: a comparison looks back {settings.look_back / 86400:g} days: the horizon "
                 "must not be shorter"
             )
-        self._settings = settings
+        self._reconcile = settings
 
 
 class Registration:
@@ -201,7 +191,7 @@ class Registration:
 
 def is_repair(event: Facts | Claimed) -> bool:
     """Whether we made it: no key that comes from outside begins so with such an origin."""
-    return event.key_origin is KeyOrigin.ARRIVAL and event.key.startswith(PREFIX)
+    return event.key_origin is KeyOrigin.ARRIVAL and event.key.startswith(REPAIR_KEY)
 
 
 def _only_repairs(function: F) -> F:

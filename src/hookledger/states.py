@@ -1,8 +1,7 @@
-"""The states of an event and of an effect, and the only ways between them.
+"""The states of events and effects, and the transitions between them.
 
-This table is the single place where a state or a transition is spelled. The
-stores' CHECK constraints, the contract suite and the diagram in the docs are
-held to it by tests.
+States and transitions are defined only here. Tests compare the stores' CHECK
+constraints, the contract suite and the diagram in the docs with these tables.
 """
 
 from __future__ import annotations
@@ -12,28 +11,28 @@ from typing import NamedTuple
 
 
 class State(StrEnum):
-    """Where an event stands; each member says how one enters and leaves it."""
+    """The state of an event."""
 
     PENDING = "pending"
-    """Recorded, given back, or sent again by an operator; due at `due_at`."""
+    """Recorded, released by a worker, or retried or replayed by an operator; due at `due_at`."""
 
     PROCESSING = "processing"
     """Claimed by a worker under a lease; the attempt was counted at the claim."""
 
     RETRYING = "retrying"
-    """A transient failure or a crash; due again after a backoff."""
+    """A transient failure, a wait or a crash; due again after a backoff."""
 
     PROCESSED = "processed"
-    """The handler and its transaction are done."""
+    """The handler returned and its transaction committed."""
 
     SKIPPED = "skipped"
-    """Decided not to process, with a reason."""
+    """Not processed, with a reason."""
 
     FAILED = "failed"
-    """The dead letter: permanent error, budget exhausted, or invalid payload."""
+    """A dead letter: permanent error, budget exhausted, or invalid payload."""
 
     NEEDS_REVIEW = "needs_review"
-    """A person must decide."""
+    """An operator must decide."""
 
     DISCARDED = "discarded"
     """Closed by an operator, with a reason."""
@@ -44,89 +43,6 @@ WAITING = frozenset({State.PENDING, State.RETRYING})
 
 FINAL = frozenset({State.PROCESSED, State.SKIPPED, State.FAILED, State.DISCARDED})
 """`finished_at` is set exactly in these."""
-
-
-class Transition(NamedTuple):
-    name: str
-    sources: frozenset[State]
-    target: State
-    sentence: str
-
-
-def _t(name: str, sources: str, target: str, sentence: str) -> Transition:
-    return Transition(name, frozenset(State(s) for s in sources.split()), State(target), sentence)
-
-
-TRANSITIONS: tuple[Transition, ...] = (
-    _t("claim", "pending retrying", "processing", "A worker takes the event and counts the attempt."),
-    _t("complete", "processing", "processed", "The handler's transaction and the outcome commit together."),
-    _t("skip", "processing", "skipped", "The handler decided there is nothing to do."),
-    _t("skip_unhandled", "pending", "skipped", "No live worker has handled the type for the configured time."),
-    _t("reschedule", "processing", "retrying", "A transient failure: due again after a backoff."),
-    _t("wait", "processing", "retrying", "The handler waits for something; no attempt is consumed."),
-    _t("fail", "processing", "failed", "A permanent failure, or the budget of this run is exhausted."),
-    _t("review", "processing", "needs_review", "The handler, or what it did, needs a person."),
-    _t("release", "processing", "pending", "A worker gives back what it had not started."),
-    _t("rescue", "processing", "retrying", "The lease expired: the worker is dead or frozen."),
-    _t("bury", "processing", "failed", "The lease expired and the budget of this run is exhausted."),
-    _t("retry", "failed retrying needs_review", "pending", "An operator sends the event round again now."),
-    _t(
-        "replay",
-        "processed skipped failed discarded needs_review",
-        "pending",
-        "An operator processes the event again, as a new run.",
-    ),
-    _t("discard", "pending retrying failed needs_review", "discarded", "An operator closes the event."),
-)
-
-BY_NAME: dict[str, Transition] = {t.name: t for t in TRANSITIONS}
-
-
-class DeliveryOutcome(StrEnum):
-    """What one arrival turned out to be."""
-
-    ACCEPTED = "accepted"
-    """A new event."""
-
-    DUPLICATE = "duplicate"
-    """The event was known already; only this row is added."""
-
-    CONFLICT = "conflict"
-    """A known key or signed token with other content; kept with its bytes, the event untouched."""
-
-    SAME_BODY = "same_body"
-    """Known content under a new id or type that the signature does not cover; its bytes are kept once."""
-
-    INVALID = "invalid"
-    """Authentic but unreadable; kept with its bytes as a dead-lettered event."""
-
-    RECONCILED = "reconciled"
-    """A new event that no delivery brought: taken in by reconciliation."""
-
-
-class KeyOrigin(StrEnum):
-    """What the event key was made from, and so how far it can be trusted."""
-
-    SIGNED_ID = "signed_id"
-    """The provider's id, covered by the signature."""
-
-    UNSIGNED_ID = "unsigned_id"
-    """The provider's id, in a header that anyone who captured the body can change."""
-
-    COMPOSITE = "composite"
-    """Several fields together."""
-
-    FUNCTION = "function"
-    """What the source's own function says."""
-
-    DIGEST = "digest"
-    """No id: a digest of type and named fields, or of type and content."""
-
-    ARRIVAL = "arrival"
-    """Nothing: each arrival is an event, because the provider only says that something changed."""
-
-    ADMITTED = "admitted"
-    """An operator made an event of an odd delivery; the key is the one it came with, and a number."""
 
 
 class AttemptOutcome(StrEnum):
@@ -141,48 +57,168 @@ class AttemptOutcome(StrEnum):
     CRASHED = "crashed"
 
 
+class Transition(NamedTuple):
+    name: str
+    sources: frozenset[State]
+    target: State
+    attempt: AttemptOutcome | None
+    """The outcome of the attempt that it ends; None: it ends no attempt."""
+    sentence: str
+
+
+def _t(name: str, sources: str, target: str, sentence: str, *, attempt: str | None = None) -> Transition:
+    ended = None if attempt is None else AttemptOutcome(attempt)
+    return Transition(name, frozenset(State(s) for s in sources.split()), State(target), ended, sentence)
+
+
+TRANSITIONS: tuple[Transition, ...] = (
+    _t("claim", "pending retrying", "processing", "A worker claims the event; the attempt counts from here."),
+    _t(
+        "complete",
+        "processing",
+        "processed",
+        "The handler's transaction and the outcome commit together.",
+        attempt="processed",
+    ),
+    _t("skip", "processing", "skipped", "The handler found nothing to do.", attempt="skipped"),
+    _t(
+        "skip_unhandled",
+        "pending",
+        "skipped",
+        "No live worker has had a handler for the type for the configured time.",
+    ),
+    _t("reschedule", "processing", "retrying", "A transient failure: due again after a backoff.", attempt="retrying"),
+    _t(
+        "wait",
+        "processing",
+        "retrying",
+        "The handler waits; no attempt is consumed.",
+        attempt="waiting",
+    ),
+    _t(
+        "fail",
+        "processing",
+        "failed",
+        "A permanent failure, or the budget of this run is exhausted.",
+        attempt="failed",
+    ),
+    _t("review", "processing", "needs_review", "An operator must decide.", attempt="needs_review"),
+    _t("release", "processing", "pending", "A worker releases an event that it did not start."),
+    _t("reclaim", "processing", "retrying", "The lease expired: the worker is dead or frozen.", attempt="crashed"),
+    _t(
+        "dead_letter",
+        "processing",
+        "failed",
+        "The lease expired and the budget of this run is exhausted.",
+        attempt="crashed",
+    ),
+    _t(
+        "retry",
+        "failed retrying needs_review",
+        "pending",
+        "An operator retries the event now, in the same run.",
+    ),
+    _t(
+        "replay",
+        "processed skipped failed discarded needs_review",
+        "pending",
+        "An operator replays the event as a new run.",
+    ),
+    _t("discard", "pending retrying failed needs_review", "discarded", "An operator closes the event."),
+)
+
+BY_NAME: dict[str, Transition] = {t.name: t for t in TRANSITIONS}
+
+
+class DeliveryOutcome(StrEnum):
+    """How the store classified one arrival."""
+
+    ACCEPTED = "accepted"
+    """A new event."""
+
+    DUPLICATE = "duplicate"
+    """A known event; only the delivery is recorded."""
+
+    CONFLICT = "conflict"
+    """A known key or signed token with other content; quarantined with its bytes, the event unchanged."""
+
+    SAME_BODY = "same_body"
+    """Known content under a new id or type that the signature does not cover; quarantined, its bytes kept once."""
+
+    INVALID = "invalid"
+    """Authentic but unreadable; recorded with its bytes as a dead letter."""
+
+    RECONCILED = "reconciled"
+    """A new event that no delivery brought: imported by reconciliation."""
+
+
+class KeyOrigin(StrEnum):
+    """What the event key was made from, which decides how far it can be trusted."""
+
+    SIGNED_ID = "signed_id"
+    """The provider's id, covered by the signature."""
+
+    UNSIGNED_ID = "unsigned_id"
+    """The provider's id, not covered by the signature: anyone who captured the body can change it."""
+
+    COMPOSITE = "composite"
+    """Several fields together."""
+
+    FUNCTION = "function"
+    """The result of the source's key function."""
+
+    DIGEST = "digest"
+    """No id: a digest of type and named fields, or of type and content."""
+
+    ARRIVAL = "arrival"
+    """No key: each arrival is an event, because the provider only says that something changed."""
+
+    QUARANTINE = "quarantine"
+    """An operator accepted a quarantined delivery; the key is the delivery's, with a number."""
+
+
 # ── effects ──────────────────────────────────────────────────────────────────
 
 
 class EffectKind(StrEnum):
-    """How a business consequence is brought about."""
+    """How an effect is performed."""
 
     ONCE = "once"
-    """By the handler's own writes: the row is in their transaction, and done with it."""
+    """By the handler's own writes: the row commits in their transaction, as done."""
 
     CALL = "call"
-    """By a call in the middle of the handler, recorded before and after it."""
+    """By a call inside the handler, recorded before and after it."""
 
     LATER = "later"
     """By a call after the handler's commit: the row is the outbox entry."""
 
 
 class EffectState(StrEnum):
-    """Where one business consequence stands."""
+    """The state of an effect."""
 
     PLANNED = "planned"
-    """To be done: an outbox row, or sent round again after it was found not to have happened."""
+    """To be done: an outbox row, or planned again because the call did not happen."""
 
     STARTED = "started"
-    """Committed before the call. Whether the call was sent is not known from this alone."""
+    """Committed before the call. It does not show whether the call was sent."""
 
     DONE = "done"
-    """It happened. It is not done again under this key."""
+    """It happened and is not repeated under this key."""
 
     FAILED = "failed"
-    """It certainly did not happen, and nobody is trying: not sent, or refused by the remote."""
+    """It certainly did not happen, and is not being retried: not sent, or refused by the remote."""
 
     UNKNOWN = "unknown"
-    """Nobody here knows whether it happened: its policy, its check or a person decides."""
+    """The outcome of its call is unknown: its policy, its check or an operator decides."""
 
     CANCELLED = "cancelled"
-    """An operator decided that it is not to be done."""
+    """An operator decided that it must not be done."""
 
 
 class EffectTransition(NamedTuple):
     name: str
     sources: frozenset[EffectState]
-    """None of them: the row is made."""
+    """Empty: the row is created."""
     target: EffectState
     sentence: str
 
@@ -193,73 +229,73 @@ def _e(name: str, sources: str, target: str, sentence: str) -> EffectTransition:
 
 EFFECT_TRANSITIONS: tuple[EffectTransition, ...] = (
     _e("plan", "", "planned", "The outbox row is in the handler's transaction."),
-    _e("adopt", "planned failed", "planned", "A handler leaves its call, which did not happen, to the outbox."),
+    _e("adopt", "planned failed", "planned", "A handler plans its call, which did not happen, in the outbox."),
     _e("once", "", "done", "The handler's own writes are the effect."),
     _e("begin", "", "started", "Committed before the first call of a handler's effect."),
-    _e("start", "planned failed unknown", "started", "Committed before each call, under a new fence."),
+    _e("start", "planned failed unknown", "started", "Committed before each call, with a new fencing token."),
     _e(
         "finish",
         "started unknown planned failed cancelled",
         "done",
-        "The call came back, be it late; or a check or a person found it.",
+        "The call returned, perhaps late; or a check or an operator found that it happened.",
     ),
-    _e("postpone", "started unknown", "planned", "Not sent or refused: the outbox tries again after a backoff."),
-    _e("refuse", "started unknown", "failed", "Not sent or refused, and nobody tries again by themselves."),
-    _e("doubt", "started", "unknown", "Time-out, reset, 5xx, or the lease ran out."),
+    _e("postpone", "started unknown", "planned", "Not sent or refused: the outbox retries after a backoff."),
+    _e("fail", "started unknown", "failed", "Not sent or refused, and not retried automatically."),
+    _e("mark_unknown", "started", "unknown", "Timeout, reset, 5xx, or the lease expired."),
     _e(
         "reopen",
         "unknown failed done",
         "planned",
-        "A check or a person found that it did not happen; if done, then only because somebody said so.",
+        "A check or an operator found that it did not happen; a done effect only if an operator had marked it done.",
     ),
     _e(
         "repeat",
         "done cancelled",
         "planned",
-        "An operator decided that it is to be done once more, by the run that a replay begins; a `once` makes way.",
+        "An operator repeats it in the run that a replay begins; a `once` is superseded.",
     ),
-    _e("try", "planned failed", "planned", "An operator has the outbox do it now, with a fresh budget."),
-    _e("cancel", "planned failed", "cancelled", "An operator decided that it is not to be done."),
+    _e("try", "planned failed", "planned", "An operator retries it now in the outbox, with a new budget."),
+    _e("cancel", "planned failed", "cancelled", "An operator decided that it must not be done."),
 )
 
 
 class CallOutcome(StrEnum):
-    """How one physical call ended; none while it runs, or when nobody lived to tell."""
+    """How one physical call ended; None while it runs, or when its worker died."""
 
     DONE = "done"
     """The remote did it."""
 
     REFUSED = "refused"
-    """Not sent, or refused: it certainly did not happen."""
+    """Not sent, or refused by the remote: it certainly did not happen."""
 
     UNKNOWN = "unknown"
     """Anything else."""
 
 
 class Repeat(StrEnum):
-    """What may be done about an unknown outcome; part of each effect's declaration."""
+    """What Hookledger may do about an unknown outcome; part of each effect's declaration."""
 
     SAFE = "safe"
-    """Repeat: doing it twice is doing it once."""
+    """Repeat: the effect is idempotent."""
 
     KEYED = "keyed"
     """Repeat within the window in which the remote remembers the idempotency key."""
 
     ACCEPT = "accept"
-    """Repeat, and say so loudly: duplicates are acceptable."""
+    """Repeat and raise an alert: duplicates are acceptable."""
 
     NEVER = "never"
-    """A person decides."""
+    """An operator decides."""
 
 
 class CircuitState(StrEnum):
-    """Whether a downstream is being called."""
+    """Whether a downstream is called."""
 
     CLOSED = "closed"
     """It works."""
 
     OPEN = "open"
-    """It failed too often in a row, or an operator tripped it: nobody calls."""
+    """It failed too often in a row, or an operator tripped it: no calls."""
 
     HALF_OPEN = "half_open"
-    """One trial call is on its way; it decides."""
+    """One trial call is in flight; its result decides."""

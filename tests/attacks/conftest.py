@@ -5,14 +5,14 @@ import os
 import pytest
 
 from tests.crash.conftest import install, pytest_runtest_makereport
+from tests.soak import ANY, amount
 
 __all__ = ["install", "pytest_runtest_makereport"]
 
-SOAK = os.environ.get("HOOKLEDGER_SOAK") == "1"
 COLUMNS = ("attack", "store", "sent", "acked", "p99 ms", "peak MB", "end MB", "attacker")
 
 
-@pytest.fixture(params=["sqlite", "postgres"] if SOAK else ["sqlite"])
+@pytest.fixture(params=["sqlite", "postgres"] if ANY else ["sqlite"])
 def attacked_url(request: pytest.FixtureRequest) -> str:
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
@@ -21,7 +21,7 @@ def attacked_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def attack_seconds() -> float:
     """A few in scripts/test, a minute in scripts/soak."""
-    return float(os.environ.get("HOOKLEDGER_ATTACK_SECONDS") or (60 if SOAK else 3))
+    return float(os.environ.get("HOOKLEDGER_ATTACK_SECONDS") or amount(2, 8, 60))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

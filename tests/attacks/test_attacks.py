@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.attacks.attackers import ATTACKS
-from tests.attacks.conftest import COLUMNS, SOAK
+from tests.attacks.conftest import COLUMNS
 from tests.crash.conftest import Install
 from tests.crash.processes import Installation, Process, event
+from tests.soak import LONG
 
 RATE = 40
 MOST_MEMORY = 300.0
@@ -49,10 +50,9 @@ def deliver(installation: Installation, seconds: float) -> tuple[Process, Path, 
     return process, log, [one["id"] for one in events]
 
 
+# proves R10
 @pytest.mark.parametrize("name", list(ATTACKS))
-def test_attack(
-    name: str, install: Install, attacked_url: str, attack_seconds: float, record_property: Tell
-) -> None:  # proves R10
+def test_attack(name: str, install: Install, attacked_url: str, attack_seconds: float, record_property: Tell) -> None:
     installation = install(attacked_url)
     installation.use("tests.attacks.app:inbox")
     receiver = installation.receive()
@@ -80,5 +80,5 @@ def test_attack(
     assert sorted(row["key"] for row in kept) == sorted(["first", *sent]), "all that was acked, and nothing forged"
     assert receiver.running
     assert peak < MOST_MEMORY
-    if SOAK:
+    if LONG:
         assert p99 < MOST_LATENCY

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from hookledger import Inbox
-from hookledger.filters import Filter
 from hookledger.model import Arrival, Proof, Request
-from hookledger.operate.doctor import webhooks
+from hookledger.operate.doctor.checks import webhooks
 from hookledger.operate.timeline import timeline
 from hookledger.receive.app import arrival
 from hookledger.receive.identify import identify
 from hookledger.states import DeliveryOutcome
+from hookledger.store.ops.filters import Filter
 from hookledger.store.protocol import Store
 from tests.builders import arrival as made
 from tests.builders import delivered, item, record
@@ -34,7 +34,7 @@ def received(source: str, content: object, **headers: str) -> Arrival:
     return arrival(endpoint, request, proof, identify(endpoint, request, proof, NOW))
 
 
-async def test_events_are_found_by_account(store: Store) -> None:  # proves R44
+async def test_events_are_found_by_account(store: Store) -> None:
     await record(store, *(delivered(f"evt_{n}", account=f"acct_{n % 2}") for n in range(4)), delivered("evt_none"))
     found = await store.events(Filter(account="acct_1"), limit=10)
     assert [(row.key, row.account) for row in found] == [("evt_3", "acct_1"), ("evt_1", "acct_1")]
@@ -43,16 +43,16 @@ async def test_events_are_found_by_account(store: Store) -> None:  # proves R44
     assert none.account is None
 
 
-async def test_an_admitted_event_keeps_its_account(store: Store) -> None:  # proves R44
+async def test_an_admitted_event_keeps_its_account(store: Store) -> None:
     first = made(item("evt_1", b"1", account="acct_1"), body=b"1")
     other = made(item("evt_1", b"2", account="acct_2"), body=b"2")
     _, odd = await record(store, first, other)
     assert odd.outcome is DeliveryOutcome.CONFLICT
-    await store.cases.admit(other.id, 0, other.items[0], "ada", "it is another")
+    await store.quarantine.accept(other.id, 0, other.items[0], "ada", "it is another")
     assert {row.account for row in await store.events(Filter(), limit=10)} == {"acct_1", "acct_2"}
 
 
-async def test_a_duplicate_keeps_what_it_says_of_being_a_retry(store: Store) -> None:  # proves R44
+async def test_a_duplicate_keeps_what_it_says_of_being_a_retry(store: Store) -> None:
     content = {"event_id": "Ev1", "event": {"type": "message", "event_ts": "1763000000.000100"}}
     first, again, third = (
         received("slack", content),
@@ -76,17 +76,17 @@ async def test_a_duplicate_keeps_what_it_says_of_being_a_retry(store: Store) -> 
     ]
 
 
-async def test_two_webhooks_that_feed_one_source_are_told(store: Store) -> None:  # proves R44
+async def test_two_webhooks_that_feed_one_source_are_told(store: Store) -> None:
     def pushed(number: int, hook: str) -> Arrival:
         content = {"ref": f"refs/heads/{number}", "repository": {"id": 1}}
         named = {"x_github_delivery": f"d{number}", "x_github_event": "push", "x_github_hook_id": hook}
         return received("github", content, **named)
 
-    insight = inbox().insight(store)
-    assert await webhooks(insight) == []
+    context = inbox().context(store)
+    assert await webhooks(context) == []
     await record(store, pushed(1, "101"), pushed(2, "101"))
-    assert await webhooks(insight) == []
+    assert await webhooks(context) == []
     await record(store, pushed(3, "202"))
-    [finding] = await webhooks(insight)
+    [finding] = await webhooks(context)
     assert (finding.level, finding.about) == ("warn", "source github")
     assert "101, 202" in finding.says

@@ -28,16 +28,16 @@ async def reconciled(store: Store, key: str = "evt_1") -> UUID:
 
 
 @pytest.mark.parametrize("first", [recorded, invalid, reconciled])
-async def test_the_first_delivery_is_not_again(store: Store, first: First) -> None:  # proves R15
+async def test_the_first_delivery_is_not_again(store: Store, first: First) -> None:
     ident = await first(store)
-    assert await store.cases.again([ident]) == {ident: 0}
+    assert await store.alerts.again([ident]) == {ident: 0}
     assert (await event(store, ident)).deliveries == 1
     await record(store, delivered(), delivered(), delivered(body=b"changed"))
-    assert await store.cases.again([ident]) == {ident: 3}
+    assert await store.alerts.again([ident]) == {ident: 3}
     assert (await event(store, ident)).deliveries == 4
 
 
-async def test_counted_no_further_than_a_thousand(store: Store) -> None:  # proves R10, R15
+async def test_counted_no_further_than_a_thousand(store: Store) -> None:
     ident = await recorded(store)
     await record(store, *(delivered() for _ in range(1001)))
-    assert await store.cases.again([ident]) == {ident: 1000}
+    assert await store.alerts.again([ident]) == {ident: 1000}

@@ -6,11 +6,13 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import ConfigError, WrongState
-from hookledger.filters import EVERYTHING, Filter
-from hookledger.operate.actions import Actions
-from hookledger.operate.bulk import Prospect
-from hookledger.operate.insight import Insight
+from hookledger.operate.audit import by
+from hookledger.operate.bulk import plan as bulk
+from hookledger.operate.bulk.plan import JobPreview
+from hookledger.operate.context import Context
+from hookledger.operate.effects import resolve
 from hookledger.states import EffectState
+from hookledger.store.ops.filters import EVERYTHING, Filter
 from hookledger.store.ops.job import Resolving
 from hookledger.store.protocol import Store
 from tests.builders import claimed, settle
@@ -18,11 +20,11 @@ from tests.contract.test_bulk_resolve import called_again, doubtful, effects_of,
 from tests.ledger import LATER, NAME, finish, reach, take
 
 
-async def looked(store: Store, where: Filter = EVERYTHING) -> Prospect:
-    return await Insight(store).prospect("resolve", where, Resolving(NAME, "happened"))
+async def looked(store: Store, where: Filter = EVERYTHING) -> JobPreview:
+    return await bulk.look(Context(store), "resolve", where, Resolving(NAME, "happened"))
 
 
-async def test_a_call_after_the_look_is_not_decided(store: Store) -> None:  # proves R46
+async def test_a_call_after_the_look_is_not_decided(store: Store) -> None:
     """As many effects as before: the count alone would not show it."""
     first, other = await doubtful(store, 2)
     seen = await looked(store)
@@ -36,17 +38,17 @@ async def test_a_call_after_the_look_is_not_decided(store: Store) -> None:  # pr
     assert {(await effects_of(store, ident))[0].state for ident in (first, other)} == {EffectState.DONE}
 
 
-async def test_one_went_and_another_came(store: Store, clock: Clock) -> None:  # proves R46
+async def test_one_went_and_another_came(store: Store, clock: Clock) -> None:
     [first] = await doubtful(store, 1)
     seen = await looked(store)
-    await Actions(store, "bob").resolve((await effects_of(store, first))[0], "happened", "I saw it there", None)
+    await resolve(Context(store), by("bob", "I saw it there"), (await effects_of(store, first))[0], "happened", None)
     await reach(store, clock, await claimed(store, "other", type="other"), EffectState.UNKNOWN, LATER, "other")
     assert (await looked(store)).agreed == seen.agreed == 1
     with pytest.raises(WrongState, match="not those that were looked at"):
         await plan(store, "happened", count=1, fingerprint=seen.fingerprint)
 
 
-async def test_its_check_asked_again(store: Store, clock: Clock) -> None:  # proves R46
+async def test_its_check_asked_again(store: Store, clock: Clock) -> None:
     """That is no call: what was found out about the last one is still about it."""
     owner = await claimed(store)
     known = await reach(store, clock, owner, EffectState.UNKNOWN, LATER)
@@ -62,12 +64,12 @@ async def test_its_check_asked_again(store: Store, clock: Clock) -> None:  # pro
 
 async def test_only_what_is_resolved_has_a_fingerprint(store: Store) -> None:
     await doubtful(store, 1)
-    assert (await Insight(store).prospect("retry", EVERYTHING)).fingerprint is None
-    with pytest.raises(ConfigError, match="only resolve has one"):
-        await Actions(store, "ada").plan_job("retry", EVERYTHING, "why", fingerprint="0" * 16)
+    assert (await bulk.look(Context(store), "retry", EVERYTHING)).fingerprint is None
+    with pytest.raises(ConfigError, match="only resolve does"):
+        await bulk.plan(Context(store), by("ada", "why"), "retry", EVERYTHING, fingerprint="0" * 16)
 
 
-async def test_one_effect_of_an_event_cannot_be_meant(store: Store) -> None:  # proves R46
+async def test_one_effect_of_an_event_cannot_be_meant(store: Store) -> None:
     """The filter chooses events: whoever names a key means one effect, and would decide all of that name."""
     [ident] = await doubtful(store, 1, each=3)
     one = Filter(effect=f"{NAME}:{(await effects_of(store, ident))[1].key}")

@@ -20,7 +20,7 @@ from hookledger.providers.contract import Contract, names
 from hookledger.providers.fields import Header
 from hookledger.providers.known.shopify import CYCLE
 from hookledger.receive.app import arrival
-from hookledger.receive.endpoint import Endpoint, configure
+from hookledger.receive.endpoint import Endpoint
 from hookledger.receive.identify import identify
 from hookledger.receive.record import Recorder
 from hookledger.receive.verify import verify
@@ -28,8 +28,9 @@ from hookledger.states import DeliveryOutcome, State
 from hookledger.store.protocol import Store
 from tests.builders import Raw, history
 from tests.contract.conftest import OpenStore
-from tests.contract.test_accounting import found as imbalances
+from tests.contract.test_consistency import found as imbalances
 from tests.contract.test_prune import DAY, prune
+from tests.endpoints import configure
 from tests.providers.example import Example
 from tests.providers.made import FIRST, contract_of, endpoint_of, sent
 
@@ -89,7 +90,7 @@ async def bodies(raw: Raw) -> int:
     return sum(len(row[0]) > 0 for row in await raw.run("SELECT body FROM requests"))
 
 
-def test_the_providers_are_those_that_the_data_names() -> None:  # proves R13
+def test_the_providers_are_those_that_the_data_names() -> None:
     assert {"github", "shopify", "bitbucket", "sentry", "twilio", "woocommerce", "coinbase_cdp"} <= set(UNSIGNED)
     assert {"linear", "jira", "razorpay", "zendesk_triggers", "gitlab_signed"} <= set(UNSIGNED)
     assert {name for name, contract in contracts().items() if contract.tokens} == {"paypal", "mailgun"}
@@ -98,7 +99,7 @@ def test_the_providers_are_those_that_the_data_names() -> None:  # proves R13
 @pytest.mark.parametrize("name", UNSIGNED)
 async def test_a_captured_body_is_one_event_for_each_type_that_may_share_it(
     store: Store, raw: Raw, name: str
-) -> None:  # proves R4, R13, R14
+) -> None:
     example = FIRST[name]
     endpoint, captured = endpoint_of(example), sent(example, NOW)
     first = taken(endpoint, captured)
@@ -122,9 +123,7 @@ async def test_a_captured_body_is_one_event_for_each_type_that_may_share_it(
 
 
 @pytest.mark.parametrize("name", ["github", "shopify"])
-async def test_a_pruned_event_does_not_give_its_body_back(
-    store: Store, raw: Raw, clock: Clock, name: str
-) -> None:  # proves R13, R49
+async def test_a_pruned_event_does_not_give_its_body_back(store: Store, raw: Raw, clock: Clock, name: str) -> None:
     example = FIRST[name]
     endpoint, captured = endpoint_of(example), sent(example, NOW)
     await record(store, [taken(endpoint, captured)])
@@ -141,7 +140,7 @@ async def test_a_pruned_event_does_not_give_its_body_back(
     assert await imbalances(store) == {}
 
 
-async def test_two_receivers_at_the_same_moment(store: Store, raw: Raw, open_store: OpenStore) -> None:  # proves R5
+async def test_two_receivers_at_the_same_moment(store: Store, raw: Raw, open_store: OpenStore) -> None:
     """Both have the captured body, as the types of one order and as others."""
     example = FIRST["shopify"]
     endpoint, captured = endpoint_of(example), sent(example, NOW)
@@ -193,7 +192,7 @@ def repeated(name: str, kind: str, body: dict[str, Any]) -> Example:
 @pytest.mark.parametrize(("name", "kind", "body"), REPEATED)
 async def test_what_its_body_shows_is_accepted_again_and_marked(
     store: Store, name: str, kind: str, body: dict[str, Any]
-) -> None:  # proves R13, R14
+) -> None:
     example = repeated(name, kind, body)
     endpoint, first = endpoint_of(example), sent(example, NOW)
     ids, header = headers_of(endpoint.contract)
@@ -214,7 +213,7 @@ async def test_what_its_body_shows_is_accepted_again_and_marked(
 
 
 @pytest.mark.parametrize("kind", ["customers/redact", "shop/redact", "app/uninstalled"])
-async def test_what_no_body_shows_is_quarantined_with_an_alert(store: Store, kind: str) -> None:  # proves R13, R14
+async def test_what_no_body_shows_is_quarantined_with_an_alert(store: Store, kind: str) -> None:
     example = repeated("shopify", kind, {"shop_id": 1, "shop_domain": "x.myshopify.com"})
     endpoint, first = endpoint_of(example), sent(example, NOW)
     renamed = tuple((n, b"new" if n == b"x-shopify-event-id" else v) for n, v in first.headers)
@@ -222,24 +221,22 @@ async def test_what_no_body_shows_is_quarantined_with_an_alert(store: Store, kin
     assert [r.outcome for r in await record(store, [one, two])] == [ACCEPTED, SAME_BODY]
     [item] = two.items
     assert item.alert is not None
-    assert [await store.cases.warn(one.event_ids[0], item.alert) for _ in range(2)] == [True, False]
+    assert [await store.alerts.warn(one.event_ids[0], item.alert) for _ in range(2)] == [True, False]
     [action] = (await history(store, one.event_ids[0])).actions
     assert (action.name, action.actor, action.reason) == ("alert", "hookledger", item.alert)
     assert await imbalances(store) == {}
 
 
-async def test_a_known_body_without_bytes_of_its_own_is_admitted(
-    store: Store, raw: Raw, clock: Clock
-) -> None:  # proves R13, R14
+async def test_a_known_body_without_stored_bytes_is_accepted(store: Store, raw: Raw, clock: Clock) -> None:
     example = FIRST["github"]
     endpoint, captured = endpoint_of(example), sent(example, NOW)
     first, second, third = (taken(endpoint, one) for one in (captured, *resent(endpoint.contract, captured, 2)))
     await record(store, [first])
     await record(store, [second, third])
-    found = await store.cases.request(second.id)
+    found = await store.quarantine.request(second.id)
     assert found is not None
     assert found.body == captured.body
-    ident = await store.cases.admit(second.id, 0, second.items[0], "ada", "a second one")
+    ident = await store.quarantine.accept(second.id, 0, second.items[0], "ada", "a second one")
     kept = (await history(store, ident)).request
     assert kept is not None
     assert kept.body == captured.body, "an event has its own bytes"
@@ -248,7 +245,7 @@ async def test_a_known_body_without_bytes_of_its_own_is_admitted(
     await store.discard(first.event_ids[0], State.PENDING, "ada", "over")
     await prune(store, clock, events=DAY)
     with pytest.raises(WrongState):
-        await store.cases.admit(third.id, 0, third.items[0], "ada", "too late")
+        await store.quarantine.accept(third.id, 0, third.items[0], "ada", "too late")
     assert (await history(store, ident)).request == kept
 
 
@@ -286,7 +283,7 @@ def forged(name: str, captured: Request, number: int) -> Request:
 
 
 @pytest.mark.parametrize("name", ["mailgun", "paypal"])
-async def test_a_captured_token_proves_one_event(store: Store, raw: Raw, name: str) -> None:  # proves R4, R13, R14
+async def test_a_captured_token_proves_one_event(store: Store, raw: Raw, name: str) -> None:
     example = FIRST[name]
     endpoint, captured = endpoint_of(example), sent(example, NOW)
     first = taken(endpoint, captured)
@@ -304,16 +301,14 @@ async def test_a_captured_token_proves_one_event(store: Store, raw: Raw, name: s
     genuine = arrival_with_token(endpoint, example, forgeries[3])
     assert [one.outcome for one in await record(store, [genuine])] == [ACCEPTED]
     # An operator may still take one in; what comes again is then a duplicate of that.
-    ident = await store.cases.admit(forgeries[5].id, 0, forgeries[5].items[0], "ada", "it is real")
+    ident = await store.quarantine.accept(forgeries[5].id, 0, forgeries[5].items[0], "ada", "it is real")
     again = await record(store, [taken(endpoint, forged(name, captured, 5))])
     assert again == [Recorded(DUPLICATE, ident, State.PENDING)]
     assert await imbalances(store) == {}
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_unreadable_bodies_under_a_captured_token_are_one_event(
-    store: Store, first: bool
-) -> None:  # proves R4, R9, R14
+async def test_unreadable_bodies_under_a_captured_token_are_one_event(store: Store, first: bool) -> None:
     """The proof finds the signed fields in what nothing else can read, and the token is what it found."""
     example = FIRST["mailgun"]
     endpoint, captured = endpoint_of(example), sent(example, NOW)
@@ -321,7 +316,7 @@ async def test_unreadable_bodies_under_a_captured_token_are_one_event(
     for n in range(20):
         forgery = replace(captured, body=captured.body[:-1] + b',"x":%s%d%s}' % (b"[" * 200, n, b"]" * 200))
         made = taken(endpoint, forgery)
-        assert made.items[0].invalid == "nested too deeply"
+        assert made.items[0].invalid == "the JSON is nested too deeply"
         found += await record(store, [made])
     found += await record(store, [taken(endpoint, captured)])
     assert outcomes(found) == (
@@ -339,7 +334,7 @@ def arrival_with_token(endpoint: Endpoint, example: Example, forgery: Arrival) -
     return taken(endpoint, sent(replace(example, body=content, headers=headers), NOW))
 
 
-async def test_a_new_token_of_a_known_event_is_bound_to_it(store: Store) -> None:  # proves R13, R14
+async def test_a_new_token_of_a_known_event_is_bound_to_it(store: Store) -> None:
     """PayPal signs a redelivery under a new transmission id; that proves no other event either."""
     example = FIRST["paypal"]
     endpoint = endpoint_of(example)
@@ -353,7 +348,7 @@ async def test_a_new_token_of_a_known_event_is_bound_to_it(store: Store) -> None
     assert await imbalances(store) == {}
 
 
-async def test_the_token_of_a_conflict_proves_no_other_event(store: Store) -> None:  # proves R13, R14
+async def test_the_token_of_a_conflict_proves_no_other_event(store: Store) -> None:
     """Other content of a known event, under a token of its own: whoever captured that request has the token."""
     example = FIRST["paypal"]
     endpoint = endpoint_of(example)
@@ -370,6 +365,6 @@ async def test_the_token_of_a_conflict_proves_no_other_event(store: Store) -> No
     # An operator may still accept the conflict, and its redelivery is a duplicate of that.
     withheld = taken(endpoint, other)
     await record(store, [withheld])
-    ident = await store.cases.admit(withheld.id, 0, withheld.items[0], "ada", "it is real")
+    ident = await store.quarantine.accept(withheld.id, 0, withheld.items[0], "ada", "it is real")
     assert await record(store, [taken(endpoint, other)]) == [Recorded(DUPLICATE, ident, State.PENDING)]
     assert await imbalances(store) == {}

@@ -37,7 +37,7 @@ async def test_nothing_ever_failed(store: Store, raw: Raw) -> None:
     assert await raw.count("circuits") == 0
 
 
-async def test_opens_at_the_threshold(store: Store, clock: Clock) -> None:  # proves R23 (rule 18)
+async def test_opens_at_the_threshold(store: Store, clock: Clock) -> None:
     first = await fail(store)
     assert (first.downstream, first.state, first.failures) == ("bank", CLOSED, 1)
     assert (first.reason, first.retry_in) == ("error 1", None)
@@ -53,14 +53,14 @@ async def test_opens_at_the_threshold(store: Store, clock: Clock) -> None:  # pr
     assert (found.state, found.failures, found.reason) == (OPEN, 3, "error 1")
 
 
-async def test_opens_at_once_with_a_threshold_of_one(store: Store) -> None:
+async def test_opens_immediately_with_a_threshold_of_one(store: Store) -> None:
     opened = await fail(store, threshold=1)
     assert (opened.state, opened.failures) == (OPEN, 1)
     assert opened.retry_in is not None
     assert COOLDOWN - 1 < opened.retry_in <= COOLDOWN
 
 
-async def test_a_call_that_was_under_way_is_only_counted(store: Store) -> None:
+async def test_a_call_in_flight_is_only_counted(store: Store) -> None:
     before = await fail(store, 3)
     after = await fail(store, 2)
     assert (after.state, after.failures) == (OPEN, 5)
@@ -70,7 +70,7 @@ async def test_a_call_that_was_under_way_is_only_counted(store: Store) -> None:
     assert after.retry_in <= before.retry_in
 
 
-async def test_a_success_between_starts_the_count_anew(store: Store) -> None:
+async def test_a_success_between_resets_the_count(store: Store) -> None:
     await fail(store, 2)
     await store.circuits.close("bank")
     assert (await fail(store, 2)).state is CLOSED
@@ -78,7 +78,7 @@ async def test_a_success_between_starts_the_count_anew(store: Store) -> None:
 
 
 async def test_one_trial_after_the_cooldown(store: Store, open_store: OpenStore, clock: Clock) -> None:
-    """proves R23 (rule 18): twenty workers, one call."""
+    """Twenty workers, one call."""
     stores = [store, await open_store()]
     await fail(store, 3)
     clock.offset += COOLDOWN + 1
@@ -119,19 +119,19 @@ async def test_each_opening_waits_twice_as_long(store: Store, clock: Clock) -> N
         assert circuit.state is OPEN
 
 
-async def test_a_call_that_was_under_way_comes_back(store: Store) -> None:
+async def test_a_call_in_flight_returns_after_the_circuit_opened(store: Store) -> None:
     await fail(store, 3)
     await store.circuits.close("bank")
     assert (await only(store)).state is CLOSED
 
 
-async def test_downstreams_are_apart(store: Store) -> None:  # proves R23 (rule 18)
+async def test_downstreams_are_independent(store: Store) -> None:
     await fail(store, 3)
     await fail(store, 1, "mail")
     assert [(c.downstream, c.state) for c in await store.circuits.all()] == [("bank", OPEN), ("mail", CLOSED)]
 
 
-async def test_failures_of_many_at_once_are_all_counted(store: Store, open_store: OpenStore) -> None:
+async def test_concurrent_failures_are_all_counted(store: Store, open_store: OpenStore) -> None:
     stores = [store, await open_store()]
     circuits = await asyncio.gather(*(fail(stores[n % 2], threshold=15) for n in range(30)))
     assert sorted(c.failures for c in circuits) == list(range(1, 31))
@@ -148,7 +148,7 @@ async def actions(raw: Raw) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("before", ["nothing", "closed", "open", "half_open"])
-async def test_tripped_until_it_is_reset(store: Store, clock: Clock, raw: Raw, before: str) -> None:  # proves R44
+async def test_tripped_until_it_is_reset(store: Store, clock: Clock, raw: Raw, before: str) -> None:
     if before != "nothing":
         await fail(store, 1 if before == "closed" else 3)
     if before == "half_open":
@@ -173,7 +173,7 @@ async def test_tripped_until_it_is_reset(store: Store, clock: Clock, raw: Raw, b
     assert (await fail(store, 2)).state is CLOSED
 
 
-async def test_reset_of_one_that_opened_by_itself(store: Store) -> None:
+async def test_reset_of_one_that_failures_opened(store: Store) -> None:
     await fail(store, 3)
     await store.circuits.reset("bank", "ada", "fixed")
     assert (await only(store)).state is CLOSED
@@ -185,7 +185,7 @@ async def test_reset_of_nothing(store: Store, raw: Raw) -> None:
     assert await actions(raw) == []
 
 
-async def test_who_and_why(store: Store, raw: Raw) -> None:  # proves R44
+async def test_who_and_why(store: Store, raw: Raw) -> None:
     await fail(store)
     before = await raw.all("circuits")
     for actor, reason in (("", "why"), ("ada", "")):

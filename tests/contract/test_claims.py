@@ -35,7 +35,7 @@ REFUND = Kind("stripe", "charge.refunded")
 PUSH = Kind("github", "push")
 
 
-async def test_a_claim_carries_what_the_worker_needs(store: Store, clock: Clock) -> None:  # proves R18
+async def test_a_claim_carries_what_the_worker_needs(store: Store, clock: Clock) -> None:
     await record(
         store, arrival(item(body=b"b", provider_id="p", object_id="o", occurred_at=5.0), body=b"b", query=b"q=1")
     )
@@ -53,7 +53,7 @@ async def test_a_claim_carries_what_the_worker_needs(store: Store, clock: Clock)
     assert timedelta(seconds=40) <= row.leased_until - row.received_at < timedelta(seconds=90)
 
 
-async def test_only_due_events(store: Store, clock: Clock) -> None:  # proves R23
+async def test_only_due_events(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     await settle(store, owner, "reschedule", due_in=100.0)
     assert await store.claim("w", [KIND], 10, LEASE) == []
@@ -63,7 +63,7 @@ async def test_only_due_events(store: Store, clock: Clock) -> None:  # proves R2
     assert keys(await store.claim("w", [KIND], 10, LEASE)) == ["evt_1"]
 
 
-async def test_only_the_kinds_asked_for(store: Store) -> None:  # proves R18
+async def test_only_the_kinds_asked_for(store: Store) -> None:
     await recorded(store, "a")
     await recorded(store, "b", type=REFUND.type)
     await recorded(store, "c", source=PUSH.source, type=PUSH.type)
@@ -74,7 +74,7 @@ async def test_only_the_kinds_asked_for(store: Store) -> None:  # proves R18
     assert keys(await store.claim("w", [KIND], 10, LEASE)) == ["a"]
 
 
-async def test_the_longest_due_first_across_kinds(store: Store, clock: Clock) -> None:  # proves R18
+async def test_the_longest_due_first_across_kinds(store: Store, clock: Clock) -> None:
     for n, kind in enumerate([KIND, REFUND, PUSH, KIND, REFUND, PUSH]):
         clock.offset += 1
         await recorded(store, f"evt_{n}", source=kind.source, type=kind.type)
@@ -82,7 +82,7 @@ async def test_the_longest_due_first_across_kinds(store: Store, clock: Clock) ->
     assert keys(await store.claim("w", [PUSH, KIND, REFUND], 4, LEASE)) == ["evt_4", "evt_5"]
 
 
-async def test_order_is_by_due_time_not_by_arrival(store: Store, clock: Clock) -> None:  # proves R23
+async def test_order_is_by_due_time_not_by_arrival(store: Store, clock: Clock) -> None:
     owner = await claimed(store, "first")
     await settle(store, owner, "reschedule", due_in=50.0)
     clock.offset += 10
@@ -92,7 +92,7 @@ async def test_order_is_by_due_time_not_by_arrival(store: Store, clock: Clock) -
     assert keys(await store.claim("w", [KIND], 10, LEASE)) == ["second", "first", "third"]
 
 
-async def test_the_limit_is_the_limit(store: Store) -> None:  # proves R18
+async def test_the_limit_is_the_limit(store: Store) -> None:
     await record(store, *(delivered(f"a{n}") for n in range(20)))
     await record(store, *(delivered(f"b{n}", type=REFUND.type) for n in range(20)))
     assert len(await store.claim("w", [KIND, REFUND], 7, LEASE)) == 7
@@ -100,9 +100,8 @@ async def test_the_limit_is_the_limit(store: Store) -> None:  # proves R18
     assert len(await store.claim("w", [KIND, REFUND], 1, LEASE)) == 1
 
 
-async def test_many_claimers_never_get_the_same_event(
-    store: Store, open_store: OpenStore, raw: Raw
-) -> None:  # proves R18
+# proves R18
+async def test_many_claimers_never_get_the_same_event(store: Store, open_store: OpenStore, raw: Raw) -> None:
     kinds = [KIND, REFUND, PUSH]
     batch = [delivered(f"{kind.type}:{n}", source=kind.source, type=kind.type) for n in range(100) for kind in kinds]
     await record(store, *batch)
@@ -122,8 +121,9 @@ async def test_many_claimers_never_get_the_same_event(
     assert await raw.run("SELECT DISTINCT state, claim, attempts FROM events") == [("processing", 1, 1)]
 
 
+# proves R18
 @pytest.mark.parametrize("way", WAYS)
-async def test_claim_number_grows_at_each_claim_and_each_way_out(store: Store, way: Way) -> None:  # proves R18
+async def test_claim_number_grows_at_each_claim_and_each_way_out(store: Store, way: Way) -> None:
     owner = await claimed(store)
     assert owner.claim == 1
     assert await settle(store, owner, way)
@@ -133,13 +133,15 @@ async def test_claim_number_grows_at_each_claim_and_each_way_out(store: Store, w
 
 
 @pytest.mark.parametrize("due_in", [0.0, None])
-async def test_claim_number_grows_at_rescue(store: Store, clock: Clock, due_in: float | None) -> None:  # proves R19
+async def test_fencing_token_grows_when_a_lease_is_reclaimed(
+    store: Store, clock: Clock, due_in: float | None
+) -> None:
     await recorded(store)
     owner = await crash(store, clock, due_in=due_in)
     assert (await event(store, owner.id)).claim == owner.claim + 1 == 2
 
 
-async def test_attempts_count_at_the_claim(store: Store) -> None:  # proves R23
+async def test_attempts_count_at_the_claim(store: Store) -> None:
     owner = await claimed(store)
     for attempt in (2, 3, 4):
         await settle(store, owner, "reschedule")
@@ -151,7 +153,7 @@ async def test_attempts_count_at_the_claim(store: Store) -> None:  # proves R23
 # ── alone ────────────────────────────────────────────────────────────────────
 
 
-async def test_two_crashes_make_an_event_run_alone(store: Store, clock: Clock) -> None:  # proves R19, R23
+async def test_two_crashes_make_an_event_run_alone(store: Store, clock: Clock) -> None:
     ident = await recorded(store, "poison")
     await crash(store, clock)
     assert await store.claim_alone("w", [KIND], LEASE) == []
@@ -168,7 +170,7 @@ async def test_two_crashes_make_an_event_run_alone(store: Store, clock: Clock) -
     assert await settle(store, owner, "complete")
 
 
-async def test_one_alone_at_a_time_when_it_is_due(store: Store, clock: Clock) -> None:  # proves R19
+async def test_one_alone_at_a_time_when_it_is_due(store: Store, clock: Clock) -> None:
     for key in ("a", "b"):
         await recorded(store, key)
         await crash(store, clock)
@@ -179,9 +181,7 @@ async def test_one_alone_at_a_time_when_it_is_due(store: Store, clock: Clock) ->
     assert keys(await store.claim_alone("w", [KIND], LEASE)) == ["b"]
 
 
-async def test_alone_is_found_behind_many_that_nobody_handles(
-    store: Store, clock: Clock, raw: Raw
-) -> None:  # proves R19
+async def test_a_poison_event_is_found_behind_many_unhandled_ones(store: Store, clock: Clock, raw: Raw) -> None:
     await record(store, *(delivered(f"x{n}", type="abandoned") for n in range(150)))
     await raw.run("UPDATE events SET crashes = 2")
     clock.offset += 1
@@ -191,9 +191,9 @@ async def test_alone_is_found_behind_many_that_nobody_handles(
     assert keys(await store.claim_alone("w", [KIND], LEASE)) == ["mine"]
 
 
-async def test_two_claim_alone_at_once_share_nothing(
+async def test_two_that_claim_poison_events_share_nothing(
     store: Store, open_store: OpenStore, clock: Clock, raw: Raw
-) -> None:  # proves R18
+) -> None:
     await record(store, *(delivered(f"x{n}") for n in range(8)))
     await raw.run("UPDATE events SET crashes = 2")
     stores = [store, await open_store()]
@@ -211,7 +211,7 @@ async def test_waiting_is_empty_at_first(store: Store) -> None:
     assert await store.waiting() == []
 
 
-async def test_waiting_lists_each_kind_with_its_first_due(store: Store, clock: Clock) -> None:  # proves R18
+async def test_waiting_lists_each_kind_with_its_first_due(store: Store, clock: Clock) -> None:
     owner = await claimed(store, "later")
     await settle(store, owner, "reschedule", due_in=500.0)
     clock.offset += 10
@@ -234,7 +234,7 @@ async def test_waiting_leaves_out_what_is_not_in_the_queue(store: Store) -> None
     assert await store.waiting() == []
 
 
-async def test_waiting_tells_who_must_run_alone(store: Store, clock: Clock) -> None:  # proves R19
+async def test_waiting_tells_who_must_run_alone(store: Store, clock: Clock) -> None:
     await recorded(store, "poison")
     await crash(store, clock)
     await crash(store, clock)
@@ -246,7 +246,7 @@ async def test_waiting_tells_who_must_run_alone(store: Store, clock: Clock) -> N
     ]
 
 
-async def test_waiting_with_thousands_of_one_kind(store: Store) -> None:  # proves R18
+async def test_waiting_with_thousands_of_one_kind(store: Store) -> None:
     await record(store, *(delivered(f"m{n}", type="m") for n in range(3000)))
     for name in ("a", "z", "m.b", "é"):
         await recorded(store, name, type=name)
@@ -259,7 +259,7 @@ async def test_waiting_with_thousands_of_one_kind(store: Store) -> None:  # prov
 # ── held ─────────────────────────────────────────────────────────────────────
 
 
-async def test_held_tells_what_a_worker_owns(store: Store) -> None:  # proves R18
+async def test_held_tells_what_a_worker_owns(store: Store) -> None:
     """For a worker whose claim was made though its answer was lost."""
     await record(store, *(delivered(f"evt_{n}") for n in range(3)))
     mine = await store.claim("mine", [KIND], 2, LEASE)

@@ -14,32 +14,34 @@ from hypothesis import strategies as st
 
 from hookledger import Op, Permanent, Refused, RetryPolicy, Seconds
 from hookledger.clock import Clock
+from hookledger.effects import caller as calls_module
+from hookledger.effects.caller import Calls
+from hookledger.effects.circuit import Breakers, CircuitSettings
+from hookledger.effects.declare import EffectDecorators
+from hookledger.effects.outbox import Outbox, OutboxSettings
+from hookledger.effects.perform import Ending
+from hookledger.effects.policy import continue_after
 from hookledger.errors import Unavailable
 from hookledger.ledger import Completion, Concluded
 from hookledger.states import CallOutcome, Repeat
 from hookledger.store.ledger import Ledger
 from hookledger.store.protocol import Store
-from hookledger.work import ledger as calls_module
-from hookledger.work.circuit import Breakers, CircuitSettings
-from hookledger.work.declare import Effects
-from hookledger.work.ledger import Calls
-from hookledger.work.outbox import Outbox, OutboxSettings
-from hookledger.work.perform import Ending
-from hookledger.work.policy import may_go_on
 from tests.builders import claimed
 from tests.ledger import calls, get, plan
 from tests.overruns import Script, check_end, declared
+from tests.soak import amount
 
 NUMBERS = itertools.count()
 FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @pytest.mark.parametrize("repeat", list(Repeat))
-@settings(max_examples=25, deadline=None, suppress_health_check=FIXTURES)
+@pytest.mark.soak
+@settings(max_examples=amount(8, 15, 40), deadline=None, suppress_health_check=FIXTURES)
 @given(data=st.data())
 async def test_any_order_ends_as_the_policy_says(
     store: Store, clock: Clock, repeat: Repeat, data: st.DataObject
-) -> None:  # proves R29, R32
+) -> None:
     number = next(NUMBERS)
     effect = declared(repeat, f"charge-{number}")
     owner = await claimed(store, f"evt_{number}", type=f"t{number}")
@@ -86,15 +88,16 @@ class Overruns:
     """Declares one effect of each policy whose first call overruns, and ends as its key says."""
 
     def __init__(self, suffix: int) -> None:
-        self.effects = Effects()
+        declare = EffectDecorators()
+        self.effects = declare.effects
         self.made: Counter[tuple[str, str]] = Counter()
-        retry = RetryPolicy(attempts=1000, first=Seconds("1ms"), longest=Seconds("1ms"))
+        retry = RetryPolicy(attempts=1000, initial_delay=Seconds("1ms"), max_delay=Seconds("1ms"))
         for repeat in Repeat:
             window = "1d" if repeat is Repeat.KEYED else None
             name = f"{repeat.value}-{suffix}"
-            self.effects.effect(
-                repeat=repeat.value, window=window, name=name, timeout="10ms", grace="5s", retry=retry
-            )(self._run)
+            declare.effect(repeat=repeat.value, window=window, name=name, timeout="10ms", grace="5s", retry=retry)(
+                self._run
+            )
 
     async def _run(self, op: Op) -> str:
         self.made[op.name, op.effect_key] += 1
@@ -110,11 +113,12 @@ class Overruns:
         return op.effect_key
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=FIXTURES)
+@pytest.mark.soak
+@settings(max_examples=amount(4, 8, 20), deadline=None, suppress_health_check=FIXTURES)
 @given(script=st.lists(st.sampled_from(TROUBLE), max_size=16), restart=st.booleans())
 async def test_outages_and_restarts_while_calls_overrun(
     store: Store, clock: Clock, script: list[str], restart: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:  # proves R29, R32
+) -> None:
     monkeypatch.setattr(calls_module, "RETRY_PAUSE", 0.002)
     number = next(NUMBERS)
     overruns = Overruns(number)
@@ -145,7 +149,7 @@ async def test_outages_and_restarts_while_calls_overrun(
         for expired in await store.ledger.expired(100):
             known = overruns.effects.find(expired.name)
             assert known is not None
-            await store.ledger.doubt(expired, may_go_on(known, expired, Ending(CallOutcome.UNKNOWN)))
+            await store.ledger.mark_unknown(expired, continue_after(known, expired, Ending(CallOutcome.UNKNOWN)))
         found = [await get(store, identity) for identity in planned]
         if not any(entry.due_at or entry.leased_until for entry in found):
             break

@@ -10,8 +10,8 @@ import pytest
 
 from hookledger import Inbox
 from hookledger.model import Proof, Recorded, Request
-from hookledger.operate import cutover
-from hookledger.operate.cutover import PAGE, Comparison, KeyRule, compare
+from hookledger.operate.keys import cutover
+from hookledger.operate.keys.cutover import PAGE, Comparison, KeyRule, compare
 from hookledger.receive.app import arrival
 from hookledger.receive.identify import identify
 from hookledger.states import DeliveryOutcome, KeyOrigin
@@ -32,21 +32,21 @@ def inbox(*key: str) -> Inbox:
 
 async def compared(store: Store, *batches: Sequence[Sequence[object]], key: Sequence[str] = ()) -> Comparison:
     """With keys as they stand in another table, a row each."""
-    receiving = inbox(*key).receiving
-    rule = KeyRule(receiving.facts(SOURCE))
+    context = inbox(*key).context(store)
+    rule = KeyRule(context.sources.endpoint(SOURCE))
 
     async def parts() -> AsyncIterator[list[tuple[bytes, ...]]]:
         for batch in batches:
             yield [made for row in batch if (made := rule.parts(row)) is not None]
 
-    return await compare(store, receiving, rule, parts())
+    return await compare(context, rule, parts())
 
 
-async def test_only_keys_are_compared(store: Store) -> None:  # proves R67
+async def test_only_keys_are_compared(store: Store) -> None:
     """What is known by its content, its arrival or an operator's word could be in no other table."""
     await recorded(store, "evt_1")
     await recorded(store, "evt_2")
-    others = {KeyOrigin.DIGEST: "sha256:00", KeyOrigin.ARRIVAL: "arrival:1", KeyOrigin.ADMITTED: "evt_1~2"}
+    others = {KeyOrigin.DIGEST: "sha256:00", KeyOrigin.ARRIVAL: "arrival:1", KeyOrigin.QUARANTINE: "evt_1~2"}
     for number, (origin, key) in enumerate(others.items()):
         content = item(key, b"%d" % number)
         await record(store, arrived(msgspec.structs.replace(content, key_origin=origin)))
@@ -54,7 +54,7 @@ async def test_only_keys_are_compared(store: Store) -> None:  # proves R67
     assert found == Comparison(2, 1, 1, ("evt_3",), 2, 1, ("evt_1",))
 
 
-async def test_nothing_is_written(store: Store, raw: Raw) -> None:  # proves R67
+async def test_nothing_is_written(store: Store, raw: Raw) -> None:
     await recorded(store, "evt_1")
     before = [await raw.all(table) for table in ("identities", "events", "actions", "deliveries")]
     await compared(store, [["evt_1"], ["evt_2"]])
@@ -62,7 +62,6 @@ async def test_nothing_is_written(store: Store, raw: Raw) -> None:  # proves R67
 
 
 async def test_more_events_than_are_looked_at_together(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    # proves R67
     many = PAGE + 7
     await record(store, *(delivered(f"evt_{n}") for n in range(many)))
     await recorded(store, "evt_0", source="github")
@@ -77,21 +76,21 @@ async def test_more_events_than_are_looked_at_together(store: Store, monkeypatch
     assert (await compared(store, theirs)).events == PAGE, "it ends somewhere"
 
 
-async def test_the_first_few_that_are_missing(store: Store) -> None:  # proves R67
+async def test_the_first_few_that_are_missing(store: Store) -> None:
     found = await compared(store, [["a"], ["b"], ["a"]], [["c"], ["b"], ["d"]], [["e"], ["f"], ["g"]])
     assert found == Comparison(7, 0, 7, ("a", "b", "c", "d", "e"), 0, 0, ())
 
 
-async def test_a_key_with_fixed_words(store: Store) -> None:  # proves R11, R67
+async def test_a_key_with_fixed_words(store: Store) -> None:
     """The words are the source's own: nobody has them in a table."""
     key = ("text:billing", "body:data.object.id", "text:stage-2", "body:type")
     made = inbox(*key)
-    rule = KeyRule(made.receiving.facts(SOURCE))
+    rule = KeyRule(made.examiner.endpoint(SOURCE))
     assert rule.wanted == ("body:data.object.id", "body:type")
     parts = rule.parts(["in_1", "paid"])
     assert parts == (b"billing", b"in_1", b"stage-2", b"paid")
     assert rule.parts(["in_1"]) is rule.parts(["in_1", " "]) is rule.parts([None, "paid"]) is None
-    done = await store.cases.import_keys(SOURCE, [rule.identity(parts)], "ada", "from the old table")
+    done = await store.imported_keys.import_keys(SOURCE, [rule.identity(parts)], "ada", "from the old table")
     assert done == Imported(1, 1, 0)
 
     endpoint, outcomes = made.sources[SOURCE].endpoint, []
@@ -107,6 +106,6 @@ async def test_a_key_with_fixed_words(store: Store) -> None:  # proves R11, R67
     assert (found.events, found.extra_sample) == (1, ("billing:in_2:stage-2:paid",))
 
 
-async def test_keys_that_only_look_alike(store: Store) -> None:  # proves R11, R67
+async def test_keys_that_only_look_alike(store: Store) -> None:
     found = await compared(store, [["a:b", "c"], ["a", "b:c"]], key=("body:id", "body:type"))
     assert (found.given, found.missing) == (2, 2)

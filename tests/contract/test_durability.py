@@ -8,10 +8,10 @@ import apsw
 import pytest
 
 from hookledger.clock import Clock
-from hookledger.identities import new_id
+from hookledger.ids import new_id
 from hookledger.states import EffectState
 from hookledger.store.connect import connect
-from hookledger.store.ops.rejections import Refusal
+from hookledger.store.ops.rejections import RejectedRequest
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import LEASE, WORKER, Raw, claimed, delivered
@@ -25,7 +25,8 @@ WATCH = [
 ]
 
 
-async def test_postgres_commits_synchronously_though_the_database_says_off(postgres_url: str) -> None:  # proves R6
+# proves R6
+async def test_postgres_commits_synchronously_though_the_database_says_off(postgres_url: str) -> None:
     store = connect(postgres_url, clock=Clock())
     assert isinstance(store, PostgresStore)
     await store.open()
@@ -58,7 +59,7 @@ WATCH_EFFECTS = [
 
 
 @pytest.mark.parametrize("pooler", [False, True])
-async def test_every_step_of_a_call_is_on_disk(postgres_url: str, pooler: bool) -> None:  # proves R28, R32
+async def test_every_step_of_a_call_is_on_disk(postgres_url: str, pooler: bool) -> None:
     """PostgreSQL only: SQLite has one setting for all. And nobody waits long for a handler's lock."""
     clock = Clock()
     store = connect(postgres_url, clock=clock, pooler=pooler)
@@ -84,7 +85,7 @@ async def test_every_step_of_a_call_is_on_disk(postgres_url: str, pooler: bool) 
         await store.ledger.restart(known, WORKER, LEASE)
         clock.offset += LEASE + 1
         [expired] = await store.ledger.expired(5)
-        await store.ledger.doubt(expired, None)
+        await store.ledger.mark_unknown(expired, None)
         await store.ledger.conclude(await get(store, known.identity), False, None, None)
         await store.ledger.resolve(await get(store, known.identity), "happened", None, "ada", "looked")
         [entry] = await take(store)
@@ -109,9 +110,7 @@ WATCH_CASES = [
 
 
 @pytest.mark.parametrize("pooler", [False, True])
-async def test_what_operators_do_is_on_disk_and_strangers_cause_no_sync(
-    postgres_url: str, pooler: bool
-) -> None:  # proves R14, R67
+async def test_what_operators_do_is_on_disk_and_strangers_cause_no_sync(postgres_url: str, pooler: bool) -> None:
     """PostgreSQL only: SQLite has one setting for all."""
     store = connect(postgres_url, clock=Clock(), pooler=pooler)
     await store.open(handlers=1)
@@ -123,18 +122,18 @@ async def test_what_operators_do_is_on_disk_and_strangers_cause_no_sync(
         await store.record([odd])
         for statement in WATCH_CASES:
             await raw.run(statement)
-        await store.cases.admit(odd.id, 0, odd.items[0], "ada", "why")
-        await store.cases.alert(owner.id, "words")
-        await store.cases.import_keys("stripe", [b"k" * 32], "ada", "why")
-        refused = Refusal(new_id(), "stripe", "stale", "POST", "/", b"", b"", b"", None)
-        await store.cases.refuse([refused], {("stripe", "stale"): 1}, most=1, most_bytes=1)
-        assert (await store.cases.audit_keys("stripe", last=5)).events == 2
+        await store.quarantine.accept(odd.id, 0, odd.items[0], "ada", "why")
+        await store.alerts.alert(owner.id, "words")
+        await store.imported_keys.import_keys("stripe", [b"k" * 32], "ada", "why")
+        refused = RejectedRequest(new_id(), "stripe", "stale", "POST", "/", b"", b"", b"", None)
+        await store.rejections.add([refused], {("stripe", "stale"): 1}, most=1, most_bytes=1)
+        assert (await store.key_audits.audit_keys("stripe", last=5)).events == 2
         assert await raw.run("SELECT * FROM seen") == [("actions", "on")] * 3 + [("rejections", "off")]
     finally:
         await store.close()
 
 
-async def test_sqlite_syncs_every_commit_and_checkpoints_elsewhere(tmp_path: Path) -> None:  # proves R6
+async def test_sqlite_syncs_every_commit_and_checkpoints_elsewhere(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "inbox.db")
     await store.open()
     await store.migrate()

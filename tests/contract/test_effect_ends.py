@@ -22,27 +22,28 @@ DONE, REFUSED, DOUBT = CallOutcome.DONE, CallOutcome.REFUSED, CallOutcome.UNKNOW
 # ── doubt ────────────────────────────────────────────────────────────────────
 
 
+# proves R32
 @pytest.mark.parametrize("due_in", [None, 30.0])
 @pytest.mark.parametrize("kind", [CALL, LATER])
 async def test_a_lease_runs_out_under_a_call(
     store: Store, clock: Clock, kind: EffectKind, due_in: float | None
-) -> None:  # proves R32
+) -> None:
     owner = await claimed(store)
     known = await reach(store, clock, owner, EffectState.STARTED, kind)
     assert await store.ledger.expired(10) == []
-    assert not await store.ledger.doubt(known, due_in)
+    assert not await store.ledger.mark_unknown(known, due_in)
     clock.offset += LEASE + 1
     [expired] = await store.ledger.expired(10)
     assert expired.identity == known.identity
     assert expired.expired
-    assert await store.ledger.doubt(expired, due_in)
-    assert not await store.ledger.doubt(expired, due_in), "the fence is another now"
+    assert await store.ledger.mark_unknown(expired, due_in)
+    assert not await store.ledger.mark_unknown(expired, due_in), "the fence is another now"
     after = await get(store, known.identity)
     assert (after.state, after.fence, after.leased_until) == (EffectState.UNKNOWN, known.fence + 1, None)
     assert (after.due_at is not None) == (kind is LATER and due_in is not None)
     assert after.error is not None
-    assert after.doubtful_for is not None
-    assert after.doubtful_for > LEASE
+    assert after.unknown_for is not None
+    assert after.unknown_for > LEASE
     assert await calls(store, after) == [(1, None)], "nobody knows how it ended"
     assert (await event(store, owner.id)).attention
     assert await store.ledger.expired(10) == []
@@ -54,11 +55,11 @@ async def test_a_lease_runs_out_under_a_check(store: Store, clock: Clock) -> Non
     await finish(store, known.identity, 1, "unknown", due_in=0.0)
     [leased] = await take(store)
     assert (leased.state, leased.number, leased.tries) == (EffectState.UNKNOWN, 1, 1)
-    assert not await store.ledger.doubt(leased, 5.0)
+    assert not await store.ledger.mark_unknown(leased, 5.0)
     clock.offset += LEASE + 1
     [expired] = await store.ledger.expired(10)
     assert not expired.expired, "it is not started"
-    assert await store.ledger.doubt(expired, 5.0)
+    assert await store.ledger.mark_unknown(expired, 5.0)
     after = await get(store, known.identity)
     assert (after.state, after.fence, after.leased_until) == (EffectState.UNKNOWN, leased.fence + 1, None)
     assert after.due_at is not None
@@ -67,21 +68,21 @@ async def test_a_lease_runs_out_under_a_check(store: Store, clock: Clock) -> Non
     assert [e.identity for e in await take(store)] == [known.identity]
 
 
-async def test_doubt_about_a_repetition_of_what_came_back(store: Store, clock: Clock) -> None:  # proves R32
+async def test_doubt_about_a_repetition_of_what_came_back(store: Store, clock: Clock) -> None:
     """Call 1 comes back done while call 2 is under way, whose worker dies: there is nothing to doubt."""
     known = await reach(store, clock, await claimed(store), EffectState.UNKNOWN, CALL, repeat=Repeat.SAFE)
     await store.ledger.restart(known, WORKER, LEASE)
     assert await finish(store, known.identity, 1, "done", result=b"1") == Concluded(EffectState.STARTED)
     clock.offset += LEASE + 1
     [expired] = await store.ledger.expired(10)
-    assert await store.ledger.doubt(expired, None)
+    assert await store.ledger.mark_unknown(expired, None)
     after = await get(store, known.identity)
     assert (after.state, after.result, after.error, after.alert) == (EffectState.DONE, b"1", None, None)
     assert not (await event(store, after.event_id)).attention
 
 
 async def test_a_call_comes_back_while_it_is_doubted(store: Store, open_store: OpenStore, clock: Clock) -> None:
-    """proves R32: whichever is first, it ends as done."""
+    """Whichever is first, it ends as done."""
     stores = [store, await open_store()]
     owner = await claimed(store)
     started = [await start(store, owner, f"{n}") for n in range(20)]
@@ -89,7 +90,7 @@ async def test_a_call_comes_back_while_it_is_doubted(store: Store, open_store: O
     expired = {e.identity: e for e in await store.ledger.expired(100)}
     assert len(expired) == 20
     await asyncio.gather(
-        *(stores[n % 2].ledger.doubt(expired[s.identity], None) for n, s in enumerate(started)),
+        *(stores[n % 2].ledger.mark_unknown(expired[s.identity], None) for n, s in enumerate(started)),
         *(stores[1 - n % 2].ledger.finish([Completion(s.identity, 1, DONE, b"1")]) for n, s in enumerate(started)),
     )
     for s in started:
@@ -102,7 +103,7 @@ async def test_a_call_comes_back_while_it_is_doubted(store: Store, open_store: O
 # ── finish ───────────────────────────────────────────────────────────────────
 
 
-async def test_the_usual_case(store: Store, clock: Clock) -> None:  # proves R28
+async def test_the_usual_case(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     started = await start(store, owner)
     clock.offset += 2
@@ -128,7 +129,7 @@ async def test_the_end_of_a_call_told_again_changes_nothing(store: Store, raw: R
     assert (await raw.all("effects"), await raw.all("events")) == before
 
 
-async def test_an_end_that_is_certain_stays(store: Store) -> None:  # proves R32
+async def test_an_end_that_is_certain_stays(store: Store) -> None:
     owner = await claimed(store)
     done, refused = await start(store, owner, "a"), await start(store, owner, "b")
     await finish(store, done.identity, 1, "done")
@@ -140,7 +141,7 @@ async def test_an_end_that_is_certain_stays(store: Store) -> None:  # proves R32
     assert await calls(store, await get(store, refused.identity)) == [(1, "refused")]
 
 
-async def test_an_end_that_is_told_only_if_nothing_was(store: Store, raw: Raw) -> None:  # proves R32
+async def test_an_end_that_is_told_only_if_nothing_was(store: Store, raw: Raw) -> None:
     owner = await claimed(store)
     untold, told = await start(store, owner, "untold"), await start(store, owner, "told")
     await finish(store, told.identity, 1, "unknown", error="503")
@@ -151,7 +152,7 @@ async def test_an_end_that_is_told_only_if_nothing_was(store: Store, raw: Raw) -
     assert (await finish(store, told.identity, 1, "refused")).state is EffectState.FAILED
 
 
-async def test_a_late_answer_settles_the_doubt(store: Store) -> None:  # proves R32
+async def test_a_late_answer_settles_the_doubt(store: Store) -> None:
     owner = await claimed(store)
     for kind, answer, due_in, state in (
         (CALL, "done", None, EffectState.DONE),
@@ -176,10 +177,10 @@ async def test_a_late_answer_settles_the_doubt(store: Store) -> None:  # proves 
         assert not (await event(store, owner.id)).attention
     # The refused outbox entry is due at once.
     [again] = await take(store)
-    assert (again.key, again.number, again.doubtful_for) == ("later-refused", 2, None)
+    assert (again.key, again.number, again.unknown_for) == ("later-refused", 2, None)
 
 
-async def test_a_late_refusal_for_good_is_not_tried_again(store: Store) -> None:  # proves R29, R32
+async def test_a_late_permanent_rejection_is_not_retried(store: Store) -> None:
     owner = await claimed(store)
     [identity] = await plan(store, owner, "k")
     await take(store)
@@ -189,7 +190,7 @@ async def test_a_late_refusal_for_good_is_not_tried_again(store: Store) -> None:
 
 
 @pytest.mark.parametrize("due_in", [None, 30.0])
-async def test_refused_outbox_entries_wait(store: Store, clock: Clock, due_in: float | None) -> None:  # proves R29
+async def test_refused_outbox_entries_wait(store: Store, clock: Clock, due_in: float | None) -> None:
     owner = await claimed(store)
     [identity] = await plan(store, owner, "k")
     await take(store)
@@ -230,7 +231,7 @@ async def test_several_ends_of_one_effect_in_one_batch(store: Store, clock: Cloc
     assert await calls(store, after) == [(1, "done"), (2, "refused")]
 
 
-async def test_a_newer_call_finds_the_older_one_done(store: Store, clock: Clock) -> None:  # proves R32
+async def test_a_newer_call_finds_the_older_one_done(store: Store, clock: Clock) -> None:
     known = await reach(store, clock, await claimed(store), EffectState.UNKNOWN, CALL, repeat=Repeat.SAFE)
     await store.ledger.restart(known, WORKER, LEASE)
     assert await finish(store, known.identity, 1, "done", result=b"1") == Concluded(EffectState.STARTED)
@@ -241,7 +242,7 @@ async def test_a_newer_call_finds_the_older_one_done(store: Store, clock: Clock)
 
 async def test_two_calls_of_one_effect_end_at_the_same_moment(
     store: Store, open_store: OpenStore, clock: Clock
-) -> None:  # proves R32
+) -> None:
     """One was done, the other refused: whichever is told first, it is known to be done."""
     stores = [store, await open_store()]
     owner = await claimed(store)
@@ -277,7 +278,7 @@ async def test_a_result_that_could_not_be_kept(store: Store) -> None:
     assert (known.state, known.result, known.error) == (EffectState.DONE, None, "too large")
 
 
-async def test_many_ends_at_once_from_two_stores(store: Store, open_store: OpenStore, raw: Raw) -> None:
+async def test_many_concurrent_ends_from_two_stores(store: Store, open_store: OpenStore, raw: Raw) -> None:
     """Batches that share effects in opposite order, mixed ends: every call told, nobody deadlocks."""
     stores = [store, await open_store()]
     owner = await claimed(store)
@@ -294,7 +295,6 @@ async def test_many_ends_at_once_from_two_stores(store: Store, open_store: OpenS
 @pytest.mark.parametrize("kind", [CALL, LATER])
 @pytest.mark.parametrize("happened", [True, False])
 async def test_a_check_concludes(store: Store, clock: Clock, kind: EffectKind, happened: bool) -> None:
-    """proves R31, R32"""
     owner = await claimed(store)
     known = await reach(store, clock, owner, EffectState.UNKNOWN, kind)
     assert (await event(store, owner.id)).attention
@@ -308,13 +308,13 @@ async def test_a_check_concludes(store: Store, clock: Clock, kind: EffectKind, h
     if happened:
         assert (after.state, after.result) == (EffectState.DONE, b"1")
         return
-    assert (after.state, after.doubtful_for) == (EffectState.PLANNED, None), "that call is in doubt no more"
+    assert (after.state, after.unknown_for) == (EffectState.PLANNED, None), "that call is in doubt no more"
     assert (after.due_at is not None) == (kind is LATER)
     if kind is LATER:
         assert await take(store) == []
         clock.offset += 11
         [again] = await take(store)
-        assert (again.number, again.doubtful_for) == (2, None)
+        assert (again.number, again.unknown_for) == (2, None)
     # The evidence comes late, and beats what the check found.
     concluded = await finish(store, known.identity, 1, "done", result=b"2")
     assert concluded.alert is not None
@@ -336,7 +336,7 @@ async def test_only_what_is_unknown_is_concluded_or_put_off(
     assert await raw.all("effects") == before
 
 
-async def test_put_off(store: Store, clock: Clock) -> None:  # proves R32
+async def test_put_off(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     known = await reach(store, clock, owner, EffectState.STARTED, LATER)
     await finish(store, known.identity, 1, "unknown", error="time-out", due_in=0.0)

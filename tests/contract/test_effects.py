@@ -9,10 +9,10 @@ import asyncpg
 import msgspec
 import pytest
 
-from hookledger.batching import isolating
+from hookledger.batching import retry_individually
 from hookledger.clock import Clock
 from hookledger.errors import BadData, Blocked, Unavailable
-from hookledger.identities import effect_identity, new_id
+from hookledger.ids import effect_identity, new_id
 from hookledger.ledger import Completion, Concluded, Effect, Intent, Started
 from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat
 from hookledger.store.connect import connect
@@ -27,7 +27,7 @@ DONE, REFUSED = CallOutcome.DONE, CallOutcome.REFUSED
 # ── start ────────────────────────────────────────────────────────────────────
 
 
-async def test_start_is_on_record_before_the_call(store: Store, clock: Clock) -> None:  # proves R28, R30
+async def test_start_is_on_record_before_the_call(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     asked = intent(owner, "inv_1", arguments=b'{"to":"a\\u0000"}', repeat=Repeat.KEYED)
     assert await store.ledger.start([asked], "w7") == [Started(asked.identity, 1, 1, 1)]
@@ -40,8 +40,8 @@ async def test_start_is_on_record_before_the_call(store: Store, clock: Clock) ->
     assert (known.worker, known.due_at, known.finished_at, known.result) == ("w7", None, None, None)
     assert (known.error, known.alert, known.expired) == (None, None, False)
     assert LEASE - 5 < known.lease_left <= LEASE
-    assert known.doubtful_for is not None
-    assert 0 <= known.doubtful_for < 5
+    assert known.unknown_for is not None
+    assert 0 <= known.unknown_for < 5
     assert 0 <= known.age < 5
     [told] = (await history(store, owner.id)).effects
     [call] = told.calls
@@ -49,9 +49,9 @@ async def test_start_is_on_record_before_the_call(store: Store, clock: Clock) ->
     clock.offset += LEASE + 1
     known = await get(store, asked.identity)
     assert (known.expired, known.lease_left) == (True, 0.0)
-    assert known.doubtful_for is not None
+    assert known.unknown_for is not None
     assert known.age >= LEASE
-    assert known.doubtful_for >= LEASE
+    assert known.unknown_for >= LEASE
 
 
 async def test_get_of_nothing(store: Store) -> None:
@@ -65,7 +65,7 @@ async def test_get_of_nothing(store: Store) -> None:
 @pytest.mark.parametrize("state", list(EffectState))
 async def test_start_of_what_is_known(
     store: Store, clock: Clock, raw: Raw, state: EffectState, kind: EffectKind
-) -> None:  # proves R28
+) -> None:
     if state is EffectState.CANCELLED and kind is CALL:
         return  # a handler's own call cannot be cancelled
     owner = await claimed(store)
@@ -79,10 +79,10 @@ async def test_start_of_what_is_known(
 
 def _still(effect: Effect) -> Effect:
     """Without what the clock makes of it."""
-    return msgspec.structs.replace(effect, lease_left=0.0, doubtful_for=None, age=0.0)
+    return msgspec.structs.replace(effect, lease_left=0.0, unknown_for=None, age=0.0)
 
 
-async def test_start_of_once(store: Store) -> None:  # proves R28
+async def test_start_of_once(store: Store) -> None:
     owner = await claimed(store)
     transaction = store.transaction()
     assert await transaction.once(intent(owner, kind=EffectKind.ONCE, repeat=None, downstream=""))
@@ -115,7 +115,7 @@ async def test_start_answers_in_the_order_asked(store: Store) -> None:
     assert await store.ledger.get(c.identity) is None
 
 
-async def test_the_first_that_asks_has_lost_its_claim(store: Store) -> None:  # proves R19, R28
+async def test_the_first_that_asks_has_lost_its_claim(store: Store) -> None:
     owner = await claimed(store)
     stale = msgspec.structs.replace(owner, claim=owner.claim - 1)
     asked = [intent(stale), intent(stale, "b"), intent(stale), intent(owner), intent(owner), intent(stale)]
@@ -127,7 +127,7 @@ async def test_the_first_that_asks_has_lost_its_claim(store: Store) -> None:  # 
     assert (await get(store, asked[3].identity)).claim == owner.claim
 
 
-async def test_a_row_that_a_handler_holds_blocks_no_other(store: Store) -> None:  # proves R28
+async def test_a_row_that_a_handler_holds_blocks_no_other(store: Store) -> None:
     owner = await claimed(store)
     transaction = store.transaction()
     assert await transaction.plan(intent(owner, "held", kind=LATER)) is None
@@ -138,7 +138,7 @@ async def test_a_row_that_a_handler_holds_blocks_no_other(store: Store) -> None:
     async def start_all(intents: Sequence[Intent]) -> Sequence[Started | Effect | None]:
         return await store.ledger.start(intents, WORKER)
 
-    a, held, b = await isolating(start_all)([intent(owner, "a"), intent(owner, "held"), intent(owner, "b")])
+    a, held, b = await retry_individually(start_all)([intent(owner, "a"), intent(owner, "held"), intent(owner, "b")])
     assert isinstance(a, Started)
     assert isinstance(b, Started)
     assert isinstance(held, Blocked)
@@ -148,8 +148,9 @@ async def test_a_row_that_a_handler_holds_blocks_no_other(store: Store) -> None:
     assert found.state is EffectState.PLANNED
 
 
+# proves R18
 async def test_nothing_is_started_for_a_claim_that_is_lost(store: Store, clock: Clock, raw: Raw) -> None:
-    """proves R19: a worker that lost its event makes no new call."""
+    """A worker that lost its event makes no new call."""
     owner = await claimed(store)
     stale = msgspec.structs.replace(owner, claim=owner.claim - 1)
     nobody = msgspec.structs.replace(owner, id=new_id())
@@ -160,7 +161,8 @@ async def test_nothing_is_started_for_a_claim_that_is_lost(store: Store, clock: 
     assert await raw.count("effect_calls") == 0
 
 
-async def test_twenty_start_the_same_one_may(store: Store, open_store: OpenStore, raw: Raw) -> None:  # proves R28
+# proves R28
+async def test_twenty_start_the_same_one_may(store: Store, open_store: OpenStore, raw: Raw) -> None:
     stores = [store, await open_store()]
     owner = await claimed(store)
     for n in range(5):
@@ -200,7 +202,7 @@ async def test_what_no_column_can_hold_is_refused_alone(store: Store, raw: Raw, 
     async def flush(intents: Sequence[Intent]) -> Sequence[Started | Effect | None]:
         return await store.ledger.start(intents, WORKER)
 
-    first, second, third = await isolating(flush)(batch)
+    first, second, third = await retry_individually(flush)(batch)
     assert isinstance(first, Started)
     assert isinstance(second, BadData)
     assert isinstance(third, Started)
@@ -216,7 +218,7 @@ async def test_how_a_call_ended_that_no_column_can_hold(store: Store) -> None:
     ]
     with pytest.raises(BadData):
         await store.ledger.finish(ends)
-    first, *others = await isolating(store.ledger.finish)(ends)
+    first, *others = await retry_individually(store.ledger.finish)(ends)
     assert first == Concluded(EffectState.DONE)
     assert [type(other) for other in others] == [BadData, BadData]
     assert (await get(store, idents[2])).state is EffectState.STARTED
@@ -228,7 +230,7 @@ async def test_how_a_call_ended_that_no_column_can_hold(store: Store) -> None:
 @pytest.mark.parametrize("kind", [CALL, LATER])
 @pytest.mark.parametrize("state", list(EffectState))
 async def test_restart(store: Store, clock: Clock, raw: Raw, state: EffectState, kind: EffectKind) -> None:
-    """proves R32: only what is not under way and not over, and only by whoever saw it as it is."""
+    """Only what is not under way and not over, and only by whoever saw it as it is."""
     if state is EffectState.CANCELLED and kind is CALL:
         return
     owner = await claimed(store)
@@ -252,7 +254,7 @@ async def test_restart(store: Store, clock: Clock, raw: Raw, state: EffectState,
     assert await store.ledger.restart(known, "w3", LEASE) is None
 
 
-async def test_racing_restarts_one_wins(store: Store, open_store: OpenStore, clock: Clock) -> None:  # proves R32
+async def test_racing_restarts_one_wins(store: Store, open_store: OpenStore, clock: Clock) -> None:
     stores = [store, await open_store()]
     known = await reach(store, clock, await claimed(store), EffectState.UNKNOWN, CALL)
     got = await asyncio.gather(*(stores[n % 2].ledger.restart(known, f"w{n}", LEASE) for n in range(20)))
@@ -261,7 +263,7 @@ async def test_racing_restarts_one_wins(store: Store, open_store: OpenStore, clo
     assert (after.worker, after.fence, after.number) == (f"w{got.index(winner)}", known.fence + 1, 2)
 
 
-async def test_what_a_worker_holds(store: Store, clock: Clock) -> None:  # proves R32
+async def test_what_a_worker_holds(store: Store, clock: Clock) -> None:
     """Whether it knows or not: the answer to its start, restart or claim may have been lost."""
     owner = await claimed(store)
     first = await start(store, owner, "a")
@@ -279,7 +281,7 @@ async def test_what_a_worker_holds(store: Store, clock: Clock) -> None:  # prove
 # ── the handler's own transaction ────────────────────────────────────────────
 
 
-async def test_start_waits_for_a_handler_that_plans_the_same(store: Store) -> None:  # proves R28
+async def test_start_waits_for_a_handler_that_plans_the_same(store: Store) -> None:
     owner = await claimed(store)
     transaction = store.transaction()
     assert await transaction.plan(intent(owner, kind=LATER)) is None
@@ -292,7 +294,7 @@ async def test_start_waits_for_a_handler_that_plans_the_same(store: Store) -> No
     assert (found.kind, found.state) == (LATER, EffectState.PLANNED)
 
 
-async def test_nobody_waits_long_for_a_handler(postgres_url: str) -> None:
+async def test_no_caller_waits_long_for_a_handler(postgres_url: str) -> None:
     """PostgreSQL only: on SQLite the handler's transaction has a hard limit itself."""
     clock = Clock()
     store = connect(postgres_url, clock=clock)
@@ -317,7 +319,7 @@ async def test_nobody_waits_long_for_a_handler(postgres_url: str) -> None:
         await store.close()
 
 
-async def test_a_state_that_is_just_changing_is_waited_for(postgres_url: str) -> None:  # proves R32
+async def test_a_state_that_is_just_changing_is_waited_for(postgres_url: str) -> None:
     """PostgreSQL only: on SQLite nobody changes anything beside a writer. An event on its way into review asks, so
     that of the two, its handler and the call's end, at least one sees the other.
     """

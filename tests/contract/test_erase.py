@@ -6,15 +6,19 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
-from hookledger.filters import EVERYTHING
-from hookledger.identities import new_id
+from hookledger.ids import new_id
 from hookledger.model import Kind
-from hookledger.operate.actions import Actions
-from hookledger.operate.insight import Insight
-from hookledger.operate.repair import made
+from hookledger.operate import search
+from hookledger.operate.audit import by
+from hookledger.operate.bulk import plan as bulk
+from hookledger.operate.context import Context
+from hookledger.operate.effects import resolve
+from hookledger.operate.reconcile.repair import repair_arrival
+from hookledger.operate.retention.erase import erase
 from hookledger.states import DeliveryOutcome, EffectKind, EffectState, State
+from hookledger.store.ops.filters import EVERYTHING
 from hookledger.store.ops.job import Cause, Objection
-from hookledger.store.ops.rejections import Refusal
+from hookledger.store.ops.rejections import RejectedRequest
 from hookledger.store.protocol import Store
 from tests.builders import (
     SOURCE,
@@ -31,7 +35,7 @@ from tests.builders import (
     settle,
     way_out,
 )
-from tests.contract.test_accounting import commit, found
+from tests.contract.test_consistency import commit, found
 from tests.contract.test_prune import DAY, prune
 from tests.ledger import CALL, LATER, finish, get, intent, reach, start, take
 
@@ -62,7 +66,7 @@ async def traces(raw: Raw) -> list[str]:
     return found
 
 
-async def planted(store: Store) -> Actions:
+async def planted(store: Store) -> Context:
     """A finished event with the marker in every place that can hold one."""
     sent = arrival(
         item("evt_1", RAW, provider_id=MARK, object_id=MARK, delivery_id=MARK),
@@ -72,8 +76,8 @@ async def planted(store: Store) -> Actions:
         remote=MARK,
     )
     await record(store, sent)
-    refused = Refusal(new_id(), SOURCE, "signature_mismatch", "POST", "/", b"", b"", RAW, None)
-    await store.cases.refuse([refused], {(SOURCE, "signature_mismatch"): 1}, most=10, most_bytes=10_000)
+    refused = RejectedRequest(new_id(), SOURCE, "signature_mismatch", "POST", "/", b"", b"", RAW, None)
+    await store.rejections.add([refused], {(SOURCE, "signature_mismatch"): 1}, most=10, most_bytes=10_000)
     owner = await claim(store)
     called = await start(store, owner, MARK, arguments=b'"%b"' % RAW)
     await finish(store, called.identity, 1, "refused", error=MARK)
@@ -87,14 +91,14 @@ async def planted(store: Store) -> Actions:
     await finish(store, mail.identity, 1, "done", result=b'"%b"' % RAW, error=MARK)
     await record(store, arrival(item("evt_1", b"other " + RAW, delivery_id=MARK), body=b"other " + RAW))
     await record(store, arrival(item("evt_1", RAW, delivery_id=MARK), body=RAW))
-    return Actions(store, "ada")
+    return Context(store)
 
 
 async def test_nothing_of_it_is_left(store: Store, raw: Raw) -> None:
-    actions = await planted(store)
+    context = await planted(store)
     assert set(await traces(raw)) == set(TABLES) - {"identities", "actions", "pruned"}
-    known = (await Insight(store).event((await store.events())[0].id.hex)).event
-    erased = await actions.erase(known, "she asked", key_too=True)
+    known = (await search.find(Context(store), (await store.events())[0].id.hex)).event
+    erased = await erase(context, by("ada", "she asked"), known, key_too=True)
     assert await traces(raw) == []
     assert (len(erased.events), erased.requests, erased.effects) == (1, 2, 3)
     told = await history(store, known.id)
@@ -103,14 +107,14 @@ async def test_nothing_of_it_is_left(store: Store, raw: Raw) -> None:
     assert await found(store) == {}
 
 
-async def test_a_result_that_was_replaced_is_forgotten(store: Store, clock: Clock) -> None:  # proves R49
+async def test_a_result_that_was_replaced_is_forgotten(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     unknown = await reach(store, clock, owner, EffectState.UNKNOWN, CALL)
     await store.ledger.resolve(unknown, "happened", b'"%b"' % RAW, "ada", "looked")
     await store.ledger.resolve(await get(store, unknown.identity), "happened", b"2", "ada", "mistyped")
     assert await settle(store, owner, "complete")
     assert MARK in repr(await history(store, owner.id))
-    await Actions(store, "ada").erase(await event(store, owner.id), "she asked")
+    await erase(Context(store), by("ada", "she asked"), await event(store, owner.id))
     told = await history(store, owner.id)
     assert [(action.name, action.replaced) for action in told.actions] == [
         ("resolve", None),
@@ -121,38 +125,38 @@ async def test_a_result_that_was_replaced_is_forgotten(store: Store, clock: Cloc
 
 
 async def test_a_lane_that_something_waits_in_keeps_its_order(store: Store, raw: Raw) -> None:
-    actions = await planted(store)
+    context = await planted(store)
     known = (await store.events())[0]
     owner = await claimed(store, "another")
     transaction = store.transaction()
     await transaction.plan(intent(owner, "waits", "mail", LATER, lane=MARK))
     await transaction.commit([way_out(owner, "complete")])
     before = await raw.all("effect_lanes")
-    await actions.erase(known, "she asked")
+    await erase(context, by("ada", "she asked"), known)
     assert await raw.all("effect_lanes") == before
     [mail] = await take(store, "mail")
     await finish(store, mail.identity, 1, "done")
-    await actions.erase(await event(store, owner.id), "she asked")
+    await erase(context, by("ada", "she asked"), await event(store, owner.id))
     assert await raw.all("effect_lanes") == []
 
 
 async def test_a_repaired_object_is_forgotten(store: Store, raw: Raw) -> None:
-    sent = made(SOURCE, MARK, "ada", "wrong", None)
+    sent = repair_arrival(SOURCE, MARK, by("ada", "wrong"), None)
     await store.reconciling.repair(sent, None, "ada", "wrong")
     owner = await claim(store, Kind(SOURCE, sent.items[0].type))
     assert await settle(store, owner, "complete")
     assert await raw.count("repairs") == 1
-    await Actions(store, "ada").erase(await event(store, owner.id), "she asked", key_too=True)
+    await erase(Context(store), by("ada", "she asked"), await event(store, owner.id), key_too=True)
     assert await raw.count("repairs") == 0
     assert await traces(raw) == ["actions"]  # what operators wrote stays
-    await store.reconciling.repair(made(SOURCE, MARK, "ada", "again", None), None, "ada", "again")
+    await store.reconciling.repair(repair_arrival(SOURCE, MARK, by("ada", "again"), None), None, "ada", "again")
     assert await found(store) == {}
 
 
 async def test_what_it_did_is_still_known(store: Store) -> None:
-    actions = await planted(store)
+    context = await planted(store)
     known = (await store.events())[0]
-    await actions.erase(known, "she asked", key_too=True)
+    await erase(context, by("ada", "she asked"), known, key_too=True)
     [again] = await record(store, delivered("evt_1", RAW))
     assert (again.outcome, again.event_id) == (DeliveryOutcome.DUPLICATE, known.id)
     owner = await claimed(store, "another")
@@ -165,25 +169,25 @@ async def test_what_it_did_is_still_known(store: Store) -> None:
         await store.replay(known.id, State.PROCESSED, "ada", "again")
     [entry] = [e.effect for e in (await history(store, known.id)).effects if e.effect.name == "mail"]
     with pytest.raises(WrongState, match="were erased"):
-        await actions.resolve(entry, "did_not_happen", "look")
+        await resolve(context, by("ada", "look"), entry, "did_not_happen")
     assert await found(store) == {}
 
 
 async def test_an_event_that_is_not_over_is_refused(store: Store, raw: Raw) -> None:
-    actions = Actions(store, "ada")
+    context = Context(store)
     await recorded(store)
     pending = (await store.events())[0]
     with pytest.raises(WrongState, match="only discarded, failed, processed, skipped"):
-        await actions.erase(pending, "why")
+        await erase(context, by("ada", "why"), pending)
     owner = await claim(store)
-    with pytest.raises(WrongState, match="changed meanwhile"):
-        await actions.erase(pending, "why")
+    with pytest.raises(WrongState, match="has changed"):
+        await erase(context, by("ada", "why"), pending)
     transaction = store.transaction()
     await transaction.plan(intent(owner, "k", "mail", LATER))
     await transaction.commit([way_out(owner, "complete")])
     before = [await raw.all(table) for table in TABLES]
     with pytest.raises(WrongState, match=r"mail:k .* is planned: hookledger resolve first"):
-        await actions.erase(await event(store, owner.id), "why")
+        await erase(context, by("ada", "why"), await event(store, owner.id))
     assert [await raw.all(table) for table in TABLES] == before
 
 
@@ -191,23 +195,23 @@ async def test_a_request_with_several_events_goes_as_a_whole(store: Store) -> No
     first, second = await record(store, arrival(item("a"), item("b"), body=RAW))
     for _ in range(2):
         assert await settle(store, await claim(store), "complete")
-    actions = Actions(store, "ada")
+    context = Context(store)
     with pytest.raises(WrongState, match=str(second.event_id)):
-        await actions.erase(await event(store, first.event_id), "why")
-    dry = await actions.erase(await event(store, first.event_id), "why", whole_request=True, dry=True)
+        await erase(context, by("ada", "why"), await event(store, first.event_id))
+    dry = await erase(context, by("ada", "why"), await event(store, first.event_id), whole_request=True, dry=True)
     assert (await event(store, second.event_id)).emptied_at is None
-    erased = await actions.erase(await event(store, first.event_id), "why", whole_request=True)
+    erased = await erase(context, by("ada", "why"), await event(store, first.event_id), whole_request=True)
     assert set(erased.events) == set(dry.events) == {first.event_id, second.event_id}
     assert (await event(store, second.event_id)).emptied_at is not None
     assert await found(store) == {}
 
 
-async def test_each_final_state_can_be_erased_and_the_books_hold(store: Store) -> None:
-    actions = Actions(store, "ada")
+async def test_each_final_state_can_be_erased_consistently(store: Store) -> None:
+    context = Context(store)
     for way in ("skip", "fail"):
         owner = await claimed(store, way)
         assert await settle(store, owner, way, reason=MARK, error=MARK)
-        await actions.erase(await event(store, owner.id), "why")
+        await erase(context, by("ada", "why"), await event(store, owner.id))
         assert (await event(store, owner.id)).reason == "erased"
     with pytest.raises(WrongState, match="nothing to process"):
         await store.retry(owner.id, State.FAILED, "ada", "again")
@@ -222,31 +226,31 @@ async def test_what_the_ledger_has_of_a_pruned_event_can_be_erased(store: Store,
     await commit(store, owner)
     await prune(store, clock, events=DAY)
     assert await traces(raw) == ["effects"]
-    [tombstone] = await Insight(store).pruned(str(owner.id))
-    assert await Actions(store, "ada").erase_pruned(tombstone, "she asked", key_too=True) == 3
+    [tombstone] = await search.pruned(Context(store), str(owner.id))
+    assert await store.erasure.erase_effects(tombstone.event_id, "ada", "she asked", key_too=True) == 3
     assert await traces(raw) == []
     assert await found(store) == {}
 
 
-async def test_the_words_of_a_job_go_with_it(store: Store, clock: Clock) -> None:  # proves R46
+async def test_the_words_of_a_job_go_with_it(store: Store, clock: Clock) -> None:
     """They name the effect that a replay had to be decided about, by its key."""
     idents = {}
     for name in ("erased", "pruned", "kept"):
         idents[name] = await recorded(store, name)
         assert await settle(store, await claim(store), "complete")
-    job = await Actions(store, "ada").plan_job("discard", EVERYTHING, "why")
+    job = await bulk.plan(Context(store), by("ada", "why"), "discard", EVERYTHING)
     taken = await store.jobs.take("runner", 60.0, job.id)
     assert taken is not None
     items = await store.jobs.open_items(taken, 10)
     secret = {item.event_id: Objection(Cause.DECISION, "charge:eve@example.com may have happened") for item in items}
     assert await store.jobs.step(taken, items, secret, 60.0) is not None
-    await Actions(store, "ada").erase(await event(store, idents["erased"]), "she asked for it", key_too=True)
+    await erase(Context(store), by("ada", "she asked for it"), await event(store, idents["erased"]), key_too=True)
     words = {item.event_id: item.words for item in await store.jobs.items(job.id)}
     assert words[idents["erased"]] == "erased"
     assert words[idents["kept"]] == words[idents["pruned"]] == "charge:eve@example.com may have happened"
     assert (await prune(store, clock, events=DAY)).events == 3
     [tombstone] = await store.pruning.pruned(idents["pruned"], idents["pruned"])
-    await Actions(store, "ada").erase_pruned(tombstone, "she too", key_too=True)
+    await store.erasure.erase_effects(tombstone.event_id, "ada", "she too", key_too=True)
     words = {item.event_id: item.words for item in await store.jobs.items(job.id)}
     assert [words[idents[name]] == "erased" for name in ("erased", "pruned", "kept")] == [True, True, False]
     assert await found(store) == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hookledger.errors import BadData
-from hookledger.identities import new_id
+from hookledger.ids import new_id
 from hookledger.states import (
     FINAL,
     AttemptOutcome,
@@ -97,13 +97,13 @@ def insert(raw: Raw, table: str, values: dict[str, str]) -> str:
     return f"INSERT INTO {table} ({', '.join(values)}) VALUES ({shown})"
 
 
-async def test_every_state_has_a_possible_row(store: Store, raw: Raw) -> None:  # proves R18
+async def test_every_state_has_a_possible_row(store: Store, raw: Raw) -> None:
     for state, needs in STATES.items():
         await raw.run(insert(raw, "events", EVENT | {"state": f"'{state}'"} | needs))
     assert await store.counts() == dict.fromkeys(State, 1)
 
 
-async def test_impossible_events_are_refused(raw: Raw) -> None:  # proves R18
+async def test_impossible_events_are_refused(raw: Raw) -> None:
     accepted = []
     for state, wrong in IMPOSSIBLE:
         try:
@@ -114,7 +114,7 @@ async def test_impossible_events_are_refused(raw: Raw) -> None:  # proves R18
     assert accepted == []
 
 
-async def test_no_id_twice(raw: Raw) -> None:  # proves R5
+async def test_no_id_twice(raw: Raw) -> None:
     row = EVENT | {"state": "'pending'", "due_at": NOW, "id": raw.ident(new_id())}
     await raw.run(insert(raw, "events", row))
     with pytest.raises(BadData):
@@ -161,7 +161,7 @@ OTHERS: list[tuple[str, dict[str, str], dict[str, str]]] = [
 ]
 
 
-async def test_impossible_evidence_is_refused(raw: Raw) -> None:  # proves R44
+async def test_impossible_evidence_is_refused(raw: Raw) -> None:
     blob = "x'00'" if raw.now.isdigit() else "'\\x00'::bytea"
 
     def row(good: dict[str, str], wrong: dict[str, str]) -> dict[str, str]:
@@ -223,10 +223,10 @@ IMPOSSIBLE_CASES: list[tuple[str, dict[str, str], dict[str, str]]] = [
 ]
 
 
-async def test_impossible_cases_are_refused(raw: Raw) -> None:  # proves R2, R14
+async def test_impossible_cases_are_refused(raw: Raw) -> None:
     for table, row in (("rejections", REJECTION), ("rejection_counts", REJECTION_COUNT)):
         assert await accepted_in(raw, table, row)
-    for kind in ("key", "body", "admitted"):
+    for kind in ("key", "body", "quarantine"):
         assert await accepted_in(raw, "identities", IDENTITY | {"kind": f"'{kind}'"})
     accepted = [
         (table, wrong) for table, good, wrong in IMPOSSIBLE_CASES if await accepted_in(raw, table, good | wrong)
@@ -234,11 +234,11 @@ async def test_impossible_cases_are_refused(raw: Raw) -> None:  # proves R2, R14
     assert accepted == []
 
 
-async def test_no_delivery_is_admitted_twice(raw: Raw) -> None:  # proves R14, R58
+async def test_no_delivery_is_admitted_twice(raw: Raw) -> None:
     row = EVENT | {"state": "'pending'", "due_at": NOW, "request_id": raw.ident(new_id())}
     assert await accepted_in(raw, "events", row)
     assert await accepted_in(raw, "events", row), "an event names its first delivery, and need not be the only one"
-    admitted = row | {"key_origin": "'admitted'"}
+    admitted = row | {"key_origin": "'quarantine'"}
     assert await accepted_in(raw, "events", admitted)
     assert not await accepted_in(raw, "events", admitted)
     assert await accepted_in(raw, "events", admitted | {"item": "1"})
@@ -355,7 +355,7 @@ async def accepted_in(raw: Raw, table: str, row: dict[str, str]) -> bool:
     return True
 
 
-async def test_every_effect_has_a_possible_row(raw: Raw) -> None:  # proves R28
+async def test_every_effect_has_a_possible_row(raw: Raw) -> None:
     for state, needs in EFFECTS.items():
         row = EFFECT | {"state": f"'{state}'"} | needs
         assert await accepted_in(raw, "effects", row), state
@@ -381,7 +381,7 @@ async def test_every_effect_has_a_possible_row(raw: Raw) -> None:  # proves R28
     assert await accepted_in(raw, "actions", ACTION | {"event_id": NULL, "subject": "'circuit:bank'"})
 
 
-async def test_impossible_effects_are_refused(raw: Raw) -> None:  # proves R28
+async def test_impossible_effects_are_refused(raw: Raw) -> None:
     tried: list[tuple[str, dict[str, str]]] = [
         *(("effects", EFFECT | {"state": f"'{s}'"} | EFFECTS[s] | wrong) for s, wrong in IMPOSSIBLE_EFFECTS),
         *((table, good | wrong) for table, good, wrong in OTHER_LEDGER),
@@ -398,10 +398,10 @@ JOB = {
 }
 FROZEN = JOB | {"frozen_at": NOW}
 RUNNING = FROZEN | {"state": "'running'", "started_at": NOW, "fence": "1", "worker": "'w'"}
-OVER = RUNNING | {"state": "'done'", "done": "9", "refused": "1", "upto": ID, "finished_at": NOW}
-CANCELLED = FROZEN | {"state": "'cancelled'", "finished_at": NOW, "ended_by": "'bob'", "ended_why": "'no'"}
+OVER = RUNNING | {"state": "'done'", "done": "9", "not_allowed": "1", "position": ID, "finished_at": NOW}
+CANCELLED = FROZEN | {"state": "'cancelled'", "finished_at": NOW, "cancelled_by": "'bob'", "cancel_reason": "'no'"}
 JOB_ITEM = {"job_id": ID, "event_id": ID, "seen_state": "'failed'", "seen_claim": "2"}
-REFUSED = JOB_ITEM | {"outcome": "'refused'", "cause": "'changed'", "words": "'w'", "ended_at": NOW}
+NOT_ALLOWED = JOB_ITEM | {"outcome": "'not_allowed'", "cause": "'changed'", "reason": "'w'", "ended_at": NOW}
 RESOLVE = JOB | {"name": "'resolve'", "effect": "'e'", "decision": "'happened'", "effects": "10"}
 JOB_EFFECT = {"job_id": ID, "event_id": ID, "identity": "DIGEST", "fence": "2"}
 PAUSE = {"source": "'s'", "pattern": "'*'", "since": NOW, "actor": "'ada'", "reason": "'why'"}
@@ -409,9 +409,12 @@ PAUSE = {"source": "'s'", "pattern": "'*'", "since": NOW, "actor": "'ada'", "rea
 GOOD_WORK = [
     *(("jobs", row) for row in (JOB, FROZEN, RUNNING, RUNNING | {"leased_until": NOW}, OVER, CANCELLED)),
     *(("jobs", JOB | {"name": f"'{name}'"}) for name in ("retry", "replay", "discard")),
-    ("jobs", RUNNING | {"state": "'cancelled'", "finished_at": NOW, "ended_by": "'bob'", "ended_why": "'no'"}),
-    *(("job_items", row) for row in (JOB_ITEM, JOB_ITEM | {"outcome": "'done'", "ended_at": NOW}, REFUSED)),
-    *(("job_items", REFUSED | {"cause": f"'{cause}'"}) for cause in Cause),
+    (
+        "jobs",
+        RUNNING | {"state": "'cancelled'", "finished_at": NOW, "cancelled_by": "'bob'", "cancel_reason": "'no'"},
+    ),
+    *(("job_items", row) for row in (JOB_ITEM, JOB_ITEM | {"outcome": "'done'", "ended_at": NOW}, NOT_ALLOWED)),
+    *(("job_items", NOT_ALLOWED | {"cause": f"'{cause}'"}) for cause in Cause),
     *(("jobs", RESOLVE | right) for right in ({}, {"decision": "'did_not_happen'"}, {"effects": "11"})),
     ("job_effects", JOB_EFFECT),
     ("pauses", PAUSE),
@@ -426,24 +429,33 @@ IMPOSSIBLE_WORK = [
     *(("jobs", JOB | {name: NULL}) for name in JOB),
     *(("jobs", JOB | wrong) for wrong in ({"name": "'erase'"}, {"state": "'lost'"}, {"total": "0"}, {"actor": "''"})),
     *(("jobs", JOB | wrong) for wrong in ({"reason": "''"}, {"per_second": "-1"}, {"started_at": NOW})),
-    *(("jobs", JOB | wrong) for wrong in ({"done": "1"}, {"upto": ID}, {"leased_until": NOW}, {"finished_at": NOW})),
-    *(("jobs", FROZEN | wrong) for wrong in ({"started_at": NOW}, {"ended_by": "'bob'", "ended_why": "'no'"})),
+    *(
+        ("jobs", JOB | wrong)
+        for wrong in ({"done": "1"}, {"position": ID}, {"leased_until": NOW}, {"finished_at": NOW})
+    ),
+    *(
+        ("jobs", FROZEN | wrong)
+        for wrong in ({"started_at": NOW}, {"cancelled_by": "'bob'", "cancel_reason": "'no'"})
+    ),
     *(("jobs", RUNNING | {name: NULL}) for name in ("frozen_at", "started_at", "worker")),
-    *(("jobs", RUNNING | wrong) for wrong in ({"fence": "0"}, {"done": "11", "upto": ID}, {"finished_at": NOW})),
-    *(("jobs", OVER | wrong) for wrong in ({"done": "8"}, {"finished_at": NULL}, {"upto": NULL})),
+    *(("jobs", RUNNING | wrong) for wrong in ({"fence": "0"}, {"done": "11", "position": ID}, {"finished_at": NOW})),
+    *(("jobs", OVER | wrong) for wrong in ({"done": "8"}, {"finished_at": NULL}, {"position": NULL})),
     *(("jobs", row) for row in (JOB | {"fence": "-1"}, OVER | {"leased_until": NOW})),
-    *(("jobs", CANCELLED | wrong) for wrong in ({"ended_by": NULL}, {"ended_why": NULL}, {"ended_by": "''"})),
+    *(
+        ("jobs", CANCELLED | wrong)
+        for wrong in ({"cancelled_by": NULL}, {"cancel_reason": NULL}, {"cancelled_by": "''"})
+    ),
     *(("job_items", JOB_ITEM | {name: NULL}) for name in JOB_ITEM),
-    *(("job_items", JOB_ITEM | wrong) for wrong in ({"outcome": "'done'"}, {"ended_at": NOW}, {"words": "'w'"})),
-    *(("job_items", REFUSED | {name: NULL}) for name in ("cause", "words", "ended_at")),
-    *(("job_items", REFUSED | wrong) for wrong in ({"outcome": "'done'"}, {"outcome": "'lost'"})),
-    ("job_items", REFUSED | {"cause": "'mood'"}),
+    *(("job_items", JOB_ITEM | wrong) for wrong in ({"outcome": "'done'"}, {"ended_at": NOW}, {"reason": "'w'"})),
+    *(("job_items", NOT_ALLOWED | {name: NULL}) for name in ("cause", "reason", "ended_at")),
+    *(("job_items", NOT_ALLOWED | wrong) for wrong in ({"outcome": "'done'"}, {"outcome": "'lost'"})),
+    ("job_items", NOT_ALLOWED | {"cause": "'mood'"}),
     *(("pauses", PAUSE | {name: NULL}) for name in PAUSE),
     *(("pauses", PAUSE | {name: "''"}) for name in ("source", "pattern", "actor", "reason")),
 ]
 
 
-async def test_impossible_jobs_and_pauses_are_refused(raw: Raw) -> None:  # proves R46
+async def test_impossible_jobs_and_pauses_are_refused(raw: Raw) -> None:
     refused = [(table, row) for table, row in GOOD_WORK if not await accepted_in(raw, table, row)]
     assert refused == []
     await raw.run("DELETE FROM pauses")
@@ -451,7 +463,7 @@ async def test_impossible_jobs_and_pauses_are_refused(raw: Raw) -> None:  # prov
     assert accepted == []
 
 
-async def test_no_effect_and_no_call_twice(raw: Raw) -> None:  # proves R28
+async def test_no_effect_and_no_call_twice(raw: Raw) -> None:
     for table, row in (
         ("effects", EFFECT | {"state": "'failed'"}),
         ("effect_calls", EFFECT_CALL),

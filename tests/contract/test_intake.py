@@ -40,7 +40,7 @@ SAME_BODY, INVALID = DeliveryOutcome.SAME_BODY, DeliveryOutcome.INVALID
 TABLES = ("events", "identities", "requests", "deliveries")
 
 
-async def test_new_event(store: Store) -> None:  # proves R5, R7
+async def test_new_event(store: Store) -> None:
     sent = delivered()
     [verdict] = await record(store, sent)
     assert verdict == Recorded(ACCEPTED, sent.event_ids[0], None)
@@ -60,7 +60,8 @@ async def test_nothing_to_record(store: Store, raw: Raw) -> None:
     assert [await raw.count(table) for table in TABLES] == [0, 0, 0, 0]
 
 
-async def test_everything_about_the_request_is_kept_exactly(store: Store) -> None:  # proves R7
+# proves R7
+async def test_everything_about_the_request_is_kept_exactly(store: Store) -> None:
     body = bytes(range(256)) + b"\0\xff\xfe" * 5
     sent = arrival(
         item(
@@ -94,7 +95,7 @@ async def test_everything_about_the_request_is_kept_exactly(store: Store) -> Non
     assert (owner.body, owner.query, owner.headers) == (body, b"a=%00&b=\xff", sent.headers)
 
 
-async def test_absent_facts_stay_absent(store: Store) -> None:  # proves R7
+async def test_absent_facts_stay_absent(store: Store) -> None:
     found = await history(store, await recorded(store, body=b""))
     assert found.request is not None
     assert (found.request.body, found.request.remote, found.request.signed_at) == (b"", None, None)
@@ -102,9 +103,7 @@ async def test_absent_facts_stay_absent(store: Store) -> None:  # proves R7
 
 
 @pytest.mark.parametrize("state", ["pending", "processing", *WAYS])
-async def test_duplicate_names_the_event_and_its_state(
-    store: Store, raw: Raw, state: Way | str
-) -> None:  # proves R8, R14, R15, R57
+async def test_duplicate_names_the_event_and_its_state(store: Store, raw: Raw, state: Way | str) -> None:
     if state == "pending":
         ident = await recorded(store)
     else:
@@ -125,7 +124,8 @@ async def test_duplicate_names_the_event_and_its_state(
     assert found.event.deliveries == 2
 
 
-async def test_duplicates_add_up(store: Store) -> None:  # proves R15
+# proves R15
+async def test_duplicates_add_up(store: Store) -> None:
     ident = await recorded(store)
     for n in range(5):
         await record(store, arrival(item(delivery_id=f"d{n}")))
@@ -135,7 +135,7 @@ async def test_duplicates_add_up(store: Store) -> None:  # proves R15
     assert await store.delivery_counts() == {"accepted": 1, "duplicate": 5}
 
 
-async def test_conflict_is_kept_with_its_bytes(store: Store, raw: Raw) -> None:  # proves R14
+async def test_conflict_is_kept_with_its_bytes(store: Store, raw: Raw) -> None:
     ident = await recorded(store, body=b"one")
     before = await raw.all("events"), await raw.all("identities")
     other = delivered(body=b"two")
@@ -151,7 +151,7 @@ async def test_conflict_is_kept_with_its_bytes(store: Store, raw: Raw) -> None: 
     assert bodies == [(b"two",)]
 
 
-async def test_same_body_under_another_unsigned_id(store: Store, raw: Raw) -> None:  # proves R13, R14
+async def test_same_body_under_another_unsigned_id(store: Store, raw: Raw) -> None:
     ident = await recorded(store, "id-1", b"body", unsigned=True)
     before = await raw.all("events")
     again = delivered("id-2", b"body", unsigned=True)
@@ -171,7 +171,7 @@ async def test_same_body_under_another_unsigned_id(store: Store, raw: Raw) -> No
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one batch"])
-async def test_the_body_of_a_conflict_is_nobodys(store: Store, together: bool) -> None:  # proves R14
+async def test_the_body_of_a_conflict_is_nobodys(store: Store, together: bool) -> None:
     """Else whoever sends a captured body under a known id keeps its own delivery from becoming an event."""
     first = delivered("id-1", b"one", unsigned=True)
     conflict = delivered("id-1", b"two", unsigned=True)
@@ -191,7 +191,7 @@ async def test_the_body_of_a_conflict_is_nobodys(store: Store, together: bool) -
     ]
 
 
-async def test_same_body_of_another_source_is_new_and_of_another_type_is_not(store: Store) -> None:  # proves R13, R17
+async def test_same_body_of_another_source_is_new_and_of_another_type_is_not(store: Store) -> None:
     verdicts = await record(
         store,
         delivered("1", b"x", unsigned=True),
@@ -202,7 +202,8 @@ async def test_same_body_of_another_source_is_new_and_of_another_type_is_not(sto
     assert [v.outcome for v in verdicts] == [ACCEPTED, SAME_BODY, ACCEPTED, ACCEPTED]
 
 
-async def test_invalid_is_dead_lettered_with_its_bytes(store: Store) -> None:  # proves R9
+# proves R9
+async def test_invalid_is_dead_lettered_with_its_bytes(store: Store) -> None:
     sent = arrival(item(body=b"{", invalid="not JSON"), body=b"{")
     assert await record(store, sent) == [Recorded(INVALID, sent.event_ids[0], None)]
     found = await history(store, sent.event_ids[0])
@@ -214,7 +215,7 @@ async def test_invalid_is_dead_lettered_with_its_bytes(store: Store) -> None:  #
     assert await record(store, again) == [Recorded(DUPLICATE, sent.event_ids[0], State.FAILED)]
 
 
-async def test_skipped_at_intake(store: Store) -> None:  # proves R4
+async def test_skipped_at_intake(store: Store) -> None:
     sent = arrival(item(skip="type not allowed"))
     assert await record(store, sent) == [Recorded(ACCEPTED, sent.event_ids[0], None)]
     row = await event(store, sent.event_ids[0])
@@ -223,7 +224,7 @@ async def test_skipped_at_intake(store: Store) -> None:  # proves R4
     assert await store.claim("w", [KIND], 10, 60) == []
 
 
-async def test_duplicates_inside_one_batch(store: Store, raw: Raw) -> None:  # proves R5, R57
+async def test_duplicates_inside_one_batch(store: Store, raw: Raw) -> None:
     first, second, third = delivered(), delivered(), delivered(body=b"changed")
     [one], [two], [three] = await store.record([first, second, third])
     assert one == Recorded(ACCEPTED, first.event_ids[0])
@@ -233,7 +234,7 @@ async def test_duplicates_inside_one_batch(store: Store, raw: Raw) -> None:  # p
     assert {r[0] for r in await raw.run("SELECT body FROM requests")} == {b"{}", b"changed"}
 
 
-async def test_same_body_inside_one_batch(store: Store) -> None:  # proves R14
+async def test_same_body_inside_one_batch(store: Store) -> None:
     sent = [delivered(f"id-{n}", b"body", unsigned=True) for n in (1, 2, 2, 3)]
     outcomes = await record(store, *sent)
     ident = sent[0].event_ids[0]
@@ -248,7 +249,8 @@ async def test_same_body_inside_one_batch(store: Store) -> None:  # proves R14
     ]
 
 
-async def test_batch_with_everything_in_it(store: Store) -> None:  # proves R5, R14
+# proves R14
+async def test_batch_with_everything_in_it(store: Store) -> None:
     known = await recorded(store, "known", b"known")
     unsigned = await recorded(store, "u-1", b"unsigned", unsigned=True)
     batch = [
@@ -280,7 +282,7 @@ async def test_batch_with_everything_in_it(store: Store) -> None:  # proves R5, 
     }
 
 
-async def test_several_items_in_one_request_one_of_them_bad(store: Store) -> None:  # proves R9
+async def test_several_items_in_one_request_one_of_them_bad(store: Store) -> None:
     sent = arrival(item("a"), item("b", invalid="no type"), item("c"), item("a"), body=b"[...]")
     [verdicts] = await store.record([sent])
     assert [v.outcome for v in verdicts] == [ACCEPTED, INVALID, ACCEPTED, DUPLICATE]
@@ -299,7 +301,7 @@ async def test_several_items_in_one_request_one_of_them_bad(store: Store) -> Non
     assert {c.body for c in claimed_} == {b"[...]"}
 
 
-async def test_bytes_of_a_request_are_kept_if_any_item_needs_them(store: Store, raw: Raw) -> None:  # proves R7
+async def test_bytes_of_a_request_are_kept_if_any_item_needs_them(store: Store, raw: Raw) -> None:
     await record(store, arrival(item("a"), item("b")))
     await record(store, arrival(item("a"), item("c")))
     await record(store, arrival(item("a"), item("b")))
@@ -320,7 +322,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("poison", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_refused_row_takes_the_batch_with_it(store: Store, raw: Raw, poison: Item) -> None:  # proves R10
+async def test_refused_row_takes_the_batch_with_it(store: Store, raw: Raw, poison: Item) -> None:
     await recorded(store, "before")
     before = [await raw.all(table) for table in TABLES]
     with pytest.raises(BadData):
@@ -331,7 +333,7 @@ async def test_refused_row_takes_the_batch_with_it(store: Store, raw: Raw, poiso
 
 
 @pytest.mark.parametrize("poison", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_recorder_isolates_the_refused_row(store: Store, poison: Item) -> None:  # proves R8, R10
+async def test_recorder_isolates_the_refused_row(store: Store, poison: Item) -> None:
     gathered: list[int] = []
 
     class Counting:
@@ -353,13 +355,13 @@ async def test_recorder_isolates_the_refused_row(store: Store, poison: Item) -> 
     assert await store.counts() == {State.PENDING: 5}
 
 
-async def test_longest_text_that_fits(store: Store) -> None:  # proves R10
+async def test_longest_text_that_fits(store: Store) -> None:
     ident = await recorded(store, "é" * 255, type="ü" * 255, provider_id="𝕏" * 255)
     row = await event(store, ident)
     assert (row.key, row.type, row.provider_id) == ("é" * 255, "ü" * 255, "𝕏" * 255)
 
 
-async def test_large_body(store: Store) -> None:  # proves R10
+async def test_large_body(store: Store) -> None:
     body = sha256(b"seed").digest() * (1 << 16)
     found = await history(store, await recorded(store, body=body))
     assert found.request is not None
@@ -373,7 +375,7 @@ async def test_times_are_the_stores_own(store: Store, clock: Clock) -> None:
     assert 86_000 < (row.received_at - before).total_seconds() < 87_000
 
 
-async def test_pruned_event_still_owns_its_identity(store: Store, raw: Raw) -> None:  # proves R49
+async def test_pruned_event_still_owns_its_identity(store: Store, raw: Raw) -> None:
     ident: UUID = await recorded(store)
     for table in ("events", "requests", "deliveries"):
         await raw.run(f"DELETE FROM {table}")

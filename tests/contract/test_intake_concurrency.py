@@ -16,9 +16,8 @@ def _tally(results: list[list[list[Recorded]]]) -> Counter[DeliveryOutcome]:
     return Counter(r.outcome for batch in results for group in batch for r in group)
 
 
-async def test_same_events_from_several_stores_at_once(
-    store: Store, open_store: OpenStore, raw: Raw
-) -> None:  # proves R5, R58
+# proves R5, R58
+async def test_same_events_from_several_stores_concurrently(store: Store, open_store: OpenStore, raw: Raw) -> None:
     stores = [store, await open_store()]
     tasks = [stores[n % 2].record([delivered(f"evt_{k}") for k in range(20)]) for n in range(24)]
     results = await asyncio.gather(*tasks)
@@ -36,9 +35,7 @@ async def test_same_events_from_several_stores_at_once(
     assert await raw.count("deliveries") == 480
 
 
-async def test_batches_in_opposite_order_do_not_deadlock(
-    store: Store, open_store: OpenStore
-) -> None:  # proves R5, R58
+async def test_batches_in_opposite_order_do_not_deadlock(store: Store, open_store: OpenStore) -> None:
     stores = [store, await open_store()]
     for turn in range(5):
         keys = [f"{turn}:{n}" for n in range(40)]
@@ -48,7 +45,7 @@ async def test_batches_in_opposite_order_do_not_deadlock(
         assert _tally(results) == {DeliveryOutcome.ACCEPTED: 40, DeliveryOutcome.DUPLICATE: 280}
 
 
-async def test_conflicting_contents_at_once(store: Store, open_store: OpenStore) -> None:  # proves R14, R58
+async def test_concurrent_conflicting_contents(store: Store, open_store: OpenStore) -> None:
     stores = [store, await open_store()]
     results = await asyncio.gather(*(stores[n % 2].record([delivered("evt_1", b"%d" % (n % 4))]) for n in range(16)))
     assert _tally(results) == {
@@ -58,9 +55,7 @@ async def test_conflicting_contents_at_once(store: Store, open_store: OpenStore)
     }
 
 
-async def test_one_body_under_many_unsigned_ids_at_once(
-    store: Store, open_store: OpenStore, raw: Raw
-) -> None:  # proves R14, R58
+async def test_one_body_under_many_unsigned_ids_concurrently(store: Store, open_store: OpenStore, raw: Raw) -> None:
     stores = [store, await open_store()]
     sent = [delivered(f"id-{n}", b"body", unsigned=True) for n in range(16)]
     results = await asyncio.gather(*(stores[n % 2].record([a]) for n, a in enumerate(sent)))
@@ -72,7 +67,7 @@ async def test_one_body_under_many_unsigned_ids_at_once(
     assert await raw.count("events") == 1
 
 
-async def test_intake_neither_waits_for_nor_disturbs_processing(store: Store) -> None:  # proves R5, R62
+async def test_intake_neither_waits_for_nor_disturbs_processing(store: Store) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     await tx.tx.execute("CREATE TABLE handled (n integer)")
@@ -82,7 +77,7 @@ async def test_intake_neither_waits_for_nor_disturbs_processing(store: Store) ->
     assert await settle(store, owner, "complete")
 
 
-async def test_claims_during_intake_are_exact(store: Store, open_store: OpenStore) -> None:  # proves R18
+async def test_claims_during_intake_are_exact(store: Store, open_store: OpenStore) -> None:
     other = await open_store()
     taken: list[str] = []
 

@@ -9,32 +9,33 @@ from typing import Any
 from uuid import UUID
 
 import apsw.ext
+import pytest
 
-from hookledger.identities import new_id
+from hookledger.ids import new_id
 from hookledger.store.ops.jobs import FIRST
-from hookledger.store.postgres.session import Queries, values_of
-from hookledger.store.postgres.sets import PostgresSets
+from hookledger.store.postgres.session import Queries, numbered, values_of
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
-from hookledger.store.sqlite import sets as sqlite_sets
 from hookledger.store.sqlite.session import query
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw
 from tests.contract.test_plans import FILL_POSTGRES, FILL_SQLITE, check_shared, check_sqlite, nodes
 
+pytestmark = pytest.mark.without_statistics
+
 JOB, FROZEN, OVER, STEP = new_id(), 60_000, 30_000, 100
 MOST = 1_000
 """Rows that a query may read of one table: a step's, several times, or a page's."""
 
-JOBS = """INSERT INTO jobs (id, name, filter, actor, reason, per_second, state, total, done, refused, upto,
+JOBS = """INSERT INTO jobs (id, name, filter, actor, reason, per_second, state, total, done, not_allowed, position,
                             created_at, frozen_at, started_at, fence, worker)
           SELECT {job}, 'retry', '{{}}', 'ada', 'why', 0, 'running', {frozen}, {over} - n, n, upto,
                  {now}, {now}, {now}, 1, 'w'
           FROM (SELECT event_id AS upto FROM job_items WHERE outcome IS NOT NULL ORDER BY 1 DESC LIMIT 1) AS a,
-               (SELECT count(*) AS n FROM job_items WHERE outcome = 'refused') AS b"""
-ITEMS = """INSERT INTO job_items (job_id, event_id, seen_state, seen_claim, outcome, cause, words, ended_at)
+               (SELECT count(*) AS n FROM job_items WHERE outcome = 'not_allowed') AS b"""
+ITEMS = """INSERT INTO job_items (job_id, event_id, seen_state, seen_claim, outcome, cause, reason, ended_at)
            SELECT {job}, id, state, claim,
-                  CASE WHEN n > {over} THEN NULL WHEN n % 100 = 0 THEN 'refused' ELSE 'done' END,
+                  CASE WHEN n > {over} THEN NULL WHEN n % 100 = 0 THEN 'not_allowed' ELSE 'done' END,
                   CASE WHEN n <= {over} AND n % 100 = 0 THEN 'changed' END,
                   CASE WHEN n <= {over} AND n % 100 = 0 THEN 'it is not failed any more' END,
                   CASE WHEN n <= {over} THEN {now} END
@@ -43,12 +44,12 @@ EFFECTS = """INSERT INTO job_effects (job_id, event_id, identity, fence)
              SELECT {job}, i.event_id, f.identity, f.fence FROM job_items AS i JOIN effects AS f USING (event_id)"""
 SHARED = [
     *("free_job", "take_job", "renew_job", "open_items", "hold_job", "end_items", "advance_job", "lock_job"),
-    *("cancel_job", "list_jobs", "find_jobs", "find_job", "list_items", "list_refused_items", "item_effects"),
-    *("events_to_preview", "attempts_to_preview"),
+    *("cancel_job", "list_jobs", "find_jobs", "find_job", "list_items", "list_not_allowed_items", "item_effects"),
+    *("events_to_preview", "attempts_of_events"),
 ]
-DOUBTFUL = ("breakdown_doubtful", "count_doubtful")
-WHOLE = {"frozen", "count_refused_items", "present_states"}
-"""Read a whole set, or all that was refused of it: once when it is frozen, and when somebody looks at the job."""
+DOUBTFUL = ("breakdown_unknown", "size_of_set_unknown")
+WHOLE = {"set_frozen", "count_not_allowed_items", "present_states"}
+"""Read a whole set, or all that was not allowed of it: once when it is frozen, and when somebody looks at the job."""
 
 
 async def fill(store: Store, raw: Raw) -> None:
@@ -92,9 +93,9 @@ async def read(store: PostgresStore, name: str, sql: str, args: Sequence[Any], *
     return bad
 
 
-async def test_a_step_reads_its_own_events_on_postgres(store: Store, raw: Raw) -> None:  # proves R46
-    if not isinstance(store, PostgresStore):
-        return
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+async def test_a_step_reads_its_own_events_on_postgres(store: Store, raw: Raw) -> None:
+    assert isinstance(store, PostgresStore)
     await fill(store, raw)
     ahead = f"SELECT event_id FROM job_items WHERE outcome IS NULL ORDER BY event_id LIMIT {STEP}"
     step: list[UUID] = [row[0] for row in await raw.run(ahead)]
@@ -107,20 +108,20 @@ async def test_a_step_reads_its_own_events_on_postgres(store: Store, raw: Raw) -
         "open_items": ours | {"first": FIRST, "limit": STEP},
         "hold_job": ours,
         "end_items": {"id": JOB, "ended": ended, "first": step[0], "last": step[-1]},
-        "advance_job": {"id": JOB, "upto": step[-1], "done": STEP, "refused": 0, "lease": 60.0},
+        "advance_job": {"id": JOB, "position": step[-1], "done": STEP, "not_allowed": 0, "lease": 60.0},
         "lock_job": {"id": JOB},
         "cancel_job": {"id": JOB, "actor": "ada", "reason": "why"},
         "list_jobs": {"before": None, "limit": 50},
         "find_jobs": {"first": JOB, "last": JOB},
         "find_job": {"id": JOB},
-        "count_refused_items": {"id": JOB},
+        "count_not_allowed_items": {"id": JOB},
         "list_items": {"id": JOB, "after": step[0], "outcome": None, "limit": 50},
-        "list_refused_items": {"id": JOB, "after": FIRST, "limit": 50},
+        "list_not_allowed_items": {"id": JOB, "after": FIRST, "limit": 50},
         "events_to_preview": {"events": step},
-        "attempts_to_preview": {"events": step},
+        "attempts_of_events": {"events": step},
         "item_effects": {"id": JOB, "events": step[:1]},
     }
-    assert queries.keys() == {*SHARED, "count_refused_items"}
+    assert queries.keys() == {*SHARED, "count_not_allowed_items"}
     written = Queries(store._schema, store._clock, store.sql)
     bad: list[str] = []
     for known in (False, True):
@@ -132,26 +133,24 @@ async def test_a_step_reads_its_own_events_on_postgres(store: Store, raw: Raw) -
                 for generic in (False, True):
                     bad += await read(store, name, sql, values_of(names, given), generic=generic)
     # Of 100,000 effects 250 of this name are unknown; nothing is known of the filter, and nothing of the new set.
-    sets = store.jobs._sets
-    assert isinstance(sets, PostgresSets)
-    found: dict[str, tuple[Any, ...]] = {"freeze_doubtful": (new_id(), "e1")} | dict.fromkeys(DOUBTFUL, ("e1",))
-    for name, args in found.items():
-        sql = sets._sql(name).replace("{where}", "true").replace("{name}", f"${len(args)}")
+    for name in ("freeze_unknown", *DOUBTFUL):
+        sql, names = numbered(written.text(name).replace("{where}", "true"))
+        args = values_of(names, {"job_id": new_id(), "effect_name": "e1"})
         bad += [line for generic in (False, True) for line in await read(store, name, sql, args, generic=generic)]
-    bad += await check_shared(store, {name: queries[name] for name in ("events_to_preview", "attempts_to_preview")})
+    bad += await check_shared(store, {name: queries[name] for name in ("events_to_preview", "attempts_of_events")})
     assert not bad, "\n".join(bad)
 
 
-async def test_a_step_reads_its_own_events_on_sqlite(store: Store, raw: Raw) -> None:  # proves R46
-    if not isinstance(store, SqliteStore):
-        return
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_step_reads_its_own_events_on_sqlite(store: Store, raw: Raw) -> None:
+    assert isinstance(store, SqliteStore)
     await fill(store, raw)
 
     def plans(connection: apsw.Connection) -> list[str]:
         found = []
-        texts = {name: query(name) for name in (*SHARED, "count_refused_items")}
-        for name in ("frozen", *DOUBTFUL, "snapshot_doubtful"):
-            texts[name] = sqlite_sets.SQL[name].replace("{where}", "true").replace("{name}", "?1")
+        texts = {name: query(name) for name in (*SHARED, "count_not_allowed_items")}
+        for name in ("set_frozen", *DOUBTFUL, "members_unknown"):
+            texts[name] = query(name).replace("{where}", "true")
         for name, sql in texts.items():
             bindings = [None] * apsw.ext.query_info(connection, sql).bindings_count
             for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings):

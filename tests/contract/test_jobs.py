@@ -12,22 +12,25 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import ConfigError, HookledgerError, WrongState
-from hookledger.filters import EVERYTHING, Filter
-from hookledger.identities import LAST_ID, new_id
-from hookledger.model import Evidence
-from hookledger.operate.actions import Actions
-from hookledger.operate.bulk import objection
-from hookledger.operate.insight import Ambiguous, Insight, NotFound
-from hookledger.operate.preview import NothingDeclared
+from hookledger.ids import LAST_ID, new_id
+from hookledger.operate import decide, pauses
+from hookledger.operate.audit import by
+from hookledger.operate.bulk import jobs as bulk_jobs
+from hookledger.operate.bulk import plan as bulk
+from hookledger.operate.bulk.runner import JobRunner
+from hookledger.operate.context import Context
+from hookledger.operate.errors import Ambiguous, NotFound
+from hookledger.operate.replay import replay
+from hookledger.operate.retention.erase import erase
 from hookledger.states import EffectKind, Repeat, State
 from hookledger.store.ops import decisions
+from hookledger.store.ops.filters import EVERYTHING, Filter
 from hookledger.store.ops.job import Cause, ItemOutcome, Job, JobState, Taken
 from hookledger.store.ops.pruning import Round
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.sets import SqliteSets
 from hookledger.store.sqlite.store import SqliteStore
-from hookledger.upkeep.jobs import JobRunner
 from tests.builders import (
     KIND,
     LEASE,
@@ -58,15 +61,13 @@ async def failed(store: Store, count: int, prefix: str = "evt") -> list[UUID]:
 
 
 async def plan(store: Store, name: Any = "replay", where: Filter = FAILED, **other: Any) -> Job:
-    return await Actions(store, "ada").plan_job(name, where, "the outage is over", **{"per_second": 0.0} | other)
+    return await bulk.plan(
+        Context(store), by("ada", "the outage is over"), name, where, **{"per_second": 0.0} | other
+    )
 
 
-def nothing_against(_: Evidence) -> str | None:
-    return None
-
-
-def runner(store: Store, name: str = "runner", against: Any = nothing_against) -> JobRunner:
-    return JobRunner(store, against, worker=name, lease=LEASE)
+def runner(store: Store, name: str = "runner") -> JobRunner:
+    return JobRunner(Context(store, lease=LEASE), worker=name)
 
 
 async def taken(store: Store, job: Job, name: str = "runner") -> Taken:
@@ -88,13 +89,13 @@ async def replays(store: Store, ident: UUID) -> list[tuple[str, str, str | None]
 # ── freezing ─────────────────────────────────────────────────────────────────
 
 
-async def test_the_set_is_what_matched_at_that_moment(store: Store, raw: Raw) -> None:  # proves R46
+async def test_the_set_is_what_matched_at_that_moment(store: Store, raw: Raw) -> None:
     idents = await failed(store, 25)
     waiting = await recorded(store, "other")
     job = await plan(store, count=25)
     late = await failed(store, 3, "late")  # they match, and came too late, as `other` does
     assert late
-    assert (job.state, job.total, job.done, job.refused, job.name) == (JobState.PLANNED, 25, 0, 0, "replay")
+    assert (job.state, job.total, job.done, job.not_allowed, job.name) == (JobState.PLANNED, 25, 0, 0, "replay")
     assert job.frozen_at is not None
     assert job.where == FAILED
     items = await store.jobs.items(job.id, limit=100)
@@ -105,7 +106,7 @@ async def test_the_set_is_what_matched_at_that_moment(store: Store, raw: Raw) ->
     assert action == ("bulk replay", "ada", "the outage is over", "absent", "planned")
 
 
-async def test_more_than_one_batch_is_frozen_whole(store: Store) -> None:  # proves R46
+async def test_more_than_one_batch_is_frozen_whole(store: Store) -> None:
     await record(store, *(delivered(f"evt_{n}") for n in range(1203)))
     job = await plan(store, "discard", EVERYTHING)
     seen: list[UUID] = []
@@ -114,7 +115,7 @@ async def test_more_than_one_batch_is_frozen_whole(store: Store) -> None:  # pro
     assert len(set(seen)) == len(seen) == job.total == 1203
 
 
-async def test_what_its_events_are_now(store: Store) -> None:  # proves R46
+async def test_what_its_events_are_now(store: Store) -> None:
     await failed(store, 4)
     job = await plan(store, "retry")
     assert await store.jobs.present(job.id) == {}, "none was acted on"
@@ -126,7 +127,7 @@ async def test_what_its_events_are_now(store: Store) -> None:  # proves R46
 
 
 @pytest.mark.parametrize("agreed", [4, 6, 0])
-async def test_a_count_that_changed_is_refused(store: Store, raw: Raw, agreed: int) -> None:  # proves R46
+async def test_a_count_that_changed_is_refused(store: Store, raw: Raw, agreed: int) -> None:
     await failed(store, 5)
     with pytest.raises(WrongState, match=f"5 events match now, and not the {agreed}"):
         await plan(store, count=agreed)
@@ -141,39 +142,37 @@ async def test_nothing_to_do_is_refused(store: Store, raw: Raw) -> None:
 
 
 @pytest.mark.parametrize("pace", [-1.0, float("nan"), float("inf")])
-async def test_a_pace_that_is_none(store: Store, pace: float) -> None:
-    with pytest.raises(ConfigError, match="pace"):
+async def test_an_invalid_rate_limit(store: Store, pace: float) -> None:
+    with pytest.raises(ConfigError, match="per_second must be a finite number"):
         await plan(store, per_second=pace)
 
 
 async def test_no_reason_no_job(store: Store) -> None:
-    with pytest.raises(ConfigError, match="why"):
-        await Actions(store, "ada").plan_job("retry", FAILED, " ")
+    with pytest.raises(ConfigError, match="reason is required"):
+        await bulk.plan(Context(store), by("ada", " "), "retry", FAILED)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a\0b", "NUL"), ("caf\udce9", "no text"), ("a\ud800", "no text"), ("x" * 2001, "longer than 2,000")],
+    [("a\0b", "NUL"), ("caf\udce9", "not text"), ("a\ud800", "not text"), ("x" * 2001, "longer than 2,000")],
 )
-async def test_words_that_cannot_be_kept(store: Store, raw: Raw, text: str, words: str) -> None:  # proves R46
+async def test_words_that_cannot_be_kept(store: Store, raw: Raw, text: str, words: str) -> None:
     """A reason stands in the audit of each event: a long one would be written a hundred thousand times."""
-    [ident] = await failed(store, 1)
-    row = await event(store, ident)
-    ada = Actions(store, "ada")
-    for act in (ada.retry(row, text), ada.replay(row, text), ada.discard(row, text), ada.pause("stripe", text)):
-        with pytest.raises(ConfigError, match=f"the reason .*{words}"):
-            await act
-    with pytest.raises(ConfigError, match=f"the reason .*{words}"):
-        await ada.plan_job("retry", FAILED, text)
-    with pytest.raises(ConfigError, match=f"who asks .*{words}"):
-        Actions(store, text)
-    for act in (ada.pause(text, "why"), ada.pause("stripe", "why", text)):
+    context = Context(store)
+    with pytest.raises(ConfigError, match=f"reason .*{words}"):
+        by("ada", text)
+    with pytest.raises(ConfigError, match=f"actor .*{words}"):
+        by(text, "why")
+    for act in (
+        pauses.pause(context, by("ada", "why"), text),
+        pauses.pause(context, by("ada", "why"), "stripe", text),
+    ):
         with pytest.raises(ConfigError, match=words):
             await act
     assert [await raw.count(table) for table in ("actions", "jobs", "pauses")] == [0, 0, 0]
 
 
-async def test_one_snapshot_while_events_come_and_go(store: Store, open_store: OpenStore) -> None:  # proves R46
+async def test_one_snapshot_while_events_come_and_go(store: Store, open_store: OpenStore) -> None:
     """Others accept and process all the while: what is frozen was so at one moment."""
     await failed(store, 1500)
     other = await open_store()
@@ -204,7 +203,7 @@ async def test_one_snapshot_while_events_come_and_go(store: Store, open_store: O
         assert {item.state for item in items} == {State.FAILED}
 
 
-async def test_a_crash_while_freezing(store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R46
+async def test_a_crash_while_freezing(store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     """On SQLite the set is written in batches: what has no whole set is never run, shows it, and can be cancelled."""
     idents = await failed(store, 1100)
     if not isinstance(store, SqliteStore):  # one transaction there: nothing is left behind
@@ -216,11 +215,11 @@ async def test_a_crash_while_freezing(store: Store, raw: Raw, monkeypatch: pytes
     freeze = SqliteSets._freeze
     batches: list[Any] = []
 
-    async def dies(self: SqliteSets, job_id: UUID, batch: Any) -> None:
+    async def dies(self: SqliteSets, new: Any, batch: Any) -> None:
         if batches:
             raise HookledgerError("killed here")
         batches.append(batch)
-        await freeze(self, job_id, batch)
+        await freeze(self, new, batch)
 
     monkeypatch.setattr(SqliteSets, "_freeze", dies)
     with pytest.raises(HookledgerError, match="killed here"):
@@ -235,7 +234,7 @@ async def test_a_crash_while_freezing(store: Store, raw: Raw, monkeypatch: pytes
     assert await replays(store, idents[0]) == []
 
 
-async def test_giving_up_while_the_set_is_read(store: Store) -> None:  # proves R46
+async def test_giving_up_while_the_set_is_read(store: Store) -> None:
     """Ctrl-C, say. On SQLite a thread may be reading at that moment: it ends, and nothing of it stays open."""
     await record(store, *(delivered(f"evt_{n}") for n in range(1200)))
     for pause in range(12):
@@ -254,12 +253,12 @@ async def test_giving_up_while_the_set_is_read(store: Store) -> None:  # proves 
     ("name", "after", "run"),
     [("retry", State.PENDING, 1), ("replay", State.PENDING, 2), ("discard", State.DISCARDED, 1)],
 )
-async def test_each_event_once(store: Store, name: Any, after: State, run: int) -> None:  # proves R43, R46
+async def test_each_event_once(store: Store, name: Any, after: State, run: int) -> None:
     idents = await failed(store, 230)
     job = await plan(store, name)
     assert await runner(store).run_one(job.id)
     job = await look(store, job)
-    assert (job.state, job.done, job.refused, job.lease_left) == (JobState.DONE, 230, 0, 0)
+    assert (job.state, job.done, job.not_allowed, job.lease_left) == (JobState.DONE, 230, 0, 0)
     assert job.started_at is not None
     assert job.finished_at is not None
     for ident in idents[::40]:
@@ -271,22 +270,22 @@ async def test_each_event_once(store: Store, name: Any, after: State, run: int) 
         assert action.subject.endswith(f"job {job.id}")
         assert action.subject.startswith("run 2, ") == (name == "replay")
     assert await store.counts() == {after: 230}
-    assert not (await store.books.accounting()).imbalances
+    assert not (await store.consistency.report()).imbalances
     assert not await runner(store).run_one(job.id), "what is done is not done again"
 
 
-async def test_what_changed_meanwhile_is_refused_in_words(store: Store) -> None:  # proves R46
+async def test_what_has_changed_is_refused_with_a_reason(store: Store) -> None:
     first, second, third, fourth = await failed(store, 4)
     job = await plan(store)
-    await Actions(store, "bob").discard(await event(store, first), "a test event")
-    await Actions(store, "bob").retry(await event(store, second), "I was faster")
-    await Actions(store, "bob").retry(await event(store, third), "round it goes")
+    await decide.discard(Context(store), by("bob", "a test event"), await event(store, first))
+    await decide.retry(Context(store), by("bob", "I was faster"), await event(store, second))
+    await decide.retry(Context(store), by("bob", "round it goes"), await event(store, third))
     for owner in await store.claim(WORKER, [KIND], 10, LEASE):
         assert await settle(store, owner, "complete" if owner.id == second else "fail")
     await runner(store).run_one(job.id)
     items = {item.event_id: item for item in await store.jobs.items(job.id)}
     words = {ident: item.words or "" for ident, item in items.items()}
-    assert [items[i].outcome for i in (first, second, third)] == [ItemOutcome.REFUSED] * 3
+    assert [items[i].outcome for i in (first, second, third)] == [ItemOutcome.NOT_ALLOWED] * 3
     assert {items[i].cause for i in (first, second, third)} == {Cause.CHANGED}
     assert "is discarded now" in words[first]
     assert "discard by bob" in words[first]
@@ -297,21 +296,20 @@ async def test_what_changed_meanwhile_is_refused_in_words(store: Store) -> None:
     now = [State.DISCARDED, State.PROCESSED, State.FAILED, State.PENDING]
     assert [items[ident].now for ident in (first, second, third, fourth)] == now, "each as it is by now"
     job = await look(store, job)
-    assert (job.state, job.done, job.refused) == (JobState.DONE, 1, 3)
+    assert (job.state, job.done, job.not_allowed) == (JobState.DONE, 1, 3)
     assert await replays(store, first) == await replays(store, third) == []
-    [refusals] = await store.jobs.refusals(job.id)
-    assert (refusals.cause, refusals.count) == (Cause.CHANGED, 3)
-    refused = await store.jobs.items(job.id, outcome=ItemOutcome.REFUSED)
+    [group] = await store.jobs.causes(job.id)
+    assert (group.cause, group.count) == (Cause.CHANGED, 3)
+    refused = await store.jobs.items(job.id, outcome=ItemOutcome.NOT_ALLOWED)
     assert [(item.event_id, item.now) for item in refused] == [*zip((first, second, third), now, strict=False)]
-    assert [i.event_id for i in await store.jobs.items(job.id, outcome=ItemOutcome.REFUSED, after=first)] == [
+    assert [i.event_id for i in await store.jobs.items(job.id, outcome=ItemOutcome.NOT_ALLOWED, after=first)] == [
         second,
         third,
     ]
     assert [i.event_id for i in await store.jobs.items(job.id, outcome=ItemOutcome.DONE)] == [fourth]
 
 
-async def test_what_retention_took_away_meanwhile_is_refused_in_words(store: Store, clock: Clock) -> None:
-    # proves R46, R49
+async def test_what_retention_pruned_is_refused_with_a_reason(store: Store, clock: Clock) -> None:
     """A frozen set does not keep its events: whoever asked is told what became of each."""
     for name in ("pruned", "emptied", "erased", "kept"):
         await recorded(store, name)
@@ -324,32 +322,32 @@ async def test_what_retention_took_away_meanwhile_is_refused_in_words(store: Sto
     assert (await store.pruning.turn(round_)).ours
     assert await store.pruning.prune([found[rows["pruned"].id]], 1.0, round_) == 1
     assert await store.pruning.empty([found[rows["emptied"].id]], 1.0, round_) == 1
-    await Actions(store, "bob").erase(rows["erased"], "she asked for it")
-    assert await runner(store, against=lambda evidence: objection(evidence, NothingDeclared())).run_one(job.id)
+    await erase(Context(store), by("bob", "she asked for it"), rows["erased"])
+    assert await runner(store).run_one(job.id)
     items = await store.jobs.items(job.id)
     words = {item.event_id: item.words or "" for item in items}
     assert {item.event_id for item in items if item.now is None} == {rows["pruned"].id}
     assert "was pruned on" in words[rows["pruned"].id]
-    assert "bytes of the event are not kept" in words[rows["emptied"].id]
-    assert "bytes of the event are not kept" in words[rows["erased"].id]
+    assert "the event's body is not kept" in words[rows["emptied"].id]
+    assert "the event's body is not kept" in words[rows["erased"].id]
     assert words[rows["kept"].id] == ""
     job = await look(store, job)
-    assert (job.state, job.done, job.refused) == (JobState.DONE, 1, 3)
-    assert not (await store.books.accounting()).imbalances
+    assert (job.state, job.done, job.not_allowed) == (JobState.DONE, 1, 3)
+    assert not (await store.consistency.report()).imbalances
 
 
-async def test_states_that_the_action_does_not_begin_in(store: Store) -> None:  # proves R46
+async def test_states_that_the_action_does_not_begin_in(store: Store) -> None:
     await failed(store, 3)
     await recorded(store, "waits")
     job = await plan(store, "retry", EVERYTHING)
     await runner(store).run_one(job.id)
-    [refusals] = await store.jobs.refusals(job.id)
-    assert (refusals.cause, refusals.count) == (Cause.STATE, 1)
-    assert refusals.sample == "it was pending, and retry begins only in: failed, needs_review, retrying"
+    [group] = await store.jobs.causes(job.id)
+    assert (group.cause, group.count) == (Cause.STATE, 1)
+    assert group.sample == "it was pending; retry is allowed only in: failed, needs_review, retrying"
     assert await store.counts() == {State.PENDING: 4}
 
 
-async def test_a_replay_that_needs_a_decision_is_refused(store: Store) -> None:  # proves R45, R46, R47
+async def test_a_replay_that_needs_a_decision_is_refused(store: Store) -> None:
     """The same verdict as for the single replay, from the same code."""
     await recorded(store, "evt_doubt")
     owner = await claim(store)
@@ -357,12 +355,12 @@ async def test_a_replay_that_needs_a_decision_is_refused(store: Store) -> None: 
     assert await settle(store, owner, "fail")
     fine = await failed(store, 2)
     job = await plan(store)
-    await runner(store, against=lambda evidence: objection(evidence, NothingDeclared())).run_one(job.id)
+    await runner(store).run_one(job.id)
     items = {item.event_id: item for item in await store.jobs.items(job.id)}
     doubtful = items.pop(owner.id)
-    assert (doubtful.outcome, doubtful.cause) == (ItemOutcome.REFUSED, Cause.DECISION)
-    insight = Insight(store)
-    assert doubtful.words == insight.preview(await history(store, owner.id)).words
+    assert (doubtful.outcome, doubtful.cause) == (ItemOutcome.NOT_ALLOWED, Cause.DECISION)
+    context = Context(store)
+    assert doubtful.words == replay.preview(context, await history(store, owner.id)).words
     assert doubtful.words.startswith("needs a decision: ")
     assert {ident: item.outcome for ident, item in items.items()} == dict.fromkeys(fine, ItemOutcome.DONE)
     assert await replays(store, owner.id) == []
@@ -388,7 +386,7 @@ async def test_the_evidence_is_what_the_history_says(store: Store) -> None:
 # ── runners that die, freeze and race ────────────────────────────────────────
 
 
-async def test_one_runner_at_a_time(store: Store, open_store: OpenStore) -> None:  # proves R46
+async def test_one_runner_at_a_time(store: Store, open_store: OpenStore) -> None:
     await failed(store, 5)
     job = await plan(store)
     others = [await open_store() for _ in range(4)]
@@ -397,8 +395,9 @@ async def test_one_runner_at_a_time(store: Store, open_store: OpenStore) -> None
     assert (await look(store, job)).state is JobState.RUNNING
 
 
-async def test_two_runners_at_once_act_on_each_event_once(store: Store, open_store: OpenStore, clock: Clock) -> None:
-    # proves R46
+async def test_two_concurrent_runners_act_on_each_event_once(
+    store: Store, open_store: OpenStore, clock: Clock
+) -> None:
     idents = await failed(store, 300)
     job = await plan(store)
     stores = [await open_store(), await open_store()]
@@ -420,7 +419,7 @@ async def test_two_runners_at_once_act_on_each_event_once(store: Store, open_sto
     assert (await look(store, job)).done == 300
 
 
-async def test_a_zombie_cannot_take_a_step(store: Store, raw: Raw, clock: Clock) -> None:  # proves R46
+async def test_a_zombie_cannot_take_a_step(store: Store, raw: Raw, clock: Clock) -> None:
     await failed(store, 30)
     job = await plan(store)
     old = await taken(store, job, "old")
@@ -438,7 +437,7 @@ async def test_a_zombie_cannot_take_a_step(store: Store, raw: Raw, clock: Clock)
     assert (await store.jobs.open_items(new, 10)) == items, "the new one goes on where the old one was"
 
 
-async def test_a_step_that_was_made_is_not_made_again(store: Store, raw: Raw) -> None:  # proves R46
+async def test_a_step_that_was_made_is_not_made_again(store: Store, raw: Raw) -> None:
     """Its answer was lost: whoever tries it again is told that these are not the next."""
     await failed(store, 30)
     owner = await taken(store, await plan(store))
@@ -449,7 +448,7 @@ async def test_a_step_that_was_made_is_not_made_again(store: Store, raw: Raw) ->
     assert [await raw.all(table) for table in ("jobs", "job_items", "events", "actions")] == before
 
 
-async def test_a_step_is_all_or_nothing(store: Store, raw: Raw) -> None:  # proves R46
+async def test_a_step_is_all_or_nothing(store: Store, raw: Raw) -> None:
     await failed(store, 10)
     job = await plan(store)
     owner = await taken(store, job)
@@ -464,7 +463,7 @@ async def test_a_step_is_all_or_nothing(store: Store, raw: Raw) -> None:  # prov
 
 async def test_a_runner_that_stands_still_in_the_middle_of_a_step(
     store: Store, open_store: OpenStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:  # proves R46
+) -> None:
     """It holds the job and its events. PostgreSQL takes them from it; SQLite's writer has a watch of its own."""
     if not isinstance(store, PostgresStore):
         return
@@ -492,10 +491,10 @@ async def test_a_runner_that_stands_still_in_the_middle_of_a_step(
     job = await look(store, job)
     assert (job.state, job.done, job.worker) == (JobState.DONE, 3, "second")
     assert [len(await replays(store, ident)) for ident in idents] == [1, 1, 1]
-    assert not (await store.books.accounting()).imbalances
+    assert not (await store.consistency.report()).imbalances
 
 
-async def test_a_runner_that_stops_gives_the_job_back(store: Store) -> None:  # proves R46
+async def test_a_runner_that_stops_gives_the_job_back(store: Store) -> None:
     await failed(store, 100)
     job = await plan(store, per_second=40.0)
     running = asyncio.create_task(runner(store, "first").run_one(job.id))
@@ -510,49 +509,49 @@ async def test_a_runner_that_stops_gives_the_job_back(store: Store) -> None:  # 
     assert owner.job.started_at == found.started_at, "it is the same job"
 
 
-async def test_the_upkeep_takes_up_whatever_there_is(store: Store) -> None:  # proves R46
+async def test_maintenance_runs_any_open_job(store: Store) -> None:
     await failed(store, 40)
     first = await plan(store, where=Filter(states=(State.FAILED,), key="evt_00001"))
     second = await plan(store)
-    upkeep = asyncio.create_task(JobRunner(store, nothing_against, worker="w", lease=LEASE, poll=0.01).run())
+    upkeep = asyncio.create_task(JobRunner(Context(store, lease=LEASE), worker="w", poll=0.01).run())
     while (await look(store, first)).unfinished or (await look(store, second)).unfinished:
         await asyncio.sleep(0.01)
     upkeep.cancel()
     await asyncio.gather(upkeep, return_exceptions=True)
     done = [await look(store, first), await look(store, second)]
     assert sum(job.done for job in done) == 40, "the event that both had was replayed by one of them"
-    assert sum(job.refused for job in done) == 1
+    assert sum(job.not_allowed for job in done) == 1
 
 
 # ── cancelling ───────────────────────────────────────────────────────────────
 
 
-async def test_cancel_in_the_middle(store: Store, raw: Raw) -> None:  # proves R46
+async def test_cancel_in_the_middle(store: Store, raw: Raw) -> None:
     idents = await failed(store, 30)
     job = await plan(store)
     owner = await taken(store, job)
     assert await runner(store).step(owner, 10)
     items = await store.jobs.open_items(owner, 10)
-    found = await Actions(store, "bob").cancel_job(job, "enough")
+    found = await bulk_jobs.cancel(Context(store), by("bob", "enough"), job)
     assert (found.state, found.done, found.open) == (JobState.CANCELLED, 10, 20)
-    assert (found.ended_by, found.ended_why, found.lease_left) == ("bob", "enough", 0)
+    assert (found.cancelled_by, found.cancel_reason, found.lease_left) == ("bob", "enough", 0)
     assert await store.jobs.step(owner, items, {}, LEASE) is None, "whoever runs it stops"
     assert not await runner(store).run_one(job.id)
     assert [len(await replays(store, ident)) for ident in idents] == [1] * 10 + [0] * 20
     actions = await raw.run("SELECT name, actor, from_state, to_state FROM actions WHERE name = 'cancel-job'")
     assert actions == [("cancel-job", "bob", "running", "cancelled")]
     with pytest.raises(WrongState, match=r"is cancelled since .* UTC, by bob \(enough\)"):
-        await Actions(store, "ada").cancel_job(job, "me too")
+        await bulk_jobs.cancel(Context(store), by("ada", "me too"), job)
 
 
 async def test_cancel_before_it_begins_and_after_it_is_done(store: Store) -> None:
     await failed(store, 3)
     job, other = await plan(store), await plan(store)
-    await Actions(store, "ada").cancel_job(job, "no")
+    await bulk_jobs.cancel(Context(store), by("ada", "no"), job)
     assert await store.jobs.take("w", LEASE, job.id) is None
     await runner(store).run_one(other.id)
     with pytest.raises(WrongState, match="is done since"):
-        await Actions(store, "ada").cancel_job(other, "too late")
+        await bulk_jobs.cancel(Context(store), by("ada", "too late"), other)
     with pytest.raises(WrongState, match="there is no job"):
         await store.jobs.cancel(new_id(), "ada", "nothing")
 
@@ -573,18 +572,17 @@ async def test_racing_to_cancel(store: Store, open_store: OpenStore) -> None:
 @pytest.mark.parametrize(
     "names", [("replay", "replay"), ("retry", "discard"), ("retry", "retry"), ("discard", "replay")]
 )
-async def test_two_operators_race_on_one_event(
-    store: Store, open_store: OpenStore, names: tuple[str, str]
-) -> None:  # proves R46
+async def test_two_operators_race_on_one_event(store: Store, open_store: OpenStore, names: tuple[str, str]) -> None:
     """One wins; the other is told who did what, when and why."""
     other = await open_store()
     for n in range(8):
         [ident] = (await failed(store, 1, f"race{n}"))[-1:]
         seen = await event(store, ident)
-        operators = {"ada": Actions(store, "ada"), "bob": Actions(other, "bob")}
+        acts: dict[str, Any] = {"retry": decide.retry, "replay": replay.replay, "discard": decide.discard}
+        operators = {"ada": Context(store), "bob": Context(other)}
         asked = [
-            getattr(actions, name)(seen, f"{who} says so")
-            for (who, actions), name in zip(operators.items(), names, strict=True)
+            acts[name](context, by(who, f"{who} says so"), seen)
+            for (who, context), name in zip(operators.items(), names, strict=True)
         ]
         ends = await asyncio.gather(*asked, return_exceptions=True)
         [error] = [end for end in ends if isinstance(end, WrongState)]
@@ -602,24 +600,24 @@ async def test_two_operators_race_on_one_event(
 async def test_jobs_newest_first_and_by_the_beginning_of_an_id(store: Store) -> None:
     await failed(store, 3)
     jobs = [await plan(store) for _ in range(3)]
-    insight = Insight(store)
-    assert [job.id for job in await insight.jobs()] == [job.id for job in jobs][::-1]
-    assert [job.id for job in await insight.jobs(before=jobs[2].id, limit=1)] == [jobs[1].id]
-    assert (await insight.job(str(jobs[0].id))).id == jobs[0].id
+    context = Context(store)
+    assert [job.id for job in await bulk_jobs.jobs(context)] == [job.id for job in jobs][::-1]
+    assert [job.id for job in await bulk_jobs.jobs(context, before=jobs[2].id, limit=1)] == [jobs[1].id]
+    assert (await bulk_jobs.find(context, str(jobs[0].id))).id == jobs[0].id
     with pytest.raises(Ambiguous):
-        await insight.job(jobs[0].id.hex[:8])
+        await bulk_jobs.find(context, jobs[0].id.hex[:8])
     with pytest.raises(NotFound):
-        await insight.job("what?")
+        await bulk_jobs.find(context, "what?")
 
 
-async def test_what_a_job_would_be_about(store: Store) -> None:  # proves R45, R46
+async def test_what_a_job_would_be_about(store: Store) -> None:
     await failed(store, 5)
     await recorded(store, "waits")
-    prospect = await Insight(store).prospect("replay", EVERYTHING)
-    assert (prospect.count, prospect.fitting, prospect.sampled) == (6, 5, 6)
-    assert [(p.source, p.type, p.state, p.count) for p in prospect.portions] == [
+    preview = await bulk.look(Context(store), "replay", EVERYTHING)
+    assert (preview.count, preview.allowed, preview.sampled) == (6, 5, 6)
+    assert [(p.source, p.type, p.state, p.count) for p in preview.groups] == [
         ("stripe", "invoice.paid", State.FAILED, 5),
         ("stripe", "invoice.paid", State.PENDING, 1),
     ]
-    assert prospect.verdicts == {"will do": 5, "needs a decision": 1}
-    assert (await Insight(store).prospect("discard", FAILED)).verdicts == {}
+    assert preview.verdicts == {"will do": 5, "needs a decision": 1}
+    assert (await bulk.look(Context(store), "discard", FAILED)).verdicts == {}

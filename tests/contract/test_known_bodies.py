@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from hookledger.model import Arrival, Request
 from hookledger.providers.catalogue import contracts
-from hookledger.receive.endpoint import Endpoint, configure
+from hookledger.receive.endpoint import Endpoint
 from hookledger.store.protocol import Store
 from tests.builders import Raw, history
 from tests.contract.conftest import OpenStore
-from tests.contract.test_accounting import found as imbalances
 from tests.contract.test_captured import NOW, forged, outcomes, record, resent, taken
+from tests.contract.test_consistency import found as imbalances
+from tests.endpoints import configure
 from tests.providers.made import FIRST, contract_of, endpoint_of, sent
 from tests.providers.test_shapes import bodies, documented, made
 
@@ -72,7 +73,7 @@ SHOWN = list(shown())
 @pytest.mark.parametrize(("name", "kind", "content"), SHOWN, ids=[f"{name}-{kind}" for name, kind, _ in SHOWN])
 async def test_a_header_cannot_choose_what_repeats(
     store: Store, raw: Raw, name: str, kind: str, content: dict[str, Any]
-) -> None:  # proves R13, R14
+) -> None:
     """The body repeats as the type that it came as, once as each that shares it, and never as any other."""
     endpoint = endpoint_of(FIRST[name])
     contract = endpoint.contract
@@ -95,7 +96,7 @@ async def test_a_header_cannot_choose_what_repeats(
     assert await imbalances(store) == {}
 
 
-async def test_what_looks_like_a_type_that_repeats_is_not_repeated_as_it(store: Store) -> None:  # proves R13, R14
+async def test_what_looks_like_a_type_that_repeats_is_not_repeated_as_it(store: Store) -> None:
     """A captured request to cancel, say, is not a hundred released holds."""
     request_to_cancel = "fulfillment_orders/cancellation_request_submitted"
     [fields] = [fields for types, fields in documented("shopify") if types == [request_to_cancel]]
@@ -108,7 +109,7 @@ SEGMENT = {"customer_id": "gid://1", "segment_id": "gid://2", "shop_id": "gid://
 JOINED, LEFT = "customer.joined_segment", "customer.left_segment"
 
 
-async def test_done_and_undone_in_turns(store: Store) -> None:  # proves R12, R13
+async def test_done_and_undone_in_turns(store: Store) -> None:
     kinds = f"{JOINED} {LEFT} {JOINED} {LEFT} {JOINED}"
     expected = ["accepted", "accepted", "accepted", "same_body", "accepted"]
     assert await sequence(store, "shopify", SEGMENT, kinds) == expected
@@ -120,13 +121,13 @@ async def test_done_and_undone_in_turns(store: Store) -> None:  # proves R12, R1
     assert await sequence(store, "shopify", SEGMENT, kinds, named) == ["accepted"] * 5
 
 
-async def test_what_was_quarantined_as_a_type_is_not_the_type_that_came_first(store: Store) -> None:  # proves R13
+async def test_what_was_quarantined_as_a_type_is_not_the_type_that_came_first(store: Store) -> None:
     body = {"locale": "fr", "published": True}
     kinds = "made.up locales/create locales/create locales/destroy locales/destroy"
     assert await sequence(store, "shopify", body, kinds) == ["accepted"] + ["same_body"] * 4
 
 
-async def test_a_duplicate_under_another_type_is_not_the_type_that_came_first(store: Store) -> None:  # proves R13
+async def test_a_duplicate_under_another_type_is_not_the_type_that_came_first(store: Store) -> None:
     """Where the source's key has no type in it, one key comes as any type."""
     example, body = FIRST["shopify"], {"locale": "fr", "published": True}
     endpoint = configure("s", contract_of("shopify"), [example.secret], key=["header:X-Shopify-Event-Id"])
@@ -156,13 +157,13 @@ async def test_a_duplicate_under_another_type_is_not_the_type_that_came_first(st
         ({"id": 12}, "products/delete orders/delete draft_orders/delete"),
     ],
 )
-async def test_shopify_shares_a_body(store: Store, body: dict[str, Any], kinds: str) -> None:  # proves R12, R14
+async def test_shopify_shares_a_body(store: Store, body: dict[str, Any], kinds: str) -> None:
     count = len(kinds.split())
     found = await sequence(store, "shopify", body, f"{kinds} {kinds}")
     assert found == ["accepted"] * count + ["same_body"] * count
 
 
-async def test_woocommerce_counts_its_objects_apart(store: Store) -> None:  # proves R12, R14
+async def test_woocommerce_counts_its_objects_by_kind(store: Store) -> None:
     kinds = "customer.deleted product.deleted order.deleted customer.deleted product.updated"
     expected = ["accepted", "accepted", "accepted", "same_body", "same_body"]
     assert await sequence(store, "woocommerce", {"id": 12}, kinds) == expected
@@ -186,14 +187,14 @@ ORDER = {"id": 1, "financial_status": "pending", "cancelled_at": None, "fulfillm
 )
 async def test_a_known_order_is_accepted_as_what_it_says(
     store: Store, changes: dict[str, Any], accepted: str
-) -> None:  # proves R13, R14
+) -> None:
     told = ["orders/paid", "orders/cancelled", "orders/fulfilled", "orders/partially_fulfilled"]
     found = await sequence(store, "shopify", ORDER | changes, " ".join(["orders/create", *told, "orders/updated"]))
     expected = ["accepted" if kind in accepted.split() else "same_body" for kind in told]
     assert found == ["accepted", *expected, "accepted"]
 
 
-async def test_a_new_order_is_accepted_whatever_it_says(store: Store) -> None:  # proves R9, R14
+async def test_a_new_order_is_accepted_whatever_it_says(store: Store) -> None:
     """A first delivery is never withheld, and takes nothing from the types that share the body."""
     found = await sequence(store, "shopify", ORDER, "orders/paid orders/paid orders/create orders/create")
     assert found == ["accepted", "same_body", "accepted", "same_body"]
@@ -209,7 +210,7 @@ async def test_a_new_order_is_accepted_whatever_it_says(store: Store) -> None:  
 )
 async def test_a_known_contract_is_accepted_as_what_it_says(
     store: Store, status: str, kind: str, outcome: str
-) -> None:  # proves R13
+) -> None:
     found = await sequence(store, "shopify", {"id": 1, "status": status}, f"subscription_contracts/update {kind}")
     assert found == ["accepted", outcome]
 
@@ -234,7 +235,7 @@ def with_token(name: str, number: int) -> tuple[Endpoint, Request]:
 @pytest.mark.parametrize("name", ["mailgun", "paypal"])
 async def test_two_receivers_get_one_token_at_the_same_moment(
     store: Store, raw: Raw, open_store: OpenStore, name: str
-) -> None:  # proves R5, R13
+) -> None:
     """Whichever comes first is the event; all others are kept, and change nothing."""
     other, rounds, copies = await open_store(), 10, 6
     for number in range(rounds):

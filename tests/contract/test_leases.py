@@ -8,15 +8,15 @@ from datetime import timedelta
 import pytest
 
 from hookledger.clock import Clock
-from hookledger.identities import new_id
-from hookledger.model import Rescue
+from hookledger.ids import new_id
+from hookledger.model import Reclaim
 from hookledger.states import AttemptOutcome, State
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, WORKER, Raw, claim, claimed, crash, event, history, keys, recorded, settle
 from tests.contract.conftest import OpenStore
 
 
-async def test_beat_renews_what_is_ours(store: Store, clock: Clock) -> None:  # proves R18, R68
+async def test_beat_renews_what_is_ours(store: Store, clock: Clock) -> None:
     mine = await claimed(store, "mine")
     lost = await claimed(store, "lost")
     await settle(store, lost, "release")
@@ -25,11 +25,11 @@ async def test_beat_renews_what_is_ours(store: Store, clock: Clock) -> None:  # 
     await settle(store, done, "complete")
     before = {owner.id: await event(store, owner.id) for owner in (mine, lost, done)}
     clock.offset += 30
-    pulse = await store.pulse(WORKER, [], 5.0)
+    heartbeat = await store.heartbeat(WORKER, [], 5.0)
     claims = [(owner.id, owner.claim) for owner in (mine, lost, done)]
-    assert await pulse.beat([*claims, (new_id(), 1)], LEASE) == {mine.id}
-    assert await pulse.beat([], LEASE) == set()
-    await pulse.close()
+    assert await heartbeat.beat([*claims, (new_id(), 1)], LEASE) == {mine.id}
+    assert await heartbeat.beat([], LEASE) == set()
+    await heartbeat.close()
     for owner in (lost, done):
         assert await event(store, owner.id) == before[owner.id]
     row, old = await event(store, mine.id), before[mine.id]
@@ -40,38 +40,38 @@ async def test_beat_renews_what_is_ours(store: Store, clock: Clock) -> None:  # 
     assert await settle(store, mine, "complete")
 
 
-async def test_beat_on_a_loop_and_thread_of_its_own(store: Store) -> None:  # proves R18
+async def test_heartbeat_runs_on_a_separate_loop_and_thread(store: Store) -> None:
     owner = await claimed(store)
 
     async def beat() -> object:
-        pulse = await store.pulse(WORKER, [], 5.0)
+        heartbeat = await store.heartbeat(WORKER, [], 5.0)
         try:
-            return await pulse.beat([(owner.id, owner.claim)], LEASE)
+            return await heartbeat.beat([(owner.id, owner.claim)], LEASE)
         finally:
-            await pulse.close()
+            await heartbeat.close()
 
     assert await asyncio.to_thread(lambda: asyncio.run(beat())) == {owner.id}
 
 
-async def test_pulse_after_close_opens_again(store: Store) -> None:
+async def test_heartbeat_after_close_opens_again(store: Store) -> None:
     owner = await claimed(store)
-    pulse = await store.pulse(WORKER, [], 5.0)
+    heartbeat = await store.heartbeat(WORKER, [], 5.0)
     for _ in range(2):
-        assert await pulse.beat([(owner.id, owner.claim)], LEASE) == {owner.id}
-        await pulse.close()
+        assert await heartbeat.beat([(owner.id, owner.claim)], LEASE) == {owner.id}
+        await heartbeat.close()
 
 
-async def test_beat_after_the_lease_ended_but_nobody_came(store: Store, clock: Clock) -> None:  # proves R19
+async def test_a_late_heartbeat_renews_an_unclaimed_lease(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     clock.offset += LEASE + 10
     assert len(await store.expired(10)) == 1
-    pulse = await store.pulse(WORKER, [], 5.0)
-    assert await pulse.beat([(owner.id, owner.claim)], LEASE) == {owner.id}
-    await pulse.close()
+    heartbeat = await store.heartbeat(WORKER, [], 5.0)
+    assert await heartbeat.beat([(owner.id, owner.claim)], LEASE) == {owner.id}
+    await heartbeat.close()
     assert await store.expired(10) == []
 
 
-async def test_expired_only_after_the_lease(store: Store, clock: Clock) -> None:  # proves R19
+async def test_expired_only_after_the_lease(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     clock.offset += LEASE - 5
     assert await store.expired(10) == []
@@ -91,10 +91,10 @@ async def test_expired_the_longest_first_and_bounded(store: Store, clock: Clock)
     assert [e.id for e in await store.expired(3)] == [o.id for o in owners[:3]]
 
 
-async def test_rescue_to_retrying(store: Store, clock: Clock) -> None:  # proves R19, R23
+async def test_reclaim_to_retrying(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     clock.offset += LEASE + 1
-    assert await store.rescue([Rescue(owner.id, owner.claim, 30.0, "the worker died (crash 1)")]) == 1
+    assert await store.reclaim([Reclaim(owner.id, owner.claim, 30.0, "the worker died (crash 1)")]) == 1
     found = await history(store, owner.id)
     row = found.event
     assert (row.state, row.reason, row.crashes, row.attempts) == (
@@ -116,10 +116,10 @@ async def test_rescue_to_retrying(store: Store, clock: Clock) -> None:  # proves
     assert (again.claim, again.attempts, again.crashes) == (3, 2, 1)
 
 
-async def test_rescue_to_the_dead_letter(store: Store, clock: Clock) -> None:  # proves R19, R23
+async def test_reclaim_to_the_dead_letter(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     clock.offset += LEASE + 1
-    assert await store.rescue([Rescue(owner.id, owner.claim, None, "attempts exhausted")]) == 1
+    assert await store.reclaim([Reclaim(owner.id, owner.claim, None, "attempts exhausted")]) == 1
     found = await history(store, owner.id)
     row = found.event
     assert (row.state, row.reason, row.crashes, row.due_at) == (State.FAILED, "attempts exhausted", 1, None)
@@ -127,59 +127,59 @@ async def test_rescue_to_the_dead_letter(store: Store, clock: Clock) -> None:  #
     assert [a.outcome for a in found.attempts] == [AttemptOutcome.CRASHED]
 
 
-async def test_not_rescued_when_renewed_in_between(store: Store, clock: Clock, raw: Raw) -> None:  # proves R19
+async def test_not_reclaimed_when_renewed_in_between(store: Store, clock: Clock, raw: Raw) -> None:
     owner = await claimed(store)
     clock.offset += LEASE + 1
     [found] = await store.expired(10)
-    pulse = await store.pulse(WORKER, [], 5.0)
-    await pulse.beat([(owner.id, owner.claim)], LEASE)
-    await pulse.close()
+    heartbeat = await store.heartbeat(WORKER, [], 5.0)
+    await heartbeat.beat([(owner.id, owner.claim)], LEASE)
+    await heartbeat.close()
     before = await raw.all("events"), await raw.all("attempts")
-    assert await store.rescue([Rescue(found.id, found.claim, 0.0, "died")]) == 0
+    assert await store.reclaim([Reclaim(found.id, found.claim, 0.0, "died")]) == 0
     assert (await raw.all("events"), await raw.all("attempts")) == before
 
 
 @pytest.mark.parametrize("way", ["complete", "reschedule", "release"])
-async def test_not_rescued_when_settled_in_between(store: Store, clock: Clock, way: str) -> None:  # proves R19
+async def test_not_reclaimed_when_settled_in_between(store: Store, clock: Clock, way: str) -> None:
     owner = await claimed(store)
     clock.offset += LEASE + 1
     [found] = await store.expired(10)
     await settle(store, owner, way)  # type: ignore[arg-type]
     row = await event(store, owner.id)
-    assert await store.rescue([Rescue(found.id, found.claim, 0.0, "died")]) == 0
+    assert await store.reclaim([Reclaim(found.id, found.claim, 0.0, "died")]) == 0
     if way != "complete":  # claimed anew, and that lease has run out as well
         await claim(store)
         clock.offset += LEASE + 1
-        assert await store.rescue([Rescue(found.id, found.claim, 0.0, "died")]) == 0
+        assert await store.reclaim([Reclaim(found.id, found.claim, 0.0, "died")]) == 0
         row = await event(store, owner.id)
         assert row.state is State.PROCESSING
     assert (await event(store, owner.id)) == row
 
 
-async def test_not_rescued_before_the_lease_ends(store: Store) -> None:  # proves R19
+async def test_not_reclaimed_before_the_lease_ends(store: Store) -> None:
     owner = await claimed(store)
-    assert await store.rescue([]) == 0
-    assert await store.rescue([Rescue(owner.id, owner.claim, 0.0, "died")]) == 0
+    assert await store.reclaim([]) == 0
+    assert await store.reclaim([Reclaim(owner.id, owner.claim, 0.0, "died")]) == 0
     assert await settle(store, owner, "complete")
 
 
-async def test_one_rescuer_of_many_wins(store: Store, open_store: OpenStore, clock: Clock) -> None:  # proves R19
+async def test_one_of_many_reclaimers_wins(store: Store, open_store: OpenStore, clock: Clock) -> None:
     stores = [store, await open_store()]
     owners = [await claimed(store, f"evt_{n}") for n in range(10)]
     clock.offset += LEASE + 1
-    rescues = [Rescue(o.id, o.claim, 0.0, "died") for o in owners]
-    counts = await asyncio.gather(*(stores[n % 2].rescue(rescues[:: 1 if n % 2 else -1]) for n in range(6)))
+    rescues = [Reclaim(o.id, o.claim, 0.0, "died") for o in owners]
+    counts = await asyncio.gather(*(stores[n % 2].reclaim(rescues[:: 1 if n % 2 else -1]) for n in range(6)))
     assert sum(counts) == 10
     assert {(await event(store, o.id)).crashes for o in owners} == {1}
 
 
-async def test_outcome_and_rescue_race(store: Store, open_store: OpenStore, clock: Clock) -> None:  # proves R18, R19
+async def test_outcome_and_reclaim_race(store: Store, open_store: OpenStore, clock: Clock) -> None:
     other = await open_store()
     for n in range(10):
         owner = await claimed(store, f"evt_{n}", type=f"kind-{n}")
         clock.offset += LEASE + 1
         settled, rescued = await asyncio.gather(
-            settle(store, owner, "complete"), other.rescue([Rescue(owner.id, owner.claim, 0.0, "died")])
+            settle(store, owner, "complete"), other.reclaim([Reclaim(owner.id, owner.claim, 0.0, "died")])
         )
         assert settled + rescued == 1
         found = await history(store, owner.id)
@@ -187,7 +187,7 @@ async def test_outcome_and_rescue_race(store: Store, open_store: OpenStore, cloc
         assert found.event.state is (State.PROCESSED if settled else State.RETRYING)
 
 
-async def test_crashes_are_counted(store: Store, clock: Clock) -> None:  # proves R19
+async def test_crashes_are_counted(store: Store, clock: Clock) -> None:
     ident = await recorded(store)
     for crashes in (1, 2):
         await crash(store, clock)

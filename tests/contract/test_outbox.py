@@ -19,23 +19,23 @@ def keys(effects: list[Effect]) -> list[str]:
     return [effect.key for effect in effects]
 
 
-async def test_a_planned_entry_is_taken_and_counted(store: Store) -> None:  # proves R29, R30
+async def test_a_planned_entry_is_taken_and_counted(store: Store) -> None:
     owner = await claimed(store)
     [identity] = await plan(store, owner, "k", arguments=b'{"to":"x"}')
     planned = await get(store, identity)
     assert (planned.state, planned.fence, planned.number, planned.tries) == (EffectState.PLANNED, 0, 0, 0)
-    assert planned.doubtful_for is None
+    assert planned.unknown_for is None
     [taken] = await store.ledger.claim("w7", [("charge", 5, 30.0)])
     assert (taken.state, taken.fence, taken.number, taken.tries) == (EffectState.STARTED, 1, 1, 1)
     assert (taken.worker, taken.due_at, taken.arguments, taken.kind) == ("w7", None, b'{"to":"x"}', LATER)
     assert 25 < taken.lease_left <= 30
-    assert taken.doubtful_for is None, "about calls before this one"
+    assert taken.unknown_for is None, "about calls before this one"
     assert not taken.expired
     assert await calls(store, taken) == [(1, None)]
     assert await take(store) == []
 
 
-async def test_what_a_rolled_back_handler_planned_is_not_there(store: Store) -> None:  # proves R29
+async def test_what_a_rolled_back_handler_planned_is_not_there(store: Store) -> None:
     owner = await claimed(store)
     transaction = store.transaction()
     assert await transaction.plan(intent(owner, kind=LATER)) is None
@@ -58,7 +58,7 @@ async def test_each_name_has_its_own_limit_and_lease(store: Store) -> None:
     assert await store.ledger.due(["mail", "charge", "task"]) == {"charge", "task"}
 
 
-async def test_only_what_is_due_the_longest_due_first(store: Store, clock: Clock) -> None:  # proves R29
+async def test_only_what_is_due_the_longest_due_first(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     await plan(store, owner, "late")
     [late] = await take(store)
@@ -75,7 +75,7 @@ async def test_only_what_is_due_the_longest_due_first(store: Store, clock: Clock
     assert keys(await take(store, most=5)) == ["late"]
 
 
-async def test_an_unknown_entry_comes_leased_to_be_looked_at(store: Store, clock: Clock) -> None:  # proves R32
+async def test_an_unknown_entry_comes_leased_to_be_looked_at(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     known = await reach(store, clock, owner, EffectState.STARTED, LATER)
     await finish(store, known.identity, 1, "unknown", due_in=10.0)
@@ -83,8 +83,8 @@ async def test_an_unknown_entry_comes_leased_to_be_looked_at(store: Store, clock
     clock.offset += 11
     [leased] = await take(store, worker="w2")
     assert (leased.state, leased.number, leased.tries, leased.worker) == (EffectState.UNKNOWN, 1, 1, "w2")
-    assert leased.doubtful_for is not None
-    assert leased.doubtful_for >= 11
+    assert leased.unknown_for is not None
+    assert leased.unknown_for >= 11
     assert leased.lease_left > LEASE - 5
     assert await take(store) == []
     assert await calls(store, leased) == [(1, "unknown")]
@@ -101,7 +101,8 @@ async def test_nothing_else_is_taken(store: Store, clock: Clock, state: EffectSt
     assert await take(store) == []
 
 
-async def test_two_stores_never_get_the_same(store: Store, open_store: OpenStore, raw: Raw) -> None:  # proves R29
+# proves R29
+async def test_two_stores_never_get_the_same(store: Store, open_store: OpenStore, raw: Raw) -> None:
     stores = [store, await open_store()]
     owner = await claimed(store)
     await plan(store, owner, *(f"{n}" for n in range(60)))
@@ -120,7 +121,7 @@ async def test_two_stores_never_get_the_same(store: Store, open_store: OpenStore
 # ── lanes ────────────────────────────────────────────────────────────────────
 
 
-async def test_a_lane_is_walked_in_order(store: Store, clock: Clock) -> None:  # proves R29, R36
+async def test_a_lane_is_walked_in_order(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     await plan(store, owner, "a1", "a2", "a3", lane="a")
     await plan(store, owner, "b1", lane="b")
@@ -144,7 +145,7 @@ async def test_a_lane_is_walked_in_order(store: Store, clock: Clock) -> None:  #
     assert keys(await take(store, most=10)) == ["a3"]
 
 
-async def test_a_stuck_lane_stops_nobody_else(store: Store) -> None:  # proves R36
+async def test_a_stuck_lane_stops_no_other(store: Store) -> None:
     owner = await claimed(store)
     for lane in ("", "a", "b", "z"):
         await plan(store, owner, *(f"{lane}{n}" for n in range(20)), lane=lane)
@@ -161,7 +162,7 @@ async def test_a_stuck_lane_stops_nobody_else(store: Store) -> None:  # proves R
     assert await store.ledger.due(["charge"]) == set(), "what is left waits behind the stuck ones"
 
 
-async def test_lanes_take_turns(store: Store) -> None:  # proves R36
+async def test_lanes_take_turns(store: Store) -> None:
     """A lane that always has something due does not starve the ones behind it in the alphabet."""
     owner = await claimed(store)
     for lane in "abcd":
@@ -194,7 +195,7 @@ async def test_a_lane_belongs_to_one_name(store: Store) -> None:
     assert sorted((e.name, e.key, e.lane) for e in taken) == [("charge", "1", "x"), ("mail", "1", "x")]
 
 
-async def test_a_lane_is_never_in_two_hands(store: Store, open_store: OpenStore) -> None:  # proves R36
+async def test_a_lane_is_never_in_two_hands(store: Store, open_store: OpenStore) -> None:
     stores = [store, await open_store()]
     owner = await claimed(store)
     for lane in ("x", "y"):

@@ -9,18 +9,18 @@ import pytest
 
 from hookledger import Op, RetryPolicy, Seconds
 from hookledger.clock import Clock
+from hookledger.effects.caller import Calls
+from hookledger.effects.circuit import Breakers, CircuitSettings
+from hookledger.effects.declare import EffectDecorators, Effects
+from hookledger.effects.outbox import Outbox, OutboxSettings
 from hookledger.errors import Unavailable
 from hookledger.states import EffectState, Repeat
 from hookledger.store.ledger import Ledger
 from hookledger.store.protocol import Store
-from hookledger.work.circuit import Breakers, CircuitSettings
-from hookledger.work.declare import Effects
-from hookledger.work.ledger import Calls
-from hookledger.work.outbox import Outbox, OutboxSettings
 from tests.builders import claimed, event
 from tests.ledger import LATER, calls, finish, get, reach, take
 
-QUICK = RetryPolicy(attempts=20, first=Seconds("1ms"), longest=Seconds("1ms"))
+QUICK = RetryPolicy(attempts=20, initial_delay=Seconds("1ms"), max_delay=Seconds("1ms"))
 
 
 def outbox_of(store: Store, ledger: Ledger, effects: Effects) -> Outbox:
@@ -47,10 +47,10 @@ class Away:
 @pytest.mark.parametrize("step", ["conclude", "put_off", "restart", "get"])
 async def test_an_outage_while_settling_is_no_internal_error(
     store: Store, clock: Clock, step: str, caplog: pytest.LogCaptureFixture
-) -> None:  # proves R32
-    effects = Effects()
+) -> None:
+    declare = EffectDecorators()
 
-    @effects.effect(repeat="never" if step == "put_off" else "safe", name="charge", retry=QUICK)
+    @declare.effect(repeat="never" if step == "put_off" else "safe", name="charge", retry=QUICK)
     async def charge(op: Op, amount: int) -> None:
         raise AssertionError("never called")
 
@@ -63,7 +63,7 @@ async def test_an_outage_while_settling_is_no_internal_error(
     known = await reach(store, clock, await claimed(store), EffectState.STARTED, LATER)
     await finish(store, known.identity, 1, "unknown", error="time-out", due_in=0.0)
     caplog.set_level(logging.WARNING, "hookledger")
-    await outbox_of(store, cast(Ledger, Away(store.ledger, step)), effects).drain()
+    await outbox_of(store, cast(Ledger, Away(store.ledger, step)), declare.effects).drain()
     said = [(record.levelname, record.exc_info is not None) for record in caplog.records]
     assert said == [("WARNING", False)], caplog.text
     assert "the database is away" in caplog.text
@@ -76,25 +76,25 @@ async def test_an_outage_while_settling_is_no_internal_error(
 
 
 def version(number: int, performed: list[Any]) -> Effects:
-    effects = Effects()
+    declare = EffectDecorators()
     if number == 1:
 
-        @effects.effect(repeat="safe", name="charge", retry=QUICK)
+        @declare.effect(repeat="safe", name="charge", retry=QUICK)
         async def charge(op: Op, amount: int) -> None:
             performed.append((op.call, amount))
     else:
 
-        @effects.effect(repeat="safe", name="charge", retry=QUICK)
+        @declare.effect(repeat="safe", name="charge", retry=QUICK)
         async def charge_in(op: Op, amount: int, currency: str) -> None:
             performed.append((op.call, amount, currency))
 
-    return effects
+    return declare.effects
 
 
 @pytest.mark.parametrize("state", [EffectState.PLANNED, EffectState.UNKNOWN])
 async def test_an_entry_waits_for_a_worker_that_knows_its_arguments(
     store: Store, clock: Clock, state: EffectState
-) -> None:  # proves R29
+) -> None:
     owner = await claimed(store)
     known = await reach(
         store, clock, owner, EffectState.STARTED if state is EffectState.UNKNOWN else state, LATER, repeat=Repeat.SAFE
@@ -116,12 +116,12 @@ async def test_an_entry_waits_for_a_worker_that_knows_its_arguments(
         clock.offset += 601
     assert (await event(store, owner.id)).attention == (state is EffectState.UNKNOWN)
     assert len(await calls(store, after)) == before.number
-    assert (await store.books.accounting()).imbalances == ()
-    told = await store.books.unperformable()
+    assert (await store.consistency.report()).imbalances == ()
+    told = await store.consistency.unperformable()
     assert told is not None
     assert (told.count, told.sample) == (1, (f"{owner.id} charge:k",))
 
     await outbox_of(store, store.ledger, version(1, performed)).drain()
     assert performed == [(before.number + 1, 1)]
     assert (await get(store, known.identity)).state is EffectState.DONE
-    assert await store.books.unperformable() is None
+    assert await store.consistency.unperformable() is None

@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import apsw.ext
+import pytest
 
-from hookledger.identities import LAST_ID, new_id
+from hookledger.ids import LAST_ID, new_id
+from hookledger.store.postgres.ledger import PostgresLedger
 from hookledger.store.postgres.session import Queries, values_of
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
@@ -18,6 +20,8 @@ from hookledger.store.sqlite import ledger as sqlite_ledger
 from hookledger.store.sqlite.session import query
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import Raw
+
+pytestmark = pytest.mark.without_statistics
 
 ROWS = 100_000
 TABLES = {"events", "requests", "identities", "deliveries", "effects", "effect_calls", "rejections", "actions"}
@@ -64,7 +68,7 @@ FILL_SQLITE = [
        UNION ALL SELECT randomblob(16), 0, id, 's' || (n / 10 % 4), n,
                         CASE WHEN n % 20 = 0 THEN 'conflict' ELSE 'same_body' END, fp
                  FROM filling WHERE n % 10 = 0""",
-    "UPDATE events SET key_origin = 'admitted', key = key || '~2' WHERE rowid % 100 = 7",
+    "UPDATE events SET key_origin = 'quarantine', key = key || '~2' WHERE rowid % 100 = 7",
     """INSERT INTO rejections (id, source, reason, received_at, method, path, query, headers, body)
        SELECT id, 's' || (n % 20), 'r' || (n % 7), n, 'POST', '/', x'', x'', fp FROM filling""",
     """INSERT INTO rejection_counts SELECT 's' || (n % 20), 'r' || (n % 7), count(*), 1, 1 FROM filling
@@ -89,7 +93,7 @@ FILL_POSTGRES = [
        UNION ALL SELECT gen_random_uuid(), 0, id, 's' || (n / 10 % 4), now(),
                         CASE WHEN n % 20 = 0 THEN 'conflict' ELSE 'same_body' END, fp
                  FROM filling WHERE n % 10 = 0""",
-    "UPDATE events SET key_origin = 'admitted', key = key || '~2' WHERE right(key, 2) = '07'",
+    "UPDATE events SET key_origin = 'quarantine', key = key || '~2' WHERE right(key, 2) = '07'",
     """INSERT INTO rejections (id, source, reason, received_at, method, path, query, headers, body)
        SELECT id, 's' || (n % 20), 'r' || (n % 7), now(), 'POST', '/', '', '', fp FROM filling""",
     """INSERT INTO rejection_counts SELECT 's' || (n % 20), 'r' || (n % 7), count(*), now(), now() FROM filling
@@ -129,16 +133,6 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "beat": (IDS, CLAIMS, 60.0),
     "known": (b"\0" * 32,),
     "adopt": (b"\0" * 32, "e", b"", "lane", "mark"),
-    "held": ("w",),
-    "expired": (100,),
-    "rescue": (IDS, CLAIMS, [0.0] * 50, ["r"] * 50),
-    "skip_unhandled": ("s1", "t1", 3600.0, 1000),
-    "find_id": (IDENT, IDENT),
-    "find_key": ([b"\0" * 32] * 5,),
-    "find_admitted": ("evt_1~2",),
-    "event": (IDENT,),
-    "request": (IDENT,),
-    "deliveries": (IDENT, IDENT, 0),
 }
 IDENTITIES = [bytes([n]) * 32 for n in range(50)]
 POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
@@ -148,7 +142,7 @@ POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
     ),
     "effects": (IDENTITIES,),
     "restart": (IDENTITIES[0], 1, "w", 60.0),
-    "doubt": (IDENTITIES[0], 1, 60.0),
+    "mark_unknown": (IDENTITIES[0], 1, 60.0),
     "finish_first": (IDENTITIES, [None] * 50, [None] * 50),
     "lock": (IDENTITIES,),
     "tell": (IDENTITIES, [1] * 50, ["done"] * 50, [None] * 50, [False] * 50),
@@ -156,17 +150,15 @@ POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
     "move": (IDENTITIES, ["done"] * 50, [None] * 50, [None] * 50, [None] * 50, [None] * 50),
     "conclude": (IDENTITIES[0], 1, True, None, None),
     "put_off": (IDENTITIES[0], 1, None, None),
-    "resolve": (IDENTITIES[0], 1, "unknown", "done", "happened", None, new_id(), "ada", "why", None),
     "waiting": (["s1", None], ["effect e 'k' may have happened"] * 2),
-    "go_on": (IDENT, new_id(), "ada", "why", None),
     "lock_events": (IDS,),
     "attend": (IDS,),
     "claim": ("w", ["e1", "e2"], [8, 8], [60.0, 60.0], ["", ""]),
     "due": (["e1", "e2"],),
     "held": ("w",),
     "expired": (100,),
-    "of_event": (IDENT,),
 }
+UNHANDLED = {"source": "s1", "type": "t1", "older_than": 3600.0, "limit": 1000}
 SHARED: dict[str, dict[str, Any]] = {
     "known_owners": {"identities": IDENTITIES},
     "state_of_repaired": {"id": IDENT},
@@ -190,12 +182,12 @@ SHARED: dict[str, dict[str, Any]] = {
     "keep_body": {"request_id": IDENT},
     "lock_quarantined": {"request_id": IDENT, "item": 0},
     "quarantined": {"request_id": IDENT, "item": 0},
-    "take_admitted_key": {
+    "own_accepted_key": {
         **{"identity": b"\0" * 32, "source": "s1", "event_id": IDENT, "fingerprint": b"", "met": None},
     },
-    "take_admitted": {"wanted": [(b"\0" * 32, "body", "s1", IDENT, b"")]},
-    "owner_of_admitted": {"identity": b"\0" * 32},
-    "admit": {
+    "own_accepted": {"wanted": [(b"\0" * 32, "body", "s1", IDENT, b"")]},
+    "owner_of_accepted": {"identity": b"\0" * 32},
+    "accept": {
         **{"id": IDENT, "request_id": IDENT, "item": 0, "source": "s1", "key": "k7", "type": "t1"},
         **{"provider_id": None, "object_id": None, "occurred_at": None, "fingerprint": b"f", "account": None},
     },
@@ -207,9 +199,28 @@ SHARED: dict[str, dict[str, Any]] = {
         **{"source": "s1", "action": IDENT, "nothing": b""},
     },
     "known_keys": {"identities": IDENTITIES},
+    "find_events": {"first": IDENT, "last": IDENT},
+    "owners_of_keys": {"identities": IDENTITIES[:5], "nothing": b"", "limit": 10},
+    "find_accepted": {"key": "evt_1~2"},
+    "event": {"id": IDENT},
+    "deliveries_of_event": {"id": IDENT, "request_id": IDENT, "item": 0},
+    "attempts_of_events": {"events": IDS},
+    "effects_of_events": {"events": IDS},
+    "calls_of_effects": {"identities": IDENTITIES},
+    "actions_of_event": {"id": IDENT},
+    "held": {"worker": "w"},
+    "expired": {"limit": 100},
+    "reclaim": {"reclaims": [(ident, 1, 0.0, "r") for ident in IDS]},
+    "unhandled": UNHANDLED,
+    "unhandled_alone": UNHANDLED,
+    "skip_unhandled": {"events": IDS},
 }
 EFFECT = {"identity": IDENTITIES[0], "fence": 1, "event_id": IDENT}
 DECISIONS: dict[str, dict[str, Any]] = {
+    "resolve_effect": EFFECT | {"state": "unknown", "target": "done", "decided": "happened", "result": None},
+    "try_effect": EFFECT,
+    "lock_effects": {"identities": IDENTITIES},
+    "locked_effects": {"identities": IDENTITIES},
     "retry": {"events": [(IDENT, "failed", None)]},
     "replay": {"events": [(ident, "processed", 1) for ident in IDS]},
     "discard": {"events": [(IDENT, "failed", None)], "reason": "why"},
@@ -221,7 +232,7 @@ DECISIONS: dict[str, dict[str, Any]] = {
     "last_action": {"event_id": IDENT},
 }
 RESTORES: dict[str, dict[str, Any]] = {
-    "doubt_restored": {"identities": IDENTITIES, "error": "why"},
+    "mark_restored_unknown": {"identities": IDENTITIES, "error": "why"},
     "may_be_done": {"identity": IDENTITIES[0], "generation": 1, "number": 1, "restored_at": datetime.now(UTC)},
 }
 CHOSEN = list(zip(IDS, CLAIMS, strict=True))
@@ -230,7 +241,7 @@ ERASED: dict[str, dict[str, Any]] = {
     "requests_to_erase": {"events": IDS},
     "events_brought": {"requests": IDS},
     "events_met": {"requests": IDS},
-    "lock_odd_to_erase": {"requests": IDS},
+    "lock_quarantined_to_erase": {"requests": IDS},
     "lock_effects_to_erase": {"events": IDS},
     "lock_events_to_erase": {"events": IDS},
     "erase_rejections": {"requests": IDS, "empty": b""},
@@ -251,7 +262,7 @@ ERASED: dict[str, dict[str, Any]] = {
     "lock_events_to_prune": {"chosen": CHOSEN, "quiet": 3600.0},
     "lock_effects_to_prune": {"events": IDS},
     "count_effects": {"events": IDS},
-    "lock_odd_to_prune": {"events": IDS},
+    "lock_quarantined_to_prune": {"events": IDS},
     "record_pruned": {"events": IDS},
     "prune_attempts": {"events": IDS},
     "prune_events": {"events": IDS},
@@ -276,13 +287,11 @@ ERASED: dict[str, dict[str, Any]] = {
 """Queries of `store/sql/`, with their parameters."""
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
-    *("waiting", "due", "due_alone", "claim", "claimed", "settle", "held", "beat", "expired", "rescue"),
-    *("known", "adopt", "skip_unhandled", "find_id", "find_key", "find_admitted", "event"),
-    *("request", "deliveries"),
+    *("waiting", "due", "due_alone", "claim", "claimed", "settle", "beat", "known", "adopt"),
 ]
 SQLITE_LEDGER = [
-    *("start", "call", "effect", "restart", "doubt", "standing", "tell", "calls", "move", "conclude", "put_off"),
-    *("resolve", "waiting", "go_on", "attend", "due", "heads", "claim", "held", "expired", "of_event"),
+    *("start", "call", "effect", "restart", "mark_unknown", "standing", "calls", "move", "conclude", "put_off"),
+    *("tell", "waiting", "attend", "due", "heads", "claim", "held", "expired"),
 ]
 
 WALKS = {
@@ -338,11 +347,12 @@ async def check_sqlite(store: SqliteStore, render: Callable[[str], str], queries
         for name in queries:
             sql = render(name).replace("{where}", "true")  # filters have plans of their own
             args = [None] * apsw.ext.query_info(connection, sql).bindings_count
-            for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", args):
+            plan = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", args)]
+            for detail in plan:
                 # A SCAN of a CTE or subquery reads what an index found. `waiting` starts at the first entry of
                 # an index, LIMIT 1; `events` walks the primary key from the newest, LIMIT one page.
                 ours = re.match(rf"SCAN (?:main\.)?({'|'.join(TABLES)}|[enridpvoaxfl])\b(.*)", detail)
-                if ours and not (name in WALKS and "INDEX" in ours[2]):
+                if ours and not (name in WALKS and "INDEX" in ours[2]) and f"CO-ROUTINE {ours[1]}" not in plan:
                     bad.append(f"{name}: {detail}")
         return bad
 
@@ -359,7 +369,7 @@ async def check_shared(store: Store, queries: dict[str, dict[str, Any]]) -> list
     return await check_postgres(store, lambda name: written[name][0], args)
 
 
-async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # proves R6
+async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:
     on_sqlite = isinstance(store, SqliteStore)
     for statement in FILL_SQLITE if on_sqlite else FILL_POSTGRES:
         await raw.run(statement)
@@ -371,6 +381,7 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:  # pro
     else:
         assert isinstance(store, PostgresStore)
         bad = await check_postgres(store, store.sql, POSTGRES)
+        assert isinstance(store.ledger, PostgresLedger)
         bad += await check_postgres(store, store.ledger._sql, POSTGRES_LEDGER)
     bad += await check_shared(store, SHARED | ERASED | DECISIONS | RESTORES)
     assert not bad, "\n".join(bad)

@@ -47,13 +47,13 @@ async def busy(url: str, number: int) -> None:
         await watch.close()
 
 
-async def test_who_is_done_makes_room_for_the_next(postgres_url: str) -> None:  # proves R10
+async def test_who_is_done_makes_room_for_the_next(postgres_url: str) -> None:
     async with opened(postgres_url, 1) as (connections, _):
         pids = await asyncio.wait_for(asyncio.gather(*(pid(connections) for _ in range(20))), 20)
     assert len(set(pids)) == 1
 
 
-async def test_who_waits_is_not_passed_over_for_ever(postgres_url: str) -> None:  # proves R10
+async def test_a_waiter_is_not_starved(postgres_url: str) -> None:
     async with opened(postgres_url, 1) as (connections, _):
         going = True
 
@@ -70,7 +70,7 @@ async def test_who_waits_is_not_passed_over_for_ever(postgres_url: str) -> None:
             await asyncio.gather(*others)
 
 
-async def test_what_was_cancelled_is_not_handed_on_in_the_middle_of_its_work(postgres_url: str) -> None:  # proves R8
+async def test_what_was_cancelled_is_not_handed_on_in_the_middle_of_its_work(postgres_url: str) -> None:
     async with opened(postgres_url, 1) as (connections, _):
         for _ in range(3):
             sleeper = asyncio.create_task(sleeps(connections))
@@ -81,7 +81,7 @@ async def test_what_was_cancelled_is_not_handed_on_in_the_middle_of_its_work(pos
             assert await asyncio.wait_for(pid(connections), 20)
 
 
-async def test_a_connection_that_the_server_ended_is_replaced(postgres_url: str) -> None:  # proves R8
+async def test_a_connection_that_the_server_ended_is_replaced(postgres_url: str) -> None:
     async with opened(postgres_url, 2) as (connections, _):
         first = await pid(connections)
         other = await asyncpg.connect(postgres_url)
@@ -93,7 +93,7 @@ async def test_a_connection_that_the_server_ended_is_replaced(postgres_url: str)
         assert await pid(connections) != first
 
 
-async def test_one_that_ends_in_the_middle_is_an_outage_and_then_gone(postgres_url: str) -> None:  # proves R8
+async def test_one_that_ends_in_the_middle_is_an_outage_and_then_gone(postgres_url: str) -> None:
     async with opened(postgres_url, 1) as (connections, _):
         with pytest.raises(Unavailable):
             async with connections.use() as connection:
@@ -101,7 +101,7 @@ async def test_one_that_ends_in_the_middle_is_an_outage_and_then_gone(postgres_u
         assert await pid(connections)
 
 
-async def test_those_that_nobody_needs_go_back(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unused_connections_are_closed(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE", 0.2)
     async with opened(postgres_url, 3) as (connections, pool):
 
@@ -127,7 +127,7 @@ async def test_closing_lets_go_of_all(postgres_url: str) -> None:
         assert pool.get_size() == 0
 
 
-async def test_a_transaction_left_open_is_not_handed_on(postgres_url: str) -> None:  # proves R6
+async def test_a_transaction_left_open_is_not_handed_on(postgres_url: str) -> None:
     """What the next one records there would be acked, and never be on disk."""
     async with opened(postgres_url, 1) as (connections, _):
         async with connections.use() as connection:

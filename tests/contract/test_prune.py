@@ -8,20 +8,25 @@ from uuid import UUID
 
 import pytest
 
-from hookledger.clock import Clock, Seconds
+from hookledger.clock import NEVER, Clock, Seconds
 from hookledger.errors import Unavailable, WrongState
 from hookledger.model import Kind
-from hookledger.operate.actions import Actions
-from hookledger.operate.insight import Insight, NotFound
-from hookledger.operate.preview import Verdict
-from hookledger.retention import NEVER, Limits, RetentionSettings, SourceRetention, limits
+from hookledger.operate import search
+from hookledger.operate.audit import by
+from hookledger.operate.context import Context
+from hookledger.operate.errors import NotFound
+from hookledger.operate.replay import replay
+from hookledger.operate.replay.preview import Verdict
+from hookledger.operate.retention.prune import Pruner
+from hookledger.operate.retention.settings import Limits, RetentionSettings, limits
+from hookledger.receive.settings import SourceRetention
 from hookledger.states import DeliveryOutcome, EffectKind, EffectState, State
 from hookledger.store.ops import pruning
+from hookledger.store.ops.audit import Audit
 from hookledger.store.ops.pruning import OVER, Pruned, Round
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.session import Session
-from hookledger.upkeep.prune import Pruner
 from tests.builders import (
     SOURCE,
     WORKER,
@@ -40,12 +45,12 @@ from tests.builders import (
     way_out,
 )
 from tests.contract.conftest import OpenStore
-from tests.contract.test_accounting import commit, found, story
+from tests.contract.test_consistency import commit, found, story
 from tests.ledger import LATER, finish, intent, start
 
 DAY = 86400.0
 LAST_ID = UUID(int=(1 << 128) - 1)
-FAST = RetentionSettings(batch=7, pause=Seconds(0))
+FAST = RetentionSettings(batch=7, batch_delay=Seconds(0))
 
 
 def pruner(store: Store, clock: Clock, /, holder: str = WORKER, **given: Any) -> Pruner:
@@ -55,7 +60,7 @@ def pruner(store: Store, clock: Clock, /, holder: str = WORKER, **given: Any) ->
 async def prune(store: Store, clock: Clock, **given: Any) -> Pruned:
     """A day later, everything that the limits say."""
     clock.offset += DAY + 1
-    return await pruner(store, clock, **given).round(anew=True)
+    return await pruner(store, clock, **given).round(from_start=True)
 
 
 # ── the books ────────────────────────────────────────────────────────────────
@@ -78,13 +83,11 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-async def test_after_pruning_a_single_loss_is_still_found(
-    store: Store, raw: Raw, clock: Clock, loss: str
-) -> None:  # proves R49
+async def test_after_pruning_a_single_loss_is_still_found(store: Store, raw: Raw, clock: Clock, loss: str) -> None:
     told = await story(store, clock)
     done = await prune(store, clock, events=DAY)
     assert done.events >= 4
-    books = await store.books.accounting()
+    books = await store.consistency.report()
     assert (books.imbalances, books.pruned) == ((), done.events)
     lost = await recorded(store, "a later one")
     names = {"lost": raw.ident(lost), "pruned": raw.ident(told["processed"])}
@@ -93,7 +96,8 @@ async def test_after_pruning_a_single_loss_is_still_found(
     assert await found(store) != {}
 
 
-async def test_a_pruned_event_is_a_duplicate_for_ever(store: Store, raw: Raw, clock: Clock) -> None:  # proves R49
+# proves R49
+async def test_a_pruned_event_stays_a_duplicate(store: Store, raw: Raw, clock: Clock) -> None:
     owner = await claimed(store, "paid")
     await commit(store, owner)
     assert (await prune(store, clock, events=DAY)).events == 1
@@ -107,7 +111,8 @@ async def test_a_pruned_event_is_a_duplicate_for_ever(store: Store, raw: Raw, cl
     assert await found(store) == {}
 
 
-async def test_effects_of_a_pruned_event_are_not_done_again(store: Store, clock: Clock) -> None:  # proves R49
+# proves R49
+async def test_effects_of_a_pruned_event_are_not_done_again(store: Store, clock: Clock) -> None:
     """The next event that asks for the same credit must find it, with its result."""
     owner = await claimed(store, "paid")
     called = await start(store, owner, "charge", arguments=b'{"who":"eve"}')
@@ -125,7 +130,7 @@ async def test_effects_of_a_pruned_event_are_not_done_again(store: Store, clock:
     assert await found(store) == {}
 
 
-async def test_only_what_is_over_goes(store: Store, clock: Clock) -> None:  # proves R49
+async def test_only_what_is_over_goes(store: Store, clock: Clock) -> None:
     kept = set()
     for n, state in enumerate(State):
         row = await reach(store, state, Kind(SOURCE, f"t{n}"))
@@ -178,7 +183,7 @@ async def test_an_admitted_event_outlives_the_one_it_met(store: Store, clock: Cl
     assert await settle(store, met, "complete")
     odd = delivered("k", b"other")
     await record(store, odd)
-    admitted = await store.cases.admit(odd.id, 0, item("k", b"other"), "ada", "ours")
+    admitted = await store.quarantine.accept(odd.id, 0, item("k", b"other"), "ada", "ours")
     clock.offset += DAY
     assert (await prune(store, clock, events=DAY)).events == 1
     assert await found(store) == {}
@@ -190,7 +195,7 @@ async def test_an_admitted_event_outlives_the_one_it_met(store: Store, clock: Cl
     assert (await store.delivery_counts(), await store.counts()) == ({}, {})
 
 
-async def test_odd_deliveries_of_a_pruned_event_go_too(store: Store, raw: Raw, clock: Clock) -> None:
+async def test_quarantined_deliveries_of_a_pruned_event_are_pruned(store: Store, raw: Raw, clock: Clock) -> None:
     owner = await claimed(store, "k")
     assert await settle(store, owner, "complete")
     await prune(store, clock, events=DAY)
@@ -215,7 +220,7 @@ async def test_a_request_goes_with_the_last_of_its_events(store: Store, raw: Raw
 # ── bytes and history ────────────────────────────────────────────────────────
 
 
-async def test_an_event_without_its_bytes_is_not_sent_round_again(store: Store, raw: Raw, clock: Clock) -> None:
+async def test_an_event_without_its_bytes_is_not_retried(store: Store, raw: Raw, clock: Clock) -> None:
     sent = arrival(item(), body=b"secret", query=b"q=secret", headers=((b"x", b"secret"),), remote="10.0.0.1")
     [verdict] = await record(store, sent)
     assert await settle(store, await claim(store), "complete")
@@ -227,10 +232,10 @@ async def test_an_event_without_its_bytes_is_not_sent_round_again(store: Store, 
     assert (known.request.remote, known.request.scheme) == (None, "hmac-sha256")
     assert known.event.emptied_at is not None and known.request.emptied_at is not None
     assert not known.deliveries[0].kept
-    preview = Insight(store).preview(known)
+    preview = replay.preview(Context(store), known)
     assert preview.verdict is Verdict.NEEDS_A_DECISION
     with pytest.raises(WrongState, match="nothing to process"):
-        await Actions(store, "ada").replay(known.event, "again")
+        await replay.replay(Context(store), by("ada", "again"), known.event)
     with pytest.raises(WrongState, match="nothing to process"):
         await store.replay(verdict.event_id, State.PROCESSED, "ada", "again")
     [again] = await record(store, delivered())
@@ -263,7 +268,6 @@ async def test_history_goes_and_the_evidence_stays(store: Store, clock: Clock) -
 
 @pytest.mark.parametrize("dry", [True, False])
 async def test_tracebacks_of_calls_alone_are_history_too(store: Store, raw: Raw, clock: Clock, dry: bool) -> None:
-    # proves R49
     """An effect that its handler handed over fails without an attempt of the event's that failed."""
     owner = await claimed(store)
     called = await start(store, owner, "charge")
@@ -275,7 +279,7 @@ async def test_tracebacks_of_calls_alone_are_history_too(store: Store, raw: Raw,
     assert await settle(store, owner, "complete")
     clock.offset += DAY + 1
     pruning = pruner(store, clock, history=DAY)
-    assert (await pruning.round(actor="ada", reason="the law", dry=dry, anew=True)).history == 1
+    assert (await pruning.round(Audit("ada", "the law"), dry=dry, from_start=True)).history == 1
     kept = (await history(store, owner.id)).effects[0].calls[0].error
     said = [tuple(row) for row in await raw.run("SELECT actor, reason, subject FROM actions WHERE name = 'prune'")]
     if dry:
@@ -283,7 +287,7 @@ async def test_tracebacks_of_calls_alone_are_history_too(store: Store, raw: Raw,
     else:
         assert kept is None
         assert said == [("ada", "the law", "1 events' tracebacks")]
-        assert (await pruning.round(actor="ada", reason="the law", anew=True)).history == 0
+        assert (await pruning.round(Audit("ada", "the law"), from_start=True)).history == 0
 
 
 # ── walks and turns ──────────────────────────────────────────────────────────
@@ -298,7 +302,7 @@ async def finished(store: Store, number: int) -> list[UUID]:
     return [owner.id for owner in owners]
 
 
-async def test_a_walk_goes_on_where_it_ended_and_begins_anew_in_time(store: Store, clock: Clock) -> None:
+async def test_a_walk_resumes_where_it_ended_and_restarts_in_time(store: Store, clock: Clock) -> None:
     idents = await finished(store, 20)
     walker = pruner(store, clock, events=DAY)
     clock.offset += DAY + 1
@@ -314,14 +318,24 @@ async def test_a_walk_goes_on_where_it_ended_and_begins_anew_in_time(store: Stor
 async def test_a_dry_run_takes_nothing_away(store: Store, raw: Raw, clock: Clock) -> None:
     await story(store, clock)
     clock.offset += DAY + 1
-    tables = ("events", "requests", "deliveries", "attempts", "effects", "effect_calls", "pruned", "walks", "actions")
+    tables = (
+        "events",
+        "requests",
+        "deliveries",
+        "attempts",
+        "effects",
+        "effect_calls",
+        "pruned",
+        "prune_positions",
+        "actions",
+    )
     before = [await raw.all(table) for table in tables]
     everything = pruner(store, clock, events=DAY, payloads=DAY, history=DAY, failed=DAY)
-    foreseen = await everything.round(dry=True)
+    previewed = await everything.round(dry=True)
     assert [await raw.all(table) for table in tables] == before
-    done = await everything.round(anew=True)
-    assert foreseen.events == done.events > 4
-    assert (foreseen.payloads, foreseen.history) == (done.payloads, done.history)
+    done = await everything.round(from_start=True)
+    assert previewed.events == done.events > 4
+    assert (previewed.payloads, previewed.history) == (done.payloads, done.history)
     assert await found(store) == {}
 
 
@@ -334,10 +348,10 @@ async def test_a_dry_run_says_what_will_go(store: Store, clock: Clock, rule: str
     clock.offset += DAY + 1
     limits_: dict[str, Any] = {rule: DAY}
     walker = pruner(store, clock, **limits_)
-    foreseen, done = await walker.round(dry=True), await walker.round(anew=True)
-    assert getattr(foreseen, "events" if rule == "failed" else rule) > 0
-    foreseen.looked_at = done.looked_at
-    assert foreseen == done
+    previewed, done = await walker.round(dry=True), await walker.round(from_start=True)
+    assert getattr(previewed, "events" if rule == "failed" else rule) > 0
+    previewed.looked_at = done.looked_at
+    assert previewed == done
 
 
 async def test_limits_that_look_alike_are_two_walks(store: Store, clock: Clock) -> None:
@@ -366,7 +380,6 @@ async def test_one_at_a_time(store: Store, clock: Clock) -> None:
 
 async def test_the_turn_of_a_dead_one_is_taken_over(store: Store, raw: Raw, clock: Clock) -> None:
     """Nobody is refused because of it, and the audit says how far it came."""
-    # proves R49
     await finished(store, 3)
     clock.offset += DAY + 1
     dead = Round("a", "ada", "why", 1.0)
@@ -382,7 +395,6 @@ async def test_the_turn_of_a_dead_one_is_taken_over(store: Store, raw: Raw, cloc
 
 
 async def test_who_lost_its_turn_takes_nothing_away(store: Store, raw: Raw, clock: Clock) -> None:
-    # proves R49
     await finished(store, 3)
     clock.offset += DAY + 1
     frozen, other = Round("a", "ada", "why", 1.0), Round("b", "bob", "why", 60.0)
@@ -397,7 +409,6 @@ async def test_who_lost_its_turn_takes_nothing_away(store: Store, raw: Raw, cloc
 async def test_a_round_that_fails_says_how_far_it_came(
     store: Store, raw: Raw, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # proves R49
     await finished(store, 20)
     clock.offset += DAY + 1
     walker, taken = pruner(store, clock, events=DAY), store.pruning.prune
@@ -409,7 +420,7 @@ async def test_a_round_that_fails_says_how_far_it_came(
 
     monkeypatch.setattr(store.pruning, "prune", fails)
     with pytest.raises(Unavailable):
-        await walker.round(actor="ada", reason="why")
+        await walker.round(Audit("ada", "why"))
     assert await entries(raw) == [("ada", "why", "7 events", "interrupted")]
 
 
@@ -417,7 +428,7 @@ async def entries(raw: Raw) -> list[Any]:
     return await raw.run("SELECT actor, reason, subject, to_state FROM actions WHERE name = 'prune' ORDER BY id")
 
 
-async def test_the_audit_says_what_went(store: Store, raw: Raw, clock: Clock) -> None:
+async def test_the_audit_log_says_what_was_pruned(store: Store, raw: Raw, clock: Clock) -> None:
     await finished(store, 3)
     await prune(store, clock, events=DAY)
     rows = await raw.run("SELECT actor, reason, subject FROM actions WHERE name = 'prune'")
@@ -429,12 +440,12 @@ async def test_a_pruned_event_says_so(store: Store, clock: Clock) -> None:
     [ident] = await finished(store, 1)
     row = await event(store, ident)
     await prune(store, clock, events=DAY)
-    insight = Insight(store)
+    context = Context(store)
     for reference in (str(ident), str(ident)[:18], "evt_0"):
         with pytest.raises(NotFound, match=r"was processed and was pruned on .*retention\.events"):
-            await insight.event(reference)
-    with pytest.raises(NotFound, match="no event has"):
-        await insight.event("nobody")
+            await search.find(context, reference)
+    with pytest.raises(NotFound, match="unknown event 'nobody'"):
+        await search.find(context, "nobody")
     with pytest.raises(WrongState, match="was pruned on"):
         await store.replay(ident, row.state, "ada", "again", seen=row.claim)
     with pytest.raises(WrongState, match="was pruned on"):
@@ -446,7 +457,7 @@ async def test_a_pruned_event_says_so(store: Store, clock: Clock) -> None:
 # ── races ────────────────────────────────────────────────────────────────────
 
 
-async def test_a_conflict_that_comes_meanwhile_stays(
+async def test_a_conflict_that_arrives_during_pruning_stays(
     store: Store, open_store: OpenStore, raw: Raw, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was acked and may be an event of its own. On SQLite nothing comes meanwhile."""
@@ -466,16 +477,14 @@ async def test_a_conflict_that_comes_meanwhile_stays(
     else:
         assert (await pruner(store, clock, events=DAY).round()).events == 1
         await record(other, odd)
-    assert [one.request_id for one in await store.cases.odd_deliveries()] == [odd.id]
+    assert [one.request_id for one in await store.quarantine.quarantined()] == [odd.id]
     assert (await raw.count("requests"), await found(store)) == (1, {})
-    await store.cases.admit(odd.id, 0, item("paid", b"other"), "ada", "ours")
+    await store.quarantine.accept(odd.id, 0, item("paid", b"other"), "ada", "ours")
     assert await found(store) == {}
 
 
 @pytest.mark.parametrize("rule", ["events", "payloads"])
-async def test_pruning_races_with_everyone(
-    store: Store, open_store: OpenStore, clock: Clock, rule: str
-) -> None:  # proves R49
+async def test_pruning_races_with_everyone(store: Store, open_store: OpenStore, clock: Clock, rule: str) -> None:
     """Replays, claims and duplicates while everything is being pruned: each event is replayed or pruned, not both."""
     idents = await finished(store, 60)
     clock.offset += DAY + 1

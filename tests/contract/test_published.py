@@ -23,7 +23,7 @@ async def kept(store: Store) -> list[tuple[bytes, bytes]]:
     return sorted((key.digest, key.content) for key in await store.published.kept())
 
 
-async def test_a_key_grows_old(store: Store, open_store: OpenStore, clock: Clock) -> None:  # proves R1
+async def test_a_key_grows_old(store: Store, open_store: OpenStore, clock: Clock) -> None:
     await store.published.keep(changed(age=100.0), most=4)
     clock.offset += 1000
     [found] = await (await open_store()).published.kept()
@@ -39,7 +39,7 @@ async def test_the_newer_stays(store: Store) -> None:
     assert await kept(store) == [(KEY.digest, b"new")]
 
 
-async def test_rows_are_bounded_for_each_provider(store: Store) -> None:  # proves R10
+async def test_rows_are_bounded_for_each_provider(store: Store) -> None:
     await store.published.keep(changed(digest=b"\xff" * 32, provider="aws_sns", age=9999.0), most=3)
     for n in range(10):
         await store.published.keep(changed(digest=bytes([n]) * 32, age=100.0 - n), most=3)
@@ -50,7 +50,7 @@ async def test_rows_are_bounded_for_each_provider(store: Store) -> None:  # prov
     "wrong",
     [{"digest": b"short"}, {"content": b""}, {"content": b"x" * 65537}, {"url": "x" * 1025}, {"lifetime": -1.0}],
 )
-async def test_impossible_rows_are_refused(store: Store, raw: Raw, wrong: dict[str, object]) -> None:  # proves R10
+async def test_impossible_rows_are_refused(store: Store, raw: Raw, wrong: dict[str, object]) -> None:
     with pytest.raises(BadData):
         await store.published.keep(changed(**wrong), most=3)
     assert await raw.count("published_keys") == 0

@@ -23,7 +23,7 @@ FACTS = {
 """Everything but the moment."""
 
 
-async def test_same_rows_as_the_long_way(store: Store, raw: Raw) -> None:  # proves R5, R7
+async def test_same_rows_as_the_long_way(store: Store, raw: Raw) -> None:
     """Both ways in, one after the other: the rows differ in ids and times alone."""
     made = [
         delivered("plain", b'{"a":1}'),
@@ -46,7 +46,7 @@ async def taken_in(store: Store, arrivals: list[Arrival]) -> list[list[Recorded]
     return list(await asyncio.gather(*map(recorder.record, arrivals)))
 
 
-async def test_what_is_not_plainly_new_is_not_touched(store: Store, raw: Raw) -> None:  # proves R5, R14
+async def test_what_is_not_plainly_new_is_not_touched(store: Store, raw: Raw) -> None:
     await recorded(store, "known", b"body")
     before = {table: await raw.all(table) for table in FACTS}
     odd = [
@@ -59,7 +59,7 @@ async def test_what_is_not_plainly_new_is_not_touched(store: Store, raw: Raw) ->
     assert {table: await raw.all(table) for table in FACTS} == before
 
 
-async def test_a_mixed_batch_gets_the_same_verdicts(store: Store) -> None:  # proves R14
+async def test_a_mixed_batch_gets_the_same_verdicts(store: Store) -> None:
     await recorded(store, "known", b"body")
     made = [
         delivered("new"),
@@ -81,7 +81,7 @@ async def test_a_mixed_batch_gets_the_same_verdicts(store: Store) -> None:  # pr
     assert await store.counts() == {State.PENDING: 3}
 
 
-async def test_several_receivers_at_once(store: Store, open_store: OpenStore, raw: Raw) -> None:  # proves R5, R58
+async def test_several_concurrent_receivers(store: Store, open_store: OpenStore, raw: Raw) -> None:
     recorders = [Recorder(s, batch=7, parallel=2) for s in (store, await open_store())]
     tasks = [recorders[n % 2].record(delivered(f"evt_{n % 20}")) for n in range(400)]
     results = await asyncio.gather(*tasks)
@@ -92,7 +92,7 @@ async def test_several_receivers_at_once(store: Store, open_store: OpenStore, ra
     assert (await raw.count("events"), await raw.count("deliveries")) == (20, 400)
 
 
-async def test_what_was_recorded_is_acked_though_its_neighbours_fail(store: Store) -> None:  # proves R8
+async def test_what_was_recorded_is_acked_though_its_neighbours_fail(store: Store) -> None:
     """Never an error for what is on disk already."""
     ident = await recorded(store, "known")
 

@@ -10,11 +10,12 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
-from hookledger.identities import identity, operation_key
+from hookledger.ids import identity, operation_key
 from hookledger.ledger import Effect, Intent, Started
 from hookledger.model import Claimed
-from hookledger.operate.actions import Actions
-from hookledger.operate.insight import Insight
+from hookledger.operate.audit import by
+from hookledger.operate.context import Context
+from hookledger.operate.replay import replay
 from hookledger.states import EffectKind, EffectState, State
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, WORKER, Raw, claim, claimed, event, history, settle
@@ -56,7 +57,8 @@ async def effects_of(store: Store, event_id: UUID) -> dict[str, Effect]:
     return {told.effect.name: told.effect for told in known if not told.effect.superseded}
 
 
-async def test_what_is_done_is_skipped_in_every_later_run(store: Store, raw: Raw) -> None:  # proves R14, R47
+# proves R47
+async def test_what_is_done_is_skipped_in_every_later_run(store: Store, raw: Raw) -> None:
     first = await three_effects(store)
     before = await raw.all("effects"), await raw.all("effect_calls")
     for _ in range(2):
@@ -76,7 +78,8 @@ async def test_what_is_done_is_skipped_in_every_later_run(store: Store, raw: Raw
     assert (await raw.all("effects"), await raw.all("effect_calls")) == before
 
 
-async def test_one_effect_is_repeated_on_purpose(store: Store) -> None:  # proves R43, R44, R47
+# proves R47
+async def test_one_effect_is_repeated_on_purpose(store: Store) -> None:
     first = await three_effects(store)
     known = await effects_of(store, first.id)
     row = await event(store, first.id)
@@ -84,7 +87,7 @@ async def test_one_effect_is_repeated_on_purpose(store: Store) -> None:  # prove
     assert run == 2
     after = await effects_of(store, first.id)
     assert (after["mail"], after["credit"]) == (
-        msgspec.structs.replace(known["mail"], age=after["mail"].age, doubtful_for=after["mail"].doubtful_for),
+        msgspec.structs.replace(known["mail"], age=after["mail"].age, unknown_for=after["mail"].unknown_for),
         msgspec.structs.replace(known["credit"], age=after["credit"].age),
     ), "nothing else is touched"
     charge = after["charge"]
@@ -107,7 +110,7 @@ async def test_one_effect_is_repeated_on_purpose(store: Store) -> None:  # prove
     assert [(c.number, c.generation) for c in history_of.calls] == [(1, 1), (2, 2)], "both stay visible"
 
 
-async def test_an_outbox_entry_is_repeated_after_the_next_commit(store: Store) -> None:  # proves R44, R47
+async def test_an_outbox_entry_is_repeated_after_the_next_commit(store: Store) -> None:
     first = await three_effects(store)
     known = (await effects_of(store, first.id))["mail"]
     await store.replay(first.id, State.PROCESSED, "ada", "it bounced", repeat=[known])
@@ -125,7 +128,7 @@ async def test_an_outbox_entry_is_repeated_after_the_next_commit(store: Store) -
     assert (await finish(store, again.identity, 2, "done")).state is EffectState.DONE
 
 
-async def test_a_once_is_true_once_more(store: Store) -> None:  # proves R44, R47
+async def test_a_once_is_true_once_more(store: Store) -> None:
     first = await three_effects(store)
     for run in (2, 3):
         known = (await effects_of(store, first.id))["credit"]
@@ -148,18 +151,18 @@ async def test_a_once_is_true_once_more(store: Store) -> None:  # proves R44, R4
     assert names[:2] == [("repeat", "credit:k", "absent"), ("replay", "run 2", "pending")]
 
 
-async def test_the_decision_and_the_replay_are_one(store: Store, raw: Raw) -> None:  # proves R47
+async def test_the_decision_and_the_replay_are_one(store: Store, raw: Raw) -> None:
     """Whatever refuses one of them leaves nothing of the others."""
     first = await three_effects(store)
     known = await effects_of(store, first.id)
     row = await event(store, first.id)
     before = await whole(raw)
     stale = msgspec.structs.replace(known["mail"], fence=known["mail"].fence - 1)
-    with pytest.raises(WrongState, match="mail:k changed meanwhile"):
+    with pytest.raises(WrongState, match="mail:k has changed"):
         await store.replay(
             first.id, row.state, "ada", "x", seen=row.claim, repeat=[known["charge"], known["credit"], stale]
         )
-    with pytest.raises(WrongState, match="went round meanwhile"):
+    with pytest.raises(WrongState, match="has run since then"):
         await store.replay(first.id, row.state, "ada", "x", seen=row.claim - 1, repeat=list(known.values()))
     with pytest.raises(BadData):
         await store.replay(first.id, row.state, "", "x", repeat=list(known.values()))
@@ -170,7 +173,7 @@ async def test_the_decision_and_the_replay_are_one(store: Store, raw: Raw) -> No
 @pytest.mark.parametrize("state", list(EffectState))
 async def test_only_what_is_over_is_repeated(
     store: Store, clock: Clock, raw: Raw, state: EffectState, kind: EffectKind
-) -> None:  # proves R47
+) -> None:
     if state is EffectState.CANCELLED and kind is CALL:
         return
     owner = await claimed(store)
@@ -190,9 +193,7 @@ async def test_only_what_is_over_is_repeated(
     assert (after.tries, after.age < 5, after.decided, after.called_done) == (0, True, None, False)
 
 
-async def test_an_effect_of_another_event_or_in_alert_is_not_repeated(
-    store: Store, clock: Clock, raw: Raw
-) -> None:  # proves R32, R47
+async def test_an_effect_of_another_event_or_in_alert_is_not_repeated(store: Store, clock: Clock, raw: Raw) -> None:
     first = await three_effects(store)
     other = await claimed(store, "evt_2")
     known = await reach_effect(store, clock, other, EffectState.UNKNOWN, CALL, "k2")
@@ -208,7 +209,7 @@ async def test_an_effect_of_another_event_or_in_alert_is_not_repeated(
     assert await whole(raw) == before
 
 
-async def test_racing_repetitions_one_wins(store: Store, open_store: OpenStore) -> None:  # proves R46, R47
+async def test_racing_repetitions_one_wins(store: Store, open_store: OpenStore) -> None:
     stores = [store, await open_store()]
     first = await three_effects(store)
     known = list((await effects_of(store, first.id)).values())
@@ -231,7 +232,7 @@ async def test_racing_repetitions_one_wins(store: Store, open_store: OpenStore) 
     assert {e.generation for e in (await effects_of(store, first.id)).values()} == {2}
 
 
-async def test_others_ask_for_a_once_while_it_makes_way(store: Store, open_store: OpenStore) -> None:  # proves R47
+async def test_others_ask_for_a_once_while_it_makes_way(store: Store, open_store: OpenStore) -> None:
     """It is true once more, for whoever asks first; for nobody else, at whatever moment they ask."""
     other = await open_store()
     first = await three_effects(store)
@@ -247,24 +248,24 @@ async def test_others_ask_for_a_once_while_it_makes_way(store: Store, open_store
     assert answers.count(True) == 1
 
 
-async def test_what_was_agreed_to_is_what_is_done(store: Store, clock: Clock, raw: Raw) -> None:  # proves R45, R46
+async def test_what_was_agreed_to_is_what_is_done(store: Store, clock: Clock, raw: Raw) -> None:
     """The event stayed as it was, and one of its effects did not: whoever agreed has agreed to something else."""
     owner = await claimed(store)
     known = await reach_effect(store, clock, owner, EffectState.FAILED, CALL)
     assert await settle(store, owner, "fail")
-    insight, actions = Insight(store), Actions(store, "ada")
+    context = Context(store)
     seen = await history(store, owner.id)
-    shown = insight.preview(seen)
+    shown = replay.preview(context, seen)
     await store.ledger.resolve(known, "happened", None, "bob", "found it")
     before = await whole(raw)
-    with pytest.raises(WrongState, match="its effects changed meanwhile"):
-        await actions.replay(seen.event, "again", shown=shown)
+    with pytest.raises(WrongState, match="its effects have changed since the preview"):
+        await replay.replay(context, by("ada", "again"), seen.event, shown=shown)
     assert await whole(raw) == before
-    again = insight.preview(await history(store, owner.id))
-    assert (await actions.replay(seen.event, "again", shown=again)).event.run == 2
+    again = replay.preview(context, await history(store, owner.id))
+    assert (await replay.replay(context, by("ada", "again"), seen.event, shown=again)).event.run == 2
 
 
-async def test_a_call_of_the_generation_before_ends_late(store: Store, clock: Clock) -> None:  # proves R32, R47
+async def test_a_call_of_the_generation_before_ends_late(store: Store, clock: Clock) -> None:
     """It is recorded, and moves nothing of the new one."""
     owner = await claimed(store)
     known = await reach_effect(store, clock, owner, EffectState.UNKNOWN, CALL)
@@ -279,13 +280,12 @@ async def test_a_call_of_the_generation_before_ends_late(store: Store, clock: Cl
 
 
 async def test_what_was_done_though_cancelled_is_repeated_under_a_new_key(store: Store, clock: Clock) -> None:
-    # proves R47
     owner = await claimed(store)
     [ident] = await plan(store, owner, "k")
     assert await settle(store, owner, "complete")
     await take(store)
     clock.offset += LEASE + 1
-    assert await store.ledger.doubt(await get(store, ident), None)
+    assert await store.ledger.mark_unknown(await get(store, ident), None)
     for decision in ("did_not_happen", "cancel"):
         await store.ledger.resolve(await get(store, ident), decision, None, "ada", "not in their log")
     told = await finish(store, ident, 1, "done")

@@ -8,7 +8,7 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
-from hookledger.identities import new_id
+from hookledger.ids import new_id
 from hookledger.states import BY_NAME, State
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, WORKER, Raw, claim, crash, event, history, reach, recorded, settle
@@ -22,10 +22,9 @@ async def whole(raw: Raw) -> list[object]:
 # ── replay ───────────────────────────────────────────────────────────────────
 
 
+# proves R43, R44, R63
 @pytest.mark.parametrize("state", sorted(BY_NAME["replay"].sources))
-async def test_replay_is_a_new_run_of_the_same_event(
-    store: Store, raw: Raw, clock: Clock, state: State
-) -> None:  # proves R14, R43, R44, R63
+async def test_replay_is_a_new_run_of_the_same_event(store: Store, raw: Raw, clock: Clock, state: State) -> None:
     before = await reach(store, state, KIND)
     deliveries = await raw.all("deliveries")
     already = len((await history(store, before.id)).actions)
@@ -54,7 +53,7 @@ async def test_replay_is_a_new_run_of_the_same_event(
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - BY_NAME["replay"].sources))
-async def test_replay_is_refused_from_other_states(store: Store, raw: Raw, state: State) -> None:  # proves R43
+async def test_replay_is_refused_from_other_states(store: Store, raw: Raw, state: State) -> None:
     row = await reach(store, state, KIND)
     before = await whole(raw)
     with pytest.raises(WrongState, match=f"is {state}: only .*processed.* can be replayed"):
@@ -62,13 +61,13 @@ async def test_replay_is_refused_from_other_states(store: Store, raw: Raw, state
     assert await whole(raw) == before
 
 
-async def test_two_operators_one_is_told_what_changed(store: Store, open_store: OpenStore) -> None:  # proves R44, R46
+async def test_two_operators_one_is_told_what_changed(store: Store, open_store: OpenStore) -> None:
     other = await open_store()
     row = await reach(store, State.PROCESSED, KIND)
     await store.replay(row.id, State.PROCESSED, "ada", "finance asked", seen=row.claim)
     with pytest.raises(WrongState) as told:
         await other.replay(row.id, State.PROCESSED, "bob", "support asked", seen=row.claim)
-    for words in ("is pending now, in run 2", "not processed any more", "replay by ada at", "(finance asked)"):
+    for words in ("is pending now, in run 2", "no longer processed", "replay by ada at", "(finance asked)"):
         assert words in str(told.value)
     with pytest.raises(WrongState, match=r"is pending now.*replay by ada"):
         await other.discard(row.id, State.FAILED, "bob", "close it")
@@ -76,7 +75,7 @@ async def test_two_operators_one_is_told_what_changed(store: Store, open_store: 
         await store.replay(new_id(), State.PROCESSED, "bob", "?")
 
 
-async def test_an_event_that_went_round_meanwhile_is_not_replayed(store: Store, raw: Raw) -> None:  # proves R46
+async def test_an_event_that_was_processed_since_is_not_replayed(store: Store, raw: Raw) -> None:
     """It is in the state that the operator saw, and yet another event than the one that was looked at."""
     row = await reach(store, State.PROCESSED, KIND)
     await store.replay(row.id, State.PROCESSED, "ada", "finance asked", seen=row.claim)
@@ -88,7 +87,7 @@ async def test_an_event_that_went_round_meanwhile_is_not_replayed(store: Store, 
 
 
 @pytest.mark.parametrize("name", ["replay", "discard"])
-async def test_racing_operators_one_wins(store: Store, open_store: OpenStore, name: str) -> None:  # proves R46
+async def test_racing_operators_one_wins(store: Store, open_store: OpenStore, name: str) -> None:
     stores = [store, await open_store()]
     row = await reach(store, State.FAILED, KIND)
 
@@ -105,7 +104,7 @@ async def test_racing_operators_one_wins(store: Store, open_store: OpenStore, na
     assert (await event(store, row.id)).run == (2 if name == "replay" else 1)
 
 
-async def test_an_operator_races_a_worker(store: Store, open_store: OpenStore) -> None:  # proves R46
+async def test_an_operator_races_a_worker(store: Store, open_store: OpenStore) -> None:
     """Either the worker has the event, or the operator closed it: never both."""
     other = await open_store()
     for n in range(10):
@@ -122,7 +121,7 @@ async def test_an_operator_races_a_worker(store: Store, open_store: OpenStore) -
 
 
 @pytest.mark.parametrize("name", ["replay", "discard"])
-async def test_both_need_an_actor_and_a_reason(store: Store, raw: Raw, name: str) -> None:  # proves R44
+async def test_both_need_an_actor_and_a_reason(store: Store, raw: Raw, name: str) -> None:
     row = await reach(store, State.FAILED, KIND)
     before = await whole(raw)
     for actor, reason in (("", "why"), ("ada", ""), ("ada", "\ud800")):
@@ -131,7 +130,7 @@ async def test_both_need_an_actor_and_a_reason(store: Store, raw: Raw, name: str
     assert await whole(raw) == before
 
 
-async def test_a_late_worker_of_the_run_before_changes_nothing(store: Store, clock: Clock) -> None:  # proves R18, R44
+async def test_a_late_worker_of_the_run_before_changes_nothing(store: Store, clock: Clock) -> None:
     ident = await recorded(store)
     frozen = await crash(store, clock, due_in=None)
     await store.replay(ident, State.FAILED, "ada", "again")
@@ -146,7 +145,7 @@ async def test_a_late_worker_of_the_run_before_changes_nothing(store: Store, clo
 
 
 @pytest.mark.parametrize("state", sorted(BY_NAME["discard"].sources))
-async def test_discard_closes_with_a_reason(store: Store, raw: Raw, state: State) -> None:  # proves R46
+async def test_discard_closes_with_a_reason(store: Store, raw: Raw, state: State) -> None:
     before = await reach(store, state, KIND)
     await raw.run(f"UPDATE events SET alert = 'look' WHERE id = {raw.ident(before.id)}")
     await store.discard(before.id, state, "ada", "a test event")

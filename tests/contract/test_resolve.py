@@ -10,7 +10,7 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, WrongState
-from hookledger.identities import effect_identity
+from hookledger.ids import effect_identity
 from hookledger.ledger import Effect
 from hookledger.states import EffectKind, EffectState, Repeat, State
 from hookledger.store.protocol import Store
@@ -31,11 +31,10 @@ ALLOWED = {
 }
 
 
+# proves R46
 @pytest.mark.parametrize("kind", [CALL, LATER])
 @pytest.mark.parametrize("state", list(EffectState))
-async def test_every_decision(
-    store: Store, clock: Clock, raw: Raw, state: EffectState, kind: EffectKind
-) -> None:  # proves R44, R46, R47
+async def test_every_decision(store: Store, clock: Clock, raw: Raw, state: EffectState, kind: EffectKind) -> None:
     if state is EffectState.CANCELLED and kind is CALL:
         return
     for number, decision in enumerate(("happened", "did_not_happen", "cancel")):
@@ -60,7 +59,7 @@ async def test_every_decision(
         assert after.result == (b"1" if target is DONE else None)
         assert (after.finished_at is None) == (target is PLANNED)
         if target is PLANNED:
-            assert (after.tries, after.age < 5, after.doubtful_for) == (0, True, None)
+            assert (after.tries, after.age < 5, after.unknown_for) == (0, True, None)
             assert (after.due_at is not None) == (kind is LATER)
             if kind is LATER:
                 assert [e.number for e in await take(store, name)] == [2]
@@ -72,7 +71,8 @@ async def test_every_decision(
         assert (action.subject, action.from_state, action.to_state) == (f"{name}:k", state, target)
 
 
-async def test_the_event_goes_on_where_it_waited(store: Store, clock: Clock) -> None:  # proves R46
+# proves R70
+async def test_the_event_resumes_where_it_waited(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, CALL)
     assert await settle(store, owner, "review", reason="may have happened")
@@ -93,7 +93,7 @@ async def test_the_event_goes_on_where_it_waited(store: Store, clock: Clock) -> 
 
 
 @pytest.mark.parametrize("way", ["complete", "fail", "reschedule"])
-async def test_an_event_that_waits_for_nothing_stays(store: Store, clock: Clock, way: str) -> None:  # proves R46
+async def test_an_event_that_waits_for_nothing_stays(store: Store, clock: Clock, way: str) -> None:
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, CALL)
     assert await settle(store, owner, way)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ SETTLED: dict[str, tuple[Callable[[Store, Effect], Awaitable[None]], EffectState
 
 
 @pytest.mark.parametrize("way", SETTLED)
-async def test_it_becomes_known_without_a_person(store: Store, clock: Clock, way: str) -> None:  # proves R32, R46
+async def test_it_becomes_known_without_an_operator(store: Store, clock: Clock, way: str) -> None:
     settle_it, state = SETTLED[way]
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, CALL)
@@ -154,7 +154,7 @@ async def test_it_becomes_known_without_a_person(store: Store, clock: Clock, way
 
 
 @pytest.mark.parametrize("way", [*SETTLED, "a person"])
-async def test_only_those_go_on_that_waited_for_it(store: Store, clock: Clock, way: str) -> None:  # proves R46
+async def test_only_those_that_waited_for_it_continue(store: Store, clock: Clock, way: str) -> None:
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, CALL)
     reasons = {
@@ -186,7 +186,7 @@ async def test_only_those_go_on_that_waited_for_it(store: Store, clock: Clock, w
     assert (await event(store, owner.id)).state is State.PROCESSING
 
 
-async def test_a_shared_effect_is_waited_for_from_any_source(store: Store, clock: Clock) -> None:  # proves R46
+async def test_a_shared_effect_is_waited_for_from_any_source(store: Store, clock: Clock) -> None:
     key = "o'clock \\ \u2028 100%_"
     owner = await claimed(store)
     identity = effect_identity("", "charge", key)
@@ -197,7 +197,7 @@ async def test_a_shared_effect_is_waited_for_from_any_source(store: Store, clock
     assert (await event(store, elsewhere.id)).state is State.PENDING
 
 
-async def test_it_was_called_again_and_an_earlier_call_came_back(store: Store, clock: Clock) -> None:  # proves R32
+async def test_it_was_called_again_and_an_earlier_call_came_back(store: Store, clock: Clock) -> None:
     """Known when the lease of the newer call runs out, or when that call ends."""
     for number, end in enumerate(("doubt", "unknown")):
         key = f"k{number}"
@@ -209,39 +209,39 @@ async def test_it_was_called_again_and_an_earlier_call_came_back(store: Store, c
         assert (await event(store, owner.id)).state is State.NEEDS_REVIEW
         if end == "doubt":
             clock.offset += LEASE + 1
-            assert await store.ledger.doubt(await get(store, known.identity), None)
+            assert await store.ledger.mark_unknown(await get(store, known.identity), None)
         else:
             await finish(store, known.identity, 2, "unknown")
         assert (await get(store, known.identity)).state is DONE
         assert (await event(store, owner.id)).state is State.PENDING
 
 
-async def test_doubt_itself_sends_nobody_round(store: Store, clock: Clock) -> None:
+async def test_an_unknown_outcome_alone_retries_no_event(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     started = await start(store, owner)
     assert await settle(store, owner, "review", reason=f"{WORDS}: 503")
     clock.offset += LEASE + 1
-    assert await store.ledger.doubt(await get(store, started.identity), None)
+    assert await store.ledger.mark_unknown(await get(store, started.identity), None)
     assert await store.ledger.put_off(await get(store, started.identity), None, "no answer")
     assert (await event(store, owner.id)).state is State.NEEDS_REVIEW
 
 
-async def test_a_call_under_way_is_not_decided(store: Store) -> None:  # proves R46
+async def test_a_call_in_flight_is_not_decided(store: Store) -> None:
     started = await start(store, await claimed(store))
-    with pytest.raises(WrongState, match="under way"):
+    with pytest.raises(WrongState, match="in progress"):
         await store.ledger.resolve(await get(store, started.identity), "happened", None, "ada", "looked")
 
 
-async def test_it_came_back_while_a_person_looked(store: Store, clock: Clock, raw: Raw) -> None:  # proves R32, R46
+async def test_it_ended_while_an_operator_looked(store: Store, clock: Clock, raw: Raw) -> None:
     known = await reach(store, clock, await claimed(store), UNKNOWN, CALL)
     await finish(store, known.identity, 1, "done", result=b"1")
-    with pytest.raises(WrongState, match="meanwhile"):
+    with pytest.raises(WrongState, match="has changed"):
         await store.ledger.resolve(known, "did_not_happen", None, "ada", "looked")
     assert (await get(store, known.identity)).state is DONE
     assert await raw.count("actions") == 0
 
 
-async def test_racing_decisions_one_wins(store: Store, open_store: OpenStore, clock: Clock) -> None:  # proves R46
+async def test_racing_decisions_one_wins(store: Store, open_store: OpenStore, clock: Clock) -> None:
     stores = [store, await open_store()]
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, CALL)
@@ -255,7 +255,7 @@ async def test_racing_decisions_one_wins(store: Store, open_store: OpenStore, cl
     assert results[int(action.actor[2:])] is None
 
 
-async def test_a_decision_names_who_and_why(store: Store, clock: Clock, raw: Raw) -> None:  # proves R44
+async def test_a_decision_names_who_and_why(store: Store, clock: Clock, raw: Raw) -> None:
     known = await reach(store, clock, await claimed(store), UNKNOWN, CALL)
     before = await raw.all("effects")
     for actor, reason in (("", "why"), ("ada", ""), ("ada", "\ud800")):
@@ -267,7 +267,7 @@ async def test_a_decision_names_who_and_why(store: Store, clock: Clock, raw: Raw
 # ── evidence against a decision ──────────────────────────────────────────────
 
 
-async def test_done_after_all(store: Store, clock: Clock) -> None:  # proves R32, R46
+async def test_done_after_all(store: Store, clock: Clock) -> None:
     """Decided that it had not happened; before it is made again the first call comes back done."""
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, CALL)
@@ -282,7 +282,7 @@ async def test_done_after_all(store: Store, clock: Clock) -> None:  # proves R32
     assert (await event(store, owner.id)).attention
 
 
-async def test_done_twice_is_told_and_acknowledged(store: Store, clock: Clock) -> None:  # proves R32, R46
+async def test_done_twice_is_told_and_acknowledged(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, CALL)
     await store.ledger.resolve(known, "did_not_happen", None, "ada", "looked")
@@ -308,7 +308,7 @@ async def test_done_twice_is_told_and_acknowledged(store: Store, clock: Clock) -
         await store.ledger.resolve(cleared, "did_not_happen", None, "ada", "again")
 
 
-async def test_alerts_add_up_while_a_newer_call_is_under_way(store: Store, clock: Clock) -> None:
+async def test_alerts_add_up_while_a_newer_call_is_in_flight(store: Store, clock: Clock) -> None:
     known = await reach(store, clock, await claimed(store), UNKNOWN, CALL, repeat=Repeat.SAFE)
     await store.ledger.restart(known, WORKER, LEASE)
     await finish(store, known.identity, 2, "unknown")
@@ -326,7 +326,7 @@ async def test_alerts_add_up_while_a_newer_call_is_under_way(store: Store, clock
     assert await calls(store, after) == [(1, "done"), (2, "done"), (3, "refused")]
 
 
-async def test_refused_after_it_was_said_to_have_happened(store: Store, clock: Clock) -> None:  # proves R46
+async def test_refused_after_it_was_said_to_have_happened(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, CALL)
     await store.ledger.resolve(known, "happened", None, "ada", "looked")
@@ -338,9 +338,7 @@ async def test_refused_after_it_was_said_to_have_happened(store: Store, clock: C
 
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("kind", [CALL, LATER])
-async def test_a_wrong_word_is_taken_back(
-    store: Store, clock: Clock, kind: EffectKind, waits: bool
-) -> None:  # proves R32, R46
+async def test_a_wrong_decision_is_reversed(store: Store, clock: Clock, kind: EffectKind, waits: bool) -> None:
     """Refused after it was decided that it had happened: it is sent round again."""
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, kind)
@@ -353,7 +351,7 @@ async def test_a_wrong_word_is_taken_back(
     assert [a.replaced for a in (await history(store, known.event_id)).actions if a.name == "resolve"] == [None, "1"]
     after = await get(store, known.identity)
     assert (after.state, after.decided, after.alert, after.result) == (PLANNED, "did_not_happen", None, None)
-    assert (after.finished_at, after.tries, after.doubtful_for) == (None, 0, None)
+    assert (after.finished_at, after.tries, after.unknown_for) == (None, 0, None)
     assert (after.due_at is not None) == (kind is LATER)
     found = await history(store, owner.id)
     assert not found.event.attention
@@ -368,7 +366,7 @@ async def test_a_wrong_word_is_taken_back(
     assert (await finish(store, known.identity, 2, "done")).state is DONE
 
 
-async def test_a_wrong_result_is_corrected(store: Store, clock: Clock) -> None:  # proves R46
+async def test_a_wrong_result_is_corrected(store: Store, clock: Clock) -> None:
     for number, way in enumerate(("fail", "review", "complete")):
         owner = await claimed(store, f"evt_{number}", type=f"t{number}")
         known = await reach(store, clock, owner, UNKNOWN, CALL, f"k{number}")
@@ -398,7 +396,7 @@ async def test_the_result_comes_after_the_decision(store: Store, clock: Clock) -
     assert (await get(store, known.identity)).result == b"7"
 
 
-async def test_a_result_that_was_forgotten(store: Store, clock: Clock) -> None:  # proves R46
+async def test_a_result_that_was_forgotten(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, CALL)
     await store.ledger.resolve(known, "happened", None, "ada", "looked")
@@ -411,7 +409,7 @@ async def test_a_result_that_was_forgotten(store: Store, clock: Clock) -> None: 
     assert (await get(store, known.identity)).result == b"7"
 
 
-async def test_done_after_it_was_cancelled(store: Store, clock: Clock) -> None:  # proves R32, R46
+async def test_done_after_it_was_cancelled(store: Store, clock: Clock) -> None:
     for number, (decision, state) in enumerate((("cancel", EffectState.CANCELLED), ("happened", DONE))):
         name = f"mail{number}"
         owner = await claimed(store, f"evt_{number}", type=f"t{number}")
@@ -431,7 +429,7 @@ async def test_done_after_it_was_cancelled(store: Store, clock: Clock) -> None: 
 # ── attention ────────────────────────────────────────────────────────────────
 
 
-async def test_attention_of_an_event_with_several_effects(store: Store, clock: Clock) -> None:  # proves R32
+async def test_attention_of_an_event_with_several_effects(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     a = await reach(store, clock, owner, UNKNOWN, CALL, "a")
     b = await reach(store, clock, owner, FAILED, LATER, "b")
@@ -450,7 +448,7 @@ async def test_attention_of_an_event_with_several_effects(store: Store, clock: C
 
 async def test_two_effects_of_one_event_change_at_the_same_moment(
     store: Store, open_store: OpenStore, clock: Clock
-) -> None:  # proves R32
+) -> None:
     """One leaves what needs a person, the other enters it: whoever comes second sees the first."""
     stores = [store, await open_store()]
     for number in range(15):
@@ -471,7 +469,7 @@ async def test_two_effects_of_one_event_change_at_the_same_moment(
         assert not (await event(store, owner.id)).attention
 
 
-async def test_an_event_that_was_pruned(store: Store, clock: Clock, raw: Raw) -> None:  # proves R49
+async def test_an_event_that_was_pruned(store: Store, clock: Clock, raw: Raw) -> None:
     """Effects outlive their events."""
     known = await reach(store, clock, await claimed(store), UNKNOWN, CALL)
     await raw.run("DELETE FROM events")
@@ -479,7 +477,7 @@ async def test_an_event_that_was_pruned(store: Store, clock: Clock, raw: Raw) ->
     assert (await get(store, known.identity)).state is DONE
 
 
-async def test_history_tells_of_effects(store: Store, clock: Clock) -> None:  # proves R28, R44, R50
+async def test_history_tells_of_effects(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     other = await claimed(store, "evt_2", type="other")
     await start(store, other, "not this one")

@@ -8,13 +8,16 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
-from hookledger.identities import operation_key
+from hookledger.ids import operation_key
 from hookledger.model import Kind
-from hookledger.operate.restore import after_restore, judge_gap
+from hookledger.operate.context import Context
+from hookledger.operate.doctor.checks import judge_gap
+from hookledger.operate.restore import after_restore
 from hookledger.states import EffectKind, EffectState, Repeat, State
+from hookledger.store.ops.audit import Audit
 from hookledger.store.protocol import Store
 from tests.builders import Raw, claimed, event, history, settle
-from tests.ledger import CALL, LATER, calls, finish, get, plan, reach, start, take
+from tests.ledger import CALL, LATER, calls, finish, get, plan, reach, start
 
 BACKUP = datetime.now(UTC) - timedelta(hours=3)
 
@@ -22,7 +25,7 @@ BACKUP = datetime.now(UTC) - timedelta(hours=3)
 async def prepare(store: Store, clock: Clock) -> int:
     """As an operator does; nobody was alive since the backup."""
     clock.offset += 3600
-    _, number = await after_restore(store, BACKUP, "ada", "the disk died", lease=60.0)
+    _, number = await after_restore(Context(store), Audit("ada", "the disk died"), BACKUP)
     return number
 
 
@@ -30,7 +33,7 @@ async def prepare(store: Store, clock: Clock) -> int:
 @pytest.mark.parametrize("state", sorted(EffectState))
 async def test_only_what_was_planned_or_started_becomes_unknown(
     store: Store, clock: Clock, state: EffectState, kind: EffectKind
-) -> None:  # proves R32, R49
+) -> None:
     owner = await claimed(store)
     repeat = Repeat.KEYED
     if kind is CALL and state is EffectState.CANCELLED:
@@ -50,22 +53,22 @@ async def test_only_what_was_planned_or_started_becomes_unknown(
     planned = state is EffectState.PLANNED
     assert after.number == before.number + int(planned)
     assert (await calls(store, after))[-1] == (after.number, None), "a call may have been made"
-    assert after.doubtful_for is not None
+    assert after.unknown_for is not None
     if planned and kind is LATER:
-        assert after.doubtful_for >= 3 * 3600, "since the backup: a remote may have forgotten the key"
+        assert after.unknown_for >= 3 * 3600, "since the backup: a remote may have forgotten the key"
     assert (await event(store, owner.id)).attention
-    assert (await store.books.accounting()).imbalances == ()
+    assert (await store.consistency.report()).imbalances == ()
 
 
-async def test_it_goes_on_where_it_was_interrupted(store: Store, clock: Clock, raw: Raw) -> None:
+async def test_it_resumes_where_it_was_interrupted(store: Store, clock: Clock, raw: Raw) -> None:
     owner = await claimed(store)
     idents = sorted(await plan(store, owner, *(f"{n}" for n in range(7)), repeat=Repeat.SAFE))
     clock.offset += 3600
     restore = await store.restores.begin(BACKUP, "ada", "the disk died")
-    assert await store.restores.doubt(restore, b"", 3) == (3, idents[2])
+    assert await store.restores.mark_unknown(restore, b"", 3) == (3, idents[2])
     with pytest.raises(WrongState, match="again"):
         await store.restores.close("ada", "too early")
-    assert judge_gap(await store.restores.gap())[0].says == "a restore was not prepared to its end"
+    assert judge_gap(await store.restores.gap())[0].says == "the preparation after a restore was interrupted"
     # Killed here, and begun again by somebody else.
     assert await prepare(store, clock) == 4
     assert {(await get(store, ident)).number for ident in idents} == {1}
@@ -83,11 +86,11 @@ async def test_it_goes_on_where_it_was_interrupted(store: Store, clock: Clock, r
 async def test_not_while_workers_live(store: Store) -> None:
     await store.register("w1", [("stripe", "*")])
     with pytest.raises(WrongState, match="worker w1 is alive"):
-        await after_restore(store, BACKUP, "ada", "the disk died", lease=60.0)
+        await after_restore(Context(store), Audit("ada", "the disk died"), BACKUP)
     assert await store.restores.gap() is None
 
 
-async def test_a_deliberate_repetition_skips_keys_that_may_be_used(store: Store, clock: Clock) -> None:  # proves R45
+async def test_a_deliberate_repetition_skips_keys_that_may_be_used(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     started = await start(store, owner)
     await finish(store, started.identity, 1, "done")
@@ -112,9 +115,3 @@ async def test_a_deliberate_repetition_skips_keys_that_may_be_used(store: Store,
     assert operation_key(started.identity, 1001) not in used
     assert await repeat() == 1002
     assert (await history(store, owner.id)).event.state is State.PROCESSED
-
-
-async def test_a_schema_before_it_has_no_gap(store: Store, raw: Raw) -> None:
-    await raw.run("DROP TABLE restores")
-    assert await store.restores.gap() is None
-    assert await take(store) == []

@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import apsw
+import pytest
 
-from hookledger.filters import EffectFilter, Filter
+from hookledger.ids import LAST_ID
 from hookledger.states import EffectState, State
+from hookledger.store.ops.attention import Attention
+from hookledger.store.ops.audit import ActionFilter
+from hookledger.store.ops.filters import EffectFilter, Filter
+from hookledger.store.postgres import session as postgres
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
-from hookledger.store.search import Searching
+from hookledger.store.sqlite import session as sqlite
 from hookledger.store.sqlite.store import SqliteStore
-from hookledger.store.trouble import Looking, Trouble
 from tests.builders import Raw
 from tests.contract.test_plans import FILL_POSTGRES, FILL_SQLITE, ROWS, TABLES, nodes
+
+pytestmark = pytest.mark.without_statistics
 
 MORE = [
     "UPDATE events SET key_origin = 'composite' WHERE key LIKE 'k%3'",
@@ -29,7 +36,7 @@ MORE = [
 ]
 THEN = datetime(2023, 11, 15, tzinfo=UTC)
 
-ADMITTED = {"events_admitted", "events_admitted_ids", "events_admitted_keys"}
+ADMITTED = {"events_from_quarantine", "events_from_quarantine_ids", "events_from_quarantine_keys"}
 """Each holds the admitted events alone, which are few and read whole: to PostgreSQL one is as good as the other."""
 
 # What is asked for, and the indexes of `events` that may be used for it besides the primary key.
@@ -68,18 +75,28 @@ QUEUE = {"events_waiting", "events_waiting_alone", "events_leased"}
 """Read whole for a page: asked only when the queue is short, and to see whether it is."""
 
 
-class Heard:
-    """Hears what a search asks its database."""
+Statement = tuple[str, Any]
+"""SQL and its values: on PostgreSQL in their order, on SQLite by their names."""
 
-    def __init__(self, search: Searching | Looking) -> None:
-        self._dialect = search._dialect
-        self._fetch = self._dialect.fetch
-        self.statements: list[tuple[str, Sequence[Any]]] = []
-        self._dialect.fetch = self._hear  # type: ignore[method-assign]
 
-    async def _hear(self, sql: str, values: Sequence[Any], seconds: float | None = None) -> list[Any]:
-        self.statements.append((sql, values))
-        return await self._fetch(sql, values, seconds)
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[Statement]:
+    """What operations ask their database."""
+    statements: list[Statement] = []
+
+    def listen(kind: Any, name: str) -> None:
+        run = getattr(kind, name)
+
+        def hear(session: Any, sql: str, values: Any) -> Any:
+            statements.append((sql, values))
+            return run(session, sql, values)
+
+        monkeypatch.setattr(kind, name, hear)
+
+    listen(postgres.PostgresSession, "_fetch")
+    listen(postgres.LimitedSession, "_fetch")
+    listen(sqlite.SqliteSession, "cursor")
+    return statements
 
 
 async def fill(store: Store, raw: Raw) -> None:
@@ -120,26 +137,69 @@ async def explain(store: PostgresStore, sql: str, values: Sequence[Any]) -> list
     return [("custom", custom["Plan"]), ("generic", generic["Plan"])]
 
 
-async def test_no_search_scans_at_100_000_events(store: Store, raw: Raw) -> None:  # proves R50
+async def test_no_search_scans_at_100_000_events_and_effects(store: Store, raw: Raw, heard: list[Statement]) -> None:
     await fill(store, raw)
     assert isinstance(store, SqliteStore | PostgresStore)
-    heard, bad = Heard(store.search), []
+    bad = await _scans_of_filters(store, heard) + await _scans_of_looks(store, heard)
+    assert not bad, "\n".join(bad)
+
+
+async def _scans_of_filters(store: SqliteStore | PostgresStore, heard: list[Statement]) -> list[str]:
+    bad: list[str] = []
     for name, (where, allowed) in FILTERS.items():
-        heard.statements.clear()
+        heard.clear()
         await store.search.page(where)
-        for sql, values in heard.statements:
+        for sql, values in list(heard):
             if isinstance(store, PostgresStore):
                 more = {"events_of_kind"} if "RECURSIVE" in sql else QUEUE if "AS q" in sql else set()
                 for plan_name, plan in await explain(store, sql, values):
                     bad += [f"{name} ({plan_name}): {words}" for words in wrong(plan, allowed | more)]
     if isinstance(store, SqliteStore):
         bad += await _scans(store, heard)
+    return bad
+
+
+AUDITS: dict[str, tuple[ActionFilter, str]] = {
+    "every action": (ActionFilter(), "actions_pkey"),
+    "a rare actor": (ActionFilter(actor="bob"), "actions_pkey"),
+    "a time": (ActionFilter(since=THEN, until=THEN + timedelta(days=1)), "actions_pkey"),
+    "no event": (ActionFilter(no_event=True), "actions_pkey"),
+    "an event": (ActionFilter(event_id=LAST_ID), "actions_of_event"),
+}
+
+
+async def test_no_page_of_the_audit_log_scans_at_100_000_actions(
+    store: Store, raw: Raw, heard: list[Statement]
+) -> None:
+    await fill(store, raw)
+    bad: list[str] = []
+    for name, (where, index) in AUDITS.items():
+        heard.clear()
+        await store.audit.page(where, seconds=0)
+        [(sql, values)] = heard
+        if isinstance(store, PostgresStore):
+            for plan_name, plan in await explain(store, sql, values):
+                used = {node["Index Name"] for node in nodes(plan) if "Index Name" in node}
+                bad += [f"{name} ({plan_name}): {words}" for words in wrong(plan, set())]
+                bad += [f"{name} ({plan_name}): {used}"] if used != {index} else []
+        else:
+            assert isinstance(store, SqliteStore)
+            plan_lines = await store._do(partial(planned, sql=sql, values=values))
+            is_by_id = any("SEARCH w USING PRIMARY KEY" in line for line in plan_lines)
+            is_by_event = any("USING INDEX actions_of_event (event_id=?)" in line for line in plan_lines)
+            if not (is_by_id if index == "actions_pkey" else is_by_event):
+                bad.append(f"{name}: {plan_lines}")
     assert not bad, "\n".join(bad)
 
 
-async def _scans(store: SqliteStore, heard: Heard) -> list[str]:
+def planned(connection: apsw.Connection, sql: str, values: Any) -> list[str]:
+    """SQLite's plan."""
+    return [detail for *_, detail in sqlite.SqliteSession(connection, 0).cursor(f"EXPLAIN QUERY PLAN {sql}", values)]
+
+
+async def _scans(store: SqliteStore, heard: list[Statement]) -> list[str]:
     """SQLite: whatever is read is looked up, or is the index of the queue."""
-    heard.statements.clear()
+    heard.clear()
     for where, _ in FILTERS.values():
         await store.search.page(where)
     await store.search.failures()
@@ -147,8 +207,8 @@ async def _scans(store: SqliteStore, heard: Heard) -> list[str]:
 
     def job(connection: apsw.Connection) -> list[str]:
         bad = []
-        for sql, values in heard.statements:
-            plan = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", tuple(values))]
+        for sql, values in list(heard):
+            plan = planned(connection, sql, values)
             tables = TABLES | {"w", "f", "r"} | ({"e"} if "CO-ROUTINE e" not in plan else set())
             for detail in plan:
                 table = detail.removeprefix("SCAN ").split()[0]
@@ -162,7 +222,7 @@ async def _scans(store: SqliteStore, heard: Heard) -> list[str]:
 
 OPEN, FLYING, ALL = {"effects_open"}, {"effects_leased"}, {"effects_of_event"}
 MARKED = {"events_marked", "effects_of_event"}
-LOOKS: dict[str, tuple[Callable[[Trouble], Awaitable[object]], set[str]]] = {
+LOOKS: dict[str, tuple[Callable[[Attention], Awaitable[object]], set[str]]] = {
     "failed events": (lambda trouble: trouble.events(State.FAILED), {"events_in_state"}),
     "events in review": (
         lambda trouble: trouble.events(State.NEEDS_REVIEW),
@@ -173,28 +233,26 @@ LOOKS: dict[str, tuple[Callable[[Trouble], Awaitable[object]], set[str]]] = {
     "effects": (lambda trouble: trouble.effects(EffectFilter()), OPEN | FLYING),
     "effects of a name": (lambda trouble: trouble.effects(EffectFilter(name="e1", source="s")), OPEN | FLYING),
     "done effects": (lambda trouble: trouble.effects(EffectFilter((EffectState.DONE,))), ALL),
-    "how many": (lambda trouble: trouble.tally(EffectState.UNKNOWN), OPEN | {"effects_in_doubt"}),
+    "how many": (lambda trouble: trouble.tally(EffectState.UNKNOWN), OPEN | {"effects_unknown"}),
     "how many failed": (lambda trouble: trouble.tally(EffectState.FAILED, outbox=True), OPEN),
     "the oldest": (lambda trouble: trouble.oldest(EffectState.FAILED, 1, outbox=True), OPEN),
     "overdue": (lambda trouble: trouble.overdue(300.0), OPEN),
 }
 
 
-async def test_no_look_at_trouble_scans_at_100_000_effects(store: Store, raw: Raw) -> None:  # proves R50
-    await fill(store, raw)
-    assert isinstance(store, SqliteStore | PostgresStore)
-    heard, bad = Heard(store.trouble), []
+async def _scans_of_looks(store: SqliteStore | PostgresStore, heard: list[Statement]) -> list[str]:
+    bad: list[str] = []
     for name, (look, allowed) in LOOKS.items():
-        heard.statements.clear()
-        await look(store.trouble)
-        for sql, values in heard.statements:
+        heard.clear()
+        await look(store.attention)
+        for sql, values in list(heard):
             if isinstance(store, PostgresStore):
                 plans = await explain(store, sql, values)
                 used = [(how, node) for how, plan in plans for node in nodes(plan)]
                 bad += [f"{name} ({how}): {words}" for how, node in used for words in elsewhere(node, allowed)]
             else:
                 bad += [f"{name}: {detail}" for detail in await whole(store, sql, values, allowed)]
-    assert not bad, "\n".join(bad)
+    return bad
 
 
 def elsewhere(node: dict[str, Any], allowed: set[str]) -> list[str]:
@@ -206,11 +264,11 @@ def elsewhere(node: dict[str, Any], allowed: set[str]) -> list[str]:
     return [f"along {index}"] if index and index not in allowed | keys else []
 
 
-async def whole(store: SqliteStore, sql: str, values: Sequence[Any], allowed: set[str]) -> list[str]:
+async def whole(store: SqliteStore, sql: str, values: Any, allowed: set[str]) -> list[str]:
     """Tables that SQLite reads from end to end, and not along an index that has few of their rows."""
 
     def job(connection: apsw.Connection) -> list[str]:
-        plan = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", tuple(values))]
+        plan = planned(connection, sql, values)
         partial = allowed & {"events_marked", "effects_leased"}
         return [
             detail

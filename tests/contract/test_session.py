@@ -11,7 +11,7 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, Unavailable, WrongState
-from hookledger.identities import new_id
+from hookledger.ids import new_id
 from hookledger.states import CircuitState, DeliveryOutcome
 from hookledger.store.ops.circuits import Circuits
 from hookledger.store.postgres.store import PostgresStore
@@ -172,7 +172,7 @@ async def test_a_scan_sees_one_instant_and_ends_in_time(store: Store, ask: Ask) 
         await ask.database.scan(lambda db: db("endless"), 0.2)
 
 
-async def test_a_value_that_cannot_be_read_locks_nobody_out(store: Store, open_store: OpenStore, raw: Raw) -> None:
+async def test_an_unreadable_value_locks_no_other_session_out(store: Store, open_store: OpenStore, raw: Raw) -> None:
     """On SQLite a statement that is left open keeps this process from writing as soon as another one has written."""
     if type(store).__name__ == "PostgresStore":
         return
@@ -193,7 +193,7 @@ async def test_a_users_query_behind_a_pooler(database_url: str, store: Store) ->
     pooled = PostgresStore(database_url, pooler=True)
     await pooled.open()
     try:
-        assert [rows async for rows in pooled.cases.query_keys("SELECT 1")] == [[(1,)]]
+        assert [rows async for rows in pooled.imported_keys.query_keys("SELECT 1")] == [[(1,)]]
     finally:
         await pooled.close()
 

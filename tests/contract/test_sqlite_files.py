@@ -93,7 +93,7 @@ UPKEEP = {
 
 
 @pytest.mark.parametrize("deed", UPKEEP.values(), ids=UPKEEP)
-async def test_an_operators_own_upkeep_is_no_loss(tmp_path: Path, deed: str) -> None:  # proves R5
+async def test_an_operators_own_maintenance_is_no_loss(tmp_path: Path, deed: str) -> None:
     """By another process, as `sqlite3` at a shell would be: the files stay, whatever is done to their content."""
     path = tmp_path / "inbox.db"
     store = connect(f"sqlite:///{path}", clock=Clock())
@@ -118,7 +118,7 @@ async def test_an_operators_own_upkeep_is_no_loss(tmp_path: Path, deed: str) -> 
         await again.close()
 
 
-async def test_a_handler_does_not_commit_into_a_replaced_file(tmp_path: Path) -> None:  # proves R5, R20
+async def test_a_handler_does_not_commit_into_a_replaced_file(tmp_path: Path) -> None:
     """Its outcome would be gone after a restart, and its event pending: whoever asks is told that it is not kept."""
     path, other = tmp_path / "inbox.db", tmp_path / "other.db"
     fresh = connect(f"sqlite:///{other}", clock=Clock())

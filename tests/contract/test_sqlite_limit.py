@@ -34,7 +34,7 @@ async def store(sqlite_url: str) -> AsyncIterator[Store]:
     await store.close()
 
 
-async def test_a_handler_that_waits_too_long(store: Store) -> None:  # proves R6, R20
+async def test_a_handler_that_waits_too_long(store: Store) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     await tx.tx.execute("INSERT INTO ledger VALUES ('late')")
@@ -50,7 +50,7 @@ async def test_a_handler_that_waits_too_long(store: Store) -> None:  # proves R6
     assert await settle(store, owner, "reschedule")
 
 
-async def test_one_statement_that_runs_too_long(store: Store) -> None:  # proves R6
+async def test_one_statement_that_runs_too_long(store: Store) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     await tx.tx.execute("INSERT INTO ledger VALUES ('late')")
@@ -64,7 +64,7 @@ async def test_one_statement_that_runs_too_long(store: Store) -> None:  # proves
 
 
 @pytest.mark.parametrize("then", ["write", "commit", "rollback"])
-async def test_the_event_loop_is_blocked(store: Store, sqlite_url: str, then: str) -> None:  # proves R6, R20
+async def test_the_event_loop_is_blocked(store: Store, sqlite_url: str, then: str) -> None:
     """The limit strikes while nobody can be told; what the handler does next must not slip through."""
     owner = await claimed(store)
     other = connect(sqlite_url, clock=Clock())
@@ -85,7 +85,7 @@ async def test_the_event_loop_is_blocked(store: Store, sqlite_url: str, then: st
     await other.close()
 
 
-async def test_another_process_gets_the_lock(store: Store, sqlite_url: str) -> None:  # proves R6
+async def test_another_process_gets_the_lock(store: Store, sqlite_url: str) -> None:
     other = connect(sqlite_url, clock=Clock())
     await other.open()
     tx = store.transaction()
@@ -116,7 +116,7 @@ async def test_statements_outside_a_handlers_transaction_have_no_limit(store: St
 
 async def test_the_supervisor_sees_who_holds_the_lock(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # proves R6
+) -> None:
     LockWatch.create(tmp_path / "watch")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "watch"))
     supervisor = LockWatch(tmp_path / "watch")

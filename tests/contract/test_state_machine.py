@@ -6,10 +6,10 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
-from hookledger.model import EventRow, Kind, Outcome, Rescue
+from hookledger.model import EventRow, Kind, Outcome, Reclaim
 from hookledger.states import BY_NAME, TRANSITIONS, State
 from hookledger.store.protocol import Store
-from tests.builders import LEASE, WAYS, Raw, event, reach
+from tests.builders import LEASE, WAYS, Raw, event, history, reach
 
 
 async def attempt(store: Store, clock: Clock, name: str, row: EventRow) -> bool:
@@ -24,10 +24,10 @@ async def attempt(store: Store, clock: Clock, name: str, row: EventRow) -> bool:
             return [c.id for c in await store.claim("w", [kind], 5, LEASE)] == [row.id]
         case "skip_unhandled":
             return await store.skip_unhandled(kind, 1.0, 5) == 1
-        case "rescue":
-            return await store.rescue([Rescue(row.id, row.claim, 0.0, "died")]) == 1
-        case "bury":
-            return await store.rescue([Rescue(row.id, row.claim, None, "died")]) == 1
+        case "reclaim":
+            return await store.reclaim([Reclaim(row.id, row.claim, 0.0, "died")]) == 1
+        case "dead_letter":
+            return await store.reclaim([Reclaim(row.id, row.claim, None, "died")]) == 1
         case "retry" | "replay" | "discard":
             try:
                 await getattr(store, name)(row.id, row.state, "ada", "because")
@@ -38,10 +38,11 @@ async def attempt(store: Store, clock: Clock, name: str, row: EventRow) -> bool:
 
 
 @pytest.mark.parametrize("state", list(State))
-async def test_transitions_from(store: Store, clock: Clock, raw: Raw, state: State) -> None:  # proves R18
+async def test_transitions_from(store: Store, clock: Clock, raw: Raw, state: State) -> None:
     for number, transition in enumerate(TRANSITIONS):
         before = await reach(store, state, Kind("stripe", f"type-{number}"))
         whole = await raw.all("events"), await raw.all("attempts"), await raw.all("actions")
+        tried = [(a.claim, a.outcome) for a in (await history(store, before.id)).attempts]
         made = await attempt(store, clock, transition.name, before)
         allowed = state in BY_NAME[transition.name].sources
         assert made is allowed, f"{state} → {transition.name}"
@@ -51,5 +52,7 @@ async def test_transitions_from(store: Store, clock: Clock, raw: Raw, state: Sta
             left_processing = state is State.PROCESSING or transition.name in ("claim", "retry", "replay", "discard")
             assert after.claim == before.claim + left_processing
             assert after.run == before.run + (transition.name == "replay")
+            ended = [] if transition.attempt is None else [(before.claim, transition.attempt)]
+            assert [(a.claim, a.outcome) for a in (await history(store, before.id)).attempts] == tried + ended
         else:
             assert (await raw.all("events"), await raw.all("attempts"), await raw.all("actions")) == whole

@@ -10,7 +10,7 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import ClaimLost, HandlerCommitted
-from hookledger.model import Claimed, Outcome, Rescue
+from hookledger.model import Claimed, Outcome, Reclaim
 from hookledger.states import State
 from hookledger.store.protocol import Store, Transaction
 from tests.builders import (
@@ -51,10 +51,9 @@ async def write(store: Store, tx: Transaction, entry: str) -> None:
     await tx.tx.execute(f"INSERT INTO {table(store)} VALUES ('{entry}')")
 
 
+# proves R20
 @pytest.mark.parametrize("way", WAYS)
-async def test_writes_and_outcome_commit_together(
-    store: Store, ledger: Callable[[], Any], way: Way
-) -> None:  # proves R20, R59
+async def test_writes_and_outcome_commit_together(store: Store, ledger: Callable[[], Any], way: Way) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     assert not tx.begun
@@ -68,7 +67,7 @@ async def test_writes_and_outcome_commit_together(
     assert len(found.attempts) == (0 if way == "release" else 1)
 
 
-async def test_rollback_leaves_neither(store: Store, ledger: Callable[[], Any], raw: Raw) -> None:  # proves R20
+async def test_rollback_leaves_neither(store: Store, ledger: Callable[[], Any], raw: Raw) -> None:
     owner = await claimed(store)
     before = await raw.all("events")
     tx = store.transaction()
@@ -87,7 +86,7 @@ async def test_rollback_of_what_was_not_begun(store: Store) -> None:
         await tx.tx.execute("SELECT 1")
 
 
-async def test_outcome_without_any_statement(store: Store) -> None:  # proves R20
+async def test_outcome_without_any_statement(store: Store) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     await tx.commit([way_out(owner, "complete")])
@@ -110,9 +109,7 @@ async def test_reading_and_writing_by_every_method(store: Store, ledger: Callabl
     assert await ledger() == ["a", "b", "c"]
 
 
-async def test_gathered_statements_share_one_transaction(
-    store: Store, ledger: Callable[[], Any]
-) -> None:  # proves R20
+async def test_gathered_statements_share_one_transaction(store: Store, ledger: Callable[[], Any]) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     await asyncio.gather(*(write(store, tx, f"e{n}") for n in range(5)))
@@ -124,7 +121,7 @@ async def test_gathered_statements_share_one_transaction(
     assert len(await ledger()) == 5
 
 
-async def test_savepoints_are_the_handlers_own(store: Store, ledger: Callable[[], Any]) -> None:  # proves R20
+async def test_savepoints_are_the_handlers_own(store: Store, ledger: Callable[[], Any]) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     await write(store, tx, "kept")
@@ -136,7 +133,7 @@ async def test_savepoints_are_the_handlers_own(store: Store, ledger: Callable[[]
     assert await ledger() == ["kept"]
 
 
-async def test_a_failing_statement(store: Store, ledger: Callable[[], Any]) -> None:  # proves R20
+async def test_a_failing_statement(store: Store, ledger: Callable[[], Any]) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     await write(store, tx, "once")
@@ -152,12 +149,10 @@ async def test_a_failing_statement(store: Store, ledger: Callable[[], Any]) -> N
 
 async def _rescued(store: Store, clock: Clock, owner: Claimed) -> None:
     clock.offset += LEASE + 1
-    assert await store.rescue([Rescue(owner.id, owner.claim, 0.0, "died")]) == 1
+    assert await store.reclaim([Reclaim(owner.id, owner.claim, 0.0, "died")]) == 1
 
 
-async def test_claim_lost_before_the_first_statement(
-    store: Store, clock: Clock, ledger: Callable[[], Any]
-) -> None:  # proves R19, R20
+async def test_claim_lost_before_the_first_statement(store: Store, clock: Clock, ledger: Callable[[], Any]) -> None:
     zombie = await claimed(store)
     await _rescued(store, clock, zombie)
     tx = store.transaction()
@@ -168,9 +163,7 @@ async def test_claim_lost_before_the_first_statement(
     assert (await event(store, zombie.id)).state is State.RETRYING
 
 
-async def test_claim_lost_and_taken_by_another(
-    store: Store, clock: Clock, ledger: Callable[[], Any]
-) -> None:  # proves R19, R20
+async def test_claim_lost_and_taken_by_another(store: Store, clock: Clock, ledger: Callable[[], Any]) -> None:
     zombie = await claimed(store)
     await _rescued(store, clock, zombie)
     owner = await claim(store, worker="worker-2")
@@ -214,7 +207,7 @@ async def test_a_lost_claim_leaves_the_transaction_over(store: Store) -> None:
 )
 async def test_handler_ends_the_transaction_itself(
     store: Store, ledger: Callable[[], Any], ending: list[str], kept: list[str]
-) -> None:  # proves R20
+) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     await write(store, tx, "credit")
@@ -248,7 +241,7 @@ async def test_handler_ended_it_and_there_is_no_outcome(store: Store) -> None:
 # ── several ──────────────────────────────────────────────────────────────────
 
 
-async def test_several_outcomes_all_or_none(store: Store, ledger: Callable[[], Any], raw: Raw) -> None:  # proves R20
+async def test_several_outcomes_all_or_none(store: Store, ledger: Callable[[], Any], raw: Raw) -> None:
     owners = [await claimed(store, f"evt_{n}") for n in range(3)]
     tx = store.transaction()
     await write(store, tx, "three")
@@ -266,9 +259,7 @@ async def test_several_outcomes_all_or_none(store: Store, ledger: Callable[[], A
     assert (await raw.all("events"), await raw.all("attempts")) == before
 
 
-async def test_many_transactions_at_once(
-    store: Store, open_store: OpenStore, ledger: Callable[[], Any]
-) -> None:  # proves R20
+async def test_many_concurrent_transactions(store: Store, open_store: OpenStore, ledger: Callable[[], Any]) -> None:
     stores = [store, await open_store()]
     await record(store, *(delivered(f"evt_{n}") for n in range(24)))
     owners = await store.claim("w", [KIND], 24, LEASE)
@@ -286,7 +277,7 @@ async def test_many_transactions_at_once(
     assert await store.counts() == {State.PROCESSED: 16, State.PROCESSING: 8}
 
 
-async def test_two_handlers_of_one_claim(store: Store, ledger: Callable[[], Any]) -> None:  # proves R18, R20
+async def test_two_handlers_of_one_claim(store: Store, ledger: Callable[[], Any]) -> None:
     owner = await claimed(store)
 
     async def handle(entry: str) -> bool:
@@ -306,7 +297,7 @@ async def test_two_handlers_of_one_claim(store: Store, ledger: Callable[[], Any]
 # ── cut short ────────────────────────────────────────────────────────────────
 
 
-async def test_cancelled_in_the_middle(store: Store, ledger: Callable[[], Any]) -> None:  # proves R20
+async def test_cancelled_in_the_middle(store: Store, ledger: Callable[[], Any]) -> None:
     owner = await claimed(store)
     reached = asyncio.Event()
 
@@ -328,7 +319,7 @@ async def test_cancelled_in_the_middle(store: Store, ledger: Callable[[], Any]) 
     assert await settle(store, owner, "release")
 
 
-async def test_cancelled_at_every_step(store: Store, ledger: Callable[[], Any]) -> None:  # proves R20
+async def test_cancelled_at_every_step(store: Store, ledger: Callable[[], Any]) -> None:
     """Wherever the cancellation strikes, it is all or nothing, and the next transaction works."""
 
     async def handle(tx: Transaction, owner: Claimed) -> None:
@@ -391,7 +382,8 @@ async def test_use_after_the_end(store: Store) -> None:
     assert (await event(store, owner.id)).state is State.PROCESSED
 
 
-async def test_renew_proves_ownership(store: Store, clock: Clock) -> None:  # proves R68
+# proves R68
+async def test_renew_proves_ownership(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     assert await store.renew(owner.id, owner.claim, LEASE)
     clock.offset += LEASE + 1
@@ -400,4 +392,4 @@ async def test_renew_proves_ownership(store: Store, clock: Clock) -> None:  # pr
 
 
 async def rescued(store: Store, owner: Claimed) -> None:
-    assert await store.rescue([Rescue(owner.id, owner.claim, 0.0, "gone")]) == 1
+    assert await store.reclaim([Reclaim(owner.id, owner.claim, 0.0, "gone")]) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, ClaimLost, HandlerCommitted
-from hookledger.identities import effect_identity
+from hookledger.ids import effect_identity
 from hookledger.ledger import Intent, Known
 from hookledger.model import Claimed, Outcome
 from hookledger.states import EffectKind, EffectState, Repeat, State
@@ -48,7 +48,8 @@ async def several(store: Store, count: int) -> list[Claimed]:
 # ── with the outcome or not at all ───────────────────────────────────────────
 
 
-async def test_committed_with_the_outcome(store: Store, raw: Raw) -> None:  # proves R20, R28, R29
+# proves R29
+async def test_committed_with_the_outcome(store: Store, raw: Raw) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     assert not tx.begun
@@ -73,7 +74,7 @@ async def test_committed_with_the_outcome(store: Store, raw: Raw) -> None:  # pr
     assert (await event(store, owner.id)).state is State.PROCESSED
 
 
-async def test_rolled_back_with_everything_else(store: Store, raw: Raw) -> None:  # proves R20, R28, R29
+async def test_rolled_back_with_everything_else(store: Store, raw: Raw) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     assert await tx.once(intent(owner, "credit"))
@@ -84,7 +85,7 @@ async def test_rolled_back_with_everything_else(store: Store, raw: Raw) -> None:
     assert await settle(store, owner, "reschedule")
 
 
-async def test_a_lost_claim_keeps_none(store: Store, raw: Raw) -> None:  # proves R19, R20, R28
+async def test_a_lost_claim_keeps_none(store: Store, raw: Raw) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     assert await tx.once(intent(owner, "credit"))
@@ -94,7 +95,7 @@ async def test_a_lost_claim_keeps_none(store: Store, raw: Raw) -> None:  # prove
     assert await effects(raw) == []
 
 
-async def test_after_the_handler_committed_by_itself(store: Store, raw: Raw) -> None:  # proves R20, R28
+async def test_after_the_handlers_own_commit(store: Store, raw: Raw) -> None:
     """A row would commit alone, and skip for ever what the handler never did."""
     owner = await claimed(store)
     tx = store.transaction()
@@ -109,7 +110,7 @@ async def test_after_the_handler_committed_by_itself(store: Store, raw: Raw) -> 
     assert await raw.count("effect_lanes") == 0
 
 
-async def test_after_the_end(store: Store, raw: Raw) -> None:  # proves R20
+async def test_after_the_end(store: Store, raw: Raw) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     await tx.rollback()
@@ -123,7 +124,7 @@ async def test_after_the_end(store: Store, raw: Raw) -> None:  # proves R20
 # ── known already ────────────────────────────────────────────────────────────
 
 
-async def test_known_by_an_earlier_transaction(store: Store, raw: Raw) -> None:  # proves R28, R29
+async def test_known_by_an_earlier_transaction(store: Store, raw: Raw) -> None:
     first, second = await several(store, 2)
     for owner, new in ((first, True), (second, False)):
         tx = store.transaction()
@@ -135,7 +136,7 @@ async def test_known_by_an_earlier_transaction(store: Store, raw: Raw) -> None: 
     assert await raw.run("SELECT next FROM effect_lanes") == [(2,)]
 
 
-async def test_known_in_the_same_transaction(store: Store, raw: Raw) -> None:  # proves R28, R29
+async def test_known_in_the_same_transaction(store: Store, raw: Raw) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     assert await tx.once(intent(owner, "credit"))
@@ -149,7 +150,7 @@ async def test_known_in_the_same_transaction(store: Store, raw: Raw) -> None:  #
 @pytest.mark.parametrize("first_commits", [True, False])
 async def test_two_transactions_want_the_same(
     store: Store, open_store: OpenStore, raw: Raw, first_commits: bool
-) -> None:  # proves R18, R28
+) -> None:
     """The second waits for the first: it wins exactly when the first rolls back."""
     other = await open_store()
     owners = await several(store, 2)
@@ -169,7 +170,7 @@ async def test_two_transactions_want_the_same(
     assert await raw.count(f"effects WHERE event_id = {raw.ident(winner.id)}") == 1
 
 
-async def test_many_want_the_same(store: Store, open_store: OpenStore, raw: Raw) -> None:  # proves R18, R28, R29
+async def test_many_want_the_same(store: Store, open_store: OpenStore, raw: Raw) -> None:
     stores = [store, await open_store()]
     owners = await several(store, 16)
 
@@ -195,7 +196,7 @@ DIGEST = b"digest"
 @pytest.mark.parametrize("state", [EffectState.PLANNED, EffectState.FAILED])
 async def test_a_call_that_did_not_happen_is_adopted(
     store: Store, clock: Clock, raw: Raw, state: EffectState, lane: str | None
-) -> None:  # proves R28, R29
+) -> None:
     owner = await claimed(store)
     before = await reach(store, clock, owner, state, CALL)
     if lane:
@@ -232,7 +233,7 @@ async def test_a_call_that_did_not_happen_is_adopted(
 @pytest.mark.parametrize("state", list(EffectState))
 async def test_what_is_not_adopted(
     store: Store, clock: Clock, raw: Raw, state: EffectState, kind: EffectKind
-) -> None:  # proves R28, R29
+) -> None:
     if state is EffectState.CANCELLED and kind is CALL:
         return
     owner = await claimed(store)
@@ -248,7 +249,7 @@ async def test_what_is_not_adopted(
     assert await raw.count("effect_lanes") == 0
 
 
-async def test_what_a_handler_did_once_is_not_adopted(store: Store) -> None:  # proves R28
+async def test_what_a_handler_did_once_is_not_adopted(store: Store) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     assert await tx.once(intent(owner, "mail", arguments_digest=b"d"))
@@ -258,7 +259,7 @@ async def test_what_a_handler_did_once_is_not_adopted(store: Store) -> None:  # 
 
 
 async def test_nothing_is_adopted_after_the_handler_committed(store: Store, clock: Clock, raw: Raw) -> None:
-    """proves R20: an outbox row that commits by itself would be a lie."""
+    """An outbox row that commits by itself would be a lie."""
     owner = await claimed(store)
     await reach(store, clock, owner, EffectState.FAILED, CALL)
     before = await raw.all("effects")
@@ -272,7 +273,7 @@ async def test_nothing_is_adopted_after_the_handler_committed(store: Store, cloc
     assert await raw.count("effect_lanes") == 0
 
 
-async def test_many_adopt_the_same(store: Store, open_store: OpenStore, clock: Clock) -> None:  # proves R28, R29
+async def test_many_adopt_the_same(store: Store, open_store: OpenStore, clock: Clock) -> None:
     stores = [store, await open_store()]
     owner = await claimed(store)
     known = await reach(store, clock, owner, EffectState.FAILED, CALL)
@@ -294,9 +295,7 @@ async def places(raw: Raw, lane: str = "customer") -> list[str]:
     return [row[0] for row in await raw.run(f"SELECT key FROM effects WHERE lane = '{lane}' ORDER BY place")]
 
 
-async def test_places_are_given_in_the_order_of_commits(
-    store: Store, open_store: OpenStore, raw: Raw
-) -> None:  # proves R29
+async def test_places_are_given_in_the_order_of_commits(store: Store, open_store: OpenStore, raw: Raw) -> None:
     stores = [store, await open_store()]
     committed: list[str] = []
 
@@ -315,7 +314,7 @@ async def test_places_are_given_in_the_order_of_commits(
     assert await places(raw) == committed
 
 
-async def test_lanes_are_of_one_name(store: Store, raw: Raw) -> None:  # proves R29
+async def test_lanes_are_of_one_name(store: Store, raw: Raw) -> None:
     owner = await claimed(store)
     tx = store.transaction()
     for name in ("mail", "crm"):

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from hookledger.clock import Clock
 from hookledger.model import Kind
-from hookledger.operate.insight import Insight
+from hookledger.operate.context import Context
+from hookledger.operate.workers import workers
 from hookledger.states import State
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, claim, claimed, delivered, event, record, recorded, settle
 
 
-async def test_register_and_list(store: Store, clock: Clock) -> None:  # proves R18
+async def test_register_and_list(store: Store, clock: Clock) -> None:
     assert await store.workers() == []
     await store.register("a", [("stripe", "invoice.*"), ("github", "push")])
     clock.offset += 10
     await store.register("b", [])
-    workers = {w.id: w for w in await store.workers()}
-    assert workers["a"].handles == (("stripe", "invoice.*"), ("github", "push"))
-    assert workers["b"].handles == ()
-    assert 10 <= workers["a"].seen_ago < 70
-    assert 0 <= workers["b"].seen_ago < 60
+    seen = {w.id: w for w in await store.workers()}
+    assert seen["a"].handles == (("stripe", "invoice.*"), ("github", "push"))
+    assert seen["b"].handles == ()
+    assert 10 <= seen["a"].seen_ago < 70
+    assert 0 <= seen["b"].seen_ago < 60
 
 
 async def test_registering_again_replaces(store: Store, clock: Clock) -> None:
@@ -35,43 +36,43 @@ async def test_a_beat_shows_that_the_worker_lives(store: Store, clock: Clock) ->
     await store.register("a", [])
     await store.register("b", [])
     clock.offset += 100
-    pulse = await store.pulse("a", [], 5.0)
-    await pulse.beat([], LEASE)
-    await pulse.beat([], LEASE)
-    await pulse.close()
+    heartbeat = await store.heartbeat("a", [], 5.0)
+    await heartbeat.beat([], LEASE)
+    await heartbeat.beat([], LEASE)
+    await heartbeat.close()
     seen = {w.id: w.seen_ago for w in await store.workers()}
     assert seen.keys() == {"a", "b"}
     assert seen["a"] < 60 < seen["b"]
 
 
-async def test_a_forgotten_worker_is_known_again_with_its_next_beat(store: Store, clock: Clock) -> None:  # proves R19
+async def test_a_forgotten_worker_is_known_again_with_its_next_beat(store: Store, clock: Clock) -> None:
     """One that was frozen for long must not find its events skipped as unhandled."""
-    pulse = await store.pulse("a", [("stripe", "invoice.*")], 5.0)
-    await pulse.beat([], LEASE)
+    heartbeat = await store.heartbeat("a", [("stripe", "invoice.*")], 5.0)
+    await heartbeat.beat([], LEASE)
     clock.offset += 100
     await store.forget_workers(50.0)
     assert await store.workers() == []
-    await pulse.beat([], LEASE)
-    await pulse.close()
+    await heartbeat.beat([], LEASE)
+    await heartbeat.close()
     [worker] = await store.workers()
     assert (worker.id, worker.handles) == ("a", (("stripe", "invoice.*"),))
 
 
-async def test_a_worker_that_stopped_leaves_at_once(store: Store) -> None:  # proves R18, R19
+async def test_a_worker_that_stopped_is_unregistered_immediately(store: Store) -> None:
     """What it handled stays known: while a deploy replaces it, its events must not be skipped as unhandled."""
     await store.register("a", [("stripe", "invoice.*")])
     await store.register("b", [])
     await store.leave("a")
-    workers = {worker.id: worker for worker in await store.workers()}
-    assert (workers["a"].left, workers["a"].alive(LEASE), workers["a"].handles) == (
+    seen = {worker.id: worker for worker in await store.workers()}
+    assert (seen["a"].left, seen["a"].alive(LEASE), seen["a"].handles) == (
         True,
         False,
         (("stripe", "invoice.*"),),
     )
-    assert (workers["b"].left, workers["b"].alive(LEASE)) == (False, True)
-    assert [worker.id for worker in await Insight(store).workers()] == ["b"]
+    assert (seen["b"].left, seen["b"].alive(LEASE)) == (False, True)
+    assert [worker.id for worker in await workers(Context(store))] == ["b"]
     await store.register("a", [])
-    assert {worker.id for worker in await Insight(store).workers()} == {"a", "b"}
+    assert {worker.id for worker in await workers(Context(store))} == {"a", "b"}
     await store.leave("nobody")
 
 
@@ -85,7 +86,7 @@ async def test_forget_workers(store: Store, clock: Clock) -> None:
     assert [w.id for w in await store.workers()] == ["new"]
 
 
-async def test_skip_unhandled(store: Store, clock: Clock) -> None:  # proves R18
+async def test_skip_unhandled(store: Store, clock: Clock) -> None:
     old = await recorded(store, "old")
     other = await recorded(store, "other", type="other")
     clock.offset += 100
@@ -106,7 +107,7 @@ async def test_skip_unhandled_is_bounded(store: Store, clock: Clock) -> None:
     assert [await store.skip_unhandled(KIND, 50.0, 4) for _ in range(4)] == [4, 4, 2, 0]
 
 
-async def test_skip_unhandled_leaves_what_is_in_work_or_retrying(store: Store, clock: Clock) -> None:  # proves R18
+async def test_skip_unhandled_leaves_what_is_in_work_or_retrying(store: Store, clock: Clock) -> None:
     retrying = await claimed(store, "retrying")
     await settle(store, retrying, "reschedule")
     clock.offset += 100

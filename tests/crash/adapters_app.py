@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session, sessionmaker
 from hookledger import Event, Inbox, SyncEvent
 from hookledger.contrib.psycopg import AsyncConnections, Connections
 from hookledger.contrib.sqlalchemy import AsyncSessions, Sessions
+from hookledger.effects.model import Op
 from hookledger.store.protocol import Transactions
-from hookledger.work.effect import Op
 from tests.crash.app import SECRETS, WRITE
 
 URL = os.environ["HOOKLEDGER_DATABASE"]

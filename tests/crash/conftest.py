@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.crash.processes import Installation
+from tests.soak import amount
 
 Install = Callable[..., Installation]
 INSTALLED = pytest.StashKey[list[Installation]]()
@@ -38,10 +39,8 @@ def installation(install: Install, database_url: str) -> Installation:
 
 @pytest.fixture
 def rounds() -> int:
-    """How many times a process is killed: a few in scripts/test, many in scripts/soak."""
-    if given := os.environ.get("HOOKLEDGER_SOAK_ROUNDS"):
-        return int(given)
-    return 50 if os.environ.get("HOOKLEDGER_SOAK") == "1" else 3
+    """How many times a process is killed."""
+    return int(os.environ.get("HOOKLEDGER_SOAK_ROUNDS") or amount(1, 5, 50))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,9 +26,9 @@ import apsw
 import httpx2
 
 from hookledger import Effect, Event, Happened, Inbox, Op, RetryPolicy, Seconds
+from hookledger.effects.caller import Calls
 from hookledger.store.postgres.ledger import PostgresLedger
 from hookledger.store.sqlite.ledger import SqliteLedger
-from hookledger.work.ledger import Calls
 from tests.services.sink import path
 
 SECRET = "whsec_crash_tests_effects_secret"  # made up
@@ -36,7 +36,7 @@ BUSINESS = "CREATE TABLE business (what text NOT NULL, key text NOT NULL, result
 WRITE = "INSERT INTO business (what, key, result) VALUES ($1, $2, $3)"
 
 SINK = os.environ.get("SINK", "")
-NOBODY = os.environ.get("NOBODY", "")
+NO_EVENTS = os.environ.get("NO_EVENTS", "")
 """Where nobody listens."""
 
 KINDS = ("call", "later")
@@ -228,7 +228,7 @@ def _base(op: Op) -> str:
     if op.effect_key != "refused" or op.name in _tried:
         return SINK
     _tried.add(op.name)
-    return NOBODY
+    return NO_EVENTS
 
 
 async def perform(op: Op, note: str) -> str:
@@ -279,7 +279,7 @@ def plain(kind: str, policy: str) -> bool:
 
 
 def declare(kind: str, policy: str) -> Effect[Any, Any]:
-    quick = RetryPolicy(first=Seconds("50ms"), longest=Seconds("200ms"))
+    quick = RetryPolicy(initial_delay=Seconds("50ms"), max_delay=Seconds("200ms"))
     options = {"name": f"{kind}_{policy}", "timeout": TIMEOUT, "grace": GRACE, "retry": quick, **POLICIES[policy]}
     declaring = inbox.ensure(**options) if policy == "ensure" else inbox.effect(**options)
     effect: Effect[Any, Any] = declaring(perform_plainly if plain(kind, policy) else perform)

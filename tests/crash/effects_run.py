@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hookledger import Inbox
-from hookledger.operate.actions import Actions
-from hookledger.operate.insight import Insight
+from hookledger.operate import decide, effects, search
+from hookledger.operate.audit import by
+from hookledger.operate.context import Context
 from hookledger.store.protocol import Store
 from tests.asgi_client import Site, stripe_event
 from tests.crash.checker import Row
@@ -82,7 +83,7 @@ class Shop(Installation):
         self.environment |= {
             "HOOKLEDGER_APP": "tests.crash.effects_app:inbox",
             "SINK": sink.url,
-            "NOBODY": f"http://127.0.0.1:{free_port()}",
+            "NO_EVENTS": f"http://127.0.0.1:{free_port()}",
         }
 
     def prepare(self) -> None:
@@ -139,15 +140,15 @@ class Shop(Installation):
         """A person decides."""
 
         async def resolve(store: Store) -> None:
-            known = await Insight(store).effect(event, effect)
-            await Actions(store, "ada").resolve(known, decision, "looked it up", result)
+            known = await effects.find(Context(store), event, effect)
+            await effects.resolve(Context(store), by("ada", "looked it up"), known, decision, result)
 
         self.act(resolve)
 
     def retry(self, event: str) -> None:
         async def retry(store: Store) -> None:
-            known = await Insight(store).event(event)
-            await Actions(store, "ada").retry(known.event, "once more")
+            known = await search.find(Context(store), event)
+            await decide.retry(Context(store), by("ada", "once more"), known.event)
 
         self.act(retry)
 

@@ -45,7 +45,7 @@ def test_no_ack_while_the_disk_is_full(install: Install, tmp_path: Path) -> None
     assert worker.running
 
 
-def test_serve_recovers_by_itself_when_there_is_room(install: Install, tmp_path: Path) -> None:
+def test_serve_recovers_when_there_is_room(install: Install, tmp_path: Path) -> None:
     """Database and log share the disk: neither ends a process, and nobody has to start anything again."""
     disk = small_disk(tmp_path)
     installation = install(f"sqlite:///{disk}/inbox.db")

@@ -1,5 +1,6 @@
 """`python -m tests.crash.killed_at STEP ARGUMENTS…`: the command line, killed with -9 before its STEP-th statement.
 
+With COMMITS in the environment it is killed at a commit instead: steps are the moments before and after each.
 With step 0 it runs to its end and writes how many statements there were to the file that STEPS names. A turn or lease
 lasts a moment only, so that whoever comes after a dead one need not wait for long.
 """
@@ -14,10 +15,14 @@ import apsw
 import asyncpg
 
 from hookledger.cli import main
-from hookledger.operate import actions, reconcile
-from hookledger.upkeep import prune
+from hookledger.operate import copy
+from hookledger.operate.reconcile import compare, reconcile
+from hookledger.operate.retention import prune
+from hookledger.store.sqlite.files import Connection
 
 STEPS = "HOOKLEDGER_TEST_STEPS"
+ROWS = "HOOKLEDGER_TEST_ROWS"
+COMMITS = "HOOKLEDGER_TEST_COMMITS"
 SOON = 0.5
 
 
@@ -45,6 +50,27 @@ def count_postgres(counter: Counter) -> None:
         setattr(asyncpg.Connection, name, counted(getattr(asyncpg.Connection, name), counter))
 
 
+def count_commits(counter: Counter) -> None:
+    commit, execute = Connection.commit, asyncpg.Connection.execute
+
+    def committed(self: Connection) -> None:
+        counter.step()
+        commit(self)
+        counter.step()
+
+    async def executed(self: Any, sql: str, *args: Any, **more: Any) -> Any:
+        commits = sql.startswith("COMMIT")
+        if commits:
+            counter.step()
+        result = await execute(self, sql, *args, **more)
+        if commits:
+            counter.step()
+        return result
+
+    for kind, name, instead in ((Connection, "commit", committed), (asyncpg.Connection, "execute", executed)):
+        setattr(kind, name, instead)
+
+
 def counted(ask: Any, counter: Counter) -> Any:
     async def asked(self: Any, *args: Any, **more: Any) -> Any:
         counter.step()
@@ -56,11 +82,15 @@ def counted(ask: Any, counter: Counter) -> Any:
 
 if __name__ == "__main__":
     counter = Counter(int(sys.argv.pop(1)))
-    count_sqlite(counter)
-    count_postgres(counter)
-    for module in (prune, reconcile, actions):
+    if COMMITS in os.environ:
+        count_commits(counter)
+    else:
+        count_sqlite(counter)
+        count_postgres(counter)
+    for module in (prune, compare, reconcile):
         vars(module)["LEASE"] = SOON
-    reconcile.PAGE = 3  # the listed events are a few pages
+    compare.PAGE = 3  # the listed events are a few pages
+    copy.ROWS = int(os.environ.get(ROWS, "40"))  # some tables take several batches
     try:
         main()
     finally:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hookledger import Inbox
+from tests import soak
 from tests.crash.app import EFFECTS
 from tests.crash.checker import Database, Log, check
 from tests.services.forked import Forked
@@ -31,9 +32,9 @@ WORK: dict[str, Any] = {
     "concurrency": 8,
     "lease": "1s",
     "poll": "50ms",
-    "grace": "20s",
+    "shutdown_timeout": "20s",
     "transaction_limit": "700ms",
-    "retry": {"attempts": 20, "first": "50ms", "longest": "500ms"},
+    "retry": {"attempts": 20, "initial_delay": "50ms", "max_delay": "500ms"},
 }
 
 
@@ -53,7 +54,7 @@ class Process:
         self.name = name
         self.log_file = log
         self._popen: Forked | subprocess.Popen[bytes]
-        if os.environ.get("HOOKLEDGER_SOAK") != "1":
+        if not soak.LONG:
             self._popen = Forked(module, arguments, cwd=ROOT, env=env, stdout=log, stderr=log)
             return
         with log.open("ab") as output:

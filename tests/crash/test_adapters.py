@@ -4,6 +4,7 @@ import pytest
 
 from tests.crash.conftest import Install
 from tests.crash.processes import event, eventually
+from tests.services import forked
 
 LIBRARIES = [
     "asyncpg",
@@ -17,9 +18,10 @@ LIBRARIES = [
 LEDGER = "SELECT kind, name, count(*) AS n FROM {h}effects GROUP BY kind, name ORDER BY kind"
 
 
+# proves R20
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_killed_between_the_write_and_the_outcome(install: Install, postgres_url: str, library: str) -> None:
-    # proves R20, R28, R29
+    forked.load("sqlalchemy.ext.asyncio", "psycopg", "psycopg_pool")
     installation = install(postgres_url)
     installation.use("tests.crash.adapters_app:inbox", LIBRARY=library)
     database = installation.database

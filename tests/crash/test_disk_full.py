@@ -34,7 +34,6 @@ def namespace() -> list[str]:
 
 
 def test_a_full_disk() -> None:
-    # proves R6, R8
     inside = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(Path(__file__).with_name("full_disk.py"))]
     done = subprocess.run([*namespace(), *inside], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

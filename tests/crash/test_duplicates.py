@@ -6,8 +6,8 @@ from tests.crash.conftest import Install
 from tests.crash.processes import Installation, event, events, eventually
 
 
+# proves R58
 def test_the_same_events_over_many_connections(installation: Installation) -> None:
-    # proves R5, R15, R57, R58
     installation.receive()
     installation.work()
     log = installation.send(*events(200, "order", "plain"), connections=64, times=20)
@@ -19,9 +19,9 @@ def test_the_same_events_over_many_connections(installation: Installation) -> No
     assert deliveries["n"] == 4000
 
 
+# proves R62
 def test_a_duplicate_while_the_work_fails(install: Install, database_url: str, tmp_path: Path) -> None:
-    # proves R8, R22, R23, R62
-    installation = install(database_url, retry={"attempts": 10_000, "first": "50ms", "longest": "500ms"})
+    installation = install(database_url, retry={"attempts": 10_000, "initial_delay": "50ms", "max_delay": "500ms"})
     database, go = installation.database, tmp_path / "go"
     installation.receive()
     installation.work()

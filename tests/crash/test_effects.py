@@ -20,6 +20,7 @@ from tests.crash.effects_run import Shop, Snapshot, event_key, shop_on, until
 from tests.crash.processes import Process
 from tests.services.postgres import Databases
 from tests.services.sink import Way
+from tests.soak import amount
 
 KEY = "k1"
 BUNDLE = "b1"
@@ -139,7 +140,7 @@ def run_modes(shop: Shop) -> Run:
 
 def run_any_moment(shop: Shop) -> Run:
     """Killed again and again, shortly after the sink has heard of the worker; in scripts/soak many times."""
-    rounds = int(os.environ.get("HOOKLEDGER_SOAK_ROUNDS") or (50 if os.environ.get("HOOKLEDGER_SOAK") == "1" else 2))
+    rounds = int(os.environ.get("HOOKLEDGER_SOAK_ROUNDS") or amount(1, 5, 50))
     chance = random.Random(seed := int(os.environ.get("HOOKLEDGER_SEED", time.time_ns())))
     for number in range(rounds):
         shop.deliver(*((f"{kind}.{policy}", f"r{number}") for kind in KINDS for policy in MATRIX))
@@ -204,10 +205,10 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 # ── killed ───────────────────────────────────────────────────────────────────
 
 
+# proves R28, R33
 @pytest.mark.parametrize("policy", MATRIX)
 @pytest.mark.parametrize(("point", "kind"), [(point, kind) for point, kinds in POINTS.items() for kind in kinds])
 def test_killed(runs: Runs, point: str, kind: str, policy: str) -> None:
-    # proves R28, R29, R30, R31, R32, R33
     run, effect = runs[point].result(), f"{kind}_{policy}"
     key = BUNDLE if point == "before outcome" else KEY
     owner = event_key("bundle" if point == "before outcome" else f"{kind}.{policy}", key)
@@ -237,7 +238,6 @@ def test_killed(runs: Runs, point: str, kind: str, policy: str) -> None:
 
 @pytest.mark.parametrize("point", ["before started", "before outcome", "after outcome"])
 def test_once_killed(runs: Runs, point: str) -> None:
-    # proves R20, R28
     run = runs[point].result()
     key = BUNDLE if point == "before outcome" else KEY
     after = point == "after outcome"
@@ -250,11 +250,11 @@ def test_once_killed(runs: Runs, point: str) -> None:
 # ── alive ────────────────────────────────────────────────────────────────────
 
 
+# proves R31, R32
 @pytest.mark.parametrize("policy", MATRIX)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", UNKNOWN_MODES)
-def test_nobody_knows(runs: Runs, mode: str, kind: str, policy: str) -> None:
-    # proves R30, R31, R32
+def test_unknown_outcome_follows_policy(runs: Runs, mode: str, kind: str, policy: str) -> None:
     run, effect = runs["modes"].result(), f"{kind}_{policy}"
     happened = 0 if "lost" in mode else 1
     wanted = expected(policy, 1, happened, past_window=mode.startswith("timeout"))
@@ -273,7 +273,6 @@ def test_nobody_knows(runs: Runs, mode: str, kind: str, policy: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["busy", "refused"])
 def test_not_sent_or_refused_is_tried_again(runs: Runs, mode: str, kind: str, policy: str) -> None:
-    # proves R22, R31
     run, effect = runs["modes"].result(), f"{kind}_{policy}"
     requests = (2 if mode == "busy" else 1, 1)
     check(run, kind, effect, mode, event_key(f"{kind}.{policy}", mode), Expected(False, requests, requests))
@@ -283,7 +282,6 @@ def test_not_sent_or_refused_is_tried_again(runs: Runs, mode: str, kind: str, po
 @pytest.mark.parametrize("policy", MATRIX)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rejected_for_good(runs: Runs, kind: str, policy: str) -> None:
-    # proves R22, R29
     run, effect = runs["modes"].result(), f"{kind}_{policy}"
     event = run.final.events[event_key(f"{kind}.{policy}", "rejected")]
     assert run.final.state(effect, "rejected") == "failed"
@@ -315,9 +313,9 @@ def check(run: Run, kind: str, effect: str, key: str, owner: str, wanted: Expect
         assert run.final.results[effect, key] == f"{effect} {key} no. {wanted.after[1]}"
 
 
+# proves R30
 @pytest.mark.parametrize("row", ["modes", *POINTS])
 def test_one_key_for_each_effect(runs: Runs, row: str) -> None:
-    # proves R30
     requests = runs[row].result().final.requests
     operations, effects = {r.operation for r in requests}, {(r.effect, r.key) for r in requests}
     assert len({(r.operation, r.effect, r.key) for r in requests}) == len(operations) == len(effects) > 0
@@ -326,8 +324,8 @@ def test_one_key_for_each_effect(runs: Runs, row: str) -> None:
 # ── at any moment ────────────────────────────────────────────────────────────
 
 
+# proves R29
 def test_killed_at_any_moment(runs: Runs) -> None:
-    # proves R28, R29, R31, R32
     run = runs["any moment"].result()
     assert len(run.final.effects) == len(run.final.events) > 0
     for (effect, key), row in run.final.effects.items():

@@ -189,11 +189,9 @@ def runs(postgres: Databases, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_a_worker_frozen_during_calls(runs: Runs, store: str) -> None:
-    # proves R29, R31, R32, R47, R68
     runs[store, frozen_during_calls].result()
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_a_worker_frozen_just_before_calls(runs: Runs, store: str) -> None:
-    # proves R31, R32, R68
     runs[store, frozen_just_before_calls].result()

@@ -34,8 +34,8 @@ def freeze_without_lock(worker: Process, url: str) -> None:
         worker.freeze()
 
 
+# proves R19
 def test_what_a_frozen_worker_writes_late_is_refused(installation: Installation, tmp_path: Path) -> None:
-    # proves R18, R19, R68
     database = installation.database
     announced, go = tmp_path / "announced", tmp_path / "go"
     installation.receive()
@@ -52,7 +52,7 @@ def test_what_a_frozen_worker_writes_late_is_refused(installation: Installation,
 
     go.touch()
     frozen.thaw()
-    eventually(lambda: "late outcome refused" in frozen.log, "the late write is refused")
+    eventually(lambda: "outcome discarded: claim on event" in frozen.log, "the late outcome is discarded")
     frozen.terminate()
     assert frozen.exit_code() == 0
     assert (database.event("evt_frozen"), database.effects(), database.attempts()) == before
@@ -60,7 +60,6 @@ def test_what_a_frozen_worker_writes_late_is_refused(installation: Installation,
 
 
 def test_a_worker_frozen_with_the_write_lock_is_killed(install: Install, sqlite_url: str, tmp_path: Path) -> None:
-    # proves R6, R19 (rule 15)
     installation = install(sqlite_url, transaction_limit="1500ms")
     announced = tmp_path / "announced"
     supervisor = installation.serve()
@@ -84,7 +83,6 @@ def test_a_worker_frozen_with_the_write_lock_is_killed(install: Install, sqlite_
 def test_a_worker_is_not_blamed_for_the_lock_of_the_one_before(
     install: Install, sqlite_url: str, tmp_path: Path
 ) -> None:
-    # proves R19 (rule 15)
     installation = install(sqlite_url, lease="60s", transaction_limit="500ms")
     announced = tmp_path / "announced"
     supervisor = installation.serve()

@@ -7,8 +7,7 @@ from tests.crash.conftest import Install
 from tests.crash.processes import Installation, event, events, eventually
 
 
-def test_acks_go_on_while_handlers_block(installation: Installation, tmp_path: Path) -> None:
-    # proves R6, R18 (rule 13)
+def test_acks_continue_while_handlers_block(installation: Installation, tmp_path: Path) -> None:
     database, go = installation.database, tmp_path / "go"
     hogs = [event(f"evt_hog_{n}", "hog", announce=str(tmp_path / f"announced_{n}"), go=str(go)) for n in range(2)]
     installation.receive()
@@ -34,7 +33,6 @@ def test_acks_go_on_while_handlers_block(installation: Installation, tmp_path: P
 
 
 def test_failures_end_where_they_belong(installation: Installation) -> None:
-    # proves R20, R22, R23
     database = installation.database
     installation.receive()
     installation.work()
@@ -55,7 +53,6 @@ def test_failures_end_where_they_belong(installation: Installation) -> None:
 
 
 def test_a_transaction_over_its_limit_leaves_nothing(install: Install, sqlite_url: str) -> None:
-    # proves R20 (rule 15)
     installation = install(sqlite_url, transaction_limit="200ms")
     database = installation.database
     installation.receive()

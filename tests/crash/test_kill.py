@@ -8,8 +8,8 @@ LOAD = 300
 """Events per kill."""
 
 
+# proves R6
 def test_the_receiver_is_killed_under_load(installation: Installation, rounds: int) -> None:
-    # proves R5, R6, R8
     installation.work()
     receiver = installation.receive()
     load = events(LOAD * (rounds + 2))
@@ -30,8 +30,8 @@ def test_the_receiver_is_killed_under_load(installation: Installation, rounds: i
     assert installation.database.states() == {"processed": len(load)}
 
 
+# proves R59
 def test_the_worker_is_killed_under_load(installation: Installation, rounds: int) -> None:
-    # proves R18, R19, R20, R59
     database = installation.database
     installation.receive()
     workers = [installation.work(), installation.work()]

@@ -38,7 +38,7 @@ def serve(installation: Installation) -> Process:
     return supervisor
 
 
-def test_it_is_killed_under_load(install: Install, database_url: str) -> None:  # proves R6
+def test_it_is_killed_under_load(install: Install, database_url: str) -> None:
     installation = install(database_url)
     installation.give_token()
     supervisor = serve(installation)
@@ -46,9 +46,9 @@ def test_it_is_killed_under_load(install: Install, database_url: str) -> None:  
     assert receiver is not None and first is not None
     sender, log = installation.start_sending(events(600), connections=4, pause=0.01)
     eventually(lambda: log.acked_more_than(50), "acks")
-    assert installation.ask_operator("/api/events?limit=500")[0] == 200
+    assert installation.ask_operator("/api/v1/events?limit=500")[0] == 200
     os.kill(first, signal.SIGKILL)
-    eventually(lambda: installation.ask_operator("/api/summary")[0] == 200, "another one answers")
+    eventually(lambda: installation.ask_operator("/api/v1/summary")[0] == 200, "another one answers")
     assert sender.exit_code() == 0
     assert log.statuses() == {202: 600}, "none was refused, none had to be sent again"
     assert (child(supervisor, "receive"), child(supervisor, "api") != first) == (receiver, True)
@@ -64,7 +64,7 @@ def test_it_is_killed_under_load(install: Install, database_url: str) -> None:  
     installation.check()
 
 
-def test_it_speaks_for_the_receiver_and_ends_with_the_supervisor(operated: Installation) -> None:  # proves R6
+def test_it_speaks_for_the_receiver_and_ends_with_the_supervisor(operated: Installation) -> None:
     supervisor = serve(operated)
     refused = json.loads(operated.ask_operator("/readyz")[1])["rejected"]
     with socket.create_connection(("127.0.0.1", operated.port)) as sender:
@@ -81,7 +81,7 @@ def test_it_speaks_for_the_receiver_and_ends_with_the_supervisor(operated: Insta
     for path in ("/healthz", "/readyz"):
         status, body = operated.ask_operator(path)
         assert (status, json.loads(body)["problem"]) == (503, "the receiver does not answer")
-    assert operated.ask_operator("/api/summary")[0] == 200, "operators go on"
+    assert operated.ask_operator("/api/v1/summary")[0] == 200, "operators go on"
     supervisor.kill()
     eventually(lambda: all(process_state(pid) is None for pid in children), "the children have ended")
 
@@ -111,6 +111,6 @@ def test_a_port_that_is_taken(operated: Installation) -> None:
         supervisor.thaw()
         eventually(lambda: f"api ended with {exits.CONFIG}" in supervisor.log, "its port is taken")
         operated.send(event("evt_1"))
-    eventually(lambda: operated.ask_operator("/api/summary")[0] == 200, "it is back")
+    eventually(lambda: operated.ask_operator("/api/v1/summary")[0] == 200, "it is back")
     operated.drain()
     operated.check()

@@ -5,12 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from tests.crash.conftest import Install
 from tests.crash.processes import PATIENCE, ROOT, Installation, children_of, events, eventually, process_state
+from tests.soak import ANY
 
 
 @contextlib.contextmanager
@@ -69,11 +72,27 @@ def command_of(pid: int) -> str:
     return words[words.index("hookledger") + 1] if "hookledger" in words else ""
 
 
-@pytest.mark.parametrize("unwritable", [full_disk, closed_pipe, unread_pipe])
-def test_serve_outlives_its_output(installation: Installation, unwritable: object) -> None:
-    # proves R6, R20
+Output = Callable[[], AbstractContextManager[int]]
+OUTPUTS: dict[str, tuple[Output, ...]] = {"sqlite": (full_disk, unread_pipe), "postgres": (closed_pipe,)}
+"""In scripts/test each once and each store once; scripts/soak runs each on each."""
+CASES = [
+    pytest.param(store, output, id=f"{store}-{output.__name__}")
+    for output in (full_disk, closed_pipe, unread_pipe)
+    for store in OUTPUTS
+    if ANY or output in OUTPUTS[store]
+]
+
+
+@pytest.mark.parametrize(("store", "unwritable"), CASES)
+def test_serve_outlives_its_output(
+    request: pytest.FixtureRequest,
+    install: Install,
+    store: str,
+    unwritable: Output,
+) -> None:
+    installation = install(request.getfixturevalue(f"{store}_url"))
     installation.give_token()
-    with unwritable() as output, serving(installation, output) as supervisor:  # type: ignore[operator]
+    with unwritable() as output, serving(installation, output) as supervisor:
         eventually(lambda: installation.ready() or supervisor.poll() is not None, "ready, or ended")
         assert supervisor.poll() is None, "it ended with its output"
         installation.send(*events(60, prefix="first"))

@@ -14,7 +14,6 @@ LOAD = 300
 def test_the_pooler_is_killed_under_load(
     install: Install, postgres_url: str, pgbouncer: PgBouncer, rounds: int
 ) -> None:
-    # proves R5, R6, R8, R18, R20
     installation = install(postgres_url)
     installation.set("pooler = true")
     installation.use("tests.crash.app:inbox", HOOKLEDGER_DATABASE=pgbouncer.url())

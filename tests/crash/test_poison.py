@@ -6,9 +6,9 @@ from tests.crash.conftest import Install
 from tests.crash.processes import event, events, eventually
 
 
+# proves R23
 def test_a_poison_event_ends_in_the_dead_letter(install: Install, database_url: str) -> None:
-    # proves R19, R23 (rule 17)
-    retry = {"attempts": 4, "first": "50ms", "longest": "200ms"}
+    retry = {"attempts": 4, "initial_delay": "50ms", "max_delay": "200ms"}
     installation = install(database_url, concurrency=32, retry=retry)
     database = installation.database
     server = installation.serve()

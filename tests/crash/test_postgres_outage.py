@@ -9,20 +9,21 @@ import pytest
 from tests.crash.conftest import Install
 from tests.crash.processes import event, events, eventually
 from tests.services.postgres import Postgres
+from tests.soak import amount
 
 
+# proves R8
 @pytest.mark.parametrize("how", ["immediate", "fast"])
 def test_an_outage_longer_than_the_lease(
     install: Install, postgres_server: Postgres, tmp_path: Path, how: Literal["immediate", "fast"]
 ) -> None:
-    # proves R8, R18, R23
     installation = install(postgres_server.create_database("outage"))
     database = installation.database
     announced, go = tmp_path / "announced", tmp_path / "go"
     receiver, worker = installation.receive(), installation.work()
     installation.send(event("evt_long", "freeze", announce=str(announced), go=str(go)))
     eventually(announced.exists, "a handler is running")
-    load = events(1500, "order", "slow", "plain")
+    load = events(amount(600, 1500, 3000), "order", "slow", "plain")
     sender, log = installation.start_sending(load, connections=8, pause=0.02)
     eventually(lambda: len(log.acked()) > 200, "acks")
 

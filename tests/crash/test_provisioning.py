@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from hookledger import Inbox, State
-from hookledger.filters import Filter
+from hookledger.store.ops.filters import Filter
 from tests.crash.conftest import INSTALLED
 from tests.crash.processes import PATIENCE, ROOT, Installation, Process, eventually
 from tests.crash.provisioning_app import EXAMPLE, HANDLER, POINTS, SECRET, example, load
@@ -264,7 +264,6 @@ def asked(shop: Shop) -> int:
 
 def test_the_show_of_the_example() -> None:
     """As its README says, with nothing of ours around it."""
-    # proves R34
     ports = {"PORT": str(free_port()), "OPERATOR_PORT": str(free_port())}
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -281,8 +280,8 @@ def test_the_show_of_the_example() -> None:
     assert done.stdout.endswith("Each effect happened once.\n")
 
 
+# proves R17, R34, R60
 def test_duplicates_reorder_and_replay(open_shop: Callable[[str], Shop], database_url: str) -> None:
-    # proves R17, R28, R29, R30, R33, R34, R35, R57, R58, R60
     shop = open_shop(database_url)
     accounts = [f"cus_{name}" for name in "abcd"]
     events = []
@@ -320,7 +319,6 @@ def test_duplicates_reorder_and_replay(open_shop: Callable[[str], Shop], databas
 
 
 def test_entries_of_one_account_are_booked_in_order(open_shop: Callable[[str], Shop], sqlite_url: str) -> None:
-    # proves R29
     shop = open_shop(sqlite_url)
     events = [paid(f"{n}", f"cus_{n % 3}", "team", at=n) for n in range(18)]
     for n in range(6):
@@ -340,8 +338,8 @@ def test_entries_of_one_account_are_booked_in_order(open_shop: Callable[[str], S
     assert sum(len(invoices) for invoices in planned.values()) == len(events)
 
 
+# proves R26, R34
 def test_the_remotes_fail(open_shop: Callable[[str], Shop], sqlite_url: str) -> None:
-    # proves R26, R31, R32, R34
     shop = open_shop(sqlite_url)
     faults = ["before 500", "after 500", "before reset", "after reset", "before timeout", "after timeout"]
     events = []
@@ -360,14 +358,14 @@ def test_the_remotes_fail(open_shop: Callable[[str], Shop], sqlite_url: str) -> 
     # What may be repeated was; the rest was looked up, or asked of a person, and repeated only if it was not there.
     assert Counter(len(remote.requests) - len(events) for remote in shop.remotes.all) == {6: 1, 3: 3}
     assert len(shop.remotes.finance.requests) == len(events) + 6
-    told = [line for line in worker.log.splitlines() if "[hookledger.work.outbox]" in line]
+    told = [line for line in worker.log.splitlines() if "[hookledger.effects.outbox]" in line]
     assert told
-    assert all("event_id=" in line for line in told), "R26: the event's id is in every line about its effects"
+    assert all("event_id=" in line for line in told), "the event's id is in every line about its effects"
     assert worker.running
 
 
+# proves R34, R59
 def test_the_worker_is_killed_at_every_point(open_shop: Callable[[str], Shop], database_url: str) -> None:
-    # proves R19, R20, R28, R30, R32, R34, R59
     shop = open_shop(database_url)
     workers = shop.live_again()
     events = []

@@ -6,8 +6,7 @@ from tests.crash.conftest import Install
 from tests.crash.processes import Installation, event, eventually, process_state
 
 
-def test_a_worker_gives_back_what_it_had_not_started(install: Install, database_url: str, tmp_path: Path) -> None:
-    # proves R18, R23 (rule 17)
+def test_a_worker_releases_unstarted_claims(install: Install, database_url: str, tmp_path: Path) -> None:
     installation = install(database_url, concurrency=2)
     database, go = installation.database, tmp_path / "go"
     installation.receive()
@@ -23,8 +22,8 @@ def test_a_worker_gives_back_what_it_had_not_started(install: Install, database_
     go.touch()
     assert worker.exit_code() == 0
     assert "claim lost" not in worker.log
-    [left] = database.rows("SELECT left_at FROM {h}workers")
-    assert left["left_at"] is not None, "nobody takes it for a living one until its lease ends"
+    [left] = database.rows("SELECT stopped_at FROM {h}workers")
+    assert left["stopped_at"] is not None, "nobody takes it for a living one until its lease ends"
     rows = database.events().values()
     assert sorted((row["state"], row["attempts"], row["crashes"]) for row in rows) == [
         *[("pending", 0, 0)] * 8,
@@ -39,7 +38,6 @@ def test_a_worker_gives_back_what_it_had_not_started(install: Install, database_
 
 
 def test_serve_ends_with_all_its_children(installation: Installation, tmp_path: Path) -> None:
-    # proves R6, R20
     announced, go = tmp_path / "announced", tmp_path / "go"
     supervisor = installation.serve()
     installation.send(event("evt_running", "freeze", announce=str(announced), go=str(go)))
@@ -57,7 +55,6 @@ def test_serve_ends_with_all_its_children(installation: Installation, tmp_path: 
 
 
 def test_a_killed_supervisor_takes_its_children_with_it(installation: Installation) -> None:
-    # proves R6
     supervisor = installation.serve()
     children = supervisor.children()
     assert len(children) == 2

@@ -64,7 +64,7 @@ def stopped(server: subprocess.Popen[str]) -> str:
     return said
 
 
-def test_its_commands_run(tmp_path: Path, environment: dict[str, str]) -> None:  # proves R46
+def test_its_commands_run(tmp_path: Path, environment: dict[str, str]) -> None:
     asyncio.run(fail_one(environment["HOOKLEDGER_DATABASE"]))
     here = f"127.0.0.1:{environment['HOOKLEDGER_OPERATOR_PORT']}"
     server = receive(tmp_path, environment)
@@ -79,12 +79,12 @@ def test_its_commands_run(tmp_path: Path, environment: dict[str, str]) -> None: 
         assert (event["event"]["state"], event["complete"]) == ("failed", True)
         assert retried["state"] == State.PENDING
         again = _run(commands[-1].replace("127.0.0.1:8701", here), tmp_path, environment)
-        assert (again["error"], "retry by ada" in again["message"]) == ("refused", True)
+        assert (again["error"], "retry by ada" in again["message"]) == ("conflict", True)
         intake = f"http://127.0.0.1:{environment['HOOKLEDGER_PORT']}"
-        assert httpx2.get(f"{intake}/api/events").status_code == 404, "providers never reach it"
+        assert httpx2.get(f"{intake}/api/v1/events").status_code == 404, "providers never reach it"
     finally:
         said = stopped(server)
-    assert f"API at http://{here}/api, tokens: ada (operator), reports (viewer)" in said
+    assert f"API at http://{here}/api/v1, tokens: ada (operator), reports (viewer)" in said
     for token in TOKENS.values():
         assert token not in said
 
@@ -104,7 +104,7 @@ def test_without_tokens_it_says_how_to_turn_it_on(tmp_path: Path, environment: d
     server = receive(tmp_path, environment)
     try:
         wait_until_ready(f"{here}/readyz")
-        answer = httpx2.get(f"{here}/api/events", headers={"authorization": "Bearer x"})
+        answer = httpx2.get(f"{here}/api/v1/events", headers={"authorization": "Bearer x"})
         assert (answer.status_code, answer.json()["error"]) == (404, "api_off")
     finally:
         said = stopped(server)
@@ -122,7 +122,7 @@ def test_a_token_that_is_none_is_refused_at_the_start(
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == exits.CONFIG
-    assert "'ada' is shorter than 20 characters" in done.stderr
+    assert "'ada' is too short: use at least 20 characters" in done.stderr
     assert "brief-one" not in done.stderr
     looks = [sys.executable, "-m", "hookledger", "events", "--json"]
     looked = subprocess.run(looks, cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""The README's first screen, executed word for word."""
+"""The README's examples run and print what it shows."""
 
 import os
 import re
@@ -48,7 +48,9 @@ def run(command: str, folder: Path, environment: dict[str, str]) -> str:
 # proves R57
 def test_the_first_screen(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "app.py").write_text(block("python"))
-    serve = block("bash", "serve --dev").strip().splitlines()[-1].replace("hookledger", "-m hookledger", 1)
+    *_, create, serve = block("bash", "serve --dev").strip().splitlines()
+    subprocess.run(create, shell=True, cwd=tmp_path, env=environment, check=True, timeout=60)
+    serve = serve.replace("hookledger", "-m hookledger", 1)
     server = subprocess.Popen([sys.executable, *serve.split()], cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
     try:
         url = f"http://127.0.0.1:{environment['HOOKLEDGER_PORT']}"
@@ -82,7 +84,7 @@ def wait_until_ready(url: str) -> None:
 
 
 def fits(promised: str, printed: str) -> bool:
-    """Whether the output is what the README shows; … stands for anything, spaces for any number of them."""
+    """Whether the output is what the README shows; … matches anything, a space any number of them."""
     text = " ".join(promised.split())
     pattern = ".*".join(re.escape(part).replace(r"\ ", r"\s+") for part in text.split("…"))
     assert re.search(pattern, printed, re.DOTALL), f"promised:\n{promised}\nprinted:\n{printed}"
@@ -113,7 +115,6 @@ stripe = inbox.source("stripe", provider="stripe", secrets=["whsec_made_up_for_t
 """
 
 
-# proves R32, R57
 async def test_the_effects(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     code = PRELUDE + block("python", "@inbox.effect")
     (tmp_path / "app.py").write_text(code)

@@ -11,6 +11,9 @@ import pytest
 from msgspec import Struct
 
 from hookledger import Inbox
+from hookledger.operate.audit import by
+from hookledger.operate.reconcile import reconcile as operate
+from hookledger.operate.reconcile.repair import repair as repair_object
 from hookledger.states import State
 from tests.asgi_client import Site, stripe_event
 
@@ -35,7 +38,7 @@ class Api:
         return {"id": path.rsplit("/", 1)[1], "status": "active"}
 
 
-async def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R43, R48
+async def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("STRIPE_WEBHOOK_SECRET", "GITHUB_WEBHOOK_SECRET"):
         monkeypatch.setenv(name, "whsec_made_up_for_the_docs")
     names: dict[str, Any] = {"api": Api(), "our_proxy": Proxy()}
@@ -49,9 +52,9 @@ async def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         await transaction.tx.execute("CREATE TABLE subscriptions (id TEXT, status TEXT)")
         await transaction.tx.execute("INSERT INTO subscriptions VALUES ('sub_1', 'trialing')")
         await transaction.commit([])
-        actions = inbox.actions(store, "ada")
-        assert (await actions.reconcile("github", None, "outage")).counts.taken_in == 1
-        made = await actions.repair("stripe", "sub_1", "a wrong status")
+        context = inbox.context(store)
+        assert (await operate.reconcile(context, by("ada", "outage"), "github", None)).counts.imported == 1
+        made = await repair_object(context, by("ada", "a wrong status"), "stripe", "sub_1")
     site = Site(inbox)
     await site.work()
     assert (await site.event(made.event.id)).event.result == "is active"

@@ -9,9 +9,10 @@ from hookledger.errors import Rejected
 from hookledger.model import Request
 from hookledger.providers.catalogue import contracts, with_options
 from hookledger.providers.schemes.base import KeyNeeded, Keyring
-from hookledger.receive.endpoint import Endpoint, configure
+from hookledger.receive.endpoint import Endpoint
 from hookledger.receive.secrets import Secret
 from hookledger.receive.verify import verify
+from tests.endpoints import configure
 from tests.oracles.delivery import Delivery
 
 OPTIONS: dict[str, dict[str, object]] = {

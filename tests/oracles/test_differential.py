@@ -200,7 +200,7 @@ PAIRS = [(name, case) for name in NAMES for case in CASES if (name, case) not in
 
 
 @pytest.mark.parametrize(("name", "case"), PAIRS, ids=[f"{name}-{case}" for name, case in PAIRS])
-def test_we_agree(name: str, case: str) -> None:  # proves R1, R2, R3
+def test_we_agree(name: str, case: str) -> None:
     given = CASES[case](name, keys_for(name))
     known = keyring(name, given.secrets)
     we = ours.accepts(name, given.delivery, ours_of(name, given.secrets), given.now, known)
@@ -220,7 +220,7 @@ def test_no_difference_is_listed_that_cannot_be() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_we_agree_on_each_missing_header(name: str) -> None:  # proves R2
+def test_we_agree_on_each_missing_header(name: str) -> None:
     keys = keys_for(name)
     made = deliver(name, secret=keys.signing, now=NOW)
     known = keyring(name, [keys.checking])

@@ -69,8 +69,9 @@ def contract_of(vector: Vector) -> str:
     return "twilio_json" if with_digest else vector.provider
 
 
+# proves R1
 @pytest.mark.parametrize("vector", [v for v in VECTORS if v.provider != "braintree_challenge"], ids=named)
-def test_we_accept_the_published_delivery(vector: Vector) -> None:  # proves R1, R13
+def test_we_accept_the_published_delivery(vector: Vector) -> None:
     name = contract_of(vector)
     key = contracts()[name].scheme.prepare(vector.secret)
     where = ours.endpoint(name, [Secret(key, "published")], vector.url)

@@ -76,8 +76,8 @@ async def finish(site: Site, *, step: float = 61.0, most: int = 20) -> None:
     for number in range(most):
         await site.work(later=step if number else 0.0)
         async with site.inbox.opened() as store:
-            await site.inbox.rescuer(store).rescue()
-            await site.inbox.rescuer(store).doubt()
+            await site.inbox.lease_reclaimer(store).reclaim()
+            await site.inbox.lease_reclaimer(store).mark_unknown()
             counts = await store.counts()
             histories = [await store.history(row.id) for row in await store.events(limit=500)]
         left = any(
@@ -120,7 +120,7 @@ class Running:
 
 
 async def eventually(
-    condition: Callable[[], bool] | Callable[[], Awaitable[bool]], what: str, seconds: float = 30.0
+    condition: Callable[[], bool] | Callable[[], Awaitable[bool]], what: str, seconds: float = 90.0
 ) -> None:
     async with asyncio.timeout(seconds):
         while True:

@@ -49,7 +49,7 @@ class Served:
     def signed(self, source: str, body: bytes, **rest: Any) -> Draft:
         """A delivery as the provider would send it to this source."""
         endpoint = self.site.inbox.sources[source].endpoint
-        url = endpoint.public_url or f"http://127.0.0.1:{self.port}{endpoint.path}"
+        url = endpoint.settings.public_url or f"http://127.0.0.1:{self.port}{endpoint.path}"
         rest = {"now": time.time(), "url": url, **rest}
         return delivery(endpoint.contract, endpoint.secrets[0].key if endpoint.secrets else b"", body, **rest)
 

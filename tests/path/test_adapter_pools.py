@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 from hookledger import Event, State, SyncEvent
 from hookledger.contrib.psycopg import AsyncConnections, Connections
 from hookledger.contrib.sqlalchemy import AsyncSessions, Sessions
-from hookledger.operate.doctor import pools
+from hookledger.operate.doctor.checks import pools
 from hookledger.store.protocol import Transactions
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
@@ -63,7 +63,7 @@ async def attempts(site: Site) -> set[tuple[State, int]]:
         return {(row.state, row.attempts) for row in await store.events(limit=500)}
 
 
-async def test_sixteen_ask_once_for_one_key(site: Site, pool: MakePool) -> None:  # proves R18, R28
+async def test_sixteen_ask_once_for_one_key(site: Site, pool: MakePool) -> None:
     """Fifteen wait in the database for the one that has the key, and it must still be able to commit."""
     pool(16)
     together = threading.Barrier(16, timeout=20)
@@ -80,7 +80,7 @@ async def test_sixteen_ask_once_for_one_key(site: Site, pool: MakePool) -> None:
     assert await done(site) == ["credit"]
 
 
-async def test_a_pool_of_four(site: Site, pool: MakePool, caplog: pytest.LogCaptureFixture) -> None:  # proves R22
+async def test_a_pool_of_four(site: Site, pool: MakePool, caplog: pytest.LogCaptureFixture) -> None:
     """Four handlers at a time; the others wait unstarted, however short the pool's own patience is."""
     pool(4, timeout=0.3)
     lock, running, most = threading.Lock(), 0, 0
@@ -107,12 +107,12 @@ async def test_a_pool_of_four(site: Site, pool: MakePool, caplog: pytest.LogCapt
     assert most == 4
     assert "Connections: its pool has 4 connections and concurrency is 16" in caplog.text
     async with site.inbox.opened() as store:
-        [found] = await pools(site.inbox.insight(store))
+        [found] = await pools(site.inbox.context(store))
     assert found.says in caplog.text
     assert found.do == "give the pool 16 connections, or lower concurrency"
 
 
-async def test_an_async_pool_of_four(site: Site, postgres_url: str) -> None:  # proves R22
+async def test_an_async_pool_of_four(site: Site, postgres_url: str) -> None:
     running = most = begun = 0
 
     @site.inbox.sources["stripe"].on("a")
@@ -133,7 +133,7 @@ async def test_an_async_pool_of_four(site: Site, postgres_url: str) -> None:  # 
     assert most == 4
 
 
-async def test_handlers_that_need_no_connection_go_on(site: Site, pool: MakePool) -> None:  # proves R22
+async def test_handlers_that_need_no_connection_continue(site: Site, pool: MakePool) -> None:
     """Those that wait for the pool do not take the worker's slots."""
     pool(1)
     go_on = threading.Event()
@@ -157,7 +157,7 @@ async def test_handlers_that_need_no_connection_go_on(site: Site, pool: MakePool
 
 
 async def test_a_pool_that_others_have_emptied(site: Site, pool: MakePool) -> None:
-    """proves R22: no attempt is burnt on a connection that was not to be had, and the event says why it waits."""
+    """No attempt is burnt on a connection that was not to be had, and the event says why it waits."""
     shared = pool(2, timeout=0.2)
 
     @site.inbox.sources["stripe"].on("first")
@@ -185,7 +185,7 @@ async def test_a_pool_that_others_have_emptied(site: Site, pool: MakePool) -> No
     assert len(await done(site)) == 4
 
 
-async def test_sqlalchemys_default_engine(site: Site, postgres_url: str) -> None:  # proves R20, R22
+async def test_sqlalchemys_default_engine(site: Site, postgres_url: str) -> None:
     """Five connections and ten more: fifteen handlers at a time, of thirty-two."""
     engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"), pool_timeout=0.5)
     site.inbox.transactions = (Sessions(sessionmaker(engine)),)
@@ -202,7 +202,7 @@ async def test_sqlalchemys_default_engine(site: Site, postgres_url: str) -> None
     engine.dispose()
 
 
-async def test_null_pools(site: Site, postgres_url: str) -> None:  # proves R22
+async def test_null_pools(site: Site, postgres_url: str) -> None:
     """No limit of their own: as many handlers as the worker's concurrency allows."""
     stripe = site.inbox.sources["stripe"]
 

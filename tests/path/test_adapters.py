@@ -32,7 +32,7 @@ async def site(site_on: MakeSite, postgres_url: str) -> AsyncIterator[Site]:
     engine.dispose()
 
 
-async def test_each_kind_of_handler_has_its_own_session(site: Site) -> None:  # proves R20, R28
+async def test_each_kind_of_handler_has_its_own_session(site: Site) -> None:
     stripe = site.inbox.sources["stripe"]
 
     @stripe.on("a")
@@ -64,7 +64,7 @@ async def test_each_kind_of_handler_has_its_own_session(site: Site) -> None:  # 
     assert {row.state for row in await site.events()} == {State.PROCESSED}
 
 
-async def test_a_handler_that_commits_needs_review(site: Site) -> None:  # proves R20
+async def test_a_handler_that_commits_needs_review(site: Site) -> None:
     stripe = site.inbox.sources["stripe"]
 
     @stripe.on("a")
@@ -80,7 +80,7 @@ async def test_a_handler_that_commits_needs_review(site: Site) -> None:  # prove
     assert await done(site) == ["by itself"]
 
 
-async def test_a_plain_function_over_its_time(site: Site) -> None:  # proves R20
+async def test_a_plain_function_over_its_time(site: Site) -> None:
     stripe, go_on, late = site.inbox.sources["stripe"], threading.Event(), list[str]()
 
     @stripe.on("a", timeout=0.3)
@@ -105,7 +105,7 @@ async def test_a_plain_function_over_its_time(site: Site) -> None:  # proves R20
     assert await done(site) == ["2"]
 
 
-async def test_sqlite_is_refused_at_start_up(site_on: MakeSite, sqlite_url: str) -> None:  # proves R20
+async def test_sqlite_is_refused_at_start_up(site_on: MakeSite, sqlite_url: str) -> None:
     made = await site_on(sqlite_url)
     made.inbox.transactions = (Sessions(sessionmaker(create_engine("sqlite://"))),)
     with pytest.raises(ConfigError, match="second SQLite on one file"):

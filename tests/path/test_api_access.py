@@ -14,8 +14,8 @@ from hookledger.errors import ConfigError
 from hookledger.model import Kind
 from hookledger.operate.api.auth import Role
 from hookledger.operate.api.call import Call
+from hookledger.operate.api.listener import load_tokens
 from hookledger.operate.api.table import CALLS
-from hookledger.operator import load_tokens
 from hookledger.states import State
 from tests.asgi_client import ask
 from tests.builders import KIND, reach
@@ -58,10 +58,10 @@ async def fill(desk: Desk, call: Call) -> tuple[str, Any]:
     return call.path.format(**names), body if call.takes_body else None
 
 
-QUERIES = {"foresee_job": {"name": "retry"}}
+QUERIES = {"preview_job": {"name": "retry"}}
 DONE = (
     "make_job", "pause_source", "resume_source", "erase_event", "erase_events", "prune", "show_timeline",
-    "answer_questions", "list_failures", "list_lag", "foresee_job", "foresee_prune",
+    "show_answers", "list_failures", "list_lag", "preview_job", "preview_prune",
 )  # fmt: skip
 """Calls that have something to do in this test, and must do it with their role."""
 
@@ -70,7 +70,8 @@ def lesser(role: Role) -> list[str]:
     return [other.value for other in Role if not other.covers(role)]
 
 
-async def test_every_call_needs_its_role(desk: Desk) -> None:  # proves R56
+# proves R56
+async def test_every_call_needs_its_role(desk: Desk) -> None:
     for call in CALLS:
         await needs_its_role(desk, call)
 
@@ -136,19 +137,19 @@ async def test_what_is_no_token(desk: Desk) -> None:
 async def test_only_one_header_counts(desk: Desk) -> None:
     good = ("authorization", f"Bearer {TOKENS['admin']}")
     for headers in ([good, good], [good, ("authorization", "Bearer x")]):
-        assert (await ask(desk.inbox.operator, "GET", "/api/summary", b"", headers)).status == 401
+        assert (await ask(desk.inbox.operator, "GET", "/api/v1/summary", b"", headers)).status == 401
     cookie = [("cookie", f"token={TOKENS['admin']}"), ("x-api-key", TOKENS["admin"])]
     query = b"token=" + TOKENS["admin"].encode()
-    assert (await ask(desk.inbox.operator, "GET", "/api/summary", b"", cookie, query=query)).status == 401
+    assert (await ask(desk.inbox.operator, "GET", "/api/v1/summary", b"", cookie, query=query)).status == 401
     other_case = [("Authorization", f"bearer {TOKENS['admin']}")]
-    assert (await ask(desk.inbox.operator, "GET", "/api/summary", b"", other_case)).status == 200
+    assert (await ask(desk.inbox.operator, "GET", "/api/v1/summary", b"", other_case)).status == 200
 
 
 async def test_failures_are_counted_and_nothing_else_is_kept(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         for number in range(50):
             await desk.ask("GET", "/summary", headers={"authorization": f"Bearer stranger-{number}"})
-        assert (await desk.ask("GET", "/health", role="viewer")).json["refused"] == 50
+        assert (await desk.ask("GET", "/health", role="viewer")).json["unauthenticated"] == 50
         event = await desk.ask("POST", "/circuits/mail/trip", {"reason": "down"})
         assert event.status == 200
     said = [record.getMessage() for record in caplog.records if "valid token" in record.getMessage()]
@@ -157,12 +158,21 @@ async def test_failures_are_counted_and_nothing_else_is_kept(desk: Desk, caplog:
         assert secret not in caplog.text
 
 
-async def test_the_name_of_the_token_is_the_actor(desk: Desk) -> None:  # proves R44
+async def test_the_name_of_the_token_is_the_actor(desk: Desk) -> None:
     row = await reach(desk.store, State.FAILED, KIND)
     body = {"reason": "mended", "expected": {"state": "failed", "claim": row.claim}}
     assert (await desk.ask("POST", f"/events/{row.id}/retry", body)).json["state"] == "pending"
     [action] = (await desk.ask("GET", f"/events/{row.id}")).json["actions"]
     assert (action["name"], action["actor"], action["reason"]) == ("retry", "operator-ada", "mended")
+
+
+async def test_another_version_is_told_where_the_api_is(desk: Desk) -> None:
+    token = [("authorization", f"Bearer {TOKENS['viewer']}")]
+    for path in ("/api", "/api/", "/api/events", "/api/v2/events", "/api/v10", "/api/V1/events"):
+        for pairs in ([], token):
+            answer = await ask(desk.inbox.operator, "GET", path, b"", pairs)
+            assert (answer.status, answer.json["error"]) == (404, "no_such_version"), path
+            assert "use /api/v1" in answer.json["message"]
 
 
 # ── without tokens, and with wrong ones ──
@@ -172,7 +182,7 @@ async def test_without_tokens_there_is_no_api(sqlite_url: str) -> None:
     inbox = make_inbox(sqlite_url, {})
     await inbox.migrate()
     try:
-        for path in ("/api/events", "/api", "/api/x"):
+        for path in ("/api/v1/events", "/api/v1", "/api/v1/x", "/api"):
             answer = await ask(inbox.operator, "GET", path, b"", [("authorization", "Bearer ")])
             assert (answer.status, answer.json["error"]) == (404, "api_off")
             assert "tokens = [" in answer.json["message"]
@@ -189,16 +199,16 @@ GOOD = {"name": "ada", "role": "viewer", "token": "a-made-up-token-of-ada"}
 @pytest.mark.parametrize(
     ("tokens", "says"),
     [
-        ([{**GOOD, "token": "brief-one"}], "shorter than 20"),
+        ([{**GOOD, "token": "brief-one"}], "too short: use at least 20"),
         ([{**GOOD, "token": " " * 30}], "empty"),
         ([{**GOOD, "token": ""}], "empty"),
         ([{**GOOD, "token": "with a space in the middle"}], "visible ASCII"),
         ([{**GOOD, "token": "env:HOOKLEDGER_NOT_SET_AT_ALL"}], "HOOKLEDGER_NOT_SET_AT_ALL is not set"),
         ([{**GOOD, "token": "file:/nowhere/at/all"}], "cannot be read"),
-        ([{**GOOD, "name": ""}], "actor in the audit"),
-        ([{**GOOD, "name": "ada\nbob"}], "actor in the audit"),
+        ([{**GOOD, "name": ""}], "is not allowed: use letters"),
+        ([{**GOOD, "name": "ada\nbob"}], "is not allowed: use letters"),
         ([GOOD, {**GOOD, "token": "a-made-up-token-of-bob"}], "same name"),
-        ([GOOD, {**GOOD, "name": "bob"}], "are the same"),
+        ([GOOD, {**GOOD, "name": "bob"}], "are equal"),
         ([{**GOOD, "role": "root"}], "root"),
         ([{**GOOD, "rol": "viewer"}], "rol"),
     ],

@@ -20,18 +20,19 @@ from schemathesis.engine import events, from_schema
 
 from hookledger import Inbox
 from hookledger.cli.api import OperatorListener
-from hookledger.identities import operation_key
+from hookledger.ids import operation_key
 from hookledger.ledger import Effect
 from hookledger.model import EventRow
 from hookledger.operate.api.auth import Role
 from hookledger.operate.api.call import Call
 from hookledger.operate.api.table import CALLS
 from hookledger.states import EffectState, State
-from hookledger.store.ops.consistency import Accounting
+from hookledger.store.ops.consistency import ConsistencyReport
 from tests.builders import Raw
 from tests.operators import CHANGING, SETTINGS, TOKENS, give_past, make_inbox
+from tests.soak import amount
 
-EXAMPLES = 2
+EXAMPLES = amount(1, 2, 10)
 """Requests of each kind for each call, besides those at the edges of its parameters."""
 SEED = 20
 TRIED = [call for call in CALLS if call.path != "/openapi.json"]  # which it asks for, and does not try
@@ -50,7 +51,7 @@ def served(database: str) -> Iterator[tuple[str, Inbox]]:
     thread.start()
     try:
         _wait(f"http://127.0.0.1:{port}/healthz")
-        yield f"http://127.0.0.1:{port}/api", inbox
+        yield f"http://127.0.0.1:{port}/api/v1", inbox
     finally:
         listener.stop()
         thread.join(30)
@@ -91,9 +92,9 @@ class Known:
                 history = await store.history(row.id)
                 assert history is not None
                 self.effects |= {str(row.id): known.effect for known in history.effects}
-            odd = await store.cases.odd_deliveries(limit=50)
+            odd = await store.quarantine.quarantined(limit=50)
             self.names["delivery"] = [f"{one.request_id}:{one.item}" for one in odd]
-            self.names["rejection"] = [str(one.id) for one in await store.cases.refusals()]
+            self.names["rejection"] = [str(one.id) for one in await store.rejections.sample()]
             assert {effect.state for effect in self.effects.values()} >= {EffectState.UNKNOWN, EffectState.DONE}
 
     def point(self, case: Any, chance: random.Random) -> None:
@@ -204,8 +205,9 @@ FITTING = {name: {"enabled": False} for name in ("examples", "stateful")}
 EDGES = {name: {"enabled": False} for name in ("examples", "fuzzing", "stateful")}
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(400)
-def test_no_call_fails_or_says_what_it_did_not_announce(database_url: str) -> None:  # proves R56
+def test_no_call_fails_or_says_what_it_did_not_announce(database_url: str) -> None:
     # What does not fit the description is refused before any store hears of it: once is enough.
     phases, mode = (ALL, "all") if database_url.startswith("sqlite") else (FITTING, "positive")
     with served(database_url) as (base, inbox):
@@ -221,7 +223,7 @@ def test_no_call_fails_or_says_what_it_did_not_announce(database_url: str) -> No
 
 
 @pytest.mark.timeout(400)
-def test_no_call_is_answered_without_its_role(sqlite_url: str) -> None:  # proves R56
+def test_no_call_is_answered_without_its_role(sqlite_url: str) -> None:
     with served(sqlite_url) as (base, inbox):
         before = asyncio.run(_snapshot(inbox))
         for role in (None, "viewer", "operator"):
@@ -236,9 +238,9 @@ def test_no_call_is_answered_without_its_role(sqlite_url: str) -> None:  # prove
         assert asyncio.run(_snapshot(inbox)) == before, "nothing was changed"
 
 
-async def _accounts(inbox: Inbox) -> Accounting:
+async def _accounts(inbox: Inbox) -> ConsistencyReport:
     async with inbox.opened() as store:
-        return await store.books.accounting(limit=30.0)
+        return await store.consistency.report(limit=30.0)
 
 
 async def _snapshot(inbox: Inbox) -> dict[str, Any]:

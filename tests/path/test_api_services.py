@@ -12,9 +12,10 @@ import pytest
 
 from hookledger import Changed, Event, Listed
 from hookledger.ledger import Completion
-from hookledger.operate.api import keeping
+from hookledger.operate.api import retention
+from hookledger.operate.bulk.runner import JobRunner
 from hookledger.states import CallOutcome, EffectKind, State
-from hookledger.store.sqlite.search import SqliteAsks
+from hookledger.store.sqlite.session import SqliteDatabase
 from tests.asgi_client import stripe_event
 from tests.builders import KIND, claimed, reach, recorded, settle
 from tests.ledger import intent, start
@@ -39,7 +40,7 @@ def seen(event: Any) -> dict[str, Any]:
 async def test_a_page_says_how_far_the_search_came(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(12):
         await recorded(desk.store, f"evt_{number}", b"the first" if number == 0 else b"%d" % number)
-    monkeypatch.setattr("hookledger.store.search.SHORT_STRETCH", 5)
+    monkeypatch.setattr("hookledger.store.ops.search.SHORT_STRETCH", 5)
     query: dict[str, Any] = {"text": "the first", "limit": 1}
     found, pages = [], 0
     while pages == 0 or query["before"]:
@@ -63,7 +64,8 @@ async def test_by_cause_and_effect(desk: Desk) -> None:
     assert lag["processing"] == 1
 
 
-async def test_its_story_and_the_six_questions(desk: Desk) -> None:  # proves R50
+# proves R50
+async def test_its_history_and_evidence(desk: Desk) -> None:
     owner = await claimed(desk.store, "evt_1")
     await start(desk.store, owner, "mail-1", name="mail")
     identity = intent(owner, "mail-1", name="mail", kind=EffectKind.CALL).identity
@@ -85,21 +87,21 @@ async def test_its_story_and_the_six_questions(desk: Desk) -> None:  # proves R5
 # ── bulk work and pauses ──
 
 
-async def test_a_job(desk: Desk) -> None:  # proves R46
+async def test_a_job(desk: Desk) -> None:
     events = [await reach(desk.store, State.FAILED, KIND) for _ in range(3)]
-    prospect = (await desk.ask("GET", "/jobs-prospect", role="viewer", query={"name": "retry"})).json
-    assert (prospect["count"], prospect["fitting"]) == (3, 3)
+    preview = (await desk.ask("GET", "/jobs-preview", role="viewer", query={"name": "retry"})).json
+    assert (preview["count"], preview["allowed"]) == (3, 3)
     new = {"name": "retry", "where": {"text": "{"}, "count": 2, "reason": "mended", "per_second": 0}
     before = await desk.snapshot()
     answer = await desk.ask("POST", "/jobs", new)
-    assert (answer.status, answer.json["error"]) == (409, "refused"), "somebody agreed to another number"
+    assert (answer.status, answer.json["error"]) == (409, "conflict"), "somebody agreed to another number"
     assert await desk.snapshot() == before
     job = (await desk.ask("POST", "/jobs", {**new, "count": 3})).json
     assert (job["total"], job["open"], job["actor"]) == (3, 3, "operator-ada")
     path = f"/jobs/{job['id']}"
-    assert await desk.inbox.job_runner(desk.store).run_one(UUID(job["id"]))
+    assert await JobRunner(desk.inbox.context(desk.store)).run_one(UUID(job["id"]))
     shown = (await desk.ask("GET", f"/jobs/{job['id'][:18]}", role="viewer")).json
-    assert (shown["job"]["done"], shown["job"]["refused"], shown["job"]["open"]) == (3, 0, 0)
+    assert (shown["job"]["done"], shown["job"]["not_allowed"], shown["job"]["open"]) == (3, 0, 0)
     assert shown["job"]["where"] is None, "a viewer may not look for that, either"
     [listed] = (await desk.ask("GET", "/jobs")).json["jobs"]
     assert (listed["where"]["text"], listed["state"]) == ("{", "done")
@@ -110,12 +112,12 @@ async def test_a_job(desk: Desk) -> None:  # proves R46
     assert (await desk.ask("POST", f"{path}/cancel", WHY)).status == 409, "it is over"
     job = (await desk.ask("POST", "/jobs", {**new, "name": "discard", "count": 3})).json
     cancelled = (await desk.ask("POST", f"/jobs/{job['id']}/cancel", WHY)).json
-    assert (cancelled["state"], cancelled["ended_by"], cancelled["done"]) == ("cancelled", "operator-ada", 0)
+    assert (cancelled["state"], cancelled["cancelled_by"], cancelled["done"]) == ("cancelled", "operator-ada", 0)
     for reference in ("0", "zz", "'", "f" * 36, "\U0001f600"):
         assert (await desk.ask("GET", f"/jobs/{reference}")).status in (400, 404), reference
 
 
-async def test_a_job_that_resolves(desk: Desk) -> None:  # proves R46
+async def test_a_job_that_resolves(desk: Desk) -> None:
     for number in range(3):
         owner = await claimed(desk.store, f"evt_{number}")
         for key in ("a", "b"):
@@ -123,9 +125,9 @@ async def test_a_job_that_resolves(desk: Desk) -> None:  # proves R46
             await desk.store.ledger.finish([Completion(started.identity, 1, CallOutcome.UNKNOWN)])
         await settle(desk.store, owner, "review")
     query = {"name": "resolve", "resolves": "mail", "decision": "did_not_happen"}
-    prospect = (await desk.ask("GET", "/jobs-prospect", role="viewer", query=query)).json
-    assert (prospect["count"], prospect["effects"]) == (3, 6)
-    assert "same idempotency key" in prospect["then"]
+    preview = (await desk.ask("GET", "/jobs-preview", role="viewer", query=query)).json
+    assert (preview["count"], preview["effects"]) == (3, 6)
+    assert "same idempotency key" in preview["consequence"]
     resolving = {"effect": "mail", "decision": "did_not_happen"}
     new = {"name": "resolve", "where": {}, "count": 3, "per_second": 0, "resolving": resolving, **WHY}
     before = await desk.snapshot()
@@ -142,25 +144,25 @@ async def test_a_job_that_resolves(desk: Desk) -> None:  # proves R46
     ):
         assert (await desk.ask("POST", "/jobs", {**new, **wrong})).status == status, wrong
     for half in ({"resolves": "mail"}, {"decision": "happened"}, {}, {"resolves": "", "decision": "happened"}):
-        answer = await desk.ask("GET", "/jobs-prospect", query={"name": "resolve", **half})
+        answer = await desk.ask("GET", "/jobs-preview", query={"name": "resolve", **half})
         assert answer.status in (400, 422), half
     assert await desk.snapshot() == before
     assert (await desk.ask("POST", "/jobs", {**new, "count": 6}, role="viewer")).status == 403
-    seen = {"count": 6, "fingerprint": prospect["fingerprint"]}
+    seen = {"count": 6, "fingerprint": preview["fingerprint"]}
     job = (await desk.ask("POST", "/jobs", {**new, **seen})).json
     assert (job["total"], job["effects"], job["resolving"]) == (3, 6, resolving)
-    assert await desk.inbox.job_runner(desk.store).run_one(UUID(job["id"]))
+    assert await JobRunner(desk.inbox.context(desk.store)).run_one(UUID(job["id"]))
     shown = (await desk.ask("GET", f"/jobs/{job['id']}", role="viewer")).json
-    assert (shown["job"]["done"], shown["job"]["refused"], shown["refusals"]) == (3, 0, [])
+    assert (shown["job"]["done"], shown["job"]["not_allowed"], shown["causes"]) == (3, 0, [])
     event = (await desk.ask("GET", "/events/evt_1")).json
     assert (event["event"]["state"], {effect["state"] for effect in event["effects"]}) == ("pending", {"planned"})
 
 
 @pytest.mark.parametrize("name", ["text", "error"])
-async def test_a_viewer_cannot_foresee_what_it_may_not_search(desk: Desk, name: str) -> None:  # proves R56
+async def test_a_viewer_cannot_foresee_what_it_may_not_search(desk: Desk, name: str) -> None:
     query = {"name": "retry", name: "x"}
-    assert (await desk.ask("GET", "/jobs-prospect", role="viewer", query=query)).status == 403
-    assert (await desk.ask("GET", "/jobs-prospect", query=query)).status == 200
+    assert (await desk.ask("GET", "/jobs-preview", role="viewer", query=query)).status == 403
+    assert (await desk.ask("GET", "/jobs-preview", query=query)).status == 200
 
 
 async def test_pauses(desk: Desk) -> None:
@@ -181,7 +183,7 @@ async def test_pauses(desk: Desk) -> None:
 # ── the provider's side ──
 
 
-async def test_reconcile_and_repair(database_url: str) -> None:  # proves R48
+async def test_reconcile_and_repair(database_url: str) -> None:
     async with desk_on(database_url, past=False) as desk:
         source = desk.inbox.sources["stripe"]
         broken = False
@@ -199,10 +201,10 @@ async def test_reconcile_and_repair(database_url: str) -> None:  # proves R48
         path = "/sources/stripe/reconcile"
         before = await desk.snapshot()
         dry = (await desk.ask("POST", path, {**WHY, "dry_run": True})).json
-        assert ([one["words"] for one in dry["differences"]], dry["dry_run"]) == (["would be taken in"], True)
+        assert ([one["words"] for one in dry["differences"]], dry["dry_run"]) == (["would be imported"], True)
         assert await desk.snapshot() == before
         report = (await desk.ask("POST", path, {**WHY, "since": "2026-01-01T00:00:00Z"})).json
-        assert (report["counts"]["taken_in"], report["problem"]) == (1, None)
+        assert (report["counts"]["imported"], report["problem"]) == (1, None)
         assert (await desk.ask("POST", path, WHY)).json["counts"]["matched"] == 1, "a second time it is known"
         assert (await desk.ask("GET", "/events/evt_1")).status == 200
         broken = True
@@ -229,7 +231,7 @@ async def test_reconcile_and_repair(database_url: str) -> None:  # proves R48
 @pytest.fixture
 async def tidy(database_url: str) -> AsyncIterator[Desk]:
     """Where finished events are not kept, and one of them is there."""
-    inbox = make_inbox(database_url, {**SETTINGS, "retention": {"events": "0s", "pause": "0s"}})
+    inbox = make_inbox(database_url, {**SETTINGS, "retention": {"events": "0s", "batch_delay": "0s"}})
     await inbox.migrate()
     async with inbox.opened(handlers=2) as store:
         await store.know_sources(list(inbox.sources))
@@ -241,7 +243,7 @@ async def tidy(database_url: str) -> AsyncIterator[Desk]:
             await inbox.operator.stop()
 
 
-async def test_prune(tidy: Desk) -> None:  # proves R51
+async def test_prune(tidy: Desk) -> None:
     before = await tidy.snapshot()
     due = (await tidy.ask("GET", "/prune")).json
     assert (due["events"], due["finished"]) == (1, True)
@@ -256,14 +258,14 @@ async def test_prune(tidy: Desk) -> None:  # proves R51
 
 
 async def test_a_round_that_takes_too_long_says_so(tidy: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "ROUND", 0.0)
+    monkeypatch.setattr(retention, "ROUND", 0.0)
     answer = await tidy.ask("POST", "/prune", WHY, role="admin")
     assert (answer.status, answer.json["finished"]) == (200, False)
     monkeypatch.undo()
     assert (await tidy.ask("POST", "/prune", WHY, role="admin")).json["finished"], "the turn was given back"
 
 
-async def test_erase(desk: Desk) -> None:  # proves R51
+async def test_erase(desk: Desk) -> None:
     event = await reach(desk.store, State.PROCESSED, KIND)
     path, body = f"/events/{event.id}/erase", {**WHY, "expected": seen(event)}
     before = await desk.snapshot()
@@ -278,7 +280,7 @@ async def test_erase(desk: Desk) -> None:  # proves R51
     assert (await desk.ask("GET", f"/events/{event.id}/request")).json.get("body", "") == ""
 
 
-async def test_erase_by_a_filter(desk: Desk) -> None:  # proves R51
+async def test_erase_by_a_filter(desk: Desk) -> None:
     done = [await reach(desk.store, State.PROCESSED, KIND) for _ in range(2)]
     waits = await recorded(desk.store, "evt_waiting")
     before = await desk.snapshot()
@@ -293,26 +295,26 @@ async def test_erase_by_a_filter(desk: Desk) -> None:  # proves R51
     body = {**WHY, "where": {"source": "stripe"}, "count": 3}
     answer = (await desk.ask("POST", "/erase", body, role="admin")).json
     assert set(answer["events"]) == {str(event.id) for event in done}
-    assert list(answer["refused"]) == [str(waits)]
+    assert list(answer["not_allowed"]) == [str(waits)]
 
 
 async def test_what_is_not_waited_for_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On SQLite a search runs in a thread, which nobody can cancel: it is told."""
     async with desk_on(f"sqlite:///{tmp_path}/other.db", past=False) as other:
-        asks = other.store.search._dialect  # type: ignore[attr-defined]
-        assert isinstance(asks, SqliteAsks)
+        database = other.store.search._database
+        assert isinstance(database, SqliteDatabase)
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
         ended = asyncio.Event()
-        loop, look = asyncio.get_running_loop(), asks._look
+        loop, scan = asyncio.get_running_loop(), database._scan
 
         def watched(*args: Any) -> Any:
             try:
-                return look(*args)
+                return scan(*args)
             finally:
                 loop.call_soon_threadsafe(ended.set)
 
-        monkeypatch.setattr(asks, "_look", watched)
+        monkeypatch.setattr(database, "_scan", watched)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await asks.fetch(endless, (), 600.0)
+                await database.scan(lambda db: db.run(endless, {}), 600.0)
         await asyncio.wait_for(ended.wait(), 60.0)

@@ -30,7 +30,7 @@ async def source(site_on: MakeSite, database_url: str, name: str, folder: Path) 
 @pytest.mark.parametrize("name", ["mailgun", "paypal"])
 async def test_a_forged_event_is_acked_and_quarantined_with_an_alert(
     site_on: MakeSite, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
-) -> None:  # proves R4, R13, R14
+) -> None:
     """2xx: a provider that is told of a failure would retry for days, or switch the endpoint off."""
     site = await source(site_on, database_url, name, tmp_path)
     async with serving(site) as served:

@@ -32,27 +32,27 @@ def take_in(folder: Path, count: int, kind: str) -> None:
     asyncio.run(main())
 
 
-def test_bulk_retry_from_the_count_to_the_end(shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R46
+def test_bulk_retry_from_the_count_to_the_end(shop: Run, tmp_path: Path) -> None:  # noqa: F811
     take_in(tmp_path, 7, "invoice.bad")
     assert shop("work", "--drain").returncode == exits.OK
     looked = shop("bulk", "retry", "--state", "failed", "--dry-run", "--json")
-    prospect = json.loads(looked.stdout)
-    assert (prospect["count"], prospect["fitting"]) == (7, 7)
+    preview = json.loads(looked.stdout)
+    assert (preview["count"], preview["allowed"]) == (7, 7)
     assert json.loads(shop("jobs", "--json").stdout) == [], "a dry run changes nothing"
 
     why = ("--reason", "plan known now")
     asked = shop("bulk", "retry", "--state", "failed", *why)
-    assert asked.returncode == exits.REFUSED
+    assert asked.returncode == exits.NOT_ALLOWED
     assert "--count 7" in asked.stderr
     wrong = shop("bulk", "retry", "--state", "failed", "--count", "8", *why)
-    assert wrong.returncode == exits.REFUSED
+    assert wrong.returncode == exits.NOT_ALLOWED
     assert "7 events match now, and not the 8" in wrong.stderr
     assert shop("bulk", "retry", "--count", "7").returncode == exits.USAGE, "no reason"
 
     done = shop("bulk", "retry", "--state", "failed", "--count", "7", "--per-second", "0", *why, "--json")
     assert done.returncode == exits.OK, done.stderr
     job = json.loads(done.stdout)
-    assert (job["state"], job["done"], job["refused"]) == ("done", 7, 0)
+    assert (job["state"], job["done"], job["not_allowed"]) == ("done", 7, 0)
     assert job["where"]["states"] == ["failed"]
     assert json.loads(shop("events", "--counts", "--json").stdout)["events"]["pending"] == 7
     [listed] = json.loads(shop("jobs", "--json").stdout)
@@ -60,14 +60,14 @@ def test_bulk_retry_from_the_count_to_the_end(shop: Run, tmp_path: Path) -> None
     assert "7 events, done" in shop("jobs", "show", job["id"]).stdout
 
 
-def test_bulk_says_what_the_events_are_now(shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R46
+def test_bulk_says_what_the_events_are_now(shop: Run, tmp_path: Path) -> None:  # noqa: F811
     """That the job is done says nothing of its events: a worker processes them later."""
     take_in(tmp_path, 3, "invoice.bad")
     assert shop("work", "--drain").returncode == exits.OK
     where = ("--state", "failed", "--type", "invoice.*", "--error", "unknown plan", "--since", "2026-01-31")
     done = shop("bulk", "retry", *where, "--yes", "--reason", "plan known now")
     assert done.returncode == exits.OK, done.stderr
-    assert "3 done, 0 refused, 0 not touched. The 3 events that were acted on are now: 3 pending." in done.stderr
+    assert "3 done, 0 not allowed, 0 not touched. The 3 events that were acted on are now: 3 pending." in done.stderr
     assert "No worker is alive: run hookledger work" in done.stderr
     [job] = json.loads(shop("jobs", "--json").stdout)
     shown = shop("jobs", "show", job["id"]).stdout
@@ -86,51 +86,51 @@ def test_bulk_says_what_the_events_are_now(shop: Run, tmp_path: Path) -> None:  
     assert re.search(r"the events +all\n", shop("jobs", "show", newest["id"]).stdout)
 
 
-def test_bulk_replay_says_what_is_refused_and_why(shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R45, R46
+def test_bulk_replay_says_what_is_refused_and_why(shop: Run, tmp_path: Path) -> None:  # noqa: F811
     take_in(tmp_path, 3, "invoice.paid")
     assert shop("work", "--drain").returncode == exits.OK
     take_in(tmp_path, 2, "invoice.new")
     looked = shop("bulk", "replay", "--dry-run")
     assert "5 events match" in looked.stdout
-    assert "2 of them are in a state that replay cannot begin in" in looked.stdout
-    assert "for the newest 5 of them only: 2 needs a decision, 3 will do" in looked.stdout
+    assert "2 of them are in a state in which replay is not allowed" in looked.stdout
+    assert "Replay verdicts of the newest 5 of them: 2 needs a decision, 3 will do" in looked.stdout
     done = shop("bulk", "replay", "--yes", "--per-second", "0", "--reason", "again", "--json")
     assert done.returncode == exits.OK, done.stderr
     job = json.loads(done.stdout)
-    assert (job["done"], job["refused"]) == (3, 2)
+    assert (job["done"], job["not_allowed"]) == (3, 2)
     shown = json.loads(shop("jobs", "show", job["id"], "--json").stdout)
-    [refusals] = shown["refusals"]
-    assert (refusals["cause"], refusals["count"]) == ("state", 2)
-    refused = json.loads(shop("jobs", "items", job["id"], "--outcome", "refused", "--json").stdout)
-    assert [item["outcome"] for item in refused] == ["refused"] * 2
-    assert "it was pending" in shop("jobs", "items", job["id"], "--outcome", "refused").stdout
+    [group] = shown["causes"]
+    assert (group["cause"], group["count"]) == ("state", 2)
+    refused = json.loads(shop("jobs", "items", job["id"], "--outcome", "not_allowed", "--json").stdout)
+    assert [item["outcome"] for item in refused] == ["not_allowed"] * 2
+    assert "it was pending" in shop("jobs", "items", job["id"], "--outcome", "not_allowed").stdout
 
 
-def test_detach_and_cancel(shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R46
+def test_detach_and_cancel(shop: Run, tmp_path: Path) -> None:  # noqa: F811
     take_in(tmp_path, 3, "invoice.paid")
     planned = shop("bulk", "discard", "--yes", "--reason", "tests", "--detach", "--json")
     job = json.loads(planned.stdout)
     assert (planned.returncode, job["state"]) == (exits.OK, "planned")
-    assert f"No worker is alive: it waits for one, or for hookledger jobs run {job['id']}." in planned.stderr
+    assert f"No worker is alive: start one, or run hookledger jobs run {job['id']}." in planned.stderr
     cancelled = shop("jobs", "cancel", job["id"], "--reason", "no", "--actor", "bob", "--json")
-    assert json.loads(cancelled.stdout)["ended_by"] == "bob"
+    assert json.loads(cancelled.stdout)["cancelled_by"] == "bob"
     again = shop("jobs", "cancel", job["id"], "--reason", "no")
-    assert again.returncode == exits.REFUSED
+    assert again.returncode == exits.NOT_ALLOWED
     assert "by bob (no)" in again.stderr
     assert shop("jobs", "show", "00000000").returncode == exits.NOT_FOUND
     assert json.loads(shop("events", "--counts", "--json").stdout)["events"]["pending"] == 3
 
 
-def test_a_job_whose_set_is_not_complete(shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R46
+def test_a_job_whose_set_is_not_complete(shop: Run, tmp_path: Path) -> None:  # noqa: F811
     """Nobody can run it, so nobody waits for it."""
     take_in(tmp_path, 2, "invoice.paid")
     job = json.loads(shop("bulk", "discard", "--yes", "--reason", "tests", "--detach", "--json").stdout)
     with closing(apsw.Connection(str(tmp_path / "shop.db"))) as database:  # as if its maker had died
         database.execute("UPDATE jobs SET frozen_at = NULL")
     ended = shop("jobs", "run", job["id"])
-    assert ended.returncode == exits.REFUSED
-    assert "is not complete: cancel it" in ended.stderr
-    assert "its set incomplete" in shop("jobs", "show", job["id"]).stdout
+    assert ended.returncode == exits.NOT_ALLOWED
+    assert "its set of events is incomplete; cancel it" in ended.stderr
+    assert "its set of events incomplete" in shop("jobs", "show", job["id"]).stdout
     assert shop("jobs", "cancel", job["id"], "--reason", "tests").returncode == exits.OK
 
 
@@ -138,10 +138,10 @@ def test_agreed_to_by_typing_the_count(
     shop: Run,  # noqa: F811
     environment: dict[str, str],  # noqa: F811
     tmp_path: Path,
-) -> None:  # proves R46
+) -> None:
     take_in(tmp_path, 4, "invoice.paid")
     words = [sys.executable, "-m", "hookledger", "bulk", "discard", "--reason", "tests", "--per-second", "0"]
-    for typed, code, left in (("3", exits.REFUSED, 4), ("4", exits.OK, 0)):
+    for typed, code, left in (("3", exits.NOT_ALLOWED, 4), ("4", exits.OK, 0)):
         ours, theirs = pty.openpty()
         os.write(ours, f"{typed}\n".encode())
         ended = subprocess.run(
@@ -153,7 +153,7 @@ def test_agreed_to_by_typing_the_count(
         assert json.loads(shop("events", "--counts", "--json").stdout)["events"]["pending"] == left
 
 
-def test_pause_and_resume(shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R46
+def test_pause_and_resume(shop: Run, tmp_path: Path) -> None:  # noqa: F811
     take_in(tmp_path, 2, "invoice.paid")
     take_in(tmp_path, 2, "invoice.sent")
     paused = shop("pause", "stripe", "invoice.p*", "--reason", "the bank is down", "--actor", "ada", "--json")
@@ -162,7 +162,7 @@ def test_pause_and_resume(shop: Run, tmp_path: Path) -> None:  # noqa: F811  pro
     counts = json.loads(shop("events", "--counts", "--json").stdout)["events"]
     assert (counts["pending"], counts["processed"]) == (2, 2)
     again = shop("pause", "stripe", "invoice.p*", "--reason", "me too")
-    assert again.returncode == exits.REFUSED
+    assert again.returncode == exits.NOT_ALLOWED
     assert "paused already, by ada" in again.stderr
     assert shop("pause", "strpie", "--reason", "typo").returncode == exits.CONFIG
     assert "the bank is down" in shop("pause", "--list").stdout
@@ -170,7 +170,7 @@ def test_pause_and_resume(shop: Run, tmp_path: Path) -> None:  # noqa: F811  pro
     assert (finding["level"], finding["about"]) == ("warn", "source stripe")
     assert "hookledger resume stripe 'invoice.p*'" in finding["do"]
     assert shop("resume", "stripe", "invoice.p*", "--reason", "up").returncode == exits.OK
-    assert shop("resume", "stripe", "invoice.p*", "--reason", "up").returncode == exits.REFUSED
+    assert shop("resume", "stripe", "invoice.p*", "--reason", "up").returncode == exits.NOT_ALLOWED
     assert shop("work", "--drain").returncode == exits.OK
     assert json.loads(shop("events", "--counts", "--json").stdout)["events"]["processed"] == 4
     assert json.loads(shop("pause", "--list", "--json").stdout) == []

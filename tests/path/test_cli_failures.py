@@ -21,6 +21,9 @@ from hookledger import Event, Inbox, Op
 from hookledger.cli import cli, exits
 from hookledger.config import decode
 from hookledger.operate.api.views import event_view, row_view
+from hookledger.operate.audit import by
+from hookledger.operate.effects import resolve
+from hookledger.operate.replay import replay
 from hookledger.operate.timeline import timeline
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET
@@ -196,7 +199,7 @@ def ask(url: str, *words: str) -> Result:
     return result
 
 
-def test_show_has_the_traceback(database_url: str) -> None:  # proves R73
+def test_show_has_the_traceback(database_url: str) -> None:
     asyncio.run(failed(database_url))
     shown = ask(database_url, "show", "evt_1").stdout
     place = f"tests/path/test_cli_failures.py:{plan_of.__code__.co_firstlineno + 1}"
@@ -221,7 +224,7 @@ def test_a_long_traceback_is_cut_in_the_middle(database_url: str) -> None:
     assert len(whole.splitlines()) > 24
 
 
-def test_what_failures_print_can_be_typed(database_url: str) -> None:  # proves R50
+def test_what_failures_print_can_be_typed(database_url: str) -> None:
     asyncio.run(failed(database_url))
     groups = json.loads(ask(database_url, "failures", "--json").stdout)
     assert [group["count"] for group in groups] == [2, 1]
@@ -237,7 +240,7 @@ def test_viewers_see_where_but_no_words(database_url: str) -> None:
         site = await failed(database_url)
         history = await site.event("evt_1")
         async with site.inbox.opened() as store:
-            preview = site.inbox.insight(store).preview(history)
+            preview = replay.preview(site.inbox.context(store), history)
         told = msgspec.json.encode(event_view(history, preview, complete=False)).decode()
         assert "plan_v2" not in told
         assert "Traceback" not in told
@@ -273,7 +276,7 @@ def test_show_agrees_with_itself_after_a_decision(database_url: str) -> None:
         history = await site.event("evt_1")
         [unknown] = [known.effect for known in history.effects if known.effect.key == "in_doubt"]
         async with inbox.opened() as store:
-            await inbox.actions(store, "ada").resolve(unknown, "happened", "looked it up", "found")
+            await resolve(inbox.context(store), by("ada", "looked it up"), unknown, "happened", "found")
         await site.work()
         await inbox.asgi.stop()
         return site

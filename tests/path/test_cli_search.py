@@ -47,7 +47,7 @@ def keys(result: Result) -> list[str]:
     return [row["key"] for row in json.loads(result.stdout)]
 
 
-def test_every_option(ask: Ask) -> None:  # proves R50, R63
+def test_every_option(ask: Ask) -> None:
     listed = ("events", "--json")
     everything = ["evt_9", "evt_2", "evt_1", "evt_0"]
     assert keys(ask(*listed)) == keys(ask(*listed, "--source", "stripe")) == everything
@@ -72,7 +72,7 @@ def test_a_moment_that_is_none(ask: Ask, value: str) -> None:
     assert "is not a time" in refused.stderr
 
 
-def test_failures_say_what_to_type(ask: Ask) -> None:  # proves R50, R63
+def test_failures_say_what_to_type(ask: Ask) -> None:
     [group] = json.loads(ask("failures", "--json").stdout)
     assert (group["cause"], group["count"], group["failed"]) == ("KeyError: …", 3, 3)
     shown = ask("failures")
@@ -81,7 +81,7 @@ def test_failures_say_what_to_type(ask: Ask) -> None:  # proves R50, R63
     assert "No events are failing" in ask("failures", "--source", "other").stderr
 
 
-def test_lag(ask: Ask) -> None:  # proves R50, R63
+def test_lag(ask: Ask) -> None:
     [lag] = json.loads(ask("lag", "--json").stdout)
     assert (lag["kind"], lag["pending"]) == ({"source": "stripe", "type": "mail.sent"}, 1)
     assert "mail.sent" in ask("lag").stdout

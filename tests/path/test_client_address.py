@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hookledger.operate import search
 from tests.asgi_client import Pairs, Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite
 from tests.path.served import serving
@@ -14,9 +15,9 @@ CHAIN = [("X-Forwarded-For", "198.51.100.1"), ("X-Forwarded-For", "203.0.113.7, 
 async def kept(site: Site) -> list[str | None]:
     """The addresses of the accepted event and of the refused request."""
     async with site.inbox.opened() as store:
-        [event] = await site.inbox.insight(store).events()
-        history = await site.inbox.insight(store).event(str(event.id))
-        refused = await store.cases.refusals()
+        [event] = await store.search.events()
+        history = await search.find(site.inbox.context(store), str(event.id))
+        refused = await store.rejections.sample()
     assert history.request is not None
     return [history.request.remote, *(row.remote for row in refused)]
 
@@ -38,7 +39,6 @@ async def deliver_both(site: Site, headers: Pairs, *, mounted: bool) -> None:
 @pytest.mark.parametrize("mounted", [False, True])
 @pytest.mark.parametrize("trusted", [True, False])
 async def test_the_address_that_is_kept(site_on: MakeSite, database_url: str, mounted: bool, trusted: bool) -> None:
-    # proves R10
     peer = "192.0.2.1" if mounted else "127.0.0.1"
     proxies = [peer, "127.0.0.9"] if trusted else ["10.0.0.0/8"]
     settings = {"intake": {"trusted_proxies": proxies, "forwarded_header": "X-Forwarded-For"}}

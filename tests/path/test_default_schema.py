@@ -14,9 +14,9 @@ ROLE = "hooks-of-tests"
 
 
 @pytest.fixture
-def url(postgres: Databases, postgres_url: str) -> Iterator[str]:
+def url(postgres: Databases) -> Iterator[str]:
     """A database's URL, for a role that is made for it."""
-    parts = urlsplit(postgres_url)
+    parts = urlsplit(postgres.create_database("hookledger_test_default_schema"))
     postgres.execute(f"CREATE ROLE \"{ROLE}\" LOGIN SUPERUSER PASSWORD 'made-up'")
     yield parts._replace(netloc=f"{ROLE}:made-up@{parts.hostname}:{parts.port}").geturl()
     postgres.drop_database(parts.path[1:])
@@ -31,7 +31,7 @@ def test_migrate_and_doctor_warn(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> None:  # proves R50
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("hookledger.toml").write_text(f'database = "{url}"\nschema = "{schema}"\n')
 

@@ -11,19 +11,18 @@ import pytest
 from hookledger import BadArguments, Event, Happened, Op, Permanent, RetryPolicy, Seconds, Source, State
 from hookledger.states import CallOutcome, EffectState
 from tests.asgi_client import Site
-from tests.contract.conftest import postgres_url, shared_postgres_url  # noqa: F401 - a database, emptied for each test
 from tests.path.conftest import SECRET, MakeSite
 from tests.path.remote import deliver, effects, event, finish
 
 if TYPE_CHECKING:
     from decimal import Decimal as OnlyForTheTypeChecker
 
-QUICK = RetryPolicy(attempts=3, first=Seconds("1ms"), longest=Seconds("1ms"))
+QUICK = RetryPolicy(attempts=3, initial_delay=Seconds("1ms"), max_delay=Seconds("1ms"))
 
 
 @pytest.fixture
 async def site(site_on: MakeSite, database_url: str) -> Site:
-    work = {"poll": "10ms", "retry": {"first": "1ms", "longest": "1ms", "attempts": 3}}
+    work = {"poll": "10ms", "retry": {"initial_delay": "1ms", "max_delay": "1ms", "attempts": 3}}
     made = await site_on(database_url, {"work": work})
     made.inbox.source("stripe", provider="stripe", secrets=[SECRET])
     return made
@@ -33,7 +32,6 @@ def stripe(site: Site) -> Source:
     return site.inbox.sources["stripe"]
 
 
-# proves R28
 @pytest.mark.parametrize("kind", ["call", "later"])
 async def test_a_plain_wrapper_around_an_async_function_is_no_deed(site: Site, kind: str) -> None:
     sent = []
@@ -61,7 +59,6 @@ async def test_a_plain_wrapper_around_an_async_function_is_no_deed(site: Site, k
     assert "async def" in (known.effect.error or "")
 
 
-# proves R29
 @pytest.mark.parametrize("transaction", [True, False])
 async def test_an_effect_that_was_only_begun_fails_the_attempt(site: Site, transaction: bool) -> None:
     late: list[BaseException] = []
@@ -98,7 +95,6 @@ async def test_an_effect_that_was_only_begun_fails_the_attempt(site: Site, trans
     assert await effects(site, "evt_1") == {}
 
 
-# proves R32
 async def test_what_a_check_found_counts_even_if_its_result_does_not_fit(site: Site) -> None:
     calls = []
 
@@ -111,7 +107,7 @@ async def test_what_a_check_found_counts_even_if_its_result_does_not_fit(site: S
     async def found(op: Op) -> bool | Happened:
         return True
 
-    @stripe(site).on("*", retry=RetryPolicy(attempts=5, first=Seconds("1ms"), longest=Seconds("1ms")))
+    @stripe(site).on("*", retry=RetryPolicy(attempts=5, initial_delay=Seconds("1ms"), max_delay=Seconds("1ms")))
     async def handle(event: Event) -> None:
         await event.later(charge, "later")
         await asyncio.sleep(0)
@@ -136,7 +132,6 @@ class Odd(Exception):
         raise RuntimeError
 
 
-# proves R32
 async def test_the_end_of_a_call_is_recorded_whatever_it_raises(site: Site) -> None:
     @site.inbox.effect(repeat="never", retry=QUICK)
     async def charge(op: Op) -> None:
@@ -158,7 +153,6 @@ async def test_the_end_of_a_call_is_recorded_whatever_it_raises(site: Site) -> N
     assert "cannot be shown" in (known.effect.error or "")
 
 
-# proves R29
 async def test_a_call_that_became_a_later_is_not_lost(site: Site) -> None:
     sent = []
 

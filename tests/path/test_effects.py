@@ -28,15 +28,16 @@ from hookledger import (
     SyncEvent,
     UnknownOutcome,
 )
+from hookledger.operate.audit import by
+from hookledger.operate.effects import resolve
 from hookledger.states import CallOutcome, EffectState
 from tests.asgi_client import Site
-from tests.contract.conftest import postgres_url, shared_postgres_url  # noqa: F401 - a database, emptied for each test
 from tests.path.conftest import SECRET, MakeSite, done
 from tests.path.remote import Remote, Running, deliver, effects, event, eventually, finish, outcomes
 from tests.services.ports import free_port
 from tests.services.sink import running_sink
 
-QUICK = RetryPolicy(attempts=50, first=Seconds("1ms"), longest=Seconds("1ms"))
+QUICK = RetryPolicy(attempts=50, initial_delay=Seconds("1ms"), max_delay=Seconds("1ms"))
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def remote() -> Iterator[Remote]:
 @pytest.fixture
 async def site(site_on: MakeSite, database_url: str) -> Site:
     """With sources `stripe` and `other` and no handlers, on each store in turn."""
-    work = {"poll": "10ms", "retry": {"first": "1ms", "longest": "1ms"}, "circuit": {"failures": 100_000}}
+    work = {"poll": "10ms", "retry": {"initial_delay": "1ms", "max_delay": "1ms"}, "circuit": {"failures": 100_000}}
     made = await site_on(database_url, {"work": work})
     for name in ("stripe", "other"):
         made.inbox.source(name, provider="stripe", secrets=[SECRET])
@@ -74,7 +75,6 @@ ODD_KEYS = ["a", "ab", "b", "bc", "", "a:b", " a", "ä", "K", "k", "x" * 300 + "
 
 
 async def test_the_sink_never_sees_two_keys_for_one_effect_nor_one_for_two(site: Site, remote: Remote) -> None:
-    # proves R17, R28, R30
     chance = random.Random(3)
     sink = remote.sink
 
@@ -123,8 +123,8 @@ async def test_the_sink_never_sees_two_keys_for_one_effect_nor_one_for_two(site:
     assert len(sink.requests) > len(wanted), "nothing was repeated: the test shows less than it should"
 
 
+# proves R17
 async def test_sources_do_not_meet_unless_the_effect_is_shared(site: Site, remote: Remote) -> None:
-    # proves R17, R28
     @site.inbox.effect(repeat="never")
     async def own(op: Op) -> str:
         return await remote.post(op)
@@ -156,7 +156,6 @@ async def test_sources_do_not_meet_unless_the_effect_is_shared(site: Site, remot
 
 
 async def test_rolled_back_and_committed(site: Site, remote: Remote) -> None:
-    # proves R20, R28, R29
     results: list[str] = []
 
     @site.inbox.effect(repeat="never")
@@ -197,8 +196,8 @@ async def test_rolled_back_and_committed(site: Site, remote: Remote) -> None:
     assert len(remote.sink.received("stripe charge")) == len(remote.sink.received("stripe mail")) == 1
 
 
+# proves R28
 async def test_once_is_true_once_for_every_event_of_the_source(site: Site) -> None:
-    # proves R28
     @stripe(site).on("*")
     async def handle(event: Event) -> None:
         if await event.once("credit", "in_1"):
@@ -214,8 +213,7 @@ async def test_once_is_true_once_for_every_event_of_the_source(site: Site) -> No
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_two_at_one_key_at_once(site: Site, remote: Remote, workers: int) -> None:
-    # proves R28, R32
+async def test_two_concurrent_calls_under_one_key(site: Site, remote: Remote, workers: int) -> None:
     results: list[str] = []
 
     @site.inbox.effect(repeat="never", timeout="20s")
@@ -242,8 +240,7 @@ async def test_two_at_one_key_at_once(site: Site, remote: Remote, workers: int) 
 async def test_who_waits_too_long_for_another_comes_back_without_burning_an_attempt(
     site: Site, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # proves R28
-    monkeypatch.setattr("hookledger.work.ledger.PATIENCE", 0.2)
+    monkeypatch.setattr("hookledger.effects.caller.PATIENCE", 0.2)
 
     @site.inbox.effect(repeat="never", timeout="20s")
     async def charge(op: Op) -> str:
@@ -272,7 +269,6 @@ async def test_who_waits_too_long_for_another_comes_back_without_burning_an_atte
 
 
 async def test_call_and_later_of_one_effect_meet(site: Site, remote: Remote) -> None:
-    # proves R28, R29
     @site.inbox.effect(repeat="never")
     async def charge(op: Op) -> str:
         return await remote.post(op)
@@ -303,8 +299,7 @@ async def test_call_and_later_of_one_effect_meet(site: Site, remote: Remote) -> 
 
 
 @pytest.mark.parametrize("kind", ["call", "later"])
-async def test_changed_arguments_need_a_person(site: Site, remote: Remote, kind: str) -> None:
-    # proves R28
+async def test_changed_arguments_need_an_operator(site: Site, remote: Remote, kind: str) -> None:
     @site.inbox.effect(repeat="keyed", window="1d", volatile=["note"])
     async def charge(op: Op, cents: int, note: str = "") -> str:
         return await remote.post(op)
@@ -370,7 +365,6 @@ async def forgets_and_swallows(event: Event, effect: Any) -> None:
 async def test_a_forgotten_await_fails_loudly_and_does_nothing(
     site: Site, remote: Remote, mistake: Any, words: str
 ) -> None:
-    # proves R28
     @site.inbox.effect(repeat="safe")
     async def mail(op: Op) -> str:
         return await remote.post(op)
@@ -388,7 +382,6 @@ async def test_a_forgotten_await_fails_loudly_and_does_nothing(
 
 
 async def test_a_call_in_an_open_sqlite_transaction_is_refused(site: Site, remote: Remote) -> None:
-    # proves R20 (rule 15)
     @site.inbox.effect(repeat="safe")
     async def mail(op: Op) -> str:
         return await remote.post(op)
@@ -436,8 +429,8 @@ async def test_what_is_no_effect_and_what_is_no_key(site: Site, remote: Remote) 
 # ── long handlers ────────────────────────────────────────────────────────────
 
 
+# proves R21, R25
 async def test_without_a_transaction(site: Site, remote: Remote) -> None:
-    # proves R21
     refused: list[str] = []
 
     @site.inbox.effect(repeat="never")
@@ -478,7 +471,6 @@ async def test_without_a_transaction(site: Site, remote: Remote) -> None:
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
 async def test_renew_tells_who_has_lost_the_claim(site: Site, remote: Remote, plain: bool) -> None:
-    # proves R21, R68
     told: list[type[BaseException]] = []
 
     @site.inbox.effect(repeat="never")
@@ -537,7 +529,6 @@ async def steal(site: Site) -> None:
 
 
 async def test_plain_handlers_and_plain_effects(site: Site, remote: Remote) -> None:
-    # proves R20, R28, R29
     @site.inbox.effect(repeat="keyed", window="1d")
     def charge(op: Op, cents: int) -> str:
         assert UUID(str(op.uuid)).version == 4
@@ -568,8 +559,8 @@ async def test_plain_handlers_and_plain_effects(site: Site, remote: Remote) -> N
 # ── order ────────────────────────────────────────────────────────────────────
 
 
+# proves R36
 async def test_serial_effects_are_done_in_order_for_each_entity(site: Site, remote: Remote) -> None:
-    # proves R29, R36
     @site.inbox.effect(repeat="keyed", window="1d", serial="customer", retry=QUICK)
     async def tell(op: Op, customer: str, number: int) -> str:
         await asyncio.sleep(random.random() * 0.02)
@@ -603,8 +594,7 @@ async def test_serial_effects_are_done_in_order_for_each_entity(site: Site, remo
         assert len(by_event) == 4
 
 
-async def test_one_that_waits_for_a_person_stops_its_own_entity_only(site: Site, remote: Remote) -> None:
-    # proves R29, R32
+async def test_one_that_waits_for_an_operator_stops_its_own_entity_only(site: Site, remote: Remote) -> None:
     @site.inbox.effect(repeat="never", serial="customer")
     async def tell(op: Op, customer: str) -> str:
         return await remote.post(op)
@@ -621,7 +611,7 @@ async def test_one_that_waits_for_a_person_stops_its_own_entity_only(site: Site,
     assert (await event(site, "evt_1")).attention
     known = (await effects(site, "evt_1"))["tell"].effect
     async with site.inbox.opened() as store:
-        await site.inbox.actions(store, "ada").resolve(known, "happened", "it is there", "by hand")
+        await resolve(site.inbox.context(store), by("ada", "it is there"), known, "happened", "by hand")
     await finish(site)
     assert [(r.key) for r in remote.sink.requests] == ["evt_1", "evt_3", "evt_2"]
     assert not any(row.attention for row in await site.events())
@@ -633,7 +623,6 @@ async def test_one_that_waits_for_a_person_stops_its_own_entity_only(site: Site,
 @pytest.mark.parametrize("kind", ["call", "later"])
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
 async def test_an_answer_after_the_time_out_is_recorded(site: Site, remote: Remote, kind: str, plain: bool) -> None:
-    # proves R32
     declaring = site.inbox.effect(repeat="never", timeout="200ms", grace="5s", name="charge")
     if plain:
 
@@ -679,7 +668,6 @@ async def test_an_answer_after_the_time_out_is_recorded(site: Site, remote: Remo
 
 
 async def test_a_check_is_not_asked_while_the_remote_may_still_be_at_it(site: Site, remote: Remote) -> None:
-    # proves R31, R32
     @site.inbox.effect(repeat="never", timeout="200ms", grace="1s")
     async def charge(op: Op) -> str:
         return await remote.post(op)
@@ -721,7 +709,6 @@ async def test_a_check_is_not_asked_while_the_remote_may_still_be_at_it(site: Si
 async def test_a_right_to_call_that_is_too_old_is_not_used(
     site: Site, remote: Remote, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # proves R31, R32
     @site.inbox.effect(repeat="never", timeout="300ms", grace="100ms", retry=QUICK)
     async def charge(op: Op) -> str:
         return await remote.post(op)
@@ -756,7 +743,6 @@ async def test_a_right_to_call_that_is_too_old_is_not_used(
 
 
 async def test_an_effect_that_ends_the_process_is_unknown_and_the_worker_lives(site: Site) -> None:
-    # proves R32
     @site.inbox.effect(repeat="never")
     async def leaves(op: Op) -> None:
         raise SystemExit(3)
@@ -786,7 +772,6 @@ async def test_an_effect_that_ends_the_process_is_unknown_and_the_worker_lives(s
 
 
 async def test_a_result_that_cannot_be_kept_does_not_undo_the_call(site: Site, remote: Remote) -> None:
-    # proves R28, R32
     @site.inbox.effect(repeat="safe")
     async def charge(op: Op) -> Any:
         await remote.post(op)
@@ -808,7 +793,6 @@ async def test_a_result_that_cannot_be_kept_does_not_undo_the_call(site: Site, r
 
 @pytest.mark.parametrize("kind", ["call", "later"])
 async def test_the_author_says_that_it_did_not_happen(site: Site, remote: Remote, kind: str) -> None:
-    # proves R31
     @site.inbox.effect(repeat="never")
     async def charge(op: Op) -> str:
         if op.call < 3:
@@ -826,8 +810,7 @@ async def test_the_author_says_that_it_did_not_happen(site: Site, remote: Remote
     assert len(remote.sink.requests) == 1
 
 
-async def test_nobody_listens_in_the_words_of_urllib(site: Site, remote: Remote) -> None:
-    # proves R31, R32
+async def test_connection_refused_as_urllib_reports_it(site: Site, remote: Remote) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
 
     @site.inbox.effect(repeat="never")
@@ -849,8 +832,7 @@ async def test_nobody_listens_in_the_words_of_urllib(site: Site, remote: Remote)
 
 @pytest.mark.parametrize("kind", ["call", "later"])
 @pytest.mark.parametrize("happened", [True, False])
-async def test_a_person_decides(site: Site, remote: Remote, kind: str, happened: bool) -> None:
-    # proves R32, R47
+async def test_an_operator_decides(site: Site, remote: Remote, kind: str, happened: bool) -> None:
     @site.inbox.effect(repeat="never")
     async def charge(op: Op) -> str:
         return await remote.post(op)
@@ -869,10 +851,10 @@ async def test_a_person_decides(site: Site, remote: Remote, kind: str, happened:
     assert (row.state, row.attention) == (State.NEEDS_REVIEW if kind == "call" else State.PROCESSED, True)
     assert (known.effect.state, outcomes(known)) == (EffectState.UNKNOWN, [CallOutcome.UNKNOWN])
     async with site.inbox.opened() as store:
-        actions = site.inbox.actions(store, "ada")
+        context = site.inbox.context(store)
         result = "found by hand" if happened else None
         decision: Any = "happened" if happened else "did_not_happen"
-        await actions.resolve(known.effect, decision, "looked it up", result)
+        await resolve(context, by("ada", "looked it up"), known.effect, decision, result)
     await finish(site)
     history = await site.event("evt_1")
     assert (history.event.state, history.event.attention) == (State.PROCESSED, False)
@@ -886,7 +868,6 @@ async def test_a_person_decides(site: Site, remote: Remote, kind: str, happened:
 
 
 async def test_a_person_who_forgot_the_result_can_give_it(site: Site, remote: Remote) -> None:
-    # proves R32, R47
     @site.inbox.effect(repeat="never")
     async def charge(op: Op) -> str:
         return await remote.post(op)
@@ -899,13 +880,17 @@ async def test_a_person_who_forgot_the_result_can_give_it(site: Site, remote: Re
     await deliver(site, "evt_1", "t")
     await site.work()
     async with site.inbox.opened() as store:
-        actions = site.inbox.actions(store, "ada")
+        context = site.inbox.context(store)
         with pytest.raises(ConfigError, match="needs the result of the call that happened"):
-            await actions.resolve((await effects(site, "evt_1"))["charge"].effect, "happened", "looked it up")
+            await resolve(
+                context, by("ada", "looked it up"), (await effects(site, "evt_1"))["charge"].effect, "happened"
+            )
     assert (await event(site, "evt_1")).state is State.NEEDS_REVIEW
     async with site.inbox.opened() as store:
-        actions = site.inbox.actions(store, "ada")
-        await actions.resolve((await effects(site, "evt_1"))["charge"].effect, "happened", "the receipt", "ch_1")
+        context = site.inbox.context(store)
+        await resolve(
+            context, by("ada", "the receipt"), (await effects(site, "evt_1"))["charge"].effect, "happened", "ch_1"
+        )
     await finish(site)
     row = await event(site, "evt_1")
     assert (row.state, row.result) == (State.PROCESSED, "ch_1")

@@ -15,12 +15,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from hookledger import Event, RetryPolicy, State, SyncEvent
-from hookledger.causes import MAX_CAUSE
-from hookledger.filters import Filter
+from hookledger import Event, RetryPolicy, Seconds, State, SyncEvent
 from hookledger.model import EventRow
-from hookledger.work import report
-from hookledger.work.traces import MAX_TRACE
+from hookledger.observe import report
+from hookledger.observe.traces import MAX_TRACE
+from hookledger.operate import search
+from hookledger.store.causes import MAX_CAUSE
+from hookledger.store.ops.filters import Filter
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite
 
@@ -30,7 +31,9 @@ HERE = "tests/path/test_failures.py"
 @pytest.fixture
 async def shop(site_on: MakeSite, database_url: str) -> Site:
     """With a source `stripe`, on each store; retries are due at once."""
-    site = await site_on(database_url, {"work": {"poll": "10ms", "retry": {"first": "1ms", "longest": "1ms"}}})
+    site = await site_on(
+        database_url, {"work": {"poll": "10ms", "retry": {"initial_delay": "1ms", "max_delay": "1ms"}}}
+    )
     site.inbox.source("stripe", provider="stripe", secrets=[SECRET])
     return site
 
@@ -64,8 +67,9 @@ def customer_of(body: dict[str, Any]) -> Any:
 # ── bugs ──
 
 
+# proves R22
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
-async def test_a_bug_has_three_attempts(shop: Site, plain: bool) -> None:  # proves R22
+async def test_a_bug_has_three_attempts(shop: Site, plain: bool) -> None:
     on = shop.inbox.sources["stripe"].on("invoice.paid")
     if plain:
 
@@ -88,8 +92,10 @@ async def test_a_bug_has_three_attempts(shop: Site, plain: bool) -> None:  # pro
     assert "hookledger/work" not in (event.error or "")
 
 
-async def test_a_handlers_own_policy_wins(shop: Site) -> None:  # proves R22
-    @shop.inbox.sources["stripe"].on("invoice.paid", retry=RetryPolicy(attempts=5, first="1ms", longest="1ms"))  # type: ignore[arg-type]
+async def test_a_handlers_own_policy_wins(shop: Site) -> None:
+    @shop.inbox.sources["stripe"].on(
+        "invoice.paid", retry=RetryPolicy(attempts=5, initial_delay=Seconds("1ms"), max_delay=Seconds("1ms"))
+    )
     async def handle(event: Event) -> None:
         plan_of(event.json)
 
@@ -99,7 +105,7 @@ async def test_a_handlers_own_policy_wins(shop: Site) -> None:  # proves R22
 
 
 async def test_settings_decide_how_many(site_on: MakeSite, sqlite_url: str) -> None:
-    fast = {"first": "1ms", "longest": "1ms"}
+    fast = {"initial_delay": "1ms", "max_delay": "1ms"}
     site = await site_on(sqlite_url, {"work": {"poll": "10ms", "bug_attempts": 4, "retry": fast}})
 
     @site.inbox.source("stripe", provider="stripe", secrets=[SECRET]).on("invoice.paid")
@@ -111,7 +117,7 @@ async def test_settings_decide_how_many(site_on: MakeSite, sqlite_url: str) -> N
     assert (await row(site)).attempts == 4
 
 
-async def test_a_librarys_key_error_may_be_an_outage(shop: Site) -> None:  # proves R22
+async def test_a_librarys_key_error_may_be_an_outage(shop: Site) -> None:
     text = "def get(reply):\n    return reply['data']\n"
     library: dict[str, Any] = {"__name__": "client.http"}
     exec(compile(text, "/opt/x/lib/python3.11/site-packages/client/http.py", "exec"), library)
@@ -150,16 +156,16 @@ async def test_tasks_that_fail_together(shop: Site) -> None:
 async def causes(site: Site) -> dict[str, int]:
     """How many events each has; what a person types finds exactly these."""
     async with site.inbox.opened() as store:
-        insight = site.inbox.insight(store)
-        groups = await insight.failures(None)
+        context = site.inbox.context(store)
+        groups = await search.failures(context)
         for group in groups:
             assert len(group.cause) <= MAX_CAUSE
             where = Filter(source=group.source, type=group.type, cause=group.cause)
-            assert await insight.count(where) == group.count
+            assert await search.count(context, where) == group.count
         return {group.cause: group.count for group in groups}
 
 
-async def test_two_bugs_are_two_causes(shop: Site) -> None:  # proves R50
+async def test_two_bugs_are_two_causes(shop: Site) -> None:
     @shop.inbox.sources["stripe"].on("invoice.paid")
     async def paid(event: Event) -> None:
         plan_of(event.json)
@@ -189,7 +195,7 @@ async def test_two_bugs_are_two_causes(shop: Site) -> None:  # proves R50
     assert sum(cause.startswith("KeyError: 'plan_v2' in …") for cause in found) == 3
 
 
-async def test_ids_make_no_causes(shop: Site) -> None:  # proves R50
+async def test_ids_make_no_causes(shop: Site) -> None:
     @shop.inbox.sources["stripe"].on("invoice.paid")
     async def handle(event: Event) -> None:
         {}[event.json["data"]["object"]["id"]]
@@ -248,8 +254,10 @@ def silent() -> None:
 @pytest.mark.parametrize("act", [act for _, act in HARD], ids=[name for name, _ in HARD])
 async def test_exceptions_that_are_hard_to_keep(
     shop: Site, act: Callable[[], None], caplog: pytest.LogCaptureFixture
-) -> None:  # proves R22
-    @shop.inbox.sources["stripe"].on("invoice.paid", retry=RetryPolicy(attempts=2, first="1ms", longest="1ms"))  # type: ignore[arg-type]
+) -> None:
+    @shop.inbox.sources["stripe"].on(
+        "invoice.paid", retry=RetryPolicy(attempts=2, initial_delay=Seconds("1ms"), max_delay=Seconds("1ms"))
+    )
     async def handle(event: Event) -> None:
         act()
 
@@ -268,9 +276,8 @@ async def test_exceptions_that_are_hard_to_keep(
 # ── the log ──
 
 
-async def test_the_first_failure_has_its_traceback(
-    shop: Site, caplog: pytest.LogCaptureFixture
-) -> None:  # proves R73
+# proves R73
+async def test_the_first_failure_has_its_traceback(shop: Site, caplog: pytest.LogCaptureFixture) -> None:
     @shop.inbox.sources["stripe"].on("invoice.paid")
     async def handle(event: Event) -> None:
         plan_of(event.json)
@@ -329,7 +336,6 @@ async def test_an_outage_has_no_traceback(shop: Site, caplog: pytest.LogCaptureF
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_of_files_has_its_traceback(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    # proves R73
     report.Reporter(logging.getLogger("test")).tell(logging.WARNING, "handler a", "it fails", error)
     [record] = caplog.records
     assert record.levelno == logging.ERROR
@@ -361,9 +367,7 @@ def test_an_error_of_the_network_is_one_line(error: Exception, caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("way", ["call", "later"])
-async def test_an_effects_bug_has_its_traceback(
-    shop: Site, way: str, caplog: pytest.LogCaptureFixture
-) -> None:  # proves R73
+async def test_an_effects_bug_has_its_traceback(shop: Site, way: str, caplog: pytest.LogCaptureFixture) -> None:
     @shop.inbox.effect(repeat="never")
     async def send(op: Any) -> None:
         customer_of({})

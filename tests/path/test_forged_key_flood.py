@@ -109,7 +109,7 @@ async def flood(served: Served, world: World, minute: int, client: str) -> set[i
 
 async def test_the_first_real_certificate_is_fetched_during_a_flood(
     site_on: MakeSite, database_url: str, world: World
-) -> None:  # proves R1, R8, R10
+) -> None:
     site = prepared(await site_on(database_url, PROXIED), world)
     async with serving(site) as served:
         for minute in range(4):
@@ -130,7 +130,6 @@ async def test_the_first_real_certificate_is_fetched_during_a_flood(
 
 
 async def test_a_hidden_client_gets_a_turn(site_on: MakeSite, sqlite_url: str, world: World) -> None:
-    # proves R8, R10
     """Behind a proxy that is not configured, the flood comes from the provider's address."""
     site = prepared(await site_on(sqlite_url), world)
     async with serving(site) as served:
@@ -145,7 +144,7 @@ async def test_a_hidden_client_gets_a_turn(site_on: MakeSite, sqlite_url: str, w
 @pytest.mark.parametrize(("damage", "asked"), [("none", 1), ("no certificate", 2), ("a day old", 2)])
 async def test_what_is_kept_is_looked_at_before_it_is_believed(
     site_on: MakeSite, database_url: str, world: World, damage: str, asked: int
-) -> None:  # proves R1
+) -> None:
     site = prepared(await site_on(database_url), world)
     async with serving(site) as served:
         assert await post(served, "real-1", "CERT-real", PAYPAL) == 202
@@ -166,7 +165,6 @@ async def test_what_is_kept_is_looked_at_before_it_is_believed(
 
 
 async def test_without_the_table_keys_are_fetched(site_on: MakeSite, database_url: str, world: World) -> None:
-    # proves R8: as in a database that was not migrated yet, or one that is away
     site = prepared(await site_on(database_url), world)
     async with site.inbox.opened() as store:
         await Raw(store).run("DROP TABLE published_keys")
@@ -178,7 +176,6 @@ async def test_without_the_table_keys_are_fetched(site_on: MakeSite, database_ur
 
 
 async def test_only_what_proved_a_request_is_kept(site_on: MakeSite, database_url: str, world: World) -> None:
-    # proves R10: real certificates that strangers name push none of ours out
     site = prepared(await site_on(database_url), world)
     async with serving(site) as served:
         assert await post(served, "forged", "CERT-real", ATTACKER, forged=True) == 401

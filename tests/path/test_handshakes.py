@@ -52,7 +52,7 @@ async def site(site_on: MakeSite, sqlite_url: str) -> Site:
         ("line", {"destination": "U0", "events": []}),
     ],
 )
-async def test_a_signed_question(site: Site, provider: str, question: dict[str, Any]) -> None:  # proves R1, R13
+async def test_a_signed_handshake(site: Site, provider: str, question: dict[str, Any]) -> None:
     source(site, provider)
     body = json.dumps(question).encode()
     async with serving(site) as made:
@@ -89,7 +89,7 @@ def _broken(draft: Draft) -> Draft:
 )
 async def test_discord_asks_with_good_and_with_bad_signatures(
     site: Site, tmp_path: Any, provider: str, question: dict[str, Any], status: int, expected: Any
-) -> None:  # proves R1, R13
+) -> None:
     key, public = test_key(provider, tmp_path)
     source(site, provider, public, options={"test_key": f"file:{key}"})
     body = json.dumps(question).encode()
@@ -107,7 +107,7 @@ async def test_discord_asks_with_good_and_with_bad_signatures(
 
 
 @pytest.mark.parametrize("name", ["meta", "meta_whatsapp", "meta_messenger"])
-async def test_meta(site: Site, name: str) -> None:  # proves R13
+async def test_meta(site: Site, name: str) -> None:
     source(site, name, verify_token=TOKEN)
     async with serving(site) as made:
         query = f"?hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token={TOKEN}"
@@ -134,7 +134,7 @@ async def test_meta(site: Site, name: str) -> None:  # proves R13
     assert await site.events() == []
 
 
-async def test_meta_without_a_token_confirms_nothing(site: Site) -> None:  # proves R13
+async def test_meta_without_a_token_confirms_nothing(site: Site) -> None:
     source(site, "meta")
     async with serving(site) as made:
         query = "?hub.mode=subscribe&hub.challenge=1&hub.verify_token="
@@ -144,7 +144,7 @@ async def test_meta_without_a_token_confirms_nothing(site: Site) -> None:  # pro
         assert status == 403
 
 
-async def test_dropbox(site: Site) -> None:  # proves R13
+async def test_dropbox(site: Site) -> None:
     source(site, "dropbox")
     async with serving(site) as made:
         status, body, headers = await ask(made, "dropbox", "GET", "?challenge=made-up_Challenge1")
@@ -159,7 +159,7 @@ async def test_dropbox(site: Site) -> None:  # proves R13
         assert status == 401  # a delivery, and not signed
 
 
-async def test_okta(site: Site) -> None:  # proves R13
+async def test_okta(site: Site) -> None:
     source(site, "okta", "an operator's own secret")
     async with serving(site) as made:
         challenge = [
@@ -175,7 +175,7 @@ async def test_okta(site: Site) -> None:  # proves R13
 
 
 @pytest.mark.parametrize("name", ["cloudevents", "cloudevents_binary", "azure_event_grid_cloudevents"])
-async def test_cloudevents(site: Site, name: str) -> None:  # proves R13
+async def test_cloudevents(site: Site, name: str) -> None:
     source(site, name, "an operator's own secret", origins=["eventemitter.example.com"])
     async with serving(site) as made:
         asking = [("webhook-request-origin", "eventemitter.example.com"), ("webhook-request-rate", "120")]
@@ -190,7 +190,7 @@ async def test_cloudevents(site: Site, name: str) -> None:  # proves R13
         assert "webhook-allowed-origin" not in headers
 
 
-async def test_braintree(site: Site) -> None:  # proves R13
+async def test_braintree(site: Site) -> None:
     source(site, "braintree", PAIR)
     public, _, private = PAIR.partition(":")
     async with serving(site) as made:
@@ -205,7 +205,7 @@ async def test_braintree(site: Site) -> None:  # proves R13
 # ── questions that come as deliveries ────────────────────────────────────────
 
 
-async def test_event_grid(site: Site) -> None:  # proves R13
+async def test_event_grid(site: Site) -> None:
     source(site, "azure_event_grid", "an operator's own secret")
     question = [
         {
@@ -225,7 +225,7 @@ async def test_event_grid(site: Site) -> None:  # proves R13
     assert await site.events() == []
 
 
-async def test_event_grid_with_a_token_of_entras(site: Site, tmp_path: Any) -> None:  # proves R13
+async def test_event_grid_with_a_token_of_entras(site: Site, tmp_path: Any) -> None:
     key = tmp_path / "entra.pem"
     key.write_bytes(new_test_key(contracts()["azure_event_grid_entra"].scheme))  # type: ignore[arg-type]
     issuer = "https://login.microsoftonline.com/made-up-tenant/v2.0"
@@ -244,7 +244,7 @@ async def test_event_grid_with_a_token_of_entras(site: Site, tmp_path: Any) -> N
     assert await site.events() == []
 
 
-async def test_woocommerce(site: Site) -> None:  # proves R13
+async def test_woocommerce(site: Site) -> None:
     source(site, "woocommerce")
     form = [("content-type", "application/x-www-form-urlencoded")]
     async with serving(site) as made:
@@ -256,7 +256,7 @@ async def test_woocommerce(site: Site) -> None:  # proves R13
     assert await site.events() == []
 
 
-async def test_github_ping_is_an_event(site: Site) -> None:  # proves R13
+async def test_github_ping_is_an_event(site: Site) -> None:
     source(site, "github")
     async with serving(site) as made:
         answer = await made.post("github", b'{"zen":"made up","hook_id":1}', event_type="ping")
@@ -265,7 +265,7 @@ async def test_github_ping_is_an_event(site: Site) -> None:  # proves R13
     assert event.type == "ping"
 
 
-async def test_intercom_looks_whether_the_url_is_there(site: Site) -> None:  # proves R13
+async def test_intercom_looks_whether_the_url_is_there(site: Site) -> None:
     source(site, "intercom")
     source(site, "stripe")
     async with serving(site) as made:
@@ -286,13 +286,13 @@ ELSEWHERE = {"aws_sns"}
 """In test_published_keys.py."""
 
 
-def test_every_handshake_is_asked_over_http() -> None:  # proves R13
+def test_every_handshake_is_asked_over_http() -> None:
     assert {name for name, contract in contracts().items() if contract.handshakes} == HERE | ELSEWHERE
     text = Path(__file__).read_text().partition("HERE = {")[0]
     assert [name for name in HERE if f'"{name}"' not in text] == []
 
 
-async def test_a_status_that_is_not_in_the_books(site: Site) -> None:  # proves R2
+async def test_an_unregistered_status(site: Site) -> None:
     source(site, "gocardless")
     async with serving(site) as made:
         refused = await made.send("gocardless", _broken(made.signed("gocardless", b'{"events":[]}')))

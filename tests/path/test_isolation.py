@@ -28,7 +28,7 @@ async def site(site_on: MakeSite, postgres_url: str) -> Site:
 @pytest.mark.parametrize(
     "library", ["sqlalchemy-psycopg", "sqlalchemy-asyncpg", "sqlalchemy-plain", "psycopg", "psycopg-plain"]
 )
-async def test_refused_at_start_up(site: Site, postgres_url: str, library: str, level: str) -> None:  # proves R20
+async def test_refused_at_start_up(site: Site, postgres_url: str, library: str, level: str) -> None:
     dialect = postgres_url.replace("postgresql://", "postgresql+psycopg://")
 
     def connect() -> Connection[Any]:
@@ -64,7 +64,7 @@ async def test_refused_at_start_up(site: Site, postgres_url: str, library: str, 
     assert (row.state, row.attempts) == (State.PENDING, 0)
 
 
-async def test_refused_when_it_is_first_seen(site: Site, postgres_url: str) -> None:  # proves R20, R22
+async def test_refused_when_it_is_first_seen(site: Site, postgres_url: str) -> None:
     """A configuration error burns no attempt: with the level put right, the event is processed as if new."""
     level = None
 
@@ -98,7 +98,7 @@ async def test_refused_when_it_is_first_seen(site: Site, postgres_url: str) -> N
     assert (row.state, row.attempts) == (State.PROCESSED, 1)
 
 
-async def test_our_own_transaction_has_its_level_whatever_the_role_has(site: Site) -> None:  # proves R20
+async def test_our_own_transaction_has_its_level_whatever_the_role_has(site: Site) -> None:
     """A handler that renews its lease, in a database where transactions are repeatable by default."""
 
     @site.inbox.sources["stripe"].on("a")
@@ -117,7 +117,7 @@ async def test_our_own_transaction_has_its_level_whatever_the_role_has(site: Sit
     assert (row.state, row.attempts) == (State.PROCESSED, 1), row.reason
 
 
-async def test_read_committed_renews(site: Site, postgres_url: str) -> None:  # proves R20
+async def test_read_committed_renews(site: Site, postgres_url: str) -> None:
     engine = create_async_engine(postgres_url.replace("postgresql://", "postgresql+asyncpg://"))
     site.inbox.transactions = (AsyncSessions(async_sessionmaker(engine)),)
 

@@ -71,7 +71,7 @@ def settles(condition: Callable[[], bool]) -> bool:
     return False
 
 
-def test_each_loop_has_its_own_store(site: Site) -> None:  # proves R8
+def test_each_loop_has_its_own_store(site: Site) -> None:
     """No loop is told that the one before is over: the store is closed with it all the same."""
     answers: list[Answer] = [asyncio.run(site.deliver(stripe_event(f"evt_{n}"))) for n in range(3)]
     assert [answer.status for answer in answers] == [202, 202, 202]
@@ -94,7 +94,7 @@ def test_a_loop_that_is_only_closed(site: Site) -> None:
     assert len(asyncio.run(site.events())) == 2
 
 
-def test_two_loops_at_the_same_time(site: Site) -> None:  # proves R8
+def test_two_loops_at_the_same_time(site: Site) -> None:
     """Two servers in two threads share the inbox, and neither closes what the other uses."""
     second_done, first_up = threading.Event(), threading.Event()
     statuses: list[int] = []
@@ -141,7 +141,7 @@ def test_a_stopped_inbox_starts_again_on_its_loop(site: Site) -> None:
     assert len(asyncio.run(site.events())) == 2
 
 
-def test_a_server_that_is_started_again(site: Site) -> None:  # proves R8
+def test_a_server_that_is_started_again(site: Site) -> None:
     """Real HTTP, by the same process, as a reload does it."""
 
     def post(port: int, ident: str) -> int:

@@ -37,7 +37,8 @@ async def shop(site_on: MakeSite, database_url: str) -> Site:
     return site
 
 
-async def test_same_event_twice(shop: Site) -> None:  # proves R5 R8 R57
+# proves R8, R57
+async def test_same_event_twice(shop: Site) -> None:
     first = await shop.deliver(stripe_event())
     await shop.work()
     second = await shop.deliver(stripe_event())
@@ -52,7 +53,8 @@ async def test_same_event_twice(shop: Site) -> None:  # proves R5 R8 R57
     assert await done(shop) == ["effect"]
 
 
-async def test_same_event_concurrently(shop: Site) -> None:  # proves R5 R58
+# proves R58
+async def test_same_event_concurrently(shop: Site) -> None:
     answers = await asyncio.gather(*(shop.deliver(stripe_event()) for _ in range(20)))
     await asyncio.gather(shop.work(), shop.work())
     assert sorted(answer.status for answer in answers) == [200] * 19 + [202]
@@ -62,7 +64,8 @@ async def test_same_event_concurrently(shop: Site) -> None:  # proves R5 R58
     assert await done(shop) == ["effect"]
 
 
-async def test_duplicate_of_failed_work_is_acked_and_the_retry_goes_on(shop: Site) -> None:  # proves R62
+# proves R62
+async def test_duplicate_of_failed_work_is_acked_and_the_retry_continues(shop: Site) -> None:
     event = stripe_event(fails_first=True)
     await shop.deliver(event)
     await shop.work()
@@ -74,15 +77,17 @@ async def test_duplicate_of_failed_work_is_acked_and_the_retry_goes_on(shop: Sit
     assert await done(shop) == ["effect"]
 
 
-async def test_forged_signature_on_valid_json(shop: Site) -> None:  # proves R1 R2 R61
+# proves R1, R61
+async def test_forged_signature_on_valid_json(shop: Site) -> None:
     answer = await shop.deliver(stripe_event(), secret="whsec_of_somebody_else")
     assert (answer.status, answer.json) == (401, {"error": "signature_mismatch"})
     await shop.work()
     assert (await shop.events(), await shop.deliveries(), await done(shop)) == ([], {}, [])
 
 
+# proves R2
 @pytest.mark.parametrize(("seconds", "reason"), [(-301, "timestamp_stale"), (360, "timestamp_future")])
-async def test_signed_at_another_time(shop: Site, seconds: int, reason: str) -> None:  # proves R2
+async def test_signed_at_another_time(shop: Site, seconds: int, reason: str) -> None:
     # The future one is a minute beyond the limit: a busy machine may take seconds between signing and asking.
     body = json.dumps(stripe_event()).encode()
     headers = sign(find("stripe"), SECRET, body, now=time.time() + seconds)
@@ -107,7 +112,8 @@ def provisioning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-async def test_demo_older_after_newer_is_no_downgrade(provisioning: ModuleType) -> None:  # proves R35 R60
+# proves R35, R60
+async def test_demo_older_after_newer_is_no_downgrade(provisioning: ModuleType) -> None:
     site = Site(provisioning.inbox)
     await site.inbox.migrate()
     invoice: dict[str, Any] = json.loads(INVOICE.read_text())

@@ -21,9 +21,9 @@ from tests.services.forked import Forked
 from tests.services.ports import free_port
 
 ATTACKER, OTHER = "127.0.0.1", "127.0.0.2"
-HALF_HEAD = b"GET /api/events HTTP/1.1\r\nHost: x\r\nX-Slow: "
+HALF_HEAD = b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\nX-Slow: "
 VIEWER = f"Host: x\r\nAuthorization: Bearer {TOKENS['viewer']}\r\nContent-Type: application/json\r\n".encode()
-COMPARE = "/api/sources/stripe/keys/compare"
+COMPARE = "/api/v1/sources/stripe/keys/compare"
 POST = f"POST {COMPARE} HTTP/1.1\r\n".encode() + VIEWER
 HALF_BODY = POST + b'Content-Length: 500000\r\n\r\n{"keys": ['
 HALF_CHUNK = POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{"
@@ -118,7 +118,7 @@ def answers_others(process: Process) -> None:
         for source in (ATTACKER, OTHER):
             assert process.ask("/readyz", source=source)[0] == 200
             assert process.ask("/healthz", source=source)[0] == 200
-        assert process.ask("/api/events", source=OTHER)[0] == 200
+        assert process.ask("/api/v1/events", source=OTHER)[0] == 200
         assert process.ask(COMPARE, source=OTHER, body=b'{"keys": [["evt_1"]]}')[0] == 200
 
 
@@ -127,19 +127,19 @@ def answers_others(process: Process) -> None:
     [(HALF_HEAD, 130), (HALF_HEAD, 500), (HALF_BODY, 130), (HALF_CHUNK, 130), (IDLE, 130), (KEPT_ALIVE, 130)],
     ids=["heads", "500 heads", "bodies", "chunks", "idle", "kept alive"],
 )
-def test_half_sent_requests_stop_nobody(process: Process, sent: bytes, count: int) -> None:  # proves R10
-    assert process.ask("/api/events", source=OTHER)[0] == 200  # opens its store
+def test_half_sent_requests_stop_no_other(process: Process, sent: bytes, count: int) -> None:
+    assert process.ask("/api/v1/events", source=OTHER)[0] == 200  # opens its store
     before = process.sockets()
     attackers = [process.connect(sent) for _ in range(count)]
     answers_others(process)
     for connection in attackers:
         connection.close()
     process.eventually(lambda: process.sockets() <= before, "all connections are released")
-    assert process.ask("/api/events")[0] == 200
+    assert process.ask("/api/v1/events")[0] == 200
 
 
-def test_who_never_ends_is_hung_up_on(process: Process) -> None:  # proves R10
-    assert process.ask("/api/events", source=OTHER)[0] == 200
+def test_who_never_ends_is_hung_up_on(process: Process) -> None:
+    assert process.ask("/api/v1/events", source=OTHER)[0] == 200
     before = process.sockets()
     attackers = {sent: [process.connect(sent) for _ in range(6)] for sent in (HALF_HEAD, HALF_BODY, HALF_CHUNK, IDLE)}
     answers_others(process)
@@ -150,7 +150,7 @@ def test_who_never_ends_is_hung_up_on(process: Process) -> None:  # proves R10
     answers_others(process)
 
 
-def test_behind_a_proxy_clients_are_told_apart(tmp_path: Path) -> None:  # proves R10
+def test_behind_a_proxy_clients_are_told_apart(tmp_path: Path) -> None:
     """The proxy's connections are many clients': they are not limited as one, and a flood in them stops nobody."""
     proxies = '[intake]\ntrusted_proxies = ["127.0.0.1"]\nforwarded_header = "x-forwarded-for"\n'
     with running(tmp_path, proxies) as process:

@@ -8,7 +8,8 @@ import pytest
 from hookledger import Inbox
 from hookledger.cli import api as listening
 from hookledger.cli.api import OperatorListener
-from hookledger.cli.processes import _listening, _receiver
+from hookledger.cli.listeners import listening as listening_at
+from hookledger.cli.processes import _receiver
 from hookledger.config import IntakeSettings, decode
 from hookledger.errors import ConfigError
 from hookledger.operate.health import Receiver
@@ -58,9 +59,9 @@ async def test_what_takes_too_long_does_not_keep_it(sqlite_url: str, monkeypatch
 
 
 def test_port_0_is_one_that_can_be_told() -> None:
-    found = _listening(IntakeSettings(), "localhost", 0)
+    found = listening_at(IntakeSettings(), "localhost", 0)
     assert (found.host in ("127.0.0.1", "::1"), found.port > 0) == (True, True)
-    assert _listening(IntakeSettings(), None, None) == IntakeSettings()
+    assert listening_at(IntakeSettings(), None, None) == IntakeSettings()
 
 
 @pytest.mark.parametrize(

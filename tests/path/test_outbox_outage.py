@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -19,8 +18,10 @@ from tests.asgi_client import Site
 from tests.path.conftest import SECRET, MakeSite
 from tests.path.remote import Running, deliver, eventually
 from tests.services.postgres import Postgres
+from tests.soak import amount
 
-OUTAGES = 5 if os.environ.get("HOOKLEDGER_SOAK") == "1" else 2
+pytestmark = pytest.mark.soak
+OUTAGES = amount(1, 2, 5)
 EACH = 4
 """Effects of each kind for each outage."""
 ENDS = ("done", "refused", "unknown")
@@ -30,7 +31,7 @@ POLICIES: dict[Literal["safe", "keyed", "accept", "never"], dict[str, Any]] = {
     "accept": {},
     "never": {},
 }
-QUICK = RetryPolicy(attempts=50, first=Seconds("20ms"), longest=Seconds("20ms"))
+QUICK = RetryPolicy(attempts=50, initial_delay=Seconds("20ms"), max_delay=Seconds("20ms"))
 
 Outage = Callable[[], AbstractAsyncContextManager[None]]
 
@@ -120,14 +121,13 @@ async def stuck(site: Site) -> Counter[str]:
 async def test_both_ends_of_an_overrun_call_fall_into_an_outage(
     site_on: MakeSite, database: tuple[str, Outage], caplog: pytest.LogCaptureFixture
 ) -> None:
-    # proves R29, R32
     url, outage = database
     work = {
         "poll": "10ms",
         "lease": "5s",
         "outbox": {"concurrency": 1000, "poll": "10ms"},
         "circuit": {"failures": 100_000},
-        "retry": {"first": "10ms", "longest": "10ms"},
+        "retry": {"initial_delay": "10ms", "max_delay": "10ms"},
     }
     site = await site_on(url, {"work": work})
     site.inbox.source("stripe", provider="stripe", secrets=[SECRET])

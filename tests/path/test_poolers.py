@@ -21,6 +21,7 @@ from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 from tests.services.pgbouncer import PgBouncer
 
+RETRY = {"initial_delay": "10ms", "max_delay": "50ms"}
 MakeInbox = Callable[..., Inbox]
 
 
@@ -37,7 +38,7 @@ def through(site: Site, pgbouncer: PgBouncer) -> MakeInbox:
     """The same inbox through the pooler."""
 
     def make(*, pooler: bool, **options: Any) -> Inbox:
-        work = {"poll": "10ms", "concurrency": 8, "retry": {"first": "10ms", "longest": "50ms"}}
+        work = {"poll": "10ms", "concurrency": 8, "shutdown_timeout": "1s", "retry": RETRY}
         inbox = Inbox(pgbouncer.url(), settings=decode({"pooler": pooler, "work": work}), **options)
         inbox.source("stripe", provider="stripe", secrets=[SECRET])
         return inbox
@@ -74,7 +75,7 @@ async def works_until(inbox: Inbox, said: Callable[[], Any]) -> None:
 
 async def test_without_the_setting_the_errors_name_it(
     site: Site, through: MakeInbox, caplog: pytest.LogCaptureFixture
-) -> None:  # proves R22
+) -> None:
     """In the log, and in the reason of an event whose handler met it."""
     inbox = through(pooler=False)
 
@@ -94,7 +95,7 @@ async def test_without_the_setting_the_errors_name_it(
         await works_until(inbox, said)
 
 
-async def test_psycopg_that_prepares(site: Site, through: MakeInbox, pool: Any) -> None:  # proves R22
+async def test_psycopg_that_prepares(site: Site, through: MakeInbox, pool: Any) -> None:
     inbox = through(pooler=True, transactions=Connections(pool()))
 
     @inbox.sources["stripe"].on("a")
@@ -110,7 +111,7 @@ async def test_psycopg_that_prepares(site: Site, through: MakeInbox, pool: Any) 
     await works_until(inbox, said)
 
 
-async def test_psycopg_that_does_not(site: Site, through: MakeInbox, pool: Any) -> None:  # proves R20, R28
+async def test_psycopg_that_does_not(site: Site, through: MakeInbox, pool: Any) -> None:
     inbox = through(pooler=True, transactions=Connections(pool(prepare_threshold=None)))
 
     @inbox.sources["stripe"].on("a")
@@ -126,7 +127,7 @@ async def test_psycopg_that_does_not(site: Site, through: MakeInbox, pool: Any) 
     assert len(await done(site)) == 60
 
 
-async def test_sqlalchemy_that_prepares(site: Site, through: MakeInbox, pgbouncer: PgBouncer) -> None:  # proves R22
+async def test_sqlalchemy_that_prepares(site: Site, through: MakeInbox, pgbouncer: PgBouncer) -> None:
     engine = create_async_engine(pgbouncer.url().replace("postgresql://", "postgresql+asyncpg://"))
     inbox = through(pooler=True, transactions=AsyncSessions(async_sessionmaker(engine)))
 
@@ -143,9 +144,7 @@ async def test_sqlalchemy_that_prepares(site: Site, through: MakeInbox, pgbounce
     await engine.dispose()
 
 
-async def test_sqlalchemy_as_the_error_says(
-    site: Site, through: MakeInbox, pgbouncer: PgBouncer
-) -> None:  # proves R20, R28
+async def test_sqlalchemy_as_the_error_says(site: Site, through: MakeInbox, pgbouncer: PgBouncer) -> None:
     engine = create_async_engine(
         pgbouncer.url().replace("postgresql://", "postgresql+asyncpg://"),
         poolclass=NullPool,
@@ -165,7 +164,7 @@ async def test_sqlalchemy_as_the_error_says(
     await engine.dispose()
 
 
-async def test_a_handler_that_commits_is_found_out_there_too(site: Site, through: MakeInbox) -> None:  # proves R20
+async def test_a_handler_that_commits_is_found_out_there_too(site: Site, through: MakeInbox) -> None:
     inbox = through(pooler=True)
 
     @inbox.sources["stripe"].on("a")

@@ -25,18 +25,23 @@ from hookledger.config import decode
 from hookledger.errors import WrongState
 from hookledger.ledger import Completion, Started
 from hookledger.model import Claimed, History, Kind, Outcome
-from hookledger.operate.preview import Fate, Preview, Verdict
+from hookledger.operate import search
+from hookledger.operate.audit import by
+from hookledger.operate.effects import resolve
+from hookledger.operate.replay import replay
+from hookledger.operate.replay.preview import InReplay, Preview, Verdict
 from hookledger.states import CallOutcome, EffectKind, EffectState, State
 from hookledger.store.protocol import Store
 from tests.builders import Raw, delivered
 from tests.ledger import intent
 from tests.path.conftest import SECRET
+from tests.soak import amount
 
-HISTORIES, BATCH = 1_000, 25
+HISTORIES, BATCH = amount(250, 500, 1_000), 25
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where the databases are: what is compared here does not depend on a disk."""
-QUICK = RetryPolicy(attempts=2, first=Seconds("1ms"), longest=Seconds("1ms"))
-SLOW = RetryPolicy(attempts=3, first=Seconds("2h"), longest=Seconds("2h"))
+QUICK = RetryPolicy(attempts=2, initial_delay=Seconds("1ms"), max_delay=Seconds("1ms"))
+SLOW = RetryPolicy(attempts=3, initial_delay=Seconds("2h"), max_delay=Seconds("2h"))
 POLICIES: dict[str, dict[str, Any]] = {
     "safe": {"repeat": "safe"},
     "keyed": {"repeat": "keyed", "window": "30d", "retry": SLOW},
@@ -99,7 +104,7 @@ class World:
     """An inbox whose handler does what each event's plan says, and a remote that counts."""
 
     def __init__(self, folder: str, plans_: Sequence[Plan]) -> None:
-        work = {"poll": "1ms", "lease": "60s", "retry": {"attempts": 3, "first": "1ms", "longest": "1ms"}}
+        work = {"poll": "1ms", "lease": "60s", "retry": {"attempts": 3, "initial_delay": "1ms", "max_delay": "1ms"}}
         config = decode({"work": {**work, "circuit": {"failures": 1_000_000}}})
         self.inbox = Inbox(f"sqlite:///{folder}/inbox.db", settings=config, clock=Clock())
         self.plans = {f"evt_{n}": plan for n, plan in enumerate(plans_)}
@@ -175,9 +180,9 @@ class World:
                     if ask.kind == "call":
                         await self._call(store, owner, n, ask, crash)
         self.inbox.clock.offset += 100
-        rescuer = self.inbox.rescuer(store)
-        await rescuer.rescue()
-        await rescuer.doubt()
+        lease_reclaimer = self.inbox.lease_reclaimer(store)
+        await lease_reclaimer.reclaim()
+        await lease_reclaimer.mark_unknown()
 
     async def _call(self, store: Store, owner: Claimed, n: int, ask: Ask, crash: tuple[int, bool]) -> None:
         effect, key = self.effects[ask.policy], f"{owner.key}/{n}"
@@ -210,36 +215,36 @@ class World:
     # ── the person ──
 
     async def look(self, store: Store) -> dict[str, History]:
-        return {key: await self.inbox.insight(store).event(key) for key in self.plans}
+        return {key: await search.find(self.inbox.context(store), key) for key in self.plans}
 
     async def decide(self, store: Store) -> None:
         """Whatever needs a decision is refused, and nothing of it done; then some of it is decided."""
-        insight, actions = self.inbox.insight(store), self.inbox.actions(store, "ada")
+        context = self.inbox.context(store)
         for key, history in (await self.look(store)).items():
-            preview = insight.preview(history)
+            preview = replay.preview(context, history)
             if preview.verdict is not Verdict.NEEDS_A_DECISION:
                 continue
             with pytest.raises(WrongState):
-                await actions.replay(history.event, "finance asked")
-            again = await insight.event(key)
+                await replay.replay(context, by("ada", "finance asked"), history.event)
+            again = await search.find(context, key)
             assert (again.event, again.actions) == (history.event, history.actions)
             known = {told.effect.identity.hex(): told.effect for told in history.effects}
             for forecast in preview.effects if self.plans[key].resolves else ():
-                if forecast.fate is Fate.UNDECIDED and forecast.state is EffectState.UNKNOWN:
+                if forecast.in_replay is InReplay.UNDECIDED and forecast.state is EffectState.UNKNOWN:
                     ask = self.ask(forecast.key)
                     found: Any = "happened" if ask.answer else "did_not_happen"
                     result = "found" if ask.answer else None
-                    await actions.resolve(known[forecast.identity], found, "looked", result)
+                    await resolve(context, by("ada", "looked"), known[forecast.identity], found, result)
 
     async def replay(self, store: Store) -> dict[str, Preview]:
         """What was foreseen for each event that could be replayed, all replayed."""
-        insight, actions, foreseen = self.inbox.insight(store), self.inbox.actions(store, "ada"), {}
+        context, foreseen = self.inbox.context(store), {}
         for key, history in (await self.look(store)).items():
-            done = [f for f in insight.preview(history).effects if f.fate is Fate.SKIPPED]
+            done = [f for f in replay.preview(context, history).effects if f.in_replay is InReplay.SKIPPED]
             repeat = [f"{f.name}:{f.key}" for f in done if self.ask(f.key).repeat]
-            preview = insight.preview(history, insight.repeated(history, repeat))
+            preview = replay.preview(context, history, repeat)
             if preview.verdict is not Verdict.NEEDS_A_DECISION:
-                await actions.replay(history.event, "finance asked", repeat, shown=preview)
+                await replay.replay(context, by("ada", "finance asked"), history.event, repeat, shown=preview)
                 foreseen[key] = preview
         return foreseen
 
@@ -253,20 +258,20 @@ class World:
         for forecast in preview.effects:
             left.discard(forecast.key)
             more = now[forecast.key] - before[forecast.key]
-            match forecast.fate:
-                case Fate.SKIPPED | Fate.STAYS:
+            match forecast.in_replay:
+                case InReplay.SKIPPED | InReplay.STAYS:
                     assert more == 0, forecast
                     assert states[forecast.key].state is forecast.state
-                case Fate.HAPPENS | Fate.REPEATED:
+                case InReplay.HAPPENS | InReplay.REPEATED:
                     assert more == 1, forecast
-                    generation = forecast.generation + (forecast.fate is Fate.REPEATED)
+                    generation = forecast.generation + (forecast.in_replay is InReplay.REPEATED)
                     if forecast.kind is not EffectKind.ONCE:
                         assert states[forecast.key].generation == generation
-                case Fate.CHECKED:
+                case InReplay.CHECKED:
                     assert more == (before[forecast.key] == 0), forecast
-                case Fate.OUTBOX:
+                case InReplay.OUTBOX:
                     assert more == 1 if forecast.state is EffectState.PLANNED else more <= 1, forecast
-                case Fate.UNDECIDED:
+                case InReplay.UNDECIDED:
                     pytest.fail("an undecided effect, and yet a replay")
         for unasked in left:  # what no run had asked for was not foreseen, and said so
             assert now[unasked] - before[unasked] == 1
@@ -304,13 +309,15 @@ async def live(plans_: Sequence[Plan], rounds: int, earlier: int) -> Counter[str
                     error.add_note(f"{world.plans[key]}\n{rounds=} {earlier=}\n{preview}")
                     raise
             assert all(after[key].event.run == runs[key] for key in set(after) - set(foreseen))
-            fates = Counter(f.fate.value for preview in foreseen.values() for f in preview.effects)
+            fates = Counter(f.in_replay.value for preview in foreseen.values() for f in preview.effects)
             return fates + Counter(preview.verdict.value for preview in foreseen.values())
         finally:
             await store.close()
 
 
-def test_preview_and_what_happens_agree(caplog: pytest.LogCaptureFixture) -> None:  # proves R43, R45, R47, R63
+# proves R45
+@pytest.mark.soak
+def test_preview_and_what_happens_agree(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL", "hookledger")
     seen: Counter[str] = Counter()
 
@@ -329,6 +336,6 @@ def test_preview_and_what_happens_agree(caplog: pytest.LogCaptureFixture) -> Non
 
     histories()
     assert seen["histories"] >= HISTORIES
-    for fate in Fate:
-        assert seen[fate.value] or fate is Fate.UNDECIDED, f"{fate} was never foreseen"
+    for fate in InReplay:
+        assert seen[fate.value] or fate is InReplay.UNDECIDED, f"{fate} was never foreseen"
     assert seen[Verdict.SAFE.value] > 10

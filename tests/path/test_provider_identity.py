@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hookledger import Event, State
-from hookledger.operate.doctor import examine
-from hookledger.operate.finding import Finding
+from hookledger.operate.doctor.checks import examine
+from hookledger.operate.doctor.finding import Finding
 from hookledger.states import KeyOrigin
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
@@ -29,7 +29,7 @@ async def site(site_on: MakeSite, database_url: str) -> Site:
     return made
 
 
-async def test_github_a_captured_body_under_a_new_delivery_id(site: Site) -> None:  # proves R4, R13, R14
+async def test_github_a_captured_body_under_a_new_delivery_id(site: Site) -> None:
     first = await site.deliver(PUSH, source="github", ident="d-1", kind="push")
     second = await site.deliver(PUSH, source="github", ident="d-2", kind="push")
     assert second.json == {"status": "same_body", "event": first.json["event"]}
@@ -37,21 +37,21 @@ async def test_github_a_captured_body_under_a_new_delivery_id(site: Site) -> Non
     [event] = await site.events()
     assert (event.key_origin, event.deliveries) == (KeyOrigin.UNSIGNED_ID, 2)
     async with site.inbox.opened() as store:
-        [odd] = await store.cases.odd_deliveries(source="github")
-        request = await store.cases.request(odd.request_id)
+        [odd] = await store.quarantine.quarantined(source="github")
+        request = await store.quarantine.request(odd.request_id)
     assert (odd.outcome, odd.event_id, odd.delivery_id) == ("same_body", event.id, "d-2")
     assert request is not None
     assert json.loads(request.body) == PUSH
 
 
-async def test_github_two_identical_dispatches_are_two(site: Site) -> None:  # proves R13, R14
+async def test_github_two_identical_dispatches_are_two(site: Site) -> None:
     for ident in ("d-1", "d-2"):
         answer = await site.deliver(DISPATCH, source="github", ident=ident, kind="workflow_dispatch")
         assert answer.json["status"] == "accepted"
     assert len(await site.events()) == 2
 
 
-async def test_shopify_the_topic_is_part_of_the_key(site: Site) -> None:  # proves R11, R13
+async def test_shopify_the_topic_is_part_of_the_key(site: Site) -> None:
     """One order, rendered twice the same, under two topics; each delivered twice."""
     order = {"id": 820982911946154508, "total_price": "403.00"}
     seen = []
@@ -65,7 +65,7 @@ async def test_shopify_the_topic_is_part_of_the_key(site: Site) -> None:  # prov
     assert sorted(event.type for event in await site.events()) == ["orders/create", "orders/paid"]
 
 
-async def test_shopify_no_other_topic_has_the_body(site: Site) -> None:  # proves R4, R13, R14
+async def test_shopify_no_other_topic_has_the_body(site: Site) -> None:
     order, seen = {"id": 1, "total_price": "1.00"}, []
     for ident, topic in (("a", "orders/create"), ("a", "orders/paid"), ("a", "refunds/create"), ("b", "orders/paid")):
         answer = await site.deliver(
@@ -75,9 +75,7 @@ async def test_shopify_no_other_topic_has_the_body(site: Site) -> None:  # prove
     assert seen == [(202, "accepted"), (202, "accepted"), (202, "same_body"), (202, "same_body")]
 
 
-async def test_a_second_redaction_is_quarantined_with_an_alert(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:  # proves R13, R14
+async def test_a_second_redaction_is_quarantined_with_an_alert(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     body, topic = {"shop_id": 1, "customer": {"id": 2}}, "customers/redact"
     headers = [("X-Shopify-Topic", topic)]
     for ident in ("a", "b", "c"):
@@ -90,7 +88,7 @@ async def test_a_second_redaction_is_quarantined_with_an_alert(
     assert [record.getMessage().startswith("ALERT") for record in caplog.records].count(True) == 1
     findings = await doctor(site)
     assert "warn" in [finding.level for finding in findings if finding.about == "quarantine"]
-    assert any(f.about == "source github" and "does not sign the type" in f.says for f in findings)
+    assert any(f.about == "source github" and "does not sign the event type" in f.says for f in findings)
 
 
 async def settled_alert(site: Site, ident: str) -> tuple[Any, tuple[Any, ...]]:
@@ -105,10 +103,10 @@ async def settled_alert(site: Site, ident: str) -> tuple[Any, tuple[Any, ...]]:
 
 async def doctor(site: Site) -> list[Finding]:
     async with site.inbox.opened() as store:
-        return await examine(site.inbox.insight(store))
+        return await examine(site.inbox.context(store))
 
 
-async def test_stripe_volatile_and_other_content(site: Site) -> None:  # proves R13, R14
+async def test_stripe_volatile_and_other_content(site: Site) -> None:
     def event(amount: int, pending: int) -> dict[str, Any]:
         return stripe_event(created=1, pending_webhooks=pending, data={"object": {"id": "in_1", "amount": amount}})
 
@@ -122,7 +120,8 @@ async def test_stripe_volatile_and_other_content(site: Site) -> None:  # proves 
 # ── keys of the source's own ─────────────────────────────────────────────────
 
 
-async def test_a_key_of_fields_and_a_stage(site: Site) -> None:  # proves R11
+# proves R11
+async def test_a_key_of_fields_and_a_stage(site: Site) -> None:
     site.inbox.source(
         "staged", provider="stripe", secrets=[SECRET], key=["body:type", "body:data.object.id", "text:provision"]
     )
@@ -134,7 +133,8 @@ async def test_a_key_of_fields_and_a_stage(site: Site) -> None:  # proves R11
     assert (event.key, event.key_origin) == ("invoice.paid:in_7:provision", KeyOrigin.COMPOSITE)
 
 
-async def test_a_key_by_function(site: Site) -> None:  # proves R11, R12
+# proves R11
+async def test_a_key_by_function(site: Site) -> None:
     def key(content: dict[str, Any], headers: Any) -> Any:
         if content.get("id") == "evt_bad":
             raise KeyError("object")
@@ -175,9 +175,7 @@ def batch() -> bytes:
     return json.dumps(events).encode()
 
 
-async def test_sendgrid_five_hundred_in_one_request(
-    site_on: MakeSite, database_url: str, tmp_path: Any
-) -> None:  # proves R5, R8, R9, R14
+async def test_sendgrid_five_hundred_in_one_request(site_on: MakeSite, database_url: str, tmp_path: Any) -> None:
     key, public = test_key("sendgrid", tmp_path)
     site = await site_on(database_url)
     sendgrid = site.inbox.source(

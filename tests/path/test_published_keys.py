@@ -87,7 +87,7 @@ def paths(server: Server) -> list[str]:
     return [asked.split(b" ")[1].decode() for asked in server.asked]
 
 
-async def test_the_certificate_is_fetched_once(site: Site, amazon: tuple[Server, Fetched]) -> None:  # proves R1, R6
+async def test_the_certificate_is_fetched_once(site: Site, amazon: tuple[Server, Fetched]) -> None:
     server, _ = amazon
     async with serving(site) as made:
         bodies = [signed(MessageId=f"m-{n}") for n in range(20)]
@@ -99,7 +99,7 @@ async def test_the_certificate_is_fetched_once(site: Site, amazon: tuple[Server,
     assert len(await site.events()) == 20
 
 
-async def test_what_is_not_amazons_is_refused(site: Site, amazon: tuple[Server, Fetched]) -> None:  # proves R1, R2
+async def test_what_is_not_amazons_is_refused(site: Site, amazon: tuple[Server, Fetched]) -> None:
     server, _ = amazon
     body = signed()
     async with serving(site) as made:
@@ -120,8 +120,7 @@ async def test_what_is_not_amazons_is_refused(site: Site, amazon: tuple[Server, 
     assert await site.events() == []
 
 
-async def test_an_outage_of_the_provider_is_no_refusal(site: Site, amazon: tuple[Server, Fetched]) -> None:
-    # proves R8
+async def test_an_outage_of_the_provider_is_no_rejection(site: Site, amazon: tuple[Server, Fetched]) -> None:
     server, _ = amazon
     server.answer = answer(b"", "503 Service Unavailable")
     async with serving(site) as made:
@@ -130,7 +129,7 @@ async def test_an_outage_of_the_provider_is_no_refusal(site: Site, amazon: tuple
     assert await site.events() == []
 
 
-async def test_a_subscription_confirms_itself(site: Site, amazon: tuple[Server, Fetched]) -> None:  # proves R13
+async def test_a_subscription_confirms_itself(site: Site, amazon: tuple[Server, Fetched]) -> None:
     server, _ = amazon
 
     async def amazons(writer: Any) -> None:
@@ -153,7 +152,6 @@ async def test_a_subscription_confirms_itself(site: Site, amazon: tuple[Server, 
 
 
 async def test_a_confirmation_that_fails_is_asked_again(site: Site, amazon: tuple[Server, Fetched]) -> None:
-    # proves R8, R13
     server, _ = amazon
 
     async def failing(writer: Any) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from hookledger import Event, Op, Permanent, State
-from hookledger.operate.preview import Fate, Verdict
+from hookledger.operate import search
+from hookledger.operate.audit import by
+from hookledger.operate.replay import replay
+from hookledger.operate.replay.preview import InReplay, Verdict
 from tests.asgi_client import Site
-from tests.contract.conftest import postgres_url, shared_postgres_url  # noqa: F401 - a database, emptied for each test
 from tests.path.conftest import SECRET, MakeSite, done
 from tests.path.remote import deliver, event, finish
 
@@ -51,10 +53,12 @@ class Shop:
     async def replay(self, ident: str, repeat: Sequence[str] = ()) -> Verdict:
         """What was foreseen; and the worker has done it."""
         async with self.site.inbox.opened() as store:
-            insight = self.site.inbox.insight(store)
-            history = await insight.event(ident)
-            preview = insight.preview(history, insight.repeated(history, repeat))
-            await self.site.inbox.actions(store, "ada").replay(history.event, "asked", repeat, shown=preview)
+            context = self.site.inbox.context(store)
+            history = await search.find(context, ident)
+            preview = replay.preview(context, history, repeat)
+            await replay.replay(
+                self.site.inbox.context(store), by("ada", "asked"), history.event, repeat, shown=preview
+            )
         await finish(self.site)
         return preview.verdict
 
@@ -70,7 +74,7 @@ async def shop(site_on: MakeSite, database_url: str) -> Shop:
     return Shop(site)
 
 
-async def test_done_effects_are_skipped_in_every_run(shop: Shop) -> None:  # proves R14, R43, R47, R63
+async def test_done_effects_are_skipped_in_every_run(shop: Shop) -> None:
     await deliver(shop.site, "evt_1", "invoice.paid")
     await finish(shop.site)
     for run in (2, 3, 4):
@@ -82,7 +86,7 @@ async def test_done_effects_are_skipped_in_every_run(shop: Shop) -> None:  # pro
     assert (await event(shop.site, "evt_1")).run == 4, "a duplicate is no replay"
 
 
-async def test_each_effect_is_repeated_by_itself(shop: Shop) -> None:  # proves R44, R47
+async def test_each_effect_is_repeated_separately(shop: Shop) -> None:
     await deliver(shop.site, "evt_1", "invoice.paid")
     await finish(shop.site)
     expected = {"charge": (2, 1, 1), "mail": (2, 2, 1), "credit": (2, 2, 2)}
@@ -96,7 +100,7 @@ async def test_each_effect_is_repeated_by_itself(shop: Shop) -> None:  # proves 
     assert len(shop.keys) == 6, "three generations of two calls, each with a key of its own"
 
 
-async def test_a_run_that_fails_keeps_what_was_decided(shop: Shop) -> None:  # proves R44, R47
+async def test_a_run_that_fails_keeps_what_was_decided(shop: Shop) -> None:
     """The charge is made, mail and credit are rolled back with the run; the next one does just those."""
     await deliver(shop.site, "evt_1", "invoice.paid")
     await finish(shop.site)
@@ -106,11 +110,11 @@ async def test_a_run_that_fails_keeps_what_was_decided(shop: Shop) -> None:  # p
     assert await shop.did() == (2, 1, 1)
     shop.broken = False
     async with shop.site.inbox.opened() as store:
-        preview = shop.site.inbox.insight(store).preview(await shop.site.event("evt_1"))
-    assert {effect.name: effect.fate for effect in preview.effects} == {
-        "charge": Fate.SKIPPED,
-        "mail": Fate.HAPPENS,
-        "credit": Fate.HAPPENS,
+        preview = replay.preview(shop.site.inbox.context(store), await shop.site.event("evt_1"))
+    assert {effect.name: effect.in_replay for effect in preview.effects} == {
+        "charge": InReplay.SKIPPED,
+        "mail": InReplay.HAPPENS,
+        "credit": InReplay.HAPPENS,
     }
     assert await shop.replay("evt_1") is Verdict.WILL_DO
     assert await shop.did() == (2, 2, 2)

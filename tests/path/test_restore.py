@@ -10,11 +10,14 @@ import apsw
 import pytest
 
 from hookledger import Event, Happened, Op, Refused, State
+from hookledger.effects.restore_gap import Gap
 from hookledger.errors import Unavailable
+from hookledger.operate import restore
+from hookledger.operate.audit import by
+from hookledger.operate.effects import resolve
+from hookledger.operate.replay import replay
 from hookledger.states import EffectState
-from hookledger.work.gap import Gap
 from tests.asgi_client import Site
-from tests.contract.conftest import postgres_url, shared_postgres_url  # noqa: F401 - a database, emptied for each test
 from tests.path.conftest import SECRET, MakeSite
 from tests.path.remote import deliver, effects, event, finish, outcomes
 
@@ -58,23 +61,25 @@ class Shop:
     async def restore(self) -> None:
         async with self.site.inbox.opened() as store:
             self.site.inbox.clock.offset += 3600  # no worker of before the backup is alive
-            actions = self.site.inbox.actions(store, "ada")
-            await actions.after_restore(datetime.now(UTC) - timedelta(hours=3), "the disk died", lease=60.0)
+            context = self.site.inbox.context(store)
+            await restore.after_restore(context, by("ada", "the disk died"), datetime.now(UTC) - timedelta(hours=3))
 
     async def close(self) -> None:
         async with self.site.inbox.opened() as store:
-            await self.site.inbox.actions(store, "ada").close_gap("reconciled")
+            await restore.close_gap(self.site.inbox.context(store), by("ada", "reconciled"))
 
     async def resolve(self, ident: str, decision: Any) -> None:
         known = (await effects(self.site, ident))["charge"].effect
         async with self.site.inbox.opened() as store:
             result = "charged" if decision == "happened" else None
-            await self.site.inbox.actions(store, "ada").resolve(known, decision, "asked the bank", result)
+            await resolve(self.site.inbox.context(store), by("ada", "asked the bank"), known, decision, result)
 
 
 @pytest.fixture
 async def site(site_on: MakeSite, database_url: str) -> Site:
-    made = await site_on(database_url, {"work": {"poll": "10ms", "retry": {"first": "1ms", "longest": "1ms"}}})
+    made = await site_on(
+        database_url, {"work": {"poll": "10ms", "retry": {"initial_delay": "1ms", "max_delay": "1ms"}}}
+    )
     made.inbox.source("stripe", provider="stripe", secrets=[SECRET])
     return made
 
@@ -82,7 +87,6 @@ async def site(site_on: MakeSite, database_url: str) -> Site:
 @KINDS
 @pytest.mark.parametrize("decision", ["happened", "did_not_happen"])
 async def test_an_effect_that_is_never_repeated_waits_for_an_operator(site: Site, kind: str, decision: str) -> None:
-    # proves R32
     shop = Shop(site, kind)
     await shop.restore()
     await deliver(site, "evt_1", "t")
@@ -101,7 +105,7 @@ async def test_an_effect_that_is_never_repeated_waits_for_an_operator(site: Site
 
 @KINDS
 @pytest.mark.parametrize("denied", [False, True], ids=["refused", "decided_then_refused"])
-async def test_refused_before_the_backup(site: Site, kind: str, denied: bool) -> None:  # proves R32
+async def test_refused_before_the_backup(site: Site, kind: str, denied: bool) -> None:
     """It may have been tried again in the gap, and not been refused: a refusal that is on record proves nothing."""
     shop = Shop(site, kind, answers=[ConnectionResetError("no answer")] * denied + [Refused("429", after=1.0)])
     await deliver(site, "evt_1", "t")
@@ -125,9 +129,7 @@ async def test_refused_before_the_backup(site: Site, kind: str, denied: bool) ->
 
 
 @KINDS
-async def test_an_outage_does_not_let_a_call_through(
-    site: Site, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # proves R32
+async def test_an_outage_does_not_let_a_call_through(site: Site, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the gap cannot be asked for, nothing is sent; and the next call is asked for again."""
     shop = Shop(site, kind)
     await shop.restore()
@@ -160,7 +162,7 @@ async def test_an_outage_does_not_let_a_call_through(
 
 
 @KINDS
-async def test_a_deliberate_repetition_is_a_decision(site: Site, kind: str) -> None:  # proves R32
+async def test_a_deliberate_repetition_is_a_decision(site: Site, kind: str) -> None:
     shop = Shop(site, kind)
     await deliver(site, "evt_1", "t")
     await finish(site)
@@ -168,7 +170,7 @@ async def test_a_deliberate_repetition_is_a_decision(site: Site, kind: str) -> N
     shop.answers = [Refused("429", after=1.0)]
     row = await event(site, "evt_1")
     async with site.inbox.opened() as store:
-        await site.inbox.actions(store, "ada").replay(row, "the bank lost it", ["charge"])
+        await replay.replay(site.inbox.context(store), by("ada", "the bank lost it"), row, ["charge"])
     await finish(site)
     assert len(shop.performed) == 3
     assert (await event(site, "evt_1")).state is State.PROCESSED
@@ -177,7 +179,6 @@ async def test_a_deliberate_repetition_is_a_decision(site: Site, kind: str) -> N
 @KINDS
 @pytest.mark.parametrize("found", [Happened("charged"), False])
 async def test_its_check_decides_where_it_has_one(site: Site, kind: str, found: Happened | bool) -> None:
-    # proves R31, R32
     shop = Shop(site, kind, check=found)
     await shop.restore()
     await deliver(site, "evt_1", "t")
@@ -210,7 +211,6 @@ async def test_after_the_gap_is_closed_nothing_waits(site: Site, kind: str) -> N
 
 @pytest.mark.parametrize("repeat", ["never", "safe"])
 async def test_from_backup_to_the_end(site_on: MakeSite, sqlite_url: str, tmp_path: Path, repeat: Any) -> None:
-    # proves R30, R32
     site = await site_on(sqlite_url)
     site.inbox.source("stripe", provider="stripe", secrets=[SECRET])
     shop = Shop(site, "later", repeat)

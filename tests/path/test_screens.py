@@ -14,9 +14,11 @@ from rich.cells import cell_len
 from hookledger.cli import exits
 from hookledger.clock import Clock
 from hookledger.store.connect import connect
+from hookledger.store.ops.audit import Action
 from tests.builders import arrival, delivered, item, record
 from tests.path.test_cli import Run, environment, run, shop  # noqa: F401 - fixtures
 from tests.services import terminal
+from tests.soak import amount
 
 SOURCE = "stripe-of-the-subsidiary-in-the-north"
 TYPE = "customer.subscription.pending_update_applied_by_the_billing_department"
@@ -64,7 +66,7 @@ def screen(tmp_path: Path, environment: dict[str, str], shop: Run) -> Show:  # n
     assert shop("work", "--drain").returncode == exits.OK
     assert shop("pause", SOURCE, "invoice.*", *why).returncode == exits.OK
     with sqlite3.connect(tmp_path / "shop.db") as database:
-        database.execute("UPDATE jobs SET total = 358023, done = 234567, refused = 123456")
+        database.execute("UPDATE jobs SET total = 358023, done = 234567, not_allowed = 123456")
     return terminal_of(tmp_path, environment)
 
 
@@ -110,9 +112,10 @@ def test_lists(screen: Show, shop: Run, columns: int) -> None:  # noqa: F811
         ("failures",): {*kind, "2 failed", "1 review", f"hookledger show {found[OTHER_KEY]}", "hookledger events"},
         ("effects",): {"charge_the_customer:evt_9", "unknown", SOURCE, f"hookledger show {found['evt_9']}"},
         ("jobs",): {job, "358,023", "234,567", "123,456", "done", "retry", LONG_REASON},
-        ("jobs", "show", job): {job, "358,023", "234,567 done", "123,456 refused", LONG_REASON},
+        ("jobs", "show", job): {job, "358,023", "234,567 done", "123,456 not allowed", LONG_REASON},
         ("jobs", "items", job): {found[KEY], found[OTHER_KEY], "failed", "done"},
         ("quarantine",): {SOURCE, "conflict", KEY, "amount: 100 → 200", "hookledger quarantine accept"},
+        ("audit",): {"pause", "bulk retry", found[KEY], "failed → pending", LONG_REASON},
         ("lag",): set(),
         ("pause", "--list"): {SOURCE, "invoice.*", LONG_REASON},
         ("bulk", "retry", "--state", "failed", "--dry-run"): {*kind, "2 events match", "failed"},
@@ -126,6 +129,19 @@ def test_lists(screen: Show, shop: Run, columns: int) -> None:  # noqa: F811
         assert not [word for word in words if " ".join(word.split()) not in shown], "\n".join(lines)
 
 
+def test_the_audit_log_escapes_control_characters(screen: Show, shop: Run) -> None:  # noqa: F811
+    assert shop("circuits", "trip", "bank", "--reason", "a \x1b[31mred\u202e bank", "--actor", "eve").returncode == 0
+    shown = terminal.copied(screen("audit", "--no-event", "--by", "eve", columns=80))
+    assert r"a \u001b[31mred\u202e bank" in shown
+    assert "trip eve" in shown
+    [action] = json.loads(shop("audit", "--name", "trip", "--json").stdout)
+    assert list(action) == list(Action.__struct_fields__), "the fields of the API"
+    assert (action["actor"], action["event_id"], action["to_state"]) == ("eve", None, "open")
+    assert shop("audit", "--by", "x" * 10_000).returncode == exits.CONFIG
+    assert shop("audit", "--event", "no such key").returncode == exits.NOT_FOUND
+    assert "No actions." in shop("audit", "--by", "nobody-else").stderr
+
+
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_doctor_and_circuits(screen: Show, columns: int) -> None:
     lines = screen("doctor", columns=columns)
@@ -136,7 +152,7 @@ def test_doctor_and_circuits(screen: Show, columns: int) -> None:
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_one_event(screen: Show, shop: Run, columns: int) -> None:  # noqa: F811  proves R46
+def test_one_event(screen: Show, shop: Run, columns: int) -> None:  # noqa: F811
     found = ids(shop)
     lines = screen("show", KEY, columns=columns)
     assert fits(lines, columns), "\n".join(lines)
@@ -174,8 +190,9 @@ def copy(database: sqlite3.Connection, table: str, where: str, count: int, **cha
     )
 
 
-def test_six_digit_counts(screen: Show, shop: Run, tmp_path: Path) -> None:  # noqa: F811  proves R50
-    """As after a week in which nobody looked."""
+@pytest.mark.soak
+def test_six_digit_counts(screen: Show, shop: Run, tmp_path: Path) -> None:  # noqa: F811
+    """As after a week of failures."""
     found = ids(shop)
     with sqlite3.connect(tmp_path / "shop.db") as database:
         redelivered = f"outcome = 'conflict' AND event_id = x'{UUID(found[KEY]).hex}'"
@@ -200,7 +217,7 @@ def test_six_digit_counts(screen: Show, shop: Run, tmp_path: Path) -> None:  # n
         ("show", KEY): {KEY, "delivered 123,456 times", "345,678 towards the limit"},
         ("show", "evt_9"): {"456,789", "charge_the_customer"},
     }
-    for columns in WIDTHS:
+    for columns in WIDTHS[: amount(1, 3, 3)]:
         for arguments, words in expected.items():
             lines = screen(*arguments, columns=columns)
             assert fits(lines, columns), "\n".join(lines[:100])

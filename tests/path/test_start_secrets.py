@@ -14,14 +14,15 @@ from hookledger.cli import exits
 from hookledger.config import decode
 from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
-from hookledger.receive.endpoint import configure, with_secrets
+from hookledger.receive.endpoint import with_secrets
 from hookledger.receive.request import Message
 from tests.asgi_client import Answer, Site, ask, stripe_event
+from tests.endpoints import configure
 from tests.services import forked
 
 SECRET, NEXT = "whsec_made_up_for_the_start", "whsec_made_up_for_the_next_start"
 VARIABLE = "HOOKLEDGER_TESTS_START_SECRET"
-MISSING = f"source 'stripe': the secret in environment variable {VARIABLE} is not set; set it and start again"
+MISSING = f"source 'stripe': the secret in environment variable {VARIABLE} is not set: set it and start again"
 APP = f"""
 from hookledger import Inbox
 
@@ -77,7 +78,7 @@ async def deliver(inbox: Inbox, secret: str, ident: str) -> Answer:
 
 async def test_at_the_first_request(
     database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:  # proves R3, R8
+) -> None:
     """Mounted where nobody tells of the start: nothing is recorded until the secret is there, then all is well."""
     monkeypatch.delenv(VARIABLE, raising=False)
     inbox = Inbox(database_url)
@@ -125,19 +126,19 @@ def test_files_and_verify_tokens_too(tmp_path: Path) -> None:
     secret.write_text("a-made-up-app-secret")
     with pytest.raises(ConfigError, match=f"source 'meta': the verify token in file {token}"):
         inbox.read_secrets()
-    before = inbox.sources["meta"].endpoint.rules.verify_token
+    before = inbox.sources["meta"].endpoint.verify_token
     assert before is not None and len(before) == 32
     inbox.read_secrets(required=False)
     assert inbox.sources["meta"].endpoint.secrets[0].key == b"a-made-up-app-secret"
     token.write_text("a-made-up-token")
     inbox.read_secrets()
-    assert inbox.sources["meta"].endpoint.rules.verify_token == "a-made-up-token"
+    assert inbox.sources["meta"].endpoint.verify_token == "a-made-up-token"
     secret.unlink()
     inbox.read_secrets(required=False)  # what was read stays, for those who only look
     assert inbox.sources["meta"].endpoint.secrets[0].key == b"a-made-up-app-secret"
 
 
-def test_what_was_not_read_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:  # proves R3, R7
+def test_what_was_not_read_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, SECRET)
     unread = configure("stripe", find("stripe"), [f"env:{VARIABLE}"])
     assert all(secret.expires_at == 0.0 and secret.key != SECRET.encode() for secret in unread.secrets)
@@ -146,7 +147,7 @@ def test_what_was_not_read_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert SECRET not in f"{read!r} {read.secrets} {[secret.place for secret in read.secrets]}"
 
 
-def test_a_mistyped_literal_is_found_at_once() -> None:
+def test_a_mistyped_literal_is_found_at_start() -> None:
     with pytest.raises(ConfigError, match="is empty"):
         Inbox("sqlite:///never-opened.db").source("stripe", provider="stripe", secrets=[" "])
 

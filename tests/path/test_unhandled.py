@@ -9,8 +9,9 @@ from click.testing import CliRunner
 
 from hookledger import Inbox, State
 from hookledger.cli import cli, exits
-from hookledger.operate.doctor import examine
-from hookledger.operate.handlers import UnhandledWatch
+from hookledger.operate import search
+from hookledger.operate.doctor.checks import examine
+from hookledger.operate.unhandled import UnhandledWatch
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite
 
@@ -41,7 +42,7 @@ async def register(site: Site, worker: str, *patterns: tuple[str, str]) -> None:
 
 async def lag(site: Site) -> dict[str, str | None]:
     async with site.inbox.opened() as store:
-        found = await site.inbox.insight(store).lag(60.0)
+        found = await search.lag(site.inbox.context(store))
         return {one.kind.type: one.unhandled for one in found}
 
 
@@ -53,7 +54,7 @@ async def test_said_when_a_worker_starts(shop: Site, caplog: pytest.LogCaptureFi
     types, source = said(caplog)
     assert types == (
         "no live worker handles these types of source 'stripe': customer.created, invoice.voided; they wait 60 min "
-        "for one that does, then they are skipped: declare a handler, or let types= name only what is handled"
+        "for one that does, then they are skipped: declare a handler, or limit the source with types="
     )
     assert source == "no live worker has a handler for source 'github': declare one"
     assert await shop.state("evt_2") is State.PENDING
@@ -122,18 +123,18 @@ async def test_said_of_types_that_are_named(
     assert said(caplog) == []
 
 
-async def test_doctor(shop: Site) -> None:  # proves R53
+async def test_doctor(shop: Site) -> None:
     await shop.deliver(stripe_event("evt_1", "invoice.paid"))
     await shop.deliver(stripe_event("evt_2", "invoice.voided"))
 
     async def findings() -> list[str]:
         async with shop.inbox.opened() as store:
-            found = await examine(shop.inbox.insight(store))
+            found = await examine(shop.inbox.context(store))
             return [one.says for one in found if one.level == "warn" and "no handler" in one.says]
 
     assert await findings() == [], "that no worker is alive is said already"
     await register(shop, "elsewhere", ("stripe", "invoice.paid"))
-    assert await findings() == ["no handler: events wait that no live worker handles: invoice.voided"]
+    assert await findings() == ["no handler: events wait, and no live worker handles them: invoice.voided"]
     await register(shop, "elsewhere", ("stripe", "invoice.*"))
     assert await findings() == []
 
@@ -141,7 +142,7 @@ async def test_doctor(shop: Site) -> None:  # proves R53
 async def test_said_of_types_that_come_later(shop: Site, caplog: pytest.LogCaptureFixture) -> None:
     """Once for each."""
     async with shop.inbox.opened() as store:
-        watch = UnhandledWatch(store, shop.inbox.receiving, shop.inbox.routes.handles(), shop.inbox.settings.work)
+        watch = UnhandledWatch(shop.inbox.context(store), shop.inbox.settings.work.unhandled_after)
         await watch.start()
         assert len(said(caplog)) == 1
         running = asyncio.create_task(watch.run(every=0.01))
@@ -159,7 +160,7 @@ async def test_said_of_types_that_come_later(shop: Site, caplog: pytest.LogCaptu
     assert "'stripe': customer.created;" in second
 
 
-async def test_lag(shop: Site) -> None:  # proves R53
+async def test_lag(shop: Site) -> None:
     await shop.deliver(stripe_event("evt_1", "invoice.paid"))
     await shop.deliver(stripe_event("evt_2", "invoice.voided"))
     assert await lag(shop) == {"invoice.paid": None, "invoice.voided": "no handler here"}
@@ -182,7 +183,7 @@ async def test_lag_without_an_application(shop: Site) -> None:
     """Nothing is known then of what is handled."""
     await shop.deliver(stripe_event("evt_2", "invoice.voided"))
     async with Inbox(shop.inbox.database).opened() as store:
-        [one] = await Inbox().insight(store).lag(60.0)
+        [one] = await search.lag(Inbox().context(store))
     assert one.unhandled is None
 
 

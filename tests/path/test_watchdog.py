@@ -17,7 +17,7 @@ from tests.asgi_client import Site, stripe_event
 from tests.crash.processes import eventually, process_state
 from tests.services.forked import Forked
 
-BLOCKED = "blocks the event loop"
+BLOCKED = "has blocked the event loop"
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -42,8 +42,11 @@ async def test_a_blocking_handler(site: Site, caplog: pytest.LogCaptureFixture) 
     [row] = await site.events()
     assert row.state is State.PROCESSED
     [line] = said(caplog)
-    assert f"look_up_the_slow_way blocks the event loop for over 1 s at {__file__}:" in line
-    assert f"paid of event {row.id} (stripe: invoice.paid): no other handler of this worker runs meanwhile" in line
+    assert f"look_up_the_slow_way has blocked the event loop for over 1 s at {__file__}:" in line
+    assert (
+        f"paid of event {row.id} (stripe: invoice.paid): until it returns, no other handler of this worker runs"
+        in line
+    )
     assert "look_up_the_slow_way(caplog)\n" in line, "the stack"
     assert "work/run.py" not in line, "not our own frames"
     [record] = [record for record in caplog.records if BLOCKED in record.getMessage()]
@@ -72,8 +75,8 @@ async def test_a_blocking_effect(site: Site, way: str, caplog: pytest.LogCapture
     await site.work()
     [row] = await site.events()
     [line] = said(caplog)
-    assert f"look_up_the_slow_way blocks the event loop for over 1 s at {__file__}:" in line
-    assert f"in effect book 'k' of event {row.id}: no other handler of this worker runs meanwhile" in line
+    assert f"look_up_the_slow_way has blocked the event loop for over 1 s at {__file__}:" in line
+    assert f"in effect book 'k' of event {row.id}: until it returns, no other handler of this worker runs" in line
     [record] = [record for record in caplog.records if BLOCKED in record.getMessage()]
     assert (record.effect, record.event_id) == ("book", str(row.id))  # type: ignore[attr-defined]
 
@@ -107,7 +110,7 @@ def test_looks_without_a_beat_are_counted() -> None:
     assert [watched.look() for _ in range(5)] == [False] * 4 + [True]
 
 
-def test_code_that_lets_nobody_look_is_known_by_its_processor_time() -> None:
+def test_code_that_holds_the_interpreter_is_known_by_its_processor_time() -> None:
     """`sum(range(10**9))`, or a regular expression: the interpreter's lock is held all the while."""
     watched = Watched()
     watched.look(beats=True)
@@ -153,7 +156,7 @@ async def test_a_mounted_intake_is_watched(site: Site, caplog: pytest.LogCapture
     look_up_the_slow_way(caplog)
     await site.inbox.asgi.stop()
     [line] = said(caplog)
-    assert "no delivery is answered meanwhile" in line
+    assert "until it returns, no delivery is answered" in line
     assert not [thread for thread in threading.enumerate() if thread.name == "hookledger-watchdog" and stays(thread)]
 
 
@@ -220,5 +223,5 @@ async def test_a_stopped_process_is_not_blamed(tmp_path: Path, site: Site, kind:
     assert (BLOCKED in log.read_text()) is not stopped, log.read_text()
     assert await site.state("evt_1") is State.PROCESSED
     if not stopped:
-        place = r"blocks the event loop for over 1 s at .*shop_watched\.py:\d+, in handler blocks"
+        place = r"has blocked the event loop for over 1 s at .*shop_watched\.py:\d+, in handler blocks"
         assert re.search(place, log.read_text())

@@ -20,10 +20,11 @@ from hookledger.providers.fields import Body
 from hookledger.providers.schemes.base import KeyNeeded
 from hookledger.providers.schemes.public_key import MAX_SIGNATURES
 from hookledger.providers.schemes.testing_keys import new_test_key
-from hookledger.receive.endpoint import Endpoint, configure
-from hookledger.receive.handshake import ask_signed, ask_unsigned
+from hookledger.receive.endpoint import Endpoint
+from hookledger.receive.handshake import answer_signed, answer_unsigned
 from hookledger.receive.identify import identify
 from hookledger.receive.verify import verify
+from tests.endpoints import configure
 from tests.providers.example import Example
 from tests.providers.made import FIRST, contract_of, sent
 
@@ -59,7 +60,7 @@ def json_texts(size: int) -> dict[str, bytes]:
         "nested": b"[" * half + b"]" * half,
         "nested objects": b'{"a":' * (size // 7) + b"1" + b"}" * (size // 7),
         "nested to the limit": _many(b"[" * 120 + b"]" * 120, size),
-        "nested for ever": b"[" * size,
+        "nested without end": b"[" * size,
         "empty arrays": _many(b"[]", size),
         "empty objects": _many(b"{}", size),
         "empty texts": _many(b'""', size),
@@ -339,7 +340,7 @@ def yardstick(size: int) -> float:
 def unproved(endpoint: Endpoint, request: Request, *, refuses: bool = False) -> None:
     """All that happens to a request until it is refused."""
     try:
-        ask_unsigned(endpoint, request)
+        answer_unsigned(endpoint, request)
         verify(endpoint, request, NOW)
     except (Rejected, KeyNeeded):
         if refuses:
@@ -352,7 +353,7 @@ def authentic(endpoint: Endpoint, request: Request) -> int | None:
     """All that happens to an authentic request until it is recorded: the number of its events, None if refused."""
     try:
         proof = verify(endpoint, request, NOW)
-        ask_signed(endpoint, request)
+        answer_signed(endpoint, request)
         return len(identify(endpoint, request, proof, NOW))
     except Rejected:
         return None

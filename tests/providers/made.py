@@ -12,7 +12,8 @@ from hookledger.providers.contract import Contract
 from hookledger.providers.fields import Header
 from hookledger.providers.schemes.testing_keys import new_test_key
 from hookledger.providers.sign import delivery
-from hookledger.receive.endpoint import Endpoint, configure
+from hookledger.receive.endpoint import Endpoint
+from tests.endpoints import configure
 from tests.providers import money, tools
 from tests.providers.example import Example, written
 

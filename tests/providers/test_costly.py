@@ -53,7 +53,7 @@ def _only_our_own_garbage() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_request_costs_much_before_it_is_proved(name: str) -> None:  # proves R2, R10
+def test_no_request_costs_much_before_it_is_proved(name: str) -> None:
     example, contract = FIRST[name], contract_of(name)
     endpoint, most = stranger(example), BEFORE * yardstick(MIB)
     requests = [(label, forged(example, body, text)) for label, body, text in bodies(contract, MIB)]
@@ -64,7 +64,7 @@ def test_no_request_costs_much_before_it_is_proved(name: str) -> None:  # proves
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_authentic_request_costs_much(name: str) -> None:  # proves R10
+def test_no_authentic_request_costs_much(name: str) -> None:
     example, contract = FIRST[name], contract_of(name)
     endpoint, found, too_much = provider(example), 0, {}
     for label, body, text in bodies(contract, SIGNED):

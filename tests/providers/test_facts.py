@@ -13,9 +13,9 @@ from hookledger.model import Item, Proof, Request
 from hookledger.providers.catalogue import contracts, find
 from hookledger.providers.words import facts
 from hookledger.receive.advice import advice
-from hookledger.receive.endpoint import configure
 from hookledger.receive.identify import identify
 from hookledger.receive.verify import verify
+from tests.endpoints import configure
 from tests.providers.made import FIRST, endpoint_of
 
 NOW = 1_763_000_000.0
@@ -50,7 +50,7 @@ def accepted(request: Request, *secrets: str) -> bool:
     return True
 
 
-def test_a_subaccounts_event_is_proved_by_either_signature() -> None:  # proves R1, R13
+def test_a_subaccounts_event_is_proved_by_either_signature() -> None:
     both = mailgun(signature=OWN, parent_signature=MAIN)
     assert accepted(both, OWN)
     assert accepted(both, MAIN)
@@ -62,7 +62,7 @@ def test_a_subaccounts_event_is_proved_by_either_signature() -> None:  # proves 
 
 
 @pytest.mark.parametrize("value", [None, 1, [], {}, "", "0" * 64])
-def test_an_odd_parent_signature_proves_nothing(value: object) -> None:  # proves R2
+def test_a_malformed_parent_signature_proves_nothing(value: object) -> None:
     content = msgspec.json.decode(mailgun(signature=OWN).body)
     content["signature"]["parent-signature"] = value
     odd = Request("POST", "/mailgun", b"", (), msgspec.json.encode(content))
@@ -73,7 +73,7 @@ def test_an_odd_parent_signature_proves_nothing(value: object) -> None:  # prove
 # ── times of events ──────────────────────────────────────────────────────────
 
 
-def test_slacks_event_has_its_own_time() -> None:  # proves R13
+def test_slacks_event_has_its_own_time() -> None:
     content = {"event_id": "Ev1", "event_time": 1_763_000_000, "event": {"type": "message"}}
     [dispatched] = items("slack_events", content)
     assert dispatched.occurred_at == 1_763_000_000
@@ -82,7 +82,7 @@ def test_slacks_event_has_its_own_time() -> None:  # proves R13
     assert own.occurred_at == pytest.approx(1_762_999_990.0002, abs=0.00001)
 
 
-def test_adyens_transactions_have_another_time() -> None:  # proves R13
+def test_adyens_transactions_have_another_time() -> None:
     content = {"type": "balancePlatform.transaction.created", "data": {"id": "EVJN1"}}
     [queued] = items("adyen", {**content, "timestamp": "2025-11-13T02:13:20Z"})
     assert queued.occurred_at == 1_763_000_000
@@ -111,13 +111,13 @@ GITHUB: dict[str, tuple[dict[str, Any], str, float | None]] = {
 
 
 @pytest.mark.parametrize("event", sorted(GITHUB))
-def test_github_says_by_type_what_an_event_is_about(event: str) -> None:  # proves R13
+def test_github_says_by_type_what_an_event_is_about(event: str) -> None:
     content, about, moment = GITHUB[event]
     [found] = items("github", {**content, "repository": REPOSITORY}, ("X-GitHub-Event", event))
     assert (found.object_id, found.occurred_at) == (about, moment)
 
 
-def test_github_without_a_repository() -> None:  # proves R13
+def test_github_without_a_repository() -> None:
     kind = ("X-GitHub-Event", "membership")
     [member] = items("github", {"team": {"id": 3}, "member": {"id": 4}, "organization": {"id": 5}}, kind)
     assert member.object_id == "3:4"
@@ -137,12 +137,12 @@ def test_github_without_a_repository() -> None:  # proves R13
         ({}, None),
     ],
 )
-def test_stripes_account(content: dict[str, Any], account: str | None) -> None:  # proves R13
+def test_stripes_account(content: dict[str, Any], account: str | None) -> None:
     [found] = items("stripe", {"id": "evt_1", "type": "charge.succeeded", **content})
     assert found.account == account
 
 
-def test_slacks_retry() -> None:  # proves R13
+def test_slacks_retry() -> None:
     content = {"event_id": "Ev1", "event": {"type": "message"}}
     number, why = ("X-Slack-Retry-Num", "2"), ("X-Slack-Retry-Reason", "http_timeout")
     assert [items("slack_events", content, *given)[0].retry for given in ((), (number,), (number, why), (why,))] == [
@@ -162,7 +162,7 @@ def said(name: str, secret: str = "made up for the tests", *, reconciled: bool =
     return "\n".join(advice(configure(name, KNOWN[name], [secret]), reconciled=reconciled))
 
 
-def test_what_an_outage_loses_is_said_with_what_to_do() -> None:  # proves R13
+def test_what_an_outage_loses_is_said_with_what_to_do() -> None:
     for words in ("three times, 20 seconds apart", "delivery policy", "dead-letter queue"):
         assert words in said("aws_sns", ARN)
     assert "dead-letter queue" not in said("aws_sns", ARN, reconciled=True)
@@ -170,7 +170,7 @@ def test_what_an_outage_loses_is_said_with_what_to_do() -> None:  # proves R13
     assert "configure reconcile" in said("gitlab")
 
 
-def test_how_long_each_tries() -> None:  # proves R13
+def test_how_long_each_tries() -> None:
     tried = {name: KNOWN[name].retries for name in ("docusign", "gitlab", "gitlab_signed", "hubspot_v2", "sendgrid")}
     assert {name: (retries.automatic, retries.hours) for name, retries in tried.items()} == {
         "docusign": (True, 240),
@@ -183,6 +183,6 @@ def test_how_long_each_tries() -> None:  # proves R13
     assert KNOWN["google_pubsub"].retries.hours == 31 * 24
 
 
-def test_a_list_that_must_be_switched_on_says_so() -> None:  # proves R13
+def test_a_list_that_must_be_switched_on_says_so() -> None:
     [listed] = [fact.value for fact in facts(KNOWN["square"]) if fact.name == "can be listed"]
     assert "PUT /v2/events/enable" in listed

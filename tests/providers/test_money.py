@@ -14,13 +14,13 @@ from hookledger.errors import Malformed, Rejected, Unauthentic
 from hookledger.model import Item, Request
 from hookledger.providers.catalogue import contracts, find
 from hookledger.receive import respond
-from hookledger.receive.endpoint import configure
-from hookledger.receive.handshake import ask_signed, ask_unsigned, methods
+from hookledger.receive.handshake import answer_signed, answer_unsigned, methods
 from hookledger.receive.identify import identify
 from hookledger.receive.verify import verify
 from hookledger.states import DeliveryOutcome
 from tests.builders import arrival
 from tests.constraint import Constraint
+from tests.endpoints import configure
 from tests.providers import made
 from tests.providers.example import Example, written
 from tests.providers.made import endpoint_of
@@ -54,9 +54,9 @@ def changed(example: Example, change: Change) -> Example:
     return replace(example, body=document, headers={**example.headers, **change.headers})
 
 
+# proves R11
 @pytest.mark.parametrize("example", EXAMPLES, ids=ids)
 def test_a_delivery_is_verified_and_identified(example: Example) -> None:
-    # proves R1, R11, R12, R13
     items = found(example)
     assert len(items) == len(example.expects)
     for item, expected in zip(items, example.expects, strict=True):
@@ -66,7 +66,6 @@ def test_a_delivery_is_verified_and_identified(example: Example) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=ids)
 def test_a_forged_delivery_is_refused(example: Example) -> None:
-    # proves R1, R2
     endpoint, request = endpoint_of(example), sent(example)
     other = "made_up_public:" if ":" in example.secret else ""
     with pytest.raises(Rejected):
@@ -83,7 +82,6 @@ def test_a_forged_delivery_is_refused(example: Example) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=ids)
 def test_the_signed_time_is_fresh_either_way(example: Example) -> None:
-    # proves R2
     endpoint, request = endpoint_of(example), sent(example)
     if endpoint.tolerance is None:
         assert verify(endpoint, request, NOW + 10 * 365 * 86400).signed_at is None
@@ -96,7 +94,6 @@ def test_the_signed_time_is_fresh_either_way(example: Example) -> None:
 
 @pytest.mark.parametrize("name", sorted(FIRST))
 def test_a_redelivery_is_the_same_event(name: str) -> None:
-    # proves R13, R14
     once, again = found(FIRST[name]), found(changed(FIRST[name], AGAIN.get(name, NOTHING)), NOW + 60)
     assert [item.fingerprint for item in once] == [item.fingerprint for item in again]
     same = [item.identity for item in once] == [item.identity for item in again]
@@ -106,7 +103,6 @@ def test_a_redelivery_is_the_same_event(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(FIRST))
 def test_another_event_of_the_object_is_another_event(name: str) -> None:
-    # proves R11, R13
     once, other = found(FIRST[name])[0], found(changed(FIRST[name], OTHER[name]))[0]
     assert once.identity != other.identity
     assert once.object_id == other.object_id or name == "braintree"
@@ -115,7 +111,6 @@ def test_another_event_of_the_object_is_another_event(name: str) -> None:
 
 
 def test_every_contract_has_an_example() -> None:
-    # proves R13
     modules = {name.partition("_")[0] for name in FIRST}
     ours = {name for name in contracts() if name.partition("_")[0] in modules}
     assert ours == set(FIRST) == set(OTHER)
@@ -131,7 +126,6 @@ def twilio(**form: str) -> Item:
 
 
 def test_twilio_knows_a_status_by_message_and_a_call_by_all_it_says() -> None:
-    # proves R11, R12
     once = twilio(MessageSid="SM1", MessageStatus="delivered", RawDlrDoneDate="2511130130")
     late = twilio(MessageSid="SM1", MessageStatus="delivered", RawDlrDoneDate="2511130131")
     assert once.identity == late.identity
@@ -142,7 +136,6 @@ def test_twilio_knows_a_status_by_message_and_a_call_by_all_it_says() -> None:
 
 
 def test_shopify_backs_its_unsigned_id_by_the_body_except_where_bodies_repeat() -> None:
-    # proves R13, R14
     example = FIRST["shopify"]
     assert found(example)[0].body_identity is not None
     removal = replace(example, body={"product_listing": {"product_id": 1}})
@@ -151,16 +144,14 @@ def test_shopify_backs_its_unsigned_id_by_the_body_except_where_bodies_repeat() 
     assert not found(changed(example, topic))[0].repeats, "the body of an order"
 
 
-def test_paystack_reminders_of_one_dispute_are_events_of_their_own() -> None:
-    # proves R11, R12
+def test_paystack_reminders_of_one_dispute_are_separate_events() -> None:
     body = {"event": "charge.dispute.remind", "data": {"id": 358950, "dueAt": "2025-11-14T18:00:00Z"}}
     example = replace(FIRST["paystack"], body=body)
     later = changed(example, Change(body={"data.dueAt": "2025-11-15T18:00:00Z"}))
     assert found(example)[0].identity != found(later)[0].identity
 
 
-def test_braintree_renders_a_subject_anew() -> None:
-    # proves R12, R14
+def test_braintree_renders_a_subject_again() -> None:
     example = FIRST["braintree"]
     rendered = changed(example, Change(body={"subject.subscription.status": "Past Due"}))
     assert found(example)[0].identity == found(rendered)[0].identity
@@ -169,7 +160,6 @@ def test_braintree_renders_a_subject_anew() -> None:
 
 
 def test_braintree_signs_with_any_of_several_pairs() -> None:
-    # proves R3
     example = FIRST["braintree"]
     request = sent(example)
     strangers = request.body.replace(b"bt_signature=", b"bt_signature=stranger%7C" + b"0" * 40 + b"%26")
@@ -178,7 +168,6 @@ def test_braintree_signs_with_any_of_several_pairs() -> None:
 
 
 def test_adyen_judges_every_item() -> None:
-    # proves R1
     example = FIRST["adyen_classic"]
     request = sent(example)
     forged = request.body.replace(b"MADEUPPSP0000003", b"MADEUPPSP0000009")
@@ -187,7 +176,6 @@ def test_adyen_judges_every_item() -> None:
 
 
 def test_an_item_without_its_id_is_known_by_its_content() -> None:
-    # proves R12
     example = replace(FIRST["sendgrid"], body=[{"email": "a@example.com", "event": "group_resubscribe"}])
     [item] = found(example)
     assert item.key_origin == "digest"
@@ -195,7 +183,6 @@ def test_an_item_without_its_id_is_known_by_its_content() -> None:
 
 
 def test_classic_mollie_may_go_without_any_proof() -> None:
-    # proves R13
     endpoint = configure("mollie", find("mollie_classic"), [])
     request = Request("POST", "/mollie", b"", (), b"id=tr_0001")
     proof = verify(endpoint, request, NOW)
@@ -206,7 +193,6 @@ def test_classic_mollie_may_go_without_any_proof() -> None:
 
 
 def test_plaid_needs_to_know_its_client() -> None:
-    # proves R3
     with pytest.raises(Exception, match="client_id"):
         find("plaid")
     with pytest.raises(Exception, match="client_id"):
@@ -233,7 +219,6 @@ ANSWERS: dict[str, tuple[int, bytes | None]] = {
 
 @pytest.mark.parametrize("name", sorted(FIRST))
 def test_success_is_said_as_the_provider_wants_it(name: str) -> None:
-    # proves R8, R13
     response = respond.recorded(contracts()[name], [])
     status, body = ANSWERS.get(name, (202, None))
     assert response.status == status
@@ -241,7 +226,6 @@ def test_success_is_said_as_the_provider_wants_it(name: str) -> None:
 
 
 def test_gocardless_is_refused_in_its_own_words() -> None:
-    # proves R2, R13
     refused = {name: respond.rejected(Unauthentic("signature_mismatch"), contracts()[name]).status for name in FIRST}
     assert refused.pop("gocardless") == 498
     assert set(refused.values()) == {401}
@@ -251,7 +235,6 @@ def test_gocardless_is_refused_in_its_own_words() -> None:
 
 
 def test_who_asks_whether_we_are_there() -> None:
-    # proves R13
     assert {name for name in FIRST if contracts()[name].handshakes} == {"slack_events", "braintree"}
 
 
@@ -261,12 +244,11 @@ def challenge(text: str) -> Example:
 
 
 def test_slack_gets_its_challenge_back_once_it_is_believed() -> None:
-    # proves R1, R13
     example = challenge("3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P")
     endpoint, request = endpoint_of(example), sent(example)
-    assert ask_unsigned(endpoint, request) is None
+    assert answer_unsigned(endpoint, request) is None
     verify(endpoint, request, NOW)
-    shake = ask_signed(endpoint, request)
+    shake = answer_signed(endpoint, request)
     assert shake is not None
     assert (shake.response.status, shake.response.body) == (
         200,
@@ -274,14 +256,13 @@ def test_slack_gets_its_challenge_back_once_it_is_believed() -> None:
     )
     assert dict(shake.response.headers)["content-type"] == "text/plain; charset=utf-8"
     assert not shake.keep
-    assert ask_signed(endpoint, sent(FIRST["slack_events"])) is None
+    assert answer_signed(endpoint, sent(FIRST["slack_events"])) is None
 
 
 def test_slack_gets_no_page_back() -> None:
-    # proves R2
     example = challenge("<script>alert(1)</script>")
     with pytest.raises(Malformed, match="handshake malformed"):
-        ask_signed(endpoint_of(example), sent(example))
+        answer_signed(endpoint_of(example), sent(example))
 
 
 def asked(query: bytes, method: str = "GET") -> Request:
@@ -289,11 +270,10 @@ def asked(query: bytes, method: str = "GET") -> Request:
 
 
 def test_braintree_gets_its_challenge_signed() -> None:
-    # proves R13
     for private in ("made_up_private", *(f"another_private_{number}" for number in range(40))):  # some hold a NUL
         endpoint = endpoint_of(replace(FIRST["braintree"], secret=f"made_up_public:{private}"))
         assert methods(endpoint) == {"GET", "POST"}
-        shake = ask_unsigned(endpoint, asked(b"bt_challenge=20f9f8ed05f77439fe955c977e4c8a53"))
+        shake = answer_unsigned(endpoint, asked(b"bt_challenge=20f9f8ed05f77439fe955c977e4c8a53"))
         assert shake is not None
         key = hashlib.sha1(private.encode()).digest()
         mac = hmac.new(key, b"20f9f8ed05f77439fe955c977e4c8a53", "sha1").hexdigest()
@@ -303,22 +283,19 @@ def test_braintree_gets_its_challenge_signed() -> None:
 
 @pytest.mark.parametrize("text", [b"%3Cscript%3E", b"20F9F8ED05F77439FE955C977E4C8A53", b"abc", b"a" * 33])
 def test_braintree_signs_nothing_but_a_challenge(text: bytes) -> None:
-    # proves R2
     with pytest.raises(Malformed, match="handshake malformed"):
-        ask_unsigned(endpoint_of(FIRST["braintree"]), asked(b"bt_challenge=" + text))
+        answer_unsigned(endpoint_of(FIRST["braintree"]), asked(b"bt_challenge=" + text))
 
 
 def test_braintree_is_asked_by_get_alone() -> None:
-    # proves R2
     endpoint = endpoint_of(FIRST["braintree"])
-    assert ask_unsigned(endpoint, asked(b"")) is None
-    assert ask_unsigned(endpoint, asked(b"bt_challenge=20f9f8ed05f77439fe955c977e4c8a53", "POST")) is None
+    assert answer_unsigned(endpoint, asked(b"")) is None
+    assert answer_unsigned(endpoint, asked(b"bt_challenge=20f9f8ed05f77439fe955c977e4c8a53", "POST")) is None
 
 
 def test_what_braintree_has_us_sign_is_no_delivery() -> None:
-    # proves R2: whoever asks gets a signature, under the key that deliveries are signed with
     endpoint = endpoint_of(FIRST["braintree"])
-    shake = ask_unsigned(endpoint, asked(b"bt_challenge=" + b"ab" * 16))
+    shake = answer_unsigned(endpoint, asked(b"bt_challenge=" + b"ab" * 16))
     assert shake is not None
     form = b"bt_payload=" + b"ab" * 16 + b"&bt_signature=" + shake.response.body.replace(b"|", b"%7C")
     with pytest.raises(Unauthentic, match="signature mismatch"):

@@ -55,7 +55,7 @@ def sent(name: str, made: Sample) -> Item:
 
 
 @EVERY
-def test_a_sample_is_recognised(name: str, kind: str) -> None:  # proves R1 R13
+def test_a_sample_is_recognised(name: str, kind: str) -> None:
     contract, made = contracts()[name], sample(contracts()[name], kind)
     item = sent(name, made)
     assert item.invalid is None
@@ -92,7 +92,7 @@ def test_an_id_of_ones_own_gives_the_same_event_all_day() -> None:
     assert placeholders.moment("evt_1", noon) != placeholders.moment("evt_1", noon + 86400)
 
 
-def test_every_provider_has_samples_but_those_without_a_body_of_their_own() -> None:
+def test_every_provider_has_samples_but_those_without_a_defined_body() -> None:
     assert {name for name in contracts() if not listed(contracts()[name])} == ONLY_GENERIC
     assert {folder.name for folder in FOLDER.iterdir()} | SAME_BODIES.keys() | ONLY_GENERIC == contracts().keys()
 
@@ -231,12 +231,12 @@ def test_a_field_is_changed(text: str, expected: object, known: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a.b", "has no value: write it as path.to.field=value"),
+        ("a.b", "has no value: write path.to.field=value"),
         ("=1", "has no value"),
-        ("x.y=1", "--set x: the sample has no such field: the body has a, l, e"),
-        ("a.x.y=1", "--set a.x: the sample has no such field: a has b"),
-        ("a.b.c=1", "--set a.b.c: the sample has no such field: a.b is 0, which has no fields"),
-        ("l.7.x=1", "--set l.7: the sample has no such field: l is a list with indexes 0 to 0"),
+        ("x.y=1", "--set x: the sample has no such field; the body has a, l, e"),
+        ("a.x.y=1", "--set a.x: the sample has no such field; a has b"),
+        ("a.b.c=1", "--set a.b.c: the sample has no such field; a.b is 0, which has no fields"),
+        ("l.7.x=1", "--set l.7: the sample has no such field; l is a list with indexes 0 to 0"),
         ("l.7=1", "l is a list with indexes 0 to 0"),
         ("l.x=1", "l is a list with indexes 0 to 0"),
         ("e.0.x=1", "e is an empty list"),

@@ -63,7 +63,7 @@ def of_type(name: str, kind: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["github", "shopify"])
-def test_no_shape_fits_the_body_of_another_type(name: str) -> None:  # proves R13
+def test_no_shape_fits_the_body_of_another_type(name: str) -> None:
     contract, seen = contracts()[name], 0
     for kind, content in bodies(name):
         for shape in contract.shown:
@@ -74,7 +74,7 @@ def test_no_shape_fits_the_body_of_another_type(name: str) -> None:  # proves R1
 
 
 @pytest.mark.parametrize("name", ["github", "shopify"])
-def test_a_type_that_repeats_is_shown_by_each_of_its_documented_bodies(name: str) -> None:  # proves R13
+def test_a_type_that_repeats_is_shown_by_each_of_its_documented_bodies(name: str) -> None:
     contract, shown = contracts()[name], set()
     for kind, content in bodies(name):
         names = of_type(name, kind)
@@ -86,7 +86,7 @@ def test_a_type_that_repeats_is_shown_by_each_of_its_documented_bodies(name: str
 
 
 @pytest.mark.parametrize("name", ["github", "shopify"])
-def test_every_documented_type_is_listed(name: str) -> None:  # proves R13
+def test_every_documented_type_is_listed(name: str) -> None:
     for kind, _ in bodies(name):
         assert of_type(name, kind) & contracts()[name].types, kind
 
@@ -95,7 +95,7 @@ def resource(kind: str) -> str:
     return re.split("[/.]", kind)[0]
 
 
-def test_topics_of_one_resource_share_a_body_if_and_only_if_they_have_the_same_fields() -> None:  # proves R12, R13
+def test_topics_of_one_resource_share_a_body_if_and_only_if_they_have_the_same_fields() -> None:
     """Not the tags of a customer: the body has the moment at which they were added or removed."""
     contract = contracts()["shopify"]
     alike: dict[str, set[str]] = {}
@@ -115,7 +115,7 @@ def test_topics_of_one_resource_share_a_body_if_and_only_if_they_have_the_same_f
 
 
 @pytest.mark.parametrize("name", [name for name, contract in contracts().items() if contract.shared])
-def test_a_type_shares_its_body_in_one_group(name: str) -> None:  # proves R13
+def test_a_type_shares_its_body_in_one_group(name: str) -> None:
     groups = contracts()[name].shared
     every = [kind for group in groups for kind in group.types]
     assert len(every) == len(set(every))

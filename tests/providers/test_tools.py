@@ -14,13 +14,14 @@ from hookledger.errors import Forbidden, Malformed, Rejected, Unauthentic
 from hookledger.model import Item, Request
 from hookledger.providers.catalogue import contracts
 from hookledger.receive import respond
-from hookledger.receive.endpoint import Endpoint, Rules, configure
-from hookledger.receive.handshake import Shake, ask_signed, ask_unsigned
+from hookledger.receive.endpoint import Endpoint
+from hookledger.receive.handshake import HandshakeReply, answer_signed, answer_unsigned
 from hookledger.receive.identify import identify
 from hookledger.receive.verify import verify
 from hookledger.states import DeliveryOutcome
 from tests.builders import arrival
 from tests.constraint import Constraint
+from tests.endpoints import configure
 
 from .example import Example
 from .made import contract_of, sent
@@ -44,7 +45,8 @@ def endpoint_of(name: str, secret: str = "") -> Endpoint:
         contract,
         [secret or BY_NAME[name].secret],
         public_url=BY_NAME[name].url if contract.needs_public_url else None,
-        rules=Rules(verify_token=VERIFY_TOKEN if tokens else None, origins=frozenset({ORIGIN})),
+        verify_token=VERIFY_TOKEN if tokens else None,
+        origins={ORIGIN},
     )
 
 
@@ -74,7 +76,7 @@ def taken(example: Example, edits: dict[str, Any] | None = None, now: float = NO
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_read_of_an_event(name: str) -> None:  # proves R11, R12, R13
+def test_what_is_read_of_an_event(name: str) -> None:
     items = taken(BY_NAME[name])
     assert len(items) == len(BY_NAME[name].expects)
     for item, expected in zip(items, BY_NAME[name].expects, strict=True):
@@ -82,8 +84,9 @@ def test_what_is_read_of_an_event(name: str) -> None:  # proves R11, R12, R13
         assert item.invalid is None
 
 
+# proves R13
 @pytest.mark.parametrize("name", NAMES)
-def test_a_redelivery_is_the_same_event(name: str) -> None:  # proves R11, R13, R14
+def test_a_redelivery_is_the_same_event(name: str) -> None:
     example = BY_NAME[name]
     first = taken(example)
     again = taken(example, AGAIN.get(name), NOW if name in SIGNED_ONCE else NOW + 7)
@@ -94,7 +97,7 @@ def test_a_redelivery_is_the_same_event(name: str) -> None:  # proves R11, R13, 
 
 
 @pytest.mark.parametrize("name", sorted(OTHER))
-def test_another_event_of_the_same_object_is_another(name: str) -> None:  # proves R11, R12, R13
+def test_another_event_of_the_same_object_is_another(name: str) -> None:
     first, other = taken(BY_NAME[name])[0], taken(BY_NAME[name], OTHER[name])[0]
     outcomes = [recorded.outcome for recorded in Constraint().record(arrival(first), arrival(other))]
     assert outcomes == [DeliveryOutcome.ACCEPTED] * 2
@@ -105,7 +108,7 @@ def test_another_event_of_the_same_object_is_another(name: str) -> None:  # prov
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_forged_or_old_is_refused(name: str) -> None:  # proves R13
+def test_what_is_forged_or_old_is_refused(name: str) -> None:
     endpoint, request = endpoint_of(name), delivered(BY_NAME[name])
     scheme = endpoint.contract.scheme
     if scheme.coverage == "body":
@@ -124,7 +127,8 @@ def test_what_is_forged_or_old_is_refused(name: str) -> None:  # proves R13
             verify(endpoint, request, NOW - scheme.tolerance - 2)
 
 
-def test_every_contract_has_its_other_event_and_honest_grades() -> None:  # proves R13
+# proves R13
+def test_every_contract_has_its_other_event_and_honest_grades() -> None:
     assert set(OTHER) == {name for name in NAMES if not contracts()[name].hint}
     for name in NAMES:
         contract = contracts()[name]
@@ -147,7 +151,7 @@ def test_every_contract_has_its_other_event_and_honest_grades() -> None:  # prov
             )
 
 
-def test_a_workflow_of_hubspot_posts_one_record() -> None:  # proves R12, R13
+def test_a_workflow_of_hubspot_posts_one_record() -> None:
     example = BY_NAME["hubspot_v2"]
     alone = msgspec.structs.replace(example, body={"vid": 5, "properties": {"email": {"value": "a@example.com"}}})
     [item] = taken(alone)
@@ -157,20 +161,20 @@ def test_a_workflow_of_hubspot_posts_one_record() -> None:  # proves R12, R13
     assert item.identity == again.identity != other.identity
 
 
-def test_one_cloud_event_without_an_array() -> None:  # proves R11, R13
+def test_one_cloud_event_without_an_array() -> None:
     example = BY_NAME["cloudevents"]
     assert isinstance(example.body, list)
     alone = msgspec.structs.replace(example, body=example.body[0])
     assert taken(alone) == taken(example)
 
 
-def test_whatsapp_statuses_of_one_message_are_three_events() -> None:  # proves R11, R13
+def test_whatsapp_statuses_of_one_message_are_three_events() -> None:
     path = "entry.0.changes.1.value.statuses.0.status"
     found = {taken(BY_NAME["meta_whatsapp"], {path: status})[1].identity for status in ("sent", "delivered", "read")}
     assert len(found) == 3
 
 
-def test_an_unsigned_id_is_backed_by_the_body_where_two_bodies_are_two_events() -> None:  # proves R11, R13
+def test_an_unsigned_id_is_backed_by_the_body_where_two_bodies_are_two_events() -> None:
     edits = {"header:Linear-Delivery": "captured-and-renamed"}
     first, replayed = taken(BY_NAME["linear"])[0], taken(BY_NAME["linear"], edits)[0]
     assert first.identity != replayed.identity
@@ -189,16 +193,18 @@ def asked(method: str, query: bytes = b"", headers: dict[bytes, bytes] | None = 
     return Request(method, "/hooks", query, tuple((headers or {}).items()), body)
 
 
-def signed_question(name: str, body: Any, secret: str, headers: dict[str, str] | None = None) -> Shake | None:
+def signed_question(
+    name: str, body: Any, secret: str, headers: dict[str, str] | None = None
+) -> HandshakeReply | None:
     """What a signed question is answered; it is no answer to the same question unsigned."""
     example = Example(contract=name, body=body, secret=secret, headers=headers or {}, expects=[])
     endpoint, request = endpoint_of(name), delivered(example)
-    assert ask_unsigned(endpoint, request) is None
+    assert answer_unsigned(endpoint, request) is None
     verify(endpoint, request, NOW)
-    return ask_signed(endpoint, request)
+    return answer_signed(endpoint, request)
 
 
-def test_zoom_validates_the_url() -> None:  # proves R13
+def test_zoom_validates_the_url() -> None:
     question = {
         "event": "endpoint.url_validation",
         "event_ts": 1,
@@ -216,7 +222,7 @@ def test_zoom_validates_the_url() -> None:  # proves R13
         signed_question("zoom", question | {"payload": {"plainToken": "<script>"}}, SECRET)
 
 
-def test_discord_pings() -> None:  # proves R13
+def test_discord_pings() -> None:
     shake = signed_question("discord_interactions", {"id": "1", "type": 1, "version": 1}, PUBLIC_KEY)
     assert shake is not None
     assert shake.response == respond.Response(200, b'{"type":1}', JSON)
@@ -227,14 +233,14 @@ def test_discord_pings() -> None:  # proves R13
 
 
 @pytest.mark.parametrize("name", ["discord_interactions", "discord_events", "xero"])
-def test_a_probe_with_a_wrong_signature_is_answered_401(name: str) -> None:  # proves R13
+def test_a_probe_with_a_wrong_signature_is_answered_401(name: str) -> None:
     contract = contract_of(name)
     for error in (Malformed("signature_malformed"), Unauthentic("signature_mismatch")):
         assert respond.rejected(error, contract).status == 401
     assert (respond.rejected(error, contract).body == b"") is (contract.answer.body == b"")
 
 
-def test_xero_probes_with_an_empty_batch() -> None:  # proves R13
+def test_xero_probes_with_an_empty_batch() -> None:
     empty = {"events": [], "firstEventSequence": 0, "lastEventSequence": 0, "entropy": "S0m3"}
     assert taken(msgspec.structs.replace(BY_NAME["xero"], body=empty)) == ()
     assert respond.recorded(contract_of("xero"), []) == respond.Response(200, b"", (), authentic=True)
@@ -242,37 +248,37 @@ def test_xero_probes_with_an_empty_batch() -> None:  # proves R13
     assert respond.recorded(contract_of("line"), []).status == 200
 
 
-def test_dropbox_challenges() -> None:  # proves R13
+def test_dropbox_challenges() -> None:
     endpoint = endpoint_of("dropbox")
-    shake = ask_unsigned(endpoint, asked("GET", b"challenge=made-up_123"))
-    assert shake == Shake(respond.Response(200, b"made-up_123", TEXT))
+    shake = answer_unsigned(endpoint, asked("GET", b"challenge=made-up_123"))
+    assert shake == HandshakeReply(respond.Response(200, b"made-up_123", TEXT))
     with pytest.raises(Malformed):
-        ask_unsigned(endpoint, asked("GET", b"challenge=%3Cscript%3E"))
-    assert ask_unsigned(endpoint, asked("POST", b"challenge=made-up_123")) is None
+        answer_unsigned(endpoint, asked("GET", b"challenge=%3Cscript%3E"))
+    assert answer_unsigned(endpoint, asked("POST", b"challenge=made-up_123")) is None
 
 
 @pytest.mark.parametrize("name", ["meta", "meta_whatsapp", "meta_messenger"])
-def test_meta_subscribes(name: str) -> None:  # proves R13
+def test_meta_subscribes(name: str) -> None:
     endpoint = endpoint_of(name)
     query = f"hub.mode=subscribe&hub.verify_token={VERIFY_TOKEN}&hub.challenge=1158201444"
-    shake = ask_unsigned(endpoint, asked("GET", query.encode()))
-    assert shake == Shake(respond.Response(200, b"1158201444", TEXT))
+    shake = answer_unsigned(endpoint, asked("GET", query.encode()))
+    assert shake == HandshakeReply(respond.Response(200, b"1158201444", TEXT))
     with pytest.raises(Forbidden):
-        ask_unsigned(endpoint, asked("GET", query.replace("made-up", "guessed").encode()))
-    assert ask_unsigned(endpoint, asked("GET", query.replace("subscribe", "unsubscribe").encode())) is None
+        answer_unsigned(endpoint, asked("GET", query.replace("made-up", "guessed").encode()))
+    assert answer_unsigned(endpoint, asked("GET", query.replace("subscribe", "unsubscribe").encode())) is None
 
 
-def test_okta_verifies() -> None:  # proves R13
+def test_okta_verifies() -> None:
     endpoint, name = endpoint_of("okta"), b"x-okta-verification-challenge"
-    shake = ask_unsigned(endpoint, asked("GET", headers={name: b"my_made-up"}))
-    assert shake == Shake(respond.Response(200, b'{"verification":"my_made-up"}', JSON))
+    shake = answer_unsigned(endpoint, asked("GET", headers={name: b"my_made-up"}))
+    assert shake == HandshakeReply(respond.Response(200, b'{"verification":"my_made-up"}', JSON))
     with pytest.raises(Malformed):
-        ask_unsigned(endpoint, asked("GET", headers={name: b"<b>"}))
-    assert ask_unsigned(endpoint, asked("GET")) is None
+        answer_unsigned(endpoint, asked("GET", headers={name: b"<b>"}))
+    assert answer_unsigned(endpoint, asked("GET")) is None
 
 
 @pytest.mark.parametrize("name", ["azure_event_grid", "azure_event_grid_entra"])
-def test_event_grid_validates(name: str) -> None:  # proves R13
+def test_event_grid_validates(name: str) -> None:
     code = "512d38b6-c7b8-40c8-89fe-f46f9e9622b6"
     event = {
         "id": "1",
@@ -281,32 +287,32 @@ def test_event_grid_validates(name: str) -> None:  # proves R13
     }
     header = {"aeg-event-type": "SubscriptionValidation"}
     shake = signed_question(name, [event], BY_NAME[name].secret, header)
-    assert shake == Shake(respond.Response(200, f'{{"validationResponse":"{code}"}}'.encode(), JSON))
+    assert shake == HandshakeReply(respond.Response(200, f'{{"validationResponse":"{code}"}}'.encode(), JSON))
     with pytest.raises(Unauthentic):
         signed_question(name, [event], "another-made-up-secret", header)
     assert signed_question(name, [event], BY_NAME[name].secret) is None
 
 
 @pytest.mark.parametrize("name", ["azure_event_grid_cloudevents", "cloudevents", "cloudevents_binary"])
-def test_cloud_events_ask_to_deliver(name: str) -> None:  # proves R13
+def test_cloud_events_ask_to_deliver(name: str) -> None:
     endpoint = endpoint_of(name)
-    shake = ask_unsigned(endpoint, asked("OPTIONS", headers={b"webhook-request-origin": ORIGIN.encode()}))
+    shake = answer_unsigned(endpoint, asked("OPTIONS", headers={b"webhook-request-origin": ORIGIN.encode()}))
     allowed = (("webhook-allowed-origin", ORIGIN), ("webhook-allowed-rate", "*"), ("allow", "POST"))
-    assert shake == Shake(respond.Response(200, b"", allowed))
+    assert shake == HandshakeReply(respond.Response(200, b"", allowed))
     with pytest.raises(Forbidden):
-        ask_unsigned(endpoint, asked("OPTIONS", headers={b"webhook-request-origin": b"elsewhere.example.com"}))
-    assert ask_unsigned(endpoint, asked("OPTIONS")) is None
+        answer_unsigned(endpoint, asked("OPTIONS", headers={b"webhook-request-origin": b"elsewhere.example.com"}))
+    assert answer_unsigned(endpoint, asked("OPTIONS")) is None
 
 
-def test_woocommerce_pings_without_a_signature() -> None:  # proves R13
+def test_woocommerce_pings_without_a_signature() -> None:
     endpoint = endpoint_of("woocommerce")
-    shake = ask_unsigned(endpoint, asked("POST", body=b"webhook_id=12"))
-    assert shake == Shake(respond.Response(200, b"", ()))
+    shake = answer_unsigned(endpoint, asked("POST", body=b"webhook_id=12"))
+    assert shake == HandshakeReply(respond.Response(200, b"", ()))
     for body in (b"webhook_id=12&id=1", b"webhook_id=12\n", b"webhook_id=", b'{"webhook_id": 12}'):
-        assert ask_unsigned(endpoint, asked("POST", body=body)) is None
+        assert answer_unsigned(endpoint, asked("POST", body=body)) is None
 
 
-def test_sns_subscribes_at_its_own_host_only() -> None:  # proves R13
+def test_sns_subscribes_at_its_own_host_only() -> None:
     url = f"https://sns.eu-west-1.amazonaws.com/?Action=ConfirmSubscription&TopicArn={TOPIC}&Token=2336412f37fb687f"
     question = {
         "Type": "SubscriptionConfirmation",
@@ -331,7 +337,7 @@ def test_sns_subscribes_at_its_own_host_only() -> None:  # proves R13
     assert signed_question("aws_sns", question | {"Type": "UnsubscribeConfirmation"}, TOPIC) is None
 
 
-def test_every_handshake_is_tested() -> None:  # proves R13
+def test_every_handshake_is_tested() -> None:
     tested = {
         "zoom",
         "discord_interactions",
@@ -353,6 +359,6 @@ def test_every_handshake_is_tested() -> None:  # proves R13
     assert tested == HANDSHAKEN
 
 
-def test_an_id_that_is_unique_for_a_day_is_told_apart_by_its_message() -> None:  # proves R11, R13
+def test_an_id_that_is_unique_for_a_day_is_told_apart_by_its_message() -> None:
     edits = {"event-data.message.headers.message-id": "20251102122640.1.AB@mg.example.com"}
     assert taken(BY_NAME["mailgun"])[0].identity != taken(BY_NAME["mailgun"], edits)[0].identity

@@ -27,7 +27,7 @@ IMPORTED = (
     "hookledger.receive.http",
     "hookledger.store.postgres.store",
     "hookledger.store.sqlite.store",
-    "hookledger.operate.http",
+    "hookledger.operate.api.http",
     "uvloop",
     "httpx2",
 )
@@ -73,6 +73,11 @@ class Forked:
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
+
+
+def load(*modules: str) -> None:
+    """Import these too before the next process is forked."""
+    _server().ask({"load": modules})
 
 
 def run(
@@ -121,17 +126,24 @@ def _server() -> _Server:
 
 
 def main() -> None:
-    for name in IMPORTED:
-        importlib.import_module(name)
-    gc.freeze()
+    _import(IMPORTED)
     for line in sys.stdin.buffer:
         question = json.loads(line)
-        if "module" not in question:
+        answer: int | None = None
+        if "load" in question:
+            _import(question["load"])
+        elif "module" not in question:
             answer = _ended(question["pid"])
         elif (answer := os.fork()) == 0:
             _become(**question)
         sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
         sys.stdout.buffer.flush()
+
+
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        importlib.import_module(name)
+    gc.freeze()
 
 
 def _ended(pid: int) -> int | None:

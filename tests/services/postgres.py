@@ -62,10 +62,10 @@ class Databases:
         self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     def execute(self, statement: str) -> None:
-        _complete(self._fetchval(statement))
+        complete(self._fetchval(statement))
 
     def fetchval(self, query: str) -> Any:
-        return _complete(self._fetchval(query))
+        return complete(self._fetchval(query))
 
     async def _fetchval(self, query: str) -> Any:
         connection = await asyncpg.connect(self._admin_url, timeout=10)
@@ -229,7 +229,7 @@ class Postgres(Databases):
         return value
 
 
-def _complete(work: Coroutine[Any, Any, T]) -> T:
+def complete(work: Coroutine[Any, Any, T]) -> T:
     # In a thread, so that it also works while the caller's own event loop runs.
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()

@@ -9,6 +9,11 @@ from hookledger import Event, Inbox, Op, SyncEvent
 
 inbox = Inbox("sqlite:///never-opened.db")
 stripe = inbox.source("stripe", provider="stripe", secrets=["whsec_made_up"])
+inbox.source("a", secrets=["whsec_made_up"])  # expect: no provider
+inbox.source("b", provider="stripe", secret="whsec_made_up")  # expect: no such option
+inbox.source("c", provider="stripe", other_types="refuse")  # expect: no such value
+inbox.source("d", provider="stripe", redelivery_alert="3")  # expect: an option of the wrong type
+inbox.source("e", provider="stripe", key=lambda content: content["id"])  # expect: a key function of the wrong form
 
 
 class Session:

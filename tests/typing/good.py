@@ -8,10 +8,23 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from hookledger import Effect, Event, Happened, Inbox, Op, SyncEvent
+from hookledger import Effect, Event, Happened, Inbox, Op, ReconcileSettings, SecretSettings, SyncEvent
 
 inbox = Inbox("sqlite:///never-opened.db")
 stripe = inbox.source("stripe", provider="stripe", secrets=["whsec_made_up"])
+inbox.source(
+    "orders",
+    provider="square",
+    secrets=["env:SQUARE", SecretSettings("env:OLD", expires=datetime(2027, 1, 31, tzinfo=UTC))],
+    types={"order.*"},
+    other_types="reject",
+    key=lambda content, headers: (headers["x-tenant"], content["id"]),
+    tolerance="10m",
+    horizon=86400.0,
+    public_url="https://hooks.example.com/orders",
+    retention={"payloads": "30d", "events": "never"},
+    reconcile=ReconcileSettings(at="03:00"),
+)
 
 
 class Charge(Struct):

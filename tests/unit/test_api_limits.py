@@ -40,11 +40,11 @@ class World:
             await self.go.wait()
             return Empty()
 
-        async def services() -> Any:
+        async def context() -> Any:
             return None
 
         calls = [Call("POST", "/wait", Role.VIEWER, wait)]
-        self.api = Api(Tokens([token("viewer", Role.VIEWER, TOKENS["viewer"])]), services, calls)
+        self.api = Api(Tokens([token("viewer", Role.VIEWER, TOKENS["viewer"])]), context, calls)
 
     def ask(self, client: str = "192.0.2.1", *, half: bool = False) -> asyncio.Task[int]:
         return asyncio.create_task(self._ask(client, half))
@@ -62,7 +62,7 @@ class World:
             statuses.append(message.get("status", 0))
 
         headers = [BEARER, (b"content-type", b"application/json")]
-        scope = {"type": "http", "method": "POST", "path": "/api/wait", "query_string": b"", "headers": headers}
+        scope = {"type": "http", "method": "POST", "path": "/api/v1/wait", "query_string": b"", "headers": headers}
         await self.api({**scope, "client": (client, 1), "asgi": {"spec_version": "2.4"}}, receive, send)
         return statuses[0]
 
@@ -80,7 +80,7 @@ async def world() -> World:
     return World()
 
 
-async def test_half_sent_bodies_take_no_places(world: World) -> None:  # proves R10
+async def test_half_sent_bodies_take_no_places(world: World) -> None:
     slow = [world.ask(client=f"192.0.2.{n % 4}", half=True) for n in range(200)]
     await world.settled(0)
     assert world.api._places.taken == 0 and world.api._bodies.taken == 200
@@ -93,24 +93,27 @@ async def test_half_sent_bodies_take_no_places(world: World) -> None:  # proves 
     assert (world.api._places.taken, world.api._bodies.taken) == (0, 0)
 
 
-async def test_one_address_leaves_places_to_others(world: World) -> None:  # proves R10
-    greedy = [world.ask() for _ in range(app.AT_ONCE + 5)]
-    await world.settled(app.AT_ONCE_EACH)
+async def test_one_address_leaves_places_to_others(world: World) -> None:
+    greedy = [world.ask() for _ in range(app.MAX_REQUESTS + 5)]
+    await world.settled(app.MAX_REQUESTS_EACH)
     others = [world.ask(client="192.0.2.2") for _ in range(4)]
-    await world.settled(app.AT_ONCE_EACH + 4)
+    await world.settled(app.MAX_REQUESTS_EACH + 4)
     world.go.set()
     assert await asyncio.gather(*others) == [200] * 4
     statuses = await asyncio.gather(*greedy)
-    assert (statuses.count(200), statuses.count(503)) == (app.AT_ONCE_EACH, app.AT_ONCE + 5 - app.AT_ONCE_EACH)
+    assert (statuses.count(200), statuses.count(503)) == (
+        app.MAX_REQUESTS_EACH,
+        app.MAX_REQUESTS + 5 - app.MAX_REQUESTS_EACH,
+    )
     assert await world.ask() == 200
 
 
-async def test_many_addresses_are_within_the_total(world: World) -> None:  # proves R10
-    tasks = [world.ask(client=f"192.0.2.{n}") for n in range(app.AT_ONCE + 3)]
-    await world.settled(app.AT_ONCE)
+async def test_many_addresses_are_within_the_total(world: World) -> None:
+    tasks = [world.ask(client=f"192.0.2.{n}") for n in range(app.MAX_REQUESTS + 3)]
+    await world.settled(app.MAX_REQUESTS)
     world.go.set()
     statuses = await asyncio.gather(*tasks)
-    assert (statuses.count(200), statuses.count(503)) == (app.AT_ONCE, 3)
+    assert (statuses.count(200), statuses.count(503)) == (app.MAX_REQUESTS, 3)
 
 
 def test_shares() -> None:
@@ -121,15 +124,15 @@ def test_shares() -> None:
         with pytest.raises(Busy):
             shares.take(client, amount)
     assert shares.taken == 10
-    shares.give_back("a", 2)
+    shares.release("a", 2)
     shares.take("c", 2)
-    shares.give_back("a", 4)
-    shares.give_back("b", 4)
-    shares.give_back("c", 2)
+    shares.release("a", 4)
+    shares.release("b", 4)
+    shares.release("c", 2)
     assert (shares.taken, len(shares._taken)) == (0, 0)
 
 
-async def test_the_client_behind_a_proxy_is_who_is_limited() -> None:  # proves R10
+async def test_the_client_behind_a_proxy_is_who_is_limited() -> None:
     proxies = {"trusted_proxies": ["10.0.0.0/8"], "forwarded_header": "x-forwarded-for"}
     operator = Inbox("sqlite:///x.db", settings=decode({**SETTINGS, "intake": proxies})).operator
     scope = {"client": ("10.0.0.1", 1), "headers": [(b"x-forwarded-for", b"1.1.1.1, 2001:db8::1:2")]}

@@ -10,10 +10,10 @@ from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
 from hookledger.receive.app import Intake
 from hookledger.receive.budget import MIN_AGE
-from hookledger.receive.endpoint import configure
 from hookledger.receive.record import Recorder
-from hookledger.receive.refusals import Refusals, SampleSettings
+from hookledger.receive.rejections import RejectionSampler, SampleSettings
 from hookledger.receive.request import Limits
+from tests.endpoints import configure
 
 SECRET = "whsec_made_up_for_the_tests"
 BODY = b'{"id":"evt_1","type":"invoice.paid"}'
@@ -26,13 +26,13 @@ class NoStore:
     async def record(self, arrivals: Any) -> list[list[Recorded]]:
         raise AssertionError("nothing may be recorded here")
 
-    async def refuse(self, sample: Any, counts: Any, *, most: int, most_bytes: int) -> None:
+    async def add(self, sample: Any, counts: Any, *, most: int, most_bytes: int) -> None:
         raise AssertionError("nobody flushes here")
 
 
 def intake(**options: Any) -> Intake:
     endpoint = configure("stripe", find("stripe"), [SECRET])
-    refusals = options.pop("refusals", None) or Refusals(NoStore(), SampleSettings(), time.time)
+    refusals = options.pop("refusals", None) or RejectionSampler(NoStore(), SampleSettings(), time.time)
     return Intake({endpoint.path: endpoint}, Recorder(NoStore()), refusals, **options)
 
 
@@ -56,7 +56,7 @@ def whole(body: bytes = BODY) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": False}
 
 
-async def test_a_stale_time_is_not_believed_while_the_clocks_differ() -> None:  # proves R2
+async def test_a_stale_time_is_not_believed_while_the_clocks_differ() -> None:
     """The provider must not give up because of our host's clock."""
     stale = sign(find("stripe"), SECRET, BODY, now=time.time() - 3600)
     assert await post(intake(), stale, whole()) == (401, 1)
@@ -65,16 +65,16 @@ async def test_a_stale_time_is_not_believed_while_the_clocks_differ() -> None:  
     assert await post(intake(skew=lambda: 3600.0), forged, whole()) == (401, 1)
 
 
-async def test_a_body_announced_too_large_is_never_read() -> None:  # proves R10
+async def test_a_body_announced_too_large_is_never_read() -> None:
     assert await post(intake(), [("content-length", "2000000")], whole()) == (413, 0)
 
 
-async def test_a_body_that_is_too_large_is_read_no_further() -> None:  # proves R10
+async def test_a_body_that_is_too_large_is_read_no_further() -> None:
     part = {"type": "http.request", "body": b"x" * 600_000, "more_body": True}
     assert await post(intake(), [], part, part, part, part) == (413, 2)
 
 
-async def test_a_body_that_never_begins_is_given_up() -> None:  # proves R10
+async def test_a_body_that_never_begins_is_given_up() -> None:
     app = intake(limits=Limits(seconds=Seconds("50ms")))
     sent: list[Any] = []
 
@@ -90,8 +90,8 @@ async def test_a_body_that_never_begins_is_given_up() -> None:  # proves R10
     assert sent[0]["status"] == 408
 
 
-async def test_refusals_are_counted_by_reason() -> None:  # proves R2
-    refusals = Refusals(NoStore(), SampleSettings(), time.time)
+async def test_rejections_are_counted_by_reason() -> None:
+    refusals = RejectionSampler(NoStore(), SampleSettings(), time.time)
     app = intake(refusals=refusals)
     await post(app, [], whole())
     await post(app, [], whole())
@@ -99,7 +99,7 @@ async def test_refusals_are_counted_by_reason() -> None:  # proves R2
     assert refusals.reasons == {"signature_missing": 2, "body_too_large": 1}
 
 
-async def test_uploads_over_asgi_share_one_budget() -> None:  # proves R10
+async def test_uploads_over_asgi_share_one_budget() -> None:
     """The slowest gets 503, what is whole counts until its answer, and nothing stays counted."""
     app = intake(limits=Limits(body_bytes=400_000))
     parts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

@@ -24,6 +24,7 @@ from hookledger.providers.schemes.certificate import TEST_URL
 from hookledger.providers.schemes.jwt import Jwt
 from hookledger.providers.schemes.public_key import PublicKey
 from hookledger.providers.schemes.testing_keys import new_test_key
+from tests.soak import amount
 
 from . import published as p
 
@@ -32,14 +33,12 @@ from . import published as p
 
 @pytest.mark.parametrize("name", p.NAMES)
 def test_good(name: str) -> None:
-    # proves R1
     case = p.cases()[name]
     assert p.judge(case.scheme, case.key, case.request, case.ring()) == p.NOW
 
 
 @pytest.mark.parametrize("name", p.NAMES)
 def test_another_body(name: str) -> None:
-    # proves R1, R2, R13
     case = p.cases()[name]
     changed = msgspec.structs.replace(
         case.request, body=case.request.body.replace(b"100", b"900").replace(b"line", b"lie")
@@ -55,7 +54,6 @@ def test_another_body(name: str) -> None:
 
 @pytest.mark.parametrize("name", p.NAMES)
 def test_headers_missing_and_doubled(name: str) -> None:
-    # proves R2
     case = p.cases()[name]
     for header_name, value in case.request.headers:
         if header_name == b"content-type":
@@ -66,7 +64,6 @@ def test_headers_missing_and_doubled(name: str) -> None:
 
 @pytest.mark.parametrize("name", p.NAMES)
 def test_another_key(name: str) -> None:
-    # proves R1, R3
     case = p.cases()[name]
     others = {
         "discord": p.raw(p.ed_key("other")).hex(),
@@ -94,7 +91,6 @@ def test_another_key(name: str) -> None:
 
 @pytest.mark.parametrize("name", p.NAMES)
 def test_local_signing(name: str) -> None:
-    # proves R1
     case = p.cases()[name]
     draft = Draft(url="https://hooks.example.com/x", body=p.BODY, now=p.NOW, id="evt_1")
     scheme: Any = case.scheme
@@ -261,10 +257,10 @@ def hostile_request(name: str, dice: random.Random) -> Request:
 
 
 @pytest.mark.parametrize("name", p.NAMES)
-@settings(max_examples=2_000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.soak
+@settings(max_examples=amount(100, 600, 2_000), deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(drawn=st.binary(min_size=16, max_size=16))
 def test_hostile_requests(name: str, drawn: bytes) -> None:
-    # proves R1, R2, R10
     case, dice = p.cases()[name], random.Random(drawn)
     request = hostile_request(name, dice)
     kept = {url: changed(value, dice) if dice.random() < 0.2 else value for url, value in case.published.items()}
@@ -290,7 +286,6 @@ SIGNED = ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type")
 
 
 def test_forms_of_keys() -> None:
-    # proves R3
     pem = p.spki(p.ec_key(), Encoding.PEM).decode()
     assert p.SENDGRID.prepare(pem) == p.SENDGRID.prepare(base64.b64encode(p.spki(p.ec_key())).decode())
     bare = base64.b64encode(p.raw(p.ed_key())).decode()
@@ -317,7 +312,7 @@ def test_forms_of_keys() -> None:
         (p.SENDGRID, p.raw(p.ed_key()).hex()),
     ]
     for scheme, secret in weak:
-        with pytest.raises(ValueError, match=r"^(not|an?) ") as caught:
+        with pytest.raises(ValueError, match=r"^it ") as caught:
             scheme.prepare(secret)
         assert secret[5:20] not in str(caught.value)
 
@@ -336,7 +331,6 @@ def test_public_key_templates() -> None:
 
 
 def test_signature_lists() -> None:
-    # proves R1, R2
     case = p.cases()["standard_webhooks"]
     good = dict(case.request.headers)[b"webhook-signature"].split(b" ")[1]
     for value, reason in (

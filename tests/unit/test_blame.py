@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from hookledger.work.blame import blame, is_own
+from hookledger.observe.blame import blame, is_own
+from hookledger.observe.traces import MAX_TRACE, excerpt, for_logging
 from hookledger.work.route import Handler
-from hookledger.work.traces import MAX_TRACE, excerpt, for_logging
 
 STDLIB = sysconfig.get_paths()["stdlib"]
 SITE = sysconfig.get_paths()["purelib"]
@@ -88,7 +88,7 @@ def test_foreign_code(filename: str) -> None:
         "assert 1 == 2",
     ],
 )
-def test_a_mistake_is_a_bug(text: str) -> None:  # proves R22
+def test_a_mistake_is_a_bug(text: str) -> None:
     found = blame(raised_in("/srv/shop/app.py", text))
     assert found.is_bug
     assert found.place == "shop/app.py:2"
@@ -105,7 +105,7 @@ def test_others_are_not(text: str) -> None:
     assert found.place == "shop/app.py:2"
 
 
-def test_the_innermost_frame_decides() -> None:  # proves R22
+def test_the_innermost_frame_decides() -> None:
     library = code_in(f"{SITE}/client/http.py", "def get(reply):\n    return reply['data']\n", "client.http")
     own = code_in("/srv/shop/app.py", "\n\ndef act():\n    get({})\n", get=library["get"])
     found = blame(caught(own["act"]))

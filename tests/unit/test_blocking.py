@@ -24,7 +24,7 @@ async def test_a_call_that_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
-    with pytest.raises(RuntimeError, match="still in use"):
+    with pytest.raises(RuntimeError, match="still running"):
         await calls(order.append, "at the same time")
     await calls.afterwards(lambda: order.append("cleanup"))
     assert order == []
@@ -34,7 +34,7 @@ async def test_a_call_that_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert order == ["call", "cleanup"]
 
 
-async def test_whoever_is_cancelled_knows_how_a_short_call_ended() -> None:
+async def test_a_cancelled_caller_knows_how_a_short_call_ended() -> None:
     calls, done = Blocking(), threading.Event()
 
     def commit() -> None:

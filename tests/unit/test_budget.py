@@ -3,7 +3,7 @@
 import pytest
 from msgspec import Struct
 
-from hookledger.receive.budget import EVICTED, MIN_AGE, SMALL, BodyBudget, in_the_way
+from hookledger.receive.budget import EVICTED, MIN_AGE, SMALL, BodyBudget, connections_to_evict
 
 LIMIT = 20 * SMALL
 NOW = 100.0
@@ -32,7 +32,7 @@ class Uploads:
         return upload
 
 
-def test_slowest_upload_gives_way_first() -> None:  # proves R10
+def test_slowest_upload_gives_way_first() -> None:
     uploads = Uploads()
     fast = uploads.add(4 * SMALL, age=2.0)
     slow = uploads.add(4 * SMALL, age=8.0)
@@ -43,7 +43,7 @@ def test_slowest_upload_gives_way_first() -> None:  # proves R10
     assert uploads.budget.held == 6 * SMALL + 1
 
 
-def test_pace_of_a_young_upload_says_nothing() -> None:
+def test_rate_of_a_young_upload_is_ignored() -> None:
     """What has just begun has few bytes however fast it is."""
     uploads = Uploads()
     steady = uploads.add(8 * SMALL, age=MIN_AGE * 1.5)
@@ -61,7 +61,7 @@ def test_of_young_uploads_the_one_with_most_bytes_stays() -> None:
     assert uploads.budget.held == first.held == 9 * SMALL
 
 
-def test_large_uploads_leave_half_to_small_ones() -> None:  # proves R10
+def test_large_uploads_leave_half_to_small_ones() -> None:
     uploads = Uploads()
     large = [uploads.add(2 * SMALL, age=0.0) for _ in range(10)]
     assert sum(upload.dropped for upload in large) == 5
@@ -109,29 +109,29 @@ class Place(Struct):
     authentic: bool = False
 
 
-def test_strangers_of_the_fullest_address_give_way() -> None:  # proves R10
+def test_strangers_of_the_fullest_address_give_way() -> None:
     crowd = [Place(started=NOW - 1 - age) for age in range(20)]
     uploads = [Place(phase="body", started=NOW - 90) for _ in range(5)]
     others = [Place(started=NOW - 60, remote=f"192.0.2.{number}") for number in range(2, 200)]
     proved = [Place(phase="idle", started=NOW - 70, authentic=True) for _ in range(50)]
     owed = [Place(phase="answer", started=NOW - 80, owed=True) for _ in range(50)]
-    leaving = in_the_way([*proved, *owed, *others, *uploads, *crowd], NOW)
+    leaving = connections_to_evict([*proved, *owed, *others, *uploads, *crowd], NOW)
     assert [place.started for place in leaving] == [NOW - 1 - age for age in range(19, 19 - EVICTED, -1)]
-    assert in_the_way([*proved, *owed, *crowd[:2], *uploads], NOW) == [crowd[1], crowd[0], *uploads]
+    assert connections_to_evict([*proved, *owed, *crowd[:2], *uploads], NOW) == [crowd[1], crowd[0], *uploads]
 
 
 @pytest.mark.parametrize("phase", ["idle", "head", "body"])
-def test_newcomers_stay_whatever_the_crowd_is_at(phase: str) -> None:  # proves R10
+def test_new_connections_stay_under_load(phase: str) -> None:
     """A sender may need a moment between its connection and its first byte."""
     newcomers = [Place(phase="idle", started=NOW - 0.3) for _ in range(5)]
     slow = [Place(phase=phase, started=NOW - 3) for _ in range(20)]
-    assert all(place.started == NOW - 3 for place in in_the_way([*newcomers, *slow], NOW))
+    assert all(place.started == NOW - 3 for place in connections_to_evict([*newcomers, *slow], NOW))
     fresh = [Place(phase=phase, started=NOW - 0.4) for _ in range(20)]
-    assert all(place.started == NOW - 0.4 for place in in_the_way([*newcomers, *fresh], NOW))
+    assert all(place.started == NOW - 0.4 for place in connections_to_evict([*newcomers, *fresh], NOW))
 
 
 def test_without_strangers_one_gives_way_and_never_one_that_is_owed() -> None:
     proved = [Place(phase="idle", started=NOW - age, authentic=True) for age in range(50)]
     owed = [Place(phase="answer", started=0, owed=True)]
-    assert in_the_way([*proved, *owed], NOW) == [proved[-1]]
-    assert in_the_way(owed, NOW) == []
+    assert connections_to_evict([*proved, *owed], NOW) == [proved[-1]]
+    assert connections_to_evict(owed, NOW) == []

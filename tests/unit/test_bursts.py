@@ -16,13 +16,13 @@ from hookledger.providers.sign import sign
 from hookledger.receive import http, respond
 from hookledger.receive.app import Delivery, Intake
 from hookledger.receive.budget import SMALL
-from hookledger.receive.endpoint import Rules, configure
 from hookledger.receive.http import Listener
 from hookledger.receive.record import Recorder
-from hookledger.receive.refusals import Refusals, SampleSettings
+from hookledger.receive.rejections import RejectionSampler, SampleSettings
 from hookledger.receive.request import Limits
 from hookledger.receive.respond import Answer, Response
 from hookledger.states import DeliveryOutcome
+from tests.endpoints import configure
 from tests.services.ports import free_port
 
 SECRET = "whsec_made_up_for_the_tests"
@@ -46,13 +46,12 @@ class Store:
         self.kept += [arrival.items[0].key for arrival in arrivals]
         return [[Recorded(DeliveryOutcome.ACCEPTED, arrival.event_ids[0])] for arrival in arrivals]
 
-    async def refuse(self, *args: Any, **options: Any) -> None: ...
+    async def add(self, *args: Any, **options: Any) -> None: ...
 
 
 def intake(store: Store) -> Intake:
-    rules = Rules(types=frozenset({"invoice.paid"}), other_types="refuse")
-    endpoint = configure("stripe", find("stripe"), [SECRET], rules=rules)
-    return Intake({endpoint.path: endpoint}, Recorder(store), Refusals(store, SampleSettings(), time.time))
+    endpoint = configure("stripe", find("stripe"), [SECRET], types=["invoice.paid"], other_types="reject")
+    return Intake({endpoint.path: endpoint}, Recorder(store), RejectionSampler(store, SampleSettings(), time.time))
 
 
 def request(ident: str, *, secret: str = SECRET, kind: str = "invoice.paid", ago: float = 0.0) -> Request:
@@ -78,7 +77,7 @@ async def take(app: Intake, requests: Sequence[Request]) -> list[list[int]]:
     return told
 
 
-async def test_neighbours_in_a_burst_do_not_touch_one_another() -> None:  # proves R1, R8
+async def test_neighbours_in_a_burst_do_not_touch_one_another() -> None:
     store = Store()
     odd = Request("POST", "/stripe", b"", ((b"stripe-signature", b"t=1"),), b"{}")
     requests = [
@@ -97,7 +96,7 @@ async def test_neighbours_in_a_burst_do_not_touch_one_another() -> None:  # prov
     assert sorted(store.kept) == ["one", "three", "two"]
 
 
-async def test_an_outage_is_told_to_each_of_a_burst() -> None:  # proves R8
+async def test_an_outage_is_told_to_each_of_a_burst() -> None:
     store = Store()
     store.down = True
     assert await take(intake(store), [request(f"evt_{n}") for n in range(70)]) == [[503]] * 70
@@ -106,7 +105,7 @@ async def test_an_outage_is_told_to_each_of_a_burst() -> None:  # proves R8
     assert sorted(store.kept) == sorted(f"evt_{n}" for n in range(70))
 
 
-async def test_a_defect_with_one_is_not_the_others_loss(monkeypatch: pytest.MonkeyPatch) -> None:  # proves R8
+async def test_an_internal_error_with_one_leaves_the_others_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     store, app = Store(), None
     app = intake(store)
     prove = app._prove
@@ -138,13 +137,13 @@ class Site:
         if self.breaks:
             raise RuntimeError("a defect, after some were taken on")
 
-    def refuse(self, error: Exception) -> Response:
+    def error_response(self, error: Exception) -> Response:
         return respond.unavailable()
 
 
-async def test_a_burst_is_taken_in_parts_and_an_answer_never_goes_to_another_request(
+async def test_a_burst_is_read_in_parts_and_each_request_gets_its_own_answer(
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # proves R6
+) -> None:
     monkeypatch.setattr(http, "BURST", 4)
     site, port = Site(), free_port()
     listener = Listener(site, Limits())
@@ -170,7 +169,7 @@ async def test_a_burst_is_taken_in_parts_and_an_answer_never_goes_to_another_req
     await asyncio.wait_for(serving, 20)
 
 
-async def test_the_listener_goes_on_whatever_breaks(monkeypatch: pytest.MonkeyPatch) -> None:  # proves R8
+async def test_the_listener_survives_every_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "BURST", 2)
     site, port = Site(), free_port()
     listener = Listener(site, Limits())
@@ -183,7 +182,7 @@ async def test_the_listener_goes_on_whatever_breaks(monkeypatch: pytest.MonkeyPa
     site.breaks = True
     post = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
     with monkeypatch.context() as patch:
-        patch.setattr(site, "refuse", broken)
+        patch.setattr(site, "error_response", broken)
         ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(7)]
         for _, writer in ends:
             writer.write(post)
@@ -210,7 +209,7 @@ async def test_the_listener_goes_on_whatever_breaks(monkeypatch: pytest.MonkeyPa
 
 async def test_large_bodies_are_taken_one_at_a_time_and_after_small_ones(
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # proves R10
+) -> None:
     """Proving a large body may take a stranger's request tens of milliseconds: thirty of them are no burst."""
     now = 100.0
     monkeypatch.setattr("hookledger.receive.http.time.monotonic", lambda: now)
@@ -234,14 +233,14 @@ async def test_large_bodies_are_taken_one_at_a_time_and_after_small_ones(
     monkeypatch.setattr(listener, "loop", SimpleNamespace(call_soon=listener.loop.call_soon, call_later=call_later))
     one: Any = SimpleNamespace(answer=lambda response: None)
     for name in ("large1", "large2", "large3"):
-        listener.came(one, Request("POST", name, b"", (), b"x" * (SMALL + 1)))
+        listener.received(one, Request("POST", name, b"", (), b"x" * (SMALL + 1)))
     for name in ("small1", "small2"):
-        listener.came(one, Request("POST", name, b"", (), b"x" * SMALL))
+        listener.received(one, Request("POST", name, b"", (), b"x" * SMALL))
     async with asyncio.timeout(20):
         while len(order) < 4:
             await asyncio.sleep(0)
     assert order.index("small1+small2") <= 1
     assert [name for name in order if name.startswith("large")] == ["large1", "large2", "large3"]
     assert rests == [0.0, 0.08, 0.08], "as long as the last one took"
-    listener.came(one, Request("POST", "large4", b"", (), b"x" * (SMALL + 1)))
+    listener.received(one, Request("POST", "large4", b"", (), b"x" * (SMALL + 1)))
     assert rests[-1] == 0.08, "the rest holds for one that comes later too"

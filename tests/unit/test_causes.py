@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookledger.causes import MAX_CAUSE, cause_of, effect_cause, is_identifier, masked, masked_cause
+from hookledger.store.causes import MAX_CAUSE, cause_of, effect_cause, is_identifier, masked, masked_cause
 
 WHERE = "shop.provision at shop/app.py:42"
 
@@ -25,7 +25,7 @@ WHERE = "shop.provision at shop/app.py:42"
         (None, None),
     ],
 )
-def test_what_differs_goes(reason: str | None, cause: str | None) -> None:  # proves R50
+def test_what_differs_goes(reason: str | None, cause: str | None) -> None:
     assert cause_of(reason) == cause
     assert cause_of(reason, where=WHERE) == (cause and f"{cause} in {WHERE}")
 
@@ -77,11 +77,11 @@ SPLIT = [
 
 
 @pytest.mark.parametrize(("words", "one", "other"), MERGE)
-def test_one_failure_has_one_cause(words: str, one: str, other: str) -> None:  # proves R50
+def test_one_failure_has_one_cause(words: str, one: str, other: str) -> None:
     assert cause_of(words.replace("?", one), where=WHERE) == cause_of(words.replace("?", other), where=WHERE)
 
 
-def test_no_address_is_kept() -> None:  # proves R50
+def test_no_address_is_kept() -> None:
     for words, one, _ in MERGE:
         cause = cause_of(words.replace("?", one), where=WHERE)
         assert cause is not None
@@ -92,7 +92,7 @@ def test_no_address_is_kept() -> None:  # proves R50
 
 
 @pytest.mark.parametrize(("words", "one", "other"), SPLIT)
-def test_two_failures_have_two_causes(words: str, one: str, other: str) -> None:  # proves R50
+def test_two_failures_have_two_causes(words: str, one: str, other: str) -> None:
     assert cause_of(words.replace("?", one), where=WHERE) != cause_of(words.replace("?", other), where=WHERE)
 
 
@@ -106,7 +106,7 @@ def test_what_is_no_identifier(word: str) -> None:
     assert not is_identifier(word)
 
 
-def test_the_error_stands_for_a_reason() -> None:
+def test_each_error_has_a_reason() -> None:
     assert cause_of(None, "Traceback …\nValueError: 17 is odd\n") == "ValueError: … is odd"
 
 
@@ -140,7 +140,7 @@ def test_viewers_see_no_words(reason: str, shown: str) -> None:
         (None, "no answer", "…"),
     ],
 )
-def test_causes_of_effects(error: str | None, cause: str, shown: str) -> None:  # proves R50
+def test_causes_of_effects(error: str | None, cause: str, shown: str) -> None:
     found = effect_cause("mail.receipt", "unknown", error)
     assert found == f"effect mail.receipt is unknown: {cause}"
     assert masked_cause(found, "mail.receipt") == f"effect mail.receipt is unknown: {shown}"

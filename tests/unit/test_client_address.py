@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hookledger import Inbox
 from hookledger.config import decode
 from hookledger.errors import ConfigError
-from hookledger.receive.client import MAX_HOPS, Proxies, proxies, rate_limited_as
+from hookledger.receive.client import MAX_HOPS, Proxies, proxies, rate_limit_key
 
 TRUSTED = ["10.0.0.0/8", "fd00::/8"]
 XFF = proxies(TRUSTED, "X-Forwarded-For")
@@ -94,7 +94,7 @@ def test_a_unix_socket_is_trusted_by_name() -> None:
     assert client(given, "203.0.113.9", "1.1.1.1") == "203.0.113.9"
 
 
-def test_hops_are_bounded() -> None:  # proves R10
+def test_hops_are_bounded() -> None:
     assert client(XFF, "10.0.0.1", "203.0.113.7," + ",".join(["10.0.0.2"] * (MAX_HOPS - 1))) == "203.0.113.7"
     assert client(XFF, "10.0.0.1", "203.0.113.7," + ",".join(["10.0.0.2"] * MAX_HOPS)) == "10.0.0.2"
 
@@ -131,22 +131,22 @@ def test_a_client_is_an_address(lines: list[str]) -> None:
 def test_ipv6_is_limited_by_64_bits(address: ipaddress.IPv6Address) -> None:
     other = ipaddress.IPv6Address(int(address) ^ 1)
     if address.ipv4_mapped is None:
-        assert rate_limited_as(str(address)) == rate_limited_as(str(other))
-        assert rate_limited_as(str(address)) != rate_limited_as(str(ipaddress.IPv6Address(int(address) ^ 1 << 64)))
+        assert rate_limit_key(str(address)) == rate_limit_key(str(other))
+        assert rate_limit_key(str(address)) != rate_limit_key(str(ipaddress.IPv6Address(int(address) ^ 1 << 64)))
 
 
 def test_limits_count_ipv4_and_others_as_they_are() -> None:
     given = ("192.0.2.1", "::ffff:192.0.2.1", "fe80::1%eth0", "somebody", None)
-    assert [rate_limited_as(one) for one in given] == ["192.0.2.1", "192.0.2.1", "fe80::/64", "somebody", ""]
+    assert [rate_limit_key(one) for one in given] == ["192.0.2.1", "192.0.2.1", "fe80::/64", "somebody", ""]
 
 
 @pytest.mark.parametrize(
     ("intake", "problem"),
     [
         ({"forwarded_header": "x-forwarded-for"}, "set trusted_proxies"),
-        ({"forwarded_header": "x forwarded", "trusted_proxies": TRUSTED}, "not the name of a header"),
-        ({"forwarded_header": "", "trusted_proxies": TRUSTED}, "not the name of a header"),
-        ({"trusted_proxies": ["everyone"]}, "no address or network"),
+        ({"forwarded_header": "x forwarded", "trusted_proxies": TRUSTED}, "not a header name"),
+        ({"forwarded_header": "", "trusted_proxies": TRUSTED}, "not a header name"),
+        ({"trusted_proxies": ["everyone"]}, "not an address, a network"),
     ],
 )
 def test_what_cannot_work_is_said_at_the_start(intake: dict[str, object], problem: str) -> None:

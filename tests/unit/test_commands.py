@@ -26,6 +26,7 @@ Look
  lag: Show backlog size and age by type
  effects: List effects by state, and retry one now
  doctor: Check data, database, clocks and workers
+ audit: List what operators did
  keys: Audit a source's event keys
  providers: List providers or describe one
 Decide
@@ -47,6 +48,7 @@ Intake
 Data
  prune: Delete data past its retention period
  erase: Erase the content of finished events
+ copy: Copy the whole inbox to another database
 Try
  send: Send a signed test delivery
  demo: Inject faults and verify the result

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from hookledger.states import Repeat
 from tests.overruns import Memory, Script, declared
+from tests.soak import amount
 
 
 @pytest.mark.parametrize("repeat", list(Repeat))
-@settings(max_examples=400, deadline=None)
+@pytest.mark.soak
+@settings(max_examples=amount(60, 200, 400), deadline=None)
 @given(data=st.data())
-async def test_any_order_ends_as_the_policy_says(repeat: Repeat, data: st.DataObject) -> None:  # proves R29, R32
+async def test_any_order_ends_as_the_policy_says(repeat: Repeat, data: st.DataObject) -> None:
     effect = declared(repeat, "charge")
     ledger = Memory(effect)
     await Script(ledger, effect, ledger.identity, ledger.wait, ledger.told, data).run()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hookledger.operate.difference import LONGEST, MOST, compare
+from hookledger.operate.quarantine.difference import LONGEST, MOST, compare
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_what_differs(event: Any, delivery: Any, words: list[str]) -> None:
     assert compare(event, delivery).first() == words
 
 
-def test_no_more_than_a_person_reads() -> None:
+def test_long_output_is_shortened() -> None:
     found = compare({}, {f"field_{n}": "x" * 10_000 for n in range(100)})
     assert (len(found.changes), found.more) == (MOST, 100 - MOST)
     assert all(len(change.delivery or "") == LONGEST for change in found.changes)

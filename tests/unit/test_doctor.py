@@ -8,21 +8,21 @@ import msgspec
 import pytest
 
 from hookledger.model import Health, Kind, Waiting, WorkerInfo
-from hookledger.operate.doctor import judge_health
-from hookledger.operate.finding import Finding
-from hookledger.operate.proof import (
-    judge_books,
+from hookledger.operate.doctor.checks import judge_health
+from hookledger.operate.doctor.finding import Finding
+from hookledger.operate.doctor.proof import (
+    judge_consistency,
     judge_leases,
     judge_settings,
     judge_sources,
     judge_unhandled,
     judge_workers,
 )
-from hookledger.operate.trouble import judge_circuits
+from hookledger.operate.doctor.trouble import judge_circuits
 from hookledger.states import CircuitState
 from hookledger.store import out_of_range
 from hookledger.store.ops.circuits import Circuit
-from hookledger.store.ops.consistency import ENTRIES, TOTAL, Accounting, Oddity, balance
+from hookledger.store.ops.consistency import ENTRIES, TOTAL, ConsistencyReport, Violation, balance
 
 GOOD = {
     "fsync": "on",
@@ -43,11 +43,11 @@ def levels(found: list[Finding]) -> list[str]:
     return [finding.level for finding in found]
 
 
-def books(*oddities: Oddity, accepted: int = 1200) -> Accounting:
+def books(*oddities: Violation, accepted: int = 1200) -> ConsistencyReport:
     figures = {
         "deliveries": {"accepted": accepted, "duplicate": 7, "invalid": 3},
         "events": {"processed": 1200, "failed": 5},
-        "admitted": {"admitted": 2},
+        "quarantine": {"quarantine": 2},
         "attempts": {"processed": 1200},
         "effects": {"done": 1},
         "calls": {"done": 1},
@@ -55,34 +55,37 @@ def books(*oddities: Oddity, accepted: int = 1200) -> Accounting:
     return balance(figures, list(oddities))
 
 
-def test_balanced_books_show_their_figures() -> None:  # proves R50
-    [found] = judge_books(books())
+def test_balanced_books_show_their_figures() -> None:
+    [found] = judge_consistency(books())
     assert found.level == "ok"
     assert found.says == (
-        "1,203 deliveries that made an event + 2 admitted = 1,205 events (5 failed, 1,200 processed); "
+        "1,203 deliveries that made an event + 2 accepted from quarantine = 1,205 events (5 failed, 1,200 processed)"
+        "; "
         "1,200 attempts, 1 effect, 1 call: all accounted for"
     )
 
 
 def test_books_that_do_not_add_up() -> None:
-    total, lost = judge_books(books(Oddity("deliveries_without_event", 9, tuple("abcde")), accepted=1209))
+    total, lost = judge_consistency(books(Violation("deliveries_without_event", 9, tuple("abcde")), accepted=1209))
     assert (total.level, lost.level) == ("problem", "problem")
-    assert total.says.startswith("1,212 deliveries that made an event + 2 admitted, but there are 1,205 events")
+    assert total.says.startswith(
+        "1,212 deliveries that made an event + 2 accepted from quarantine, but there are 1,205 events"
+    )
     assert lost.says == "9 deliveries made events that are not there: a, b, c, d, e …"
-    assert "the provider resends" in lost.do
+    assert "Have the provider redeliver" in lost.do
 
 
 @pytest.mark.parametrize("kind", [TOTAL, *ENTRIES])
 def test_each_imbalance_says_what_to_do(kind: str) -> None:
-    accounts = msgspec.structs.replace(books(), imbalances=(Oddity(kind, 1, ("id",)),))
-    [found] = judge_books(accounts)
+    accounts = msgspec.structs.replace(books(), imbalances=(Violation(kind, 1, ("id",)),))
+    [found] = judge_consistency(accounts)
     assert found.level == "problem"
     assert "keep a copy" in found.do
 
 
 def test_leases() -> None:
     assert levels(judge_leases([], 60.0)) == ["ok"]
-    [found] = judge_leases([Oddity("stuck_effects", 2, ("id charge:1", "id charge:2"))], 60.0)
+    [found] = judge_leases([Violation("stuck_effects", 2, ("id charge:1", "id charge:2"))], 60.0)
     assert found.level == "problem"
     assert found.says == "2 effects whose lease ran out more than 75 s ago: id charge:1, id charge:2"
 
@@ -98,17 +101,17 @@ def test_workers() -> None:
     [none] = judge_workers([dead], [waiting(-20.0)], 60.0)
     assert (none.level, "for 20 s: stripe invoice.paid" in none.says) == ("problem", True)
     [late] = judge_workers([WORKER], [waiting(-7200.0), waiting(-1.0, "other")], 60.0)
-    assert (late.level, late.says) == ("warn", "1 alive, and yet events are due for up to 2 h: stripe invoice.paid")
+    assert (late.level, late.says) == ("warn", "1 alive, but events are due for up to 2 h: stripe invoice.paid")
     many = [waiting(-1.0, f"t{n}") for n in range(7)]
     assert "and 2 more" in judge_workers([], many, 60.0)[0].says
 
 
-def test_types_without_a_handler() -> None:  # proves R19
+def test_types_without_a_handler() -> None:
     old = msgspec.structs.replace(WORKER, handles=(("stripe", "invoice.*"),))
     queue = [waiting(-7200.0, "charge.refunded"), waiting(20.0, "customer.created"), waiting(-1.0)]
     [found] = judge_unhandled([old], queue, 60.0)
     assert (found.level, found.about) == ("warn", "source stripe")
-    assert found.says == "no handler: events wait that no live worker handles: charge.refunded, customer.created"
+    assert found.says == "no handler: events wait, and no live worker handles them: charge.refunded, customer.created"
     assert "`hookledger lag`" in found.do
     assert levels(judge_workers([old], queue, 60.0)) == ["ok"], "more workers would not help"
     assert judge_unhandled([WORKER], queue, 60.0) == []
@@ -120,7 +123,7 @@ def test_types_without_a_handler() -> None:  # proves R19
     assert "and 2 more" in judge_unhandled([old], many, 60.0)[0].says
 
 
-def test_a_source_that_only_other_workers_could_serve() -> None:  # proves R19
+def test_a_source_that_only_other_workers_could_serve() -> None:
     old = msgspec.structs.replace(WORKER, handles=(("github", "*"),))
     assert judge_sources([WORKER], [waiting(-20.0)], ["stripe"], 60.0) == []
     assert judge_sources([], [waiting(-20.0)], ["stripe"], 60.0) == [], "that none is alive is said already"
@@ -149,7 +152,7 @@ def test_circuits() -> None:
     assert (tripped.level, tripped.says.startswith("tripped by an operator")) == ("warn", True)
 
 
-def test_a_database_that_is_away_needs_no_migration() -> None:  # proves R6
+def test_a_database_that_is_away_needs_no_migration() -> None:
     [found] = judge_health(Health(False, 0, 0.0, "SQLite: inbox.db cannot be written: its disk is mounted read-only"))
     assert (found.level, found.says.count("cannot be written"), "migrate" in found.do) == ("problem", 1, False)
     [schema] = judge_health(Health(False, 3, 0.0, out_of_range(3)))

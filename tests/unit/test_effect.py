@@ -10,8 +10,8 @@ import pytest
 from msgspec import Struct
 
 from hookledger import BadArguments, BadResult, ConfigError, Effect, Inbox, Op, RetryPolicy
-from hookledger.identities import new_id
-from hookledger.work.effect import Performance, effect_key
+from hookledger.effects.model import Performance, effect_key
+from hookledger.ids import new_id
 
 
 class Line(Struct):
@@ -28,7 +28,6 @@ def declared(inbox: Inbox | None = None, **options: Any) -> Effect[[str, Decimal
 
 
 def test_arguments_come_back_as_the_parameters_have_them() -> None:
-    # proves R28: the first run and every later one see the same values
     effect = declared()
     kept, digest, lane = effect.keep(("screw",), {"price": Decimal("1.50")})
     assert effect.arguments(kept) == {"item": "screw", "price": Decimal("1.50")}
@@ -50,7 +49,7 @@ def test_arguments_come_back_as_the_parameters_have_them() -> None:
     ],
     ids=["missing", "too many", "unknown", "wrong type", "no JSON", "too large"],
 )
-def test_arguments_that_cannot_be_kept_are_found_at_once(args: Any, kwargs: Any) -> None:
+def test_arguments_that_cannot_be_stored_fail_immediately(args: Any, kwargs: Any) -> None:
     with pytest.raises(BadArguments, match="book"):
         declared().keep(args, kwargs)
 
@@ -71,8 +70,8 @@ def test_results_come_back_typed_and_are_small() -> None:
         effect.result(None)
 
 
+# proves R30
 def test_one_key_for_each_effect_and_generation() -> None:
-    # proves R30
     effect, other = declared(), declared(name="other")
     event = new_id()
 
@@ -117,8 +116,8 @@ def test_keys_that_are() -> None:
         ({"repeat": "sometimes"}, "repeat is one of"),
         ({"repeat": "keyed"}, "window"),
         ({"repeat": "safe", "window": "1h"}, "window"),
-        ({"repeat": "keyed", "window": "5s"}, "longer than the time-out"),
-        ({"timeout": 0}, "time-out"),
+        ({"repeat": "keyed", "window": "5s"}, "must be longer than timeout="),
+        ({"timeout": 0}, "timeout="),
         ({"serial": "account"}, "no parameter 'account'"),
         ({"volatile": ["account"]}, "no parameter 'account'"),
         ({"name": "x" * 256}, "255"),
@@ -164,7 +163,6 @@ def test_two_effects_of_one_name_and_two_checks() -> None:
 
 
 def test_ensure_needs_a_check() -> None:
-    # proves R33
     inbox = Inbox()
 
     @inbox.ensure()
@@ -176,8 +174,8 @@ def test_ensure_needs_a_check() -> None:
     inbox.effects.verify()
 
 
+# proves R31
 def test_what_may_be_repeated_after_an_unknown_outcome() -> None:
-    # proves R31
     def policy(**options: Any) -> Any:
         return declared(**options).policy
 

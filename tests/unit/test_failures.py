@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from hookledger import Permanent, Refused, Retry, Wait
-from hookledger.work.retry import is_permanent, is_refusal, is_trouble
+from hookledger.retry import is_downstream_failure, is_permanent, is_refused
 
 
 class Answered(Exception):
@@ -28,27 +28,25 @@ class Answered(Exception):
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 422, 425, 429])
-def test_4xx_is_a_refusal(status: int) -> None:
-    # proves R32
-    assert is_refusal(Answered(status))
-    assert is_trouble(Answered(status)) == (status == 429)
+def test_4xx_means_rejected_by_the_remote(status: int) -> None:
+    assert is_refused(Answered(status))
+    assert is_downstream_failure(Answered(status)) == (status == 429)
 
 
 @pytest.mark.parametrize("status", [408, 499, 500, 502, 503, 504, 302, 200])
 def test_everything_else_is_not(status: int) -> None:
-    # proves R32
-    assert not is_refusal(Answered(status))
+    assert not is_refused(Answered(status))
 
 
 def test_words_of_the_author() -> None:
-    assert is_refusal(Refused("nothing there"))
-    assert is_refusal(Permanent("no such customer"))
-    assert not is_trouble(Refused())
+    assert is_refused(Refused("nothing there"))
+    assert is_refused(Permanent("no such customer"))
+    assert not is_downstream_failure(Refused())
     assert is_permanent(Permanent())
     assert not is_permanent(Refused())
     # A time-out that its author wraps as "try again" is still a call that may have happened.
-    assert not is_refusal(Retry("timed out"))
-    assert not is_refusal(Wait())
+    assert not is_refused(Retry("timed out"))
+    assert not is_refused(Wait())
 
 
 @pytest.mark.parametrize(
@@ -56,9 +54,8 @@ def test_words_of_the_author() -> None:
     [TimeoutError(), ConnectionResetError(), BrokenPipeError(), asyncio.CancelledError(), OSError(5), KeyError("x")],
     ids=lambda error: type(error).__name__,
 )
-def test_nobody_knows(error: BaseException) -> None:
-    # proves R32
-    assert not is_refusal(error)
+def test_unknown_outcomes(error: BaseException) -> None:
+    assert not is_refused(error)
 
 
 @contextmanager
@@ -93,18 +90,18 @@ def by_urllib(url: str) -> None:
         pass
 
 
+# proves R32
 @pytest.mark.parametrize("call", [by_httpx, by_urllib])
 def test_as_real_clients_raise_them(call: object) -> None:
-    # proves R32
     def failure(url: str) -> BaseException:
         with pytest.raises((httpx2.HTTPError, urllib.error.URLError, http.client.HTTPException, OSError)) as caught:
             call(url)  # type: ignore[operator]
         return caught.value
 
-    assert is_refusal(failure(closed_port()))
+    assert is_refused(failure(closed_port()))
     with listener(b"HTTP/1.1 422 No\r\nContent-Length: 0\r\n\r\n") as url:
-        assert is_refusal(failure(url))
+        assert is_refused(failure(url))
     with listener(b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n") as url:
-        assert not is_refusal(failure(url))
+        assert not is_refused(failure(url))
     with listener(None) as url:
-        assert not is_refusal(failure(url))
+        assert not is_refused(failure(url))

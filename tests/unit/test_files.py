@@ -12,8 +12,8 @@ from hookledger import write_file
 OP = SimpleNamespace(key="hl_0123")
 
 
+# proves R33
 def test_written_whole_under_the_name_of_the_effect(tmp_path: Path) -> None:
-    # proves R33
     path = write_file(OP, tmp_path, "first", suffix=".txt")
     assert path == tmp_path / "hl_0123.txt"
     assert write_file(OP, tmp_path, b"second", suffix=".txt") == path
@@ -22,7 +22,6 @@ def test_written_whole_under_the_name_of_the_effect(tmp_path: Path) -> None:
 
 
 def test_what_a_crash_left_is_removed(tmp_path: Path) -> None:
-    # proves R33
     (tmp_path / ".hl_0123.deadbeef.part").write_bytes(b"half")
     other = tmp_path / ".hl_9999.deadbeef.part"
     other.write_bytes(b"somebody else's")

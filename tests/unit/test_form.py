@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from hookledger import Op
+from hookledger.effects.example import example
+from hookledger.effects.model import Effect, Policy
 from hookledger.states import Repeat
-from hookledger.work.effect import Effect, Policy
-from hookledger.work.form import example
 
 
 class Colour(enum.Enum):

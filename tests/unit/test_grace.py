@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from hookledger.clock import Seconds
+from hookledger.effects.declare import Effects
 from hookledger.ledger import Effect
-from hookledger.model import Expired, Health, Kind, Waiting, WorkerInfo, covers
-from hookledger.upkeep.rescue import Grace, Rescuer
-from hookledger.work.retry import RetryPolicy
+from hookledger.model import Expired, Health, Kind, Waiting, WorkerInfo
+from hookledger.work.reclaim import Grace, LeaseReclaimer
+from hookledger.work.route import Routes
+from hookledger.work.settings import WorkSettings
 
 
 class Time:
@@ -15,8 +18,8 @@ class Time:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("hookledger.upkeep.rescue.time.monotonic", lambda: self.now)
-        monkeypatch.setattr("hookledger.upkeep.rescue.time.time", lambda: self.now)
+        monkeypatch.setattr("hookledger.work.reclaim.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("hookledger.work.reclaim.time.time", lambda: self.now)
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return Time(monkeypatch)
 
 
-def test_a_start_waits_a_whole_lease(time: Time) -> None:  # proves R19
+def test_a_start_waits_a_whole_lease(time: Time) -> None:
     grace = Grace(60)
     seen = []
     for _ in range(5):
@@ -33,7 +36,7 @@ def test_a_start_waits_a_whole_lease(time: Time) -> None:  # proves R19
     assert seen == [False, False, False, True, True]
 
 
-def test_a_jump_of_the_databases_clock_starts_anew(time: Time) -> None:  # proves R19
+def test_a_jump_of_the_databases_clock_restarts_the_grace_period(time: Time) -> None:
     grace = Grace(60)
     for _ in range(8):
         time.now += 15
@@ -48,7 +51,7 @@ def test_a_jump_of_the_databases_clock_starts_anew(time: Time) -> None:  # prove
     assert over
 
 
-def test_our_own_pause_starts_anew(time: Time) -> None:  # proves R19
+def test_our_own_pause_restarts_the_grace_period(time: Time) -> None:
     grace = Grace(60)
     for _ in range(8):
         time.now += 15
@@ -67,7 +70,7 @@ class Ledger:
 
 
 class Store:
-    """What the rescuer asks for."""
+    """What the reclaimer asks for."""
 
     def __init__(self) -> None:
         self.up = True
@@ -94,14 +97,14 @@ class Store:
     async def forget_workers(self, unseen_for: float) -> None: ...
 
 
-async def test_nothing_is_rescued_or_skipped_before_it_can_be_known(time: Time) -> None:  # proves R19
-    store = Store()
-    rescuer = Rescuer(store, lambda _: RetryPolicy(), covers, lambda _: None, lease=60, unhandled_after=600)  # type: ignore[arg-type]
+async def test_nothing_is_reclaimed_or_skipped_before_it_can_be_known(time: Time) -> None:
+    store, settings = Store(), WorkSettings(lease=Seconds(60), unhandled_after=Seconds(600))
+    reclaimer = LeaseReclaimer(store, Routes(), Effects(), settings)  # type: ignore[arg-type]
     looked: list[tuple[int, int]] = []
     for round_ in range(60):
         time.now += 15
         store.up = round_ != 45
-        await rescuer._round()
+        await reclaimer._round()
         looked.append((store.rescues, store.skips))
         assert store.ledger.doubts == store.rescues, "calls are not doubted earlier than claims"
     assert looked[2] == (0, 0)

@@ -42,7 +42,7 @@ class Site:
             else:
                 answer(response)
 
-    def refuse(self, error: Rejected) -> Response:
+    def error_response(self, error: Rejected) -> Response:
         return respond.rejected(error)
 
 
@@ -126,7 +126,7 @@ async def test_an_offer_of_another_protocol_may_come_with_a_last_request() -> No
         (POST + b"Host: y\r\nContent-Length: 1\r\n", 400, b"host_header"),
     ],
 )
-async def test_an_offer_of_another_protocol_changes_no_refusal(
+async def test_an_offer_of_another_protocol_changes_no_rejection(
     sent: bytes, status: int, reason: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening(Site()) as (_, reader, writer):
@@ -164,9 +164,7 @@ async def test_an_offer_of_another_protocol_changes_no_refusal(
         (POST + b"Content-Length: 5\r\n\r\nhell", 408),
     ],
 )
-async def test_what_is_refused_before_it_is_read(
-    sent: bytes, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:  # proves R10
+async def test_what_is_refused_before_it_is_read(sent: bytes, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "LINGER", 0.5)
     site = Site()
     async with listening(site, seconds=Seconds("200ms")) as (_, reader, writer):
@@ -178,7 +176,6 @@ async def test_what_is_refused_before_it_is_read(
 
 @pytest.mark.parametrize("begun", [b"0\r\nX-T: ", b"0\r\n", b"1;"], ids=["trailer", "its name", "chunk"])
 async def test_bytes_that_are_no_body_are_bounded(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    # proves R10
     monkeypatch.setattr(Site, "largest", 8 * 1024 * 1024)
     site = Site()
     async with listening(site) as (listener, reader, writer):
@@ -230,7 +227,7 @@ async def test_what_is_being_answered_is_answered_before_the_end() -> None:
         assert await reader.read() == b""
 
 
-async def test_no_more_connections_than_we_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:  # proves R10
+async def test_no_more_connections_than_we_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MAX_CONNECTIONS", 0)
     async with listening(Site()) as (_, reader, _writer):
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -266,7 +263,7 @@ async def test_who_says_nothing_gives_way(monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_every_request_gets_an_answer_whatever_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site()
-    monkeypatch.setattr(site, "refuse", lambda error: respond.unavailable())
+    monkeypatch.setattr(site, "error_response", lambda error: respond.unavailable())
 
     def broken(*args: object) -> int:
         raise RuntimeError("a defect")
@@ -291,7 +288,7 @@ async def test_every_request_gets_an_answer_whatever_raises(monkeypatch: pytest.
     ],
     ids=["absolute", "expect", "coding", "long url", "blanks", "old"],
 )
-async def test_odd_but_clear_requests(head: bytes, status: int) -> None:
+async def test_unusual_but_unambiguous_requests(head: bytes, status: int) -> None:
     async with listening(Site()) as (_, reader, writer):
         writer.write(head)
         line = await asyncio.wait_for(reader.readline(), 10)

@@ -38,7 +38,7 @@ class LargeSite(Site):
             if request.path != "/slow":
                 self.waiting.pop()()
 
-    def refuse(self, error: Exception) -> Response:
+    def error_response(self, error: Exception) -> Response:
         return respond.rejected(error) if isinstance(error, Rejected) else respond.unavailable()
 
 
@@ -70,7 +70,7 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_idle_connection_keeps_no_body(no_collector: None) -> None:  # proves R10
+async def test_idle_connection_keeps_no_body(no_collector: None) -> None:
     tracemalloc.start()
     try:
         async with listening(LargeSite()) as (listener, _, writer):
@@ -90,7 +90,7 @@ async def test_idle_connection_keeps_no_body(no_collector: None) -> None:  # pro
         tracemalloc.stop()
 
 
-async def test_lost_connection_waits_for_no_collector(no_collector: None) -> None:  # proves R10
+async def test_lost_connection_waits_for_no_collector(no_collector: None) -> None:
     site = LargeSite()
     async with listening(site) as (listener, _, writer):
         others = [await connect(writer) for _ in range(3)]
@@ -109,7 +109,7 @@ async def test_lost_connection_waits_for_no_collector(no_collector: None) -> Non
         assert sum(ref() is not None for ref in seen) == 1
 
 
-async def test_slowest_upload_gets_503_and_small_ones_go_on() -> None:  # proves R10
+async def test_slowest_upload_gets_503_and_small_ones_continue() -> None:
     site = LargeSite()
     async with listening(site, body_bytes=4 * MIB) as (listener, reader, writer):
         writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n100000\r\n" + bytes(MIB))  # and no more
@@ -128,7 +128,7 @@ async def test_slowest_upload_gets_503_and_small_ones_go_on() -> None:  # proves
         small.close()
 
 
-async def test_request_being_recorded_counts_until_its_answer() -> None:  # proves R10
+async def test_request_being_recorded_counts_until_its_answer() -> None:
     """Its sender may be gone: the bytes are in memory all the same."""
     site = LargeSite()
     async with listening(site, body_bytes=4 * MIB) as (listener, reader, writer):
@@ -173,7 +173,7 @@ async def test_sender_of_half_a_request_is_told_to_come_again(monkeypatch: pytes
 
 
 async def test_sender_that_does_not_read_is_gone_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file is closed too, though nothing more goes out to it."""  # proves R10
+    """Its file is closed too, though nothing more goes out to it."""
     monkeypatch.setattr(http, "MAX_CONNECTIONS", 1)
     monkeypatch.setattr(connection, "LINGER", 0.1)
     async with listening(LargeSite()) as (listener, _, writer):
@@ -215,7 +215,7 @@ async def test_connection_that_proved_itself_stays(monkeypatch: pytest.MonkeyPat
 )
 async def test_many_headers_are_not_read_to_their_end(
     before: bytes, headers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:  # proves R10
+) -> None:
     read: list[bytes] = []
     on_header = Connection.on_header
 
@@ -230,7 +230,7 @@ async def test_many_headers_are_not_read_to_their_end(
     assert len(read) <= headers + listener.limits.headers + 1
 
 
-async def test_tiny_chunks_are_not_read_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:  # proves R10
+async def test_tiny_chunks_are_not_read_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[bytes] = []
     on_body = Connection.on_body
 
@@ -250,9 +250,7 @@ async def test_tiny_chunks_are_not_read_to_their_end(monkeypatch: pytest.MonkeyP
     assert len(parts) <= 1.1 * connection.MAX_PARTS
 
 
-async def test_budget_has_room_for_the_largest_body(
-    sqlite_url: str, caplog: pytest.LogCaptureFixture
-) -> None:  # proves R10
+async def test_budget_has_room_for_the_largest_body(sqlite_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever is set, and it is said at the start."""
     settings = decode({"intake": {"limits": {"body_bytes": MIB}}, "database": sqlite_url})
     inbox = Inbox(settings=settings)
@@ -260,13 +258,13 @@ async def test_budget_has_room_for_the_largest_body(
     await inbox.migrate()
     await inbox.asgi.start()
     await inbox.asgi.stop()
-    assert f"no room for a max_body of {4 * MIB}: {8 * MIB} is used" in caplog.text
+    assert f"too small for a max_body of {4 * MIB}: using {8 * MIB}" in caplog.text
     async with listening(LargeSite(), body_bytes=inbox.asgi.limits.body_bytes) as (_, reader, writer):
         writer.write(post(4 * MIB) + bytes(4 * MIB))
         assert (await answer(reader))[0] == 202
 
 
-def test_large_uploads_are_read_in_turns() -> None:  # proves R10
+def test_large_uploads_are_read_in_turns() -> None:
     """And so is what a refused sender still sends."""
     read: list[int] = []
     turns = 0
@@ -298,7 +296,7 @@ def test_large_uploads_are_read_in_turns() -> None:  # proves R10
     assert max(Counter(read[:40]).values()) <= http.TURNS
 
 
-def test_crowd_at_the_door_is_let_in_quickly() -> None:  # proves R10
+def test_many_new_connections_are_accepted_quickly() -> None:
     """Turns of the event loop are counted, of which uvloop would take one for each connection."""
     turns = 0
 

@@ -22,7 +22,7 @@ def spent(budget: KeyBudget, times: int, provider: str = "paypal", host: str = H
     return sum(budget.spend(provider, host, client) for _ in range(times))
 
 
-def test_a_flood_from_one_address_leaves_the_others_alone() -> None:  # proves R10
+def test_a_flood_from_one_address_leaves_the_others_alone() -> None:
     clock = Time()
     budget = KeyBudget(clock)
     for _ in range(5 * 60):
@@ -31,14 +31,14 @@ def test_a_flood_from_one_address_leaves_the_others_alone() -> None:  # proves R
         assert budget.spend("paypal", HOST, f"paypal {clock.now // 20}")
 
 
-def test_contracts_have_accounts_of_their_own() -> None:  # proves R10
+def test_each_contract_has_its_accounts() -> None:
     budget = KeyBudget(Time())
     assert sum(spent(budget, 50, client=f"{n}") for n in range(20)) == int(BUDGET * FOR_STRANGERS)
     for provider in ("aws_sns", "plaid"):
         assert budget.spend(provider, "some.host", "a")
 
 
-def test_a_part_is_reserved_for_hosts_that_worked() -> None:  # proves R10
+def test_a_part_is_reserved_for_hosts_that_worked() -> None:
     budget = KeyBudget(Time())
     budget.trust("aws_sns", "sns.eu-west-1.amazonaws.com")
     for n in range(20):
@@ -47,7 +47,7 @@ def test_a_part_is_reserved_for_hosts_that_worked() -> None:  # proves R10
     assert spent(budget, 100, "aws_sns", "sns.eu-west-1.amazonaws.com", "new") == BUDGET - int(BUDGET * FOR_STRANGERS)
 
 
-def test_where_a_proxy_hides_addresses_a_flood_cannot_take_every_turn() -> None:  # proves R10
+def test_where_a_proxy_hides_addresses_a_flood_cannot_take_every_turn() -> None:
     """41 forged requests a minute from what looks like the provider's own address: the real one gets a turn among its
     first tries, instead of never."""
     clock, turns = Time(), random.Random(13)
@@ -65,7 +65,7 @@ def test_where_a_proxy_hides_addresses_a_flood_cannot_take_every_turn() -> None:
     assert sum(granted) > 10
 
 
-def test_lots_keep_within_the_budget() -> None:  # proves R10
+def test_lots_keep_within_the_budget() -> None:
     clock = Time()
     budget = KeyBudget(clock, random.Random(13).random)
     for _ in range(10):

@@ -84,7 +84,6 @@ async def unknown(ring: Fetched, where: Where = KEYS, **options: Any) -> None:
 
 
 async def test_fetch(server: Server, ring: Fetched) -> None:
-    # proves R1
     assert not kept(ring)
     await ring.fetch(KEYS)
     assert ring.get(KEYS) == JWKS
@@ -96,7 +95,6 @@ async def test_fetch(server: Server, ring: Fetched) -> None:
 
 
 async def test_post(server: Server, ring: Fetched, caplog: pytest.LogCaptureFixture) -> None:
-    # proves R3, R54: the credentials are sent, and shown nowhere
     caplog.set_level(logging.DEBUG)
     where = Where("https://production.plaid.com/webhook_verification_key/get", b'{"secret": "s3cret"}')
     server.answer = answer(b'{"error": "INVALID"}', "400 Bad Request")
@@ -111,7 +109,6 @@ async def test_post(server: Server, ring: Fetched, caplog: pytest.LogCaptureFixt
 
 
 async def test_pinning(server: Server, authority: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
-    # proves R1, R2: the name that was pinned is the name that TLS verifies, wherever the connection goes
     ring = Fetched(connect=here(server.port), verify=authority[1])
     with pytest.raises(Unavailable):
         await ring.fetch(Where("https://api.paypal.com/v1/notifications/certs/x"))
@@ -131,7 +128,6 @@ async def test_pinning(server: Server, authority: tuple[ssl.SSLContext, ssl.SSLC
 
 
 async def test_redirects(server: Server, ring: Fetched) -> None:
-    # proves R2
     server.answer = answer(JWKS, "302 Found", f"Location: https://{HOST}/other")
     await unknown(ring)
     assert len(server.asked) == 1 and not kept(ring)
@@ -139,7 +135,6 @@ async def test_redirects(server: Server, ring: Fetched) -> None:
 
 @pytest.mark.parametrize("announced", [True, False])
 async def test_oversize(server: Server, ring: Fetched, announced: bool) -> None:
-    # proves R10
     written = 0
 
     async def endless(writer: asyncio.StreamWriter) -> None:
@@ -162,7 +157,6 @@ async def test_oversize(server: Server, ring: Fetched, announced: bool) -> None:
 
 @pytest.mark.parametrize("when", ["before", "within"])
 async def test_slow(server: Server, authority: tuple[ssl.SSLContext, ssl.SSLContext], when: str) -> None:
-    # proves R10
     ended = False
 
     async def trickle(writer: asyncio.StreamWriter) -> None:
@@ -185,7 +179,6 @@ async def test_slow(server: Server, authority: tuple[ssl.SSLContext, ssl.SSLCont
 
 @pytest.mark.parametrize("status", ["500 Oh", "503 Busy", "429 Slow down", "408 Slow"])
 async def test_out_of_reach(server: Server, ring: Fetched, clock: Time, status: str) -> None:
-    # proves R8: the sender comes again
     server.answer = answer(b"", status)
     for _ in range(5):
         with pytest.raises(Unavailable):
@@ -212,7 +205,6 @@ async def test_out_of_reach(server: Server, ring: Fetched, clock: Time, status: 
     ],
 )
 async def test_negative_cache(server: Server, ring: Fetched, clock: Time, given: Answer) -> None:
-    # proves R2, R10: strangers cannot make us fetch without end
     server.answer = given
     for _ in range(5):
         await unknown(ring)
@@ -224,7 +216,6 @@ async def test_negative_cache(server: Server, ring: Fetched, clock: Time, given:
 
 
 async def test_dead_host(ring: Fetched, server: Server, authority: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
-    # proves R8
     async def garbage(writer: asyncio.StreamWriter) -> None:
         writer.write(b"SSH-2.0-OpenSSH\r\n")
 
@@ -237,7 +228,6 @@ async def test_dead_host(ring: Fetched, server: Server, authority: tuple[ssl.SSL
 
 
 async def test_single_flight(server: Server, ring: Fetched) -> None:
-    # proves R10
     gate = asyncio.Event()
 
     async def later(writer: asyncio.StreamWriter) -> None:
@@ -270,7 +260,6 @@ async def test_close(server: Server, ring: Fetched) -> None:
 
 
 async def test_again(server: Server, ring: Fetched, clock: Time) -> None:
-    # proves R3, R10: newer keys are looked for once a minute
     await ring.fetch(KEYS)
     for _ in range(11):
         await ring.fetch(KEYS, again=True)
@@ -304,7 +293,6 @@ async def test_again(server: Server, ring: Fetched, clock: Time) -> None:
 async def test_lifetimes(
     server: Server, ring: Fetched, clock: Time, content: bytes, caching: str, lifetime: int
 ) -> None:
-    # proves R3
     server.answer = answer(content, "200 OK", f"Cache-Control: {caching}")
     await ring.fetch(KEYS)
     clock.now += lifetime - 1
@@ -316,7 +304,6 @@ async def test_lifetimes(
 
 
 async def test_stale(server: Server, ring: Fetched, clock: Time) -> None:
-    # proves R8: a provider that is down for an hour does not make its events forged
     await ring.fetch(KEYS)
     server.answer = answer(b"", "502 Oh")
     clock.now += 300
@@ -332,7 +319,6 @@ async def test_stale(server: Server, ring: Fetched, clock: Time) -> None:
 
 
 async def test_withdrawn(server: Server, ring: Fetched, clock: Time) -> None:
-    # proves R3: a provider that says there is no such key any more is believed
     await ring.fetch(KEYS)
     server.answer = answer(b"", "404 Not Found")
     clock.now += 300
@@ -341,7 +327,6 @@ async def test_withdrawn(server: Server, ring: Fetched, clock: Time) -> None:
 
 
 async def test_bounds(server: Server, ring: Fetched, clock: Time) -> None:
-    # proves R10
     server.answer = answer(PEM)
     wheres = [Where(f"https://{HOST}/{n}") for n in range(300)]
     for where in wheres:
@@ -355,7 +340,6 @@ async def test_bounds(server: Server, ring: Fetched, clock: Time) -> None:
 
 
 async def test_budget(server: Server, ring: Fetched, clock: Time) -> None:
-    # proves R10: addresses of which there are endless many, all on pinned hosts
     await ring.fetch(KEYS, provider="google")
     server.answer = answer(b"", "404 Not Found")
     refused = 0
@@ -377,7 +361,6 @@ async def test_budget(server: Server, ring: Fetched, clock: Time) -> None:
 
 
 async def test_a_budget_for_each_who_asks(server: Server, ring: Fetched) -> None:
-    # proves R10: who makes us fetch in vain does not keep the others from it
     server.answer = answer(b"", "404 Not Found")
     refused = 0
     for n in range(int(BUDGET_EACH * FOR_STRANGERS) + 5):
@@ -393,7 +376,7 @@ async def test_a_budget_for_each_who_asks(server: Server, ring: Fetched) -> None
     await ring.fetch(Where("https://sns.us-east-1.amazonaws.com/new"), who="192.0.2.1")
 
 
-async def test_a_broken_key_set_is_not_the_senders_fault(server: Server, ring: Fetched) -> None:  # proves R8
+async def test_a_broken_key_set_is_not_the_senders_fault(server: Server, ring: Fetched) -> None:
     own = Where(KEYS.url, fixed=True)
     for broken in (answer(b"<html>"), answer(b"", "403 Forbidden"), answer(b"", "302 Found", "Location: /x")):
         server.answer = broken
@@ -406,7 +389,6 @@ async def test_a_broken_key_set_is_not_the_senders_fault(server: Server, ring: F
 async def test_proxies(
     server: Server, authority: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch, trusted: bool
 ) -> None:
-    # proves R2
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hookledger.operate.keys import Fit, Observation, fit, repeated, values_of
+from hookledger.operate.keys.fit import Fit, Observation, fit, repeated, values_of
 from hookledger.providers.fields import exact
 
 TYPE = ("body:type",)
@@ -28,7 +28,7 @@ def by_rule(found: list[Fit]) -> dict[tuple[str, ...], Fit]:
     return {one.rule: one for one in found}
 
 
-def test_fields_and_headers_that_may_be_keys() -> None:  # proves R16
+def test_fields_and_headers_that_may_be_keys() -> None:
     content = {
         "id": 7,
         "data": {"object": {"id": "in_1", "deeper": {"id": "no"}}},
@@ -46,7 +46,7 @@ def test_fields_and_headers_that_may_be_keys() -> None:  # proves R16
     assert len(values_of({str(n): n for n in range(5000)}, [], hidden=frozenset())) == 300
 
 
-def test_a_rule_that_fits() -> None:  # proves R16
+def test_a_rule_that_fits() -> None:
     events = [came({"id": f"evt_{n}", "type": "paid", "object": f"in_{n % 3}"}) for n in range(9)]
     found = fit([*events, events[0]], TYPE, known=("body:id",))
     own = found[0]
@@ -57,7 +57,7 @@ def test_a_rule_that_fits() -> None:  # proves R16
     assert ("body:id",) not in by_rule(found), "that is the source's own"
 
 
-def test_an_id_that_changes_on_redelivery_is_too_narrow() -> None:  # proves R16
+def test_an_id_that_changes_on_redelivery_is_too_narrow() -> None:
     orders = [{"order_id": n, "type": "paid"} for n in range(5)]
     events = [
         came(order, {"x-id": f"{attempt}-{n}", "x-sig": "s"}, own="x-id")
@@ -70,7 +70,7 @@ def test_an_id_that_changes_on_redelivery_is_too_narrow() -> None:  # proves R16
     assert repeated(events) == 5
 
 
-def test_an_object_id_for_a_key_is_too_wide() -> None:  # proves R16
+def test_an_object_id_for_a_key_is_too_wide() -> None:
     events = [
         came({"uid": f"u{n}{kind}", "type": kind, "object": {"id": f"in_{n}"}, "id": f"in_{n}"})
         for n in range(4)
@@ -84,18 +84,18 @@ def test_an_object_id_for_a_key_is_too_wide() -> None:  # proves R16
     assert not rules.get(("body:object.id",), found[0]).fits
 
 
-def test_what_looks_like_an_id_comes_before_what_happens_to_be_unique() -> None:  # proves R16
+def test_what_looks_like_an_id_comes_before_what_happens_to_be_unique() -> None:
     events = [came({"created": n, "text": f"words {n}", "event_id": f"e{n}", "type": "x"}) for n in range(4)]
     assert [one.rule for one in fit(events, TYPE)[1:4]] == [("body:event_id",), ("body:text",), ("body:created",)]
 
 
-def test_a_field_that_only_some_have() -> None:  # proves R16
+def test_a_field_that_only_some_have() -> None:
     events = [came({"id": n, "type": "x", **({"ref": f"r{n}"} if n else {})}) for n in range(3)]
     [ref] = [one for one in fit(events, TYPE) if one.rule == ("body:ref",)]
     assert (ref.missing, ref.applies, ref.fits) == (1, 2, False)
 
 
-def test_volatile_fields_make_no_content() -> None:  # proves R16
+def test_volatile_fields_make_no_content() -> None:
     twice = [came({"id": 1, "type": "x", "pending": n}, volatile="pending") for n in (2, 1)]
     assert fit(twice, TYPE)[0].fits
     assert not fit([came({"id": 1, "type": "x", "pending": n}) for n in (2, 1)], TYPE)[0].fits

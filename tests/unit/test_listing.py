@@ -79,19 +79,19 @@ def fill(apis: Apis, provider: str, number: int) -> list[str]:
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_every_page_and_nothing_before_the_window(apis: Apis, provider: str) -> None:  # proves R48
+async def test_every_page_and_nothing_before_the_window(apis: Apis, provider: str) -> None:
     apis.page = 3
     sent = fill(apis, provider, 7)
     assert names(await everything(made(provider, apis))) == sent
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_an_empty_log(apis: Apis, provider: str) -> None:  # proves R48
+async def test_an_empty_log(apis: Apis, provider: str) -> None:
     assert await everything(made(provider, apis)) == []
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_wrong_token_is_said_at_once(apis: Apis, provider: str) -> None:  # proves R48
+async def test_a_wrong_token_is_reported_immediately(apis: Apis, provider: str) -> None:
     with pytest.raises(ListingFailed, match=r"401.*token") as failed:
         await everything(made(provider, apis, token="another_token"))
     assert len(apis.asked) == 1
@@ -100,7 +100,7 @@ async def test_a_wrong_token_is_said_at_once(apis: Apis, provider: str) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("trouble", [429, 500, 503])
-async def test_a_busy_provider_is_asked_again(apis: Apis, provider: str, trouble: int) -> None:  # proves R48
+async def test_a_busy_provider_is_asked_again(apis: Apis, provider: str, trouble: int) -> None:
     """In the middle of the log: nothing is left out, and nothing comes twice."""
     apis.page, apis.retry_after = 2, "0"
     sent = fill(apis, provider, 5)
@@ -109,7 +109,7 @@ async def test_a_busy_provider_is_asked_again(apis: Apis, provider: str, trouble
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_dead_provider_ends_it(apis: Apis, provider: str) -> None:  # proves R48
+async def test_a_dead_provider_ends_it(apis: Apis, provider: str) -> None:
     apis.page = 2
     fill(apis, provider, 5)
     apis.trouble.extend([None, *[502] * http.TRIES])
@@ -117,14 +117,14 @@ async def test_a_dead_provider_ends_it(apis: Apis, provider: str) -> None:  # pr
         await everything(made(provider, apis))
 
 
-async def test_a_long_pause_is_not_slept_through(apis: Apis) -> None:  # proves R48
+async def test_a_long_pause_is_not_slept_through(apis: Apis) -> None:
     apis.retry_after = "3600"
     apis.trouble.append(429)
     with pytest.raises(ListingFailed, match="pause of 3600 s"):
         await everything(made("stripe", apis))
 
 
-async def test_githubs_own_limit(apis: Apis) -> None:  # proves R48
+async def test_githubs_own_limit(apis: Apis) -> None:
     """It answers 403, and says when to come back; any other 403 is final."""
     apis.retry_after = "0"
     sent = fill(apis, "github", 1)
@@ -137,25 +137,25 @@ async def test_githubs_own_limit(apis: Apis) -> None:  # proves R48
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_what_is_no_json(apis: Apis, provider: str) -> None:  # proves R48
+async def test_what_is_no_json(apis: Apis, provider: str) -> None:
     fill(apis, provider, 1)
     apis.trouble.append(BAD)
-    with pytest.raises(ListingFailed, match="cannot be read"):
+    with pytest.raises(ListingFailed, match="unreadable"):
         await everything(made(provider, apis))
 
 
 @pytest.mark.parametrize("provider", ["stripe", "github", "svix"])
-async def test_a_log_that_leads_back_to_itself(apis: Apis, provider: str) -> None:  # proves R48
+async def test_a_log_that_leads_back_to_itself(apis: Apis, provider: str) -> None:
     apis.page = 2
     fill(apis, provider, 3)
     apis.trouble.extend([LOOP] * 10)
-    with pytest.raises(ListingFailed, match="led back"):
+    with pytest.raises(ListingFailed, match="repeats a page"):
         await everything(made(provider, apis))
     assert len(apis.asked) <= 3
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_log_without_end(apis: Apis, provider: str, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R48
+async def test_a_log_without_end(apis: Apis, provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pages are all new ones, and there is always one more."""
     monkeypatch.setattr(http, "MOST_PAGES", 3)
     apis.page = 2
@@ -165,7 +165,7 @@ async def test_a_log_without_end(apis: Apis, provider: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_an_answer_without_end(apis: Apis, provider: str) -> None:  # proves R48
+async def test_an_answer_without_end(apis: Apis, provider: str) -> None:
     found = made(provider, apis)
     found.api._max_bytes = 1_000_000  # type: ignore[attr-defined]
     apis.trouble.append(HUGE)
@@ -173,7 +173,7 @@ async def test_an_answer_without_end(apis: Apis, provider: str) -> None:  # prov
         await everything(found)
 
 
-async def test_a_silent_provider(apis: Apis) -> None:  # proves R48
+async def test_a_silent_provider(apis: Apis) -> None:
     found = made("stripe", apis)
     found.api._timeout = 0.05  # type: ignore[attr-defined]
     apis.trouble.extend([service.HANG] * http.TRIES)
@@ -181,20 +181,20 @@ async def test_a_silent_provider(apis: Apis) -> None:  # proves R48
         await everything(found)
 
 
-async def test_a_redirect_gets_no_credential(apis: Apis) -> None:  # proves R48
+async def test_a_redirect_gets_no_credential(apis: Apis) -> None:
     apis.trouble.append(307)
     with pytest.raises(ListingFailed, match="redirects are not followed"):
         await everything(made("stripe", apis))
     assert len(apis.asked) == 1
 
 
-async def test_nobody_there(apis: Apis) -> None:  # proves R48
+async def test_no_listener(apis: Apis) -> None:
     found = made("stripe", apis, base_url="http://127.0.0.1:9")
     with pytest.raises(ListingFailed, match="cannot be reached"):
         await everything(found)
 
 
-async def test_githubs_payload_is_asked_for_by_itself(apis: Apis) -> None:  # proves R48
+async def test_githubs_payload_is_fetched_separately(apis: Apis) -> None:
     """Only when somebody wants it; and the redelivery of one that is listed already is no second entry."""
     body = apis.sent_by_github(1, {"ref": "refs/heads/main", "note": "ä"}, SECRET)
     apis.github.insert(0, {**apis.github[0], "id": 2, "redelivery": True})
@@ -207,8 +207,8 @@ async def test_githubs_payload_is_asked_for_by_itself(apis: Apis) -> None:  # pr
     assert apis.resent == [2], "the newest attempt stands for the event"
 
 
-async def test_shopify_throttles_with_200(apis: Apis) -> None:  # proves R48
-    with pytest.raises(ListingFailed, match="refuses the query"):
+async def test_shopify_throttles_with_200(apis: Apis) -> None:
+    with pytest.raises(ListingFailed, match="rejected the query"):
         await everything(made("shopify", apis, resources=["nonsense"]))
 
 
@@ -217,8 +217,8 @@ async def test_shopify_throttles_with_200(apis: Apis) -> None:  # proves R48
     [
         ("github", {"repository": "octocat/hello-world", "hook": None}, "hook is"),
         ("github", {"repository": "octocat", "hook": 1}, "OWNER/NAME"),
-        ("github", {"repository": "a/b", "organization": "c", "hook": 1}, "not both"),
-        ("github", {"repository": None, "hook": 1}, "name the repository"),
+        ("github", {"repository": "a/b", "organization": "c", "hook": 1}, "set one of them"),
+        ("github", {"repository": None, "hook": 1}, "needs its repository"),
         ("github", {"repository": "../x", "hook": 1}, "OWNER/NAME"),
         ("svix", {"app_id": ""}, "app_id"),
         ("shopify", {"shop": "evil.example"}, "myshopify"),
@@ -227,7 +227,7 @@ async def test_shopify_throttles_with_200(apis: Apis) -> None:  # proves R48
         ("stripe", {"base_url": "ftp://127.0.0.1"}, "https"),
     ],
 )
-def test_useless_settings(apis: Apis, provider: str, fields: dict[str, Any], words: str) -> None:  # proves R48
+def test_useless_settings(apis: Apis, provider: str, fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         made(provider, apis, **fields)
 
@@ -239,22 +239,22 @@ def test_useless_settings(apis: Apis, provider: str, fields: dict[str, Any], wor
         ({"repository": None, "hook": None}, "/app/hook/deliveries"),
     ],
 )
-async def test_other_hooks_of_github(apis: Apis, fields: dict[str, Any], path: str) -> None:  # proves R48
+async def test_other_hooks_of_github(apis: Apis, fields: dict[str, Any], path: str) -> None:
     await everything(made("github", apis, **fields))
     assert apis.asked == [f"GET {path}"]
 
 
 @pytest.mark.parametrize("at", ["3:00", "24:00", "03:60", "3am", ""])
-def test_a_time_of_day(at: str) -> None:  # proves R48
+def test_a_time_of_day(at: str) -> None:
     with pytest.raises(ConfigError, match="03:00"):
         ReconcileSettings(at=at)
 
 
-def test_the_token_is_in_no_repr() -> None:  # proves R48
+def test_the_token_is_in_no_repr() -> None:
     assert TOKEN not in repr(ReconcileSettings(token=TOKEN))
 
 
-async def test_a_cancelled_listing_leaves_nothing_behind(apis: Apis) -> None:  # proves R48
+async def test_a_cancelled_listing_leaves_nothing_behind(apis: Apis) -> None:
     api = Api(apis.url, {"authorization": "Bearer {token}"}, lambda: TOKEN)
     apis.trouble.append(service.HANG)
     task = asyncio.create_task(api.get("/v1/events"))

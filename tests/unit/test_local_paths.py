@@ -22,12 +22,12 @@ from hookledger.receive.request import AsgiUpload, Limits, Message, Reader, Scop
         ("/a/a", "/a/a/stripe", ["/stripe", "/a/stripe", "/a/a/stripe"]),
     ],
 )
-def test_what_the_path_may_be(root: str, path: str, wanted: list[str]) -> None:  # proves R10
+def test_what_the_path_may_be(root: str, path: str, wanted: list[str]) -> None:
     assert list(local_paths({"path": path, "root_path": root})) == wanted
 
 
 @pytest.mark.parametrize("path", ["/api/hooks/stripe", "/hooks/stripe", "/stripe"])
-async def test_the_path_that_was_called(path: str) -> None:  # proves R1
+async def test_the_path_that_was_called(path: str) -> None:
     """It may be signed, and a proxy or framework may have taken its front away."""
     scope: Scope = {"method": "POST", "path": path, "root_path": "/api/hooks", "headers": []}
 

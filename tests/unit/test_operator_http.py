@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hookledger.operate import http
-from hookledger.operate.http import HttpListener
+from hookledger.operate.api import http
+from hookledger.operate.api.http import HttpListener
 from tests.services.ports import free_port
 
 GET = b"GET /a%20b?c=d HTTP/1.1\r\nHost: x\r\nX-Two: 1\r\nX-Two: 2\r\n\r\n"
@@ -238,13 +238,13 @@ async def test_what_comes_before_the_answer_is_not_taken(served: Served) -> None
     assert answer.count(b"HTTP/1.1 200") == 1 and len(served.app.scopes) == 1
 
 
-async def test_large_heads(served: Served) -> None:  # proves R10
+async def test_large_heads(served: Served) -> None:
     answer = await served.ask(b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (4 * http.MAX_HEAD))
     assert answer.startswith(b"HTTP/1.1 431 ")
 
 
 @pytest.mark.parametrize("begun", [b"0\r\nX-T: ", b"0\r\n", b"1;"], ids=["trailer", "its name", "chunk"])
-async def test_bytes_that_are_no_body_are_bounded(served: Served, begun: bytes) -> None:  # proves R10
+async def test_bytes_that_are_no_body_are_bounded(served: Served, begun: bytes) -> None:
     head = b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
     answer = await served.ask(head + begun + b"a" * (6 * http.MAX_HEAD))
     assert answer.startswith(b"HTTP/1.1 431 ")
@@ -263,7 +263,7 @@ async def test_nonsense_in_a_body(served: Served) -> None:
     writer.close()
 
 
-async def test_a_refusal_reaches_a_sender_that_still_speaks(served: Served) -> None:
+async def test_a_rejection_reaches_a_sender_that_still_sends(served: Served) -> None:
     answer = await served.ask(b"POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n" + bytes(500_000))
     assert answer.startswith(b"HTTP/1.1 401 ") and answer.endswith(b"no")
 
@@ -277,7 +277,7 @@ async def test_half_of_a_body_and_away(served: Served) -> None:
     assert served.app.bodies == []
 
 
-async def test_time_outs(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R10
+async def test_time_outs(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "HEAD_SECONDS", 0.1)
     monkeypatch.setattr(http, "BODY_SECONDS", 0.1)
     monkeypatch.setattr(http, "KEEP_ALIVE", 0.1)
@@ -288,7 +288,7 @@ async def test_time_outs(served: Served, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (await served.ask(GET)).startswith(b"HTTP/1.1 200 ")  # and then hung up on
 
 
-async def test_who_does_not_read_is_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R10
+async def test_who_does_not_read_is_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "WRITE_SECONDS", 0.1)
     _, writer = await served.connect(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
     writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -306,7 +306,6 @@ async def waiting(served: Served, count: int) -> None:
 
 
 async def test_the_oldest_of_an_address_gives_way(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    # proves R10
     monkeypatch.setattr(http, "MAX_WAITING_EACH", 3)
     other = await served.connect(b"GET / HT", "127.0.0.2")
     mine = []
@@ -323,7 +322,7 @@ async def test_the_oldest_of_an_address_gives_way(served: Served, monkeypatch: p
     await waiting(served, 0)
 
 
-async def test_whoever_has_most_gives_way(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:  # proves R10
+async def test_the_largest_client_gives_way(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MAX_WAITING", 4)
     other = await served.connect(b"GET / HT", "127.0.0.2")
     await waiting(served, 1)
@@ -354,7 +353,6 @@ async def test_what_is_being_answered_never_gives_way(served: Served, monkeypatc
 
 
 async def test_whose_answers_are_not_read_give_way(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    # proves R10
     monkeypatch.setattr(http, "MAX_CONNECTIONS", 6)
     unread = served.listener._unread
     stuck = []

@@ -60,7 +60,7 @@ def test_a_reader_that_stands_still(pipe: tuple[int, int]) -> None:
     assert len(rest_of(read)) < MOST, "what the pipe held"
 
 
-def test_a_reader_that_goes_on_is_told_what_is_lost(pipe: tuple[int, int]) -> None:
+def test_a_reader_that_resumes_is_told_what_is_lost(pipe: tuple[int, int]) -> None:
     read, write = pipe
     process = say(3 * MOST // 100, write, "sys.stdin.read()")
     assert process.stderr is not None

@@ -21,7 +21,7 @@ def harmless(text: str) -> bool:
     return not any(mark in text for mark in TURNED + DRAWS if not mark.isascii() or not mark.isprintable())
 
 
-def test_tables_and_lines() -> None:  # proves R10
+def test_tables_and_lines() -> None:
     screen = io.StringIO()
     console = common.SafeConsole(file=screen, width=200, highlight=False)
     listing = Listing(whole("key"), prose("why"))
@@ -58,5 +58,5 @@ def test_logs(as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ValueError" in screen.getvalue()
 
 
-def test_keys_are_kept_without_them() -> None:  # proves R10
+def test_keys_are_kept_without_them() -> None:
     assert harmless(show(HOSTILE.encode()))

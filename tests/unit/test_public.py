@@ -41,6 +41,7 @@ def test_the_list() -> None:
         "RetryPolicy",
         "Review",
         "Seconds",
+        "SecretSettings",
         "Skip",
         "Source",
         "State",

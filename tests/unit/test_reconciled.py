@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from hookledger.identities import new_id
-from hookledger.operate.doctor import judge_reconciliation
-from hookledger.operate.receiving import Plan
+from hookledger.ids import new_id
+from hookledger.operate.doctor.checks import judge_reconciliation
+from hookledger.operate.reconcile.plan import Plan
+from hookledger.operate.schedule import Daily, Schedule, slot
 from hookledger.store.ops.reconciling import Counts, Reconciliation
-from hookledger.upkeep.schedule import Daily, Schedule, slot
 
 NOW = datetime(2027, 3, 1, 12, 0, tzinfo=UTC)
 AT = time(3, 0)
@@ -61,11 +61,11 @@ def last(
         ("2027-03-01T23:59:59+00:00", "2027-03-01T03:00:00+00:00"),
     ],
 )
-def test_the_last_slot_that_has_come(now: str, due: str) -> None:  # proves R48
+def test_the_last_slot_that_has_come(now: str, due: str) -> None:
     assert slot(AT, datetime.fromisoformat(now)) == datetime.fromisoformat(due)
 
 
-async def test_one_that_fails_keeps_no_other_back() -> None:  # proves R48
+async def test_one_that_fails_keeps_no_other_back() -> None:
     ran = []
 
     async def bad(_: datetime) -> None:
@@ -83,16 +83,16 @@ async def test_one_that_fails_keeps_no_other_back() -> None:  # proves R48
     [
         (None, "warn", "never compared"),
         (last(), "ok", "1 h ago"),
-        (last(over=False), "ok", "not over"),
-        (last(over=False, lease=0.5), "warn", "nobody ended it"),
+        (last(over=False), "ok", "is running"),
+        (last(over=False, lease=0.5), "warn", "was interrupted"),
         (last(problem="api.stripe.com answered 401"), "problem", "answered 401"),
         (last(problem="no answer", over=False), "problem", "no answer"),
         (last(counts=Counts(listed=2, failed=1)), "warn", "1 failed"),
-        (last(counts=Counts(listed=2, missing=2, taken_in=2)), "ok", "2 taken in"),
+        (last(counts=Counts(listed=2, missing=2, imported=2)), "ok", "2 imported"),
         (last(60), "warn", "60 h ago"),
     ],
 )
-def test_what_the_doctor_says(found: Any, level: str, words: str) -> None:  # proves R48
+def test_what_the_doctor_says(found: Any, level: str, words: str) -> None:
     finding = judge_reconciliation("stripe", PLAN, found, NOW)
     assert finding.level == level
     assert words in finding.says

@@ -9,7 +9,7 @@ import pytest
 
 from hookledger.model import Arrival, Recorded
 from hookledger.receive import record
-from hookledger.receive.record import HEAVIEST, Recorder
+from hookledger.receive.record import MAX_WEIGHT, Recorder
 from hookledger.states import DeliveryOutcome
 from tests.builders import delivered
 
@@ -31,7 +31,7 @@ class Gate:
         raise AssertionError("all of it was plainly new")
 
 
-async def test_half_of_those_who_are_here() -> None:  # proves R10
+async def test_half_of_those_who_are_here() -> None:
     store = Gate()
     store.open.set()
     recorder = Recorder(store)
@@ -52,10 +52,10 @@ async def test_half_of_those_who_are_here() -> None:  # proves R10
 
 
 @pytest.mark.parametrize(("queues", "groups"), [(True, [16, 16]), (False, [16])])
-async def test_a_second_group_waits_where_it_would_be_in_the_way(
+async def test_second_commit_waits_for_solo_time_unless_the_store_queues(
     monkeypatch: pytest.MonkeyPatch, queues: bool, groups: list[int]
 ) -> None:
-    monkeypatch.setattr(record, "PATIENCE", 3600.0)
+    monkeypatch.setattr(record, "SOLO_TIME", 3600.0)
     store = Gate()
     recorder = Recorder(store, queues=queues)
     waiting = [asyncio.create_task(recorder.record(delivered(f"evt_{n}"))) for n in range(40)]
@@ -65,10 +65,10 @@ async def test_a_second_group_waits_where_it_would_be_in_the_way(
     assert len(await asyncio.gather(*waiting)) == sum(store.groups) == 40
 
 
-async def test_few_large_bodies_at_once() -> None:  # proves R10
+async def test_few_large_bodies_concurrently() -> None:
     store = Gate()
     store.open.set()
     recorder = Recorder(store)
-    large = delivered("large", b"x" * HEAVIEST)
+    large = delivered("large", b"x" * MAX_WEIGHT)
     await asyncio.gather(*(recorder.record(large) for _ in range(4)))
     assert store.groups == [1, 1, 1, 1]

@@ -90,7 +90,7 @@ def watched(path: Path, writer: apsw.Connection, monkeypatch: pytest.MonkeyPatch
         yield watched
 
 
-def test_the_log_begins_again_although_somebody_always_writes(path: Path, watched: _Watched) -> None:
+def test_the_log_restarts_although_writes_never_stop(path: Path, watched: _Watched) -> None:
     checkpointer = Checkpointer(path)
     checkpointer.RESTART_FROM = 10 * SIZE
     for _ in range(50):
@@ -128,7 +128,7 @@ def test_a_log_to_which_nothing_comes_is_let_alone(path: Path, writer: apsw.Conn
             checkpointer._move(mover)
 
 
-def test_moving_the_log_loses_none_of_the_locks_of_this_process(path: Path, writer: apsw.Connection) -> None:
+def test_moving_the_log_keeps_every_lock_of_this_process(path: Path, writer: apsw.Connection) -> None:
     checkpointer = Checkpointer(path)
     checkpointer.RESTART_FROM = 1
     writer.execute("BEGIN IMMEDIATE")

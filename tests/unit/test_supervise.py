@@ -15,8 +15,8 @@ from hookledger.store.sqlite.watch import LockWatch
 
 
 @pytest.mark.parametrize("name", ["work", "api"])
-def test_who_holds_the_write_lock_for_too_long_is_killed(name: str, tmp_path: Path) -> None:  # proves R19
-    supervisor = Supervisor({}, environment={}, lock_limit=1.0, grace=0.0)
+def test_who_holds_the_write_lock_for_too_long_is_killed(name: str, tmp_path: Path) -> None:
+    supervisor = Supervisor({}, environment={}, lock_limit=1.0, shutdown_timeout=0.0)
     file = supervisor._watched(name, tmp_path)[watch.VARIABLE]
     with subprocess.Popen(["sleep", "60"]) as child:
         supervisor._children[name] = child
@@ -31,17 +31,18 @@ def test_who_holds_the_write_lock_for_too_long_is_killed(name: str, tmp_path: Pa
     assert LockWatch(Path(again)).held_for() == 0.0, "its successor does not hold it"
 
 
-def test_only_a_worker_that_never_got_to_work_is_held_back(tmp_path: Path) -> None:  # proves R19
-    supervisor = Supervisor({}, environment={}, lock_limit=1.0, grace=0.0)
+def test_only_a_worker_that_never_got_to_work_is_held_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    supervisor = Supervisor({}, environment={}, lock_limit=1.0, shutdown_timeout=0.0)
 
     def die(*, working: bool) -> float:
         """How long its successor has to wait."""
         told = supervisor._watched("work", tmp_path)
-        supervisor._born["work"] = time.monotonic()
+        supervisor._born["work"] = 100.0
         if working:
             Path(told[WORKING]).touch()
         supervisor._start_later("work", "ended with -9")
-        return round(supervisor._due["work"] - time.monotonic(), 1)
+        return round(supervisor._due["work"] - 100.0, 1)
 
     assert [die(working=True) for _ in range(5)] == [0.1] * 5
     assert [die(working=False) for _ in range(4)] == [0.2, 0.4, 0.8, 1.6]
@@ -55,7 +56,7 @@ def test_what_lies_in_the_folder_is_not_a_childs(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sys, "argv", ["/usr/local/bin/hookledger", "serve"])
     read, write = os.pipe()
     environment = {**os.environ, "PYTHONPATH": str(Path(hookledger.__file__).parents[1])}
-    supervisor = Supervisor({"receive": ["--help"]}, environment={}, lock_limit=1.0, grace=0.0)
+    supervisor = Supervisor({"receive": ["--help"]}, environment={}, lock_limit=1.0, shutdown_timeout=0.0)
     supervisor._start("receive", environment, read)
     assert supervisor._children["receive"].wait(60) == 0
     os.close(read)

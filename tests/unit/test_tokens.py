@@ -18,14 +18,13 @@ from hookledger.providers.catalogue import find
 from hookledger.providers.fields import body
 from hookledger.providers.schemes.base import KeyNeeded
 from hookledger.providers.schemes.jwt import MAX_TOKEN, Jwt
-from hookledger.receive.endpoint import configure
 from hookledger.receive.verify import verify
+from tests.endpoints import configure
 
 from . import published as p
 
 
 def test_algorithms() -> None:
-    # proves R1, R2
     case, ring = p.cases()["google_pubsub"], p.cases()["google_pubsub"].ring()
     claims = p.pubsub_claims()
     public = p.spki(p.rsa_key(), Encoding.PEM)
@@ -43,14 +42,14 @@ def test_algorithms() -> None:
         p.token(claims, p.ec_key(), "ES256"),
     ]
     for token in tokens:
-        assert p.refused(case.scheme, case.key, p.bearer(token), ring) == "algorithm_refused"
+        assert p.refused(case.scheme, case.key, p.bearer(token), ring) == "algorithm_mismatch"
     assert not ring.asked  # refused before any key is looked for
     plaid = p.cases()["plaid"]
     forged = p.with_header(
         plaid.request, b"plaid-verification", p.token({"iat": 1}, p.rsa_key(), "RS256", "p1").encode()
     )
-    assert p.refusal("plaid", forged) == "algorithm_refused"
-    assert p.refusal("jira", p.bearer(tokens[1])) == "algorithm_refused"
+    assert p.refusal("plaid", forged) == "algorithm_mismatch"
+    assert p.refusal("jira", p.bearer(tokens[1])) == "algorithm_mismatch"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,6 @@ def test_algorithms() -> None:
     ],
 )
 def test_claims(changed: dict[str, Any], reason: str) -> None:
-    # proves R1, R2
     claims = {name: value for name, value in p.pubsub_claims(**changed).items() if value is not None}
     raw = jwt.PyJWS().encode(json.dumps(claims).encode(), p.rsa_key(), "RS256", headers={"kid": "k1"})
     assert p.refusal("google_pubsub", p.bearer(raw)) == reason
@@ -83,7 +81,7 @@ def test_claims(changed: dict[str, Any], reason: str) -> None:
 
 @pytest.mark.parametrize("tolerance", [None, 3600.0, 300.0])
 def test_token_ends(tolerance: float | None) -> None:
-    """When it says, or when it is older than the source's tolerance, whichever is first."""  # proves R2
+    """When it says, or when it is older than the source's tolerance, whichever is first."""
     secret = "made-up-for-a-jira-app-of-the-tests"
     source = configure("jira", find("jira_app"), [secret], tolerance=tolerance)
     claims = {"iat": int(p.NOW), "exp": int(p.NOW) + 180}
@@ -99,7 +97,7 @@ def test_token_ends(tolerance: float | None) -> None:
         verify(source, lasting, p.NOW + source.tolerance + 1)
 
 
-def test_token_issued() -> None:  # proves R2
+def test_token_issued() -> None:
     case = p.cases()["google_pubsub"]
     audiences = p.bearer(p.token(p.pubsub_claims(aud=["x", p.AUDIENCE])))
     assert p.judge(case.scheme, case.key, audiences, case.ring()) == p.NOW
@@ -108,7 +106,6 @@ def test_token_issued() -> None:  # proves R2
 
 
 def test_keys_of_tokens() -> None:
-    # proves R1, R3
     case = p.cases()["google_pubsub"]
     unknown = p.bearer(p.token(p.pubsub_claims(), kid="k9"))
     with pytest.raises(KeyNeeded) as needed:
@@ -141,7 +138,6 @@ def test_keys_of_tokens() -> None:
 
 
 def test_plaid_body() -> None:
-    # proves R1
     assert (
         p.refusal("plaid", p.plaid(request_body_sha256=hashlib.sha256(b"other").hexdigest()))
         == "body_digest_mismatch"
@@ -153,7 +149,6 @@ def test_plaid_body() -> None:
 
 
 def test_token_size() -> None:
-    # proves R10
     long = p.bearer(p.token(p.pubsub_claims(padding="x" * MAX_TOKEN)))
     assert p.refusal("google_pubsub", long) == "token_malformed"
     case = p.cases()["google_pubsub"]
@@ -164,7 +159,6 @@ def test_token_size() -> None:
 
 
 def test_token_settings() -> None:
-    # proves R3
     for wrong in (
         {"alg": "HS256", "jwks": p.GOOGLE},
         {"alg": "RS256"},

@@ -12,8 +12,9 @@ from hookledger.providers.contract import Contract
 from hookledger.providers.schemes.times import AHEAD
 from hookledger.providers.sign import sign
 from hookledger.providers.words import facts
-from hookledger.receive.endpoint import Endpoint, configure
+from hookledger.receive.endpoint import Endpoint
 from hookledger.receive.verify import verify
+from tests.endpoints import configure
 from tests.providers.made import FIRST, endpoint_of, sent
 from tests.unit.test_app import BODY, SECRET, intake, post, whole
 
@@ -31,7 +32,7 @@ def verdict(where: Endpoint, name: str, offset: float) -> str | None:
 
 
 @pytest.mark.parametrize("name", sorted(TIMED))
-def test_the_window_of_every_contract(name: str) -> None:  # proves R2, R13
+def test_the_window_of_every_contract(name: str) -> None:
     where = endpoint_of(FIRST[name])
     back = where.tolerance
     assert back is not None
@@ -41,19 +42,19 @@ def test_the_window_of_every_contract(name: str) -> None:  # proves R2, R13
 
 
 @pytest.mark.parametrize("name", sorted(TIMED))
-def test_a_window_is_narrow_only_where_each_attempt_is_signed_anew(name: str) -> None:  # proves R2, R13
+def test_a_window_is_narrow_only_where_each_attempt_is_signed_again(name: str) -> None:
     contract = TIMED[name]
     retries = contract.retries
     assert retries.why, "how that is known"
-    if retries.anew == "yes":
+    if retries.signs_each_attempt == "yes":
         return
     assert retries.hours is not None
     assert contract.scheme.tolerance is not None
     assert contract.scheme.tolerance >= retries.hours * 3600 + 240, "the last retry would be refused"
 
 
-def test_what_nobody_documents_counts_as_not_signed_anew() -> None:  # proves R2, R13
-    grades = {name: contract.retries.anew for name, contract in TIMED.items()}
+def test_what_is_undocumented_counts_as_not_signed_again() -> None:
+    grades = {name: contract.retries.signs_each_attempt for name, contract in TIMED.items()}
     assert {name for name, anew in grades.items() if anew == "no"} == {"aws_sns", "linear", "mailgun"}
     unknown = {name for name, anew in grades.items() if anew == "unknown"}
     assert {"slack_events", "hubspot", "openai", "bigcommerce", "anthropic"} <= unknown
@@ -61,12 +62,12 @@ def test_what_nobody_documents_counts_as_not_signed_anew() -> None:  # proves R2
 
 
 @pytest.mark.parametrize(("name", "late"), [("slack_events", 360), ("hubspot", 86400), ("linear", 25200)])
-def test_the_last_retry_is_not_refused(name: str, late: float) -> None:  # proves R2, R13
+def test_the_last_retry_is_not_refused(name: str, late: float) -> None:
     assert verdict(endpoint_of(FIRST[name]), name, -late) is None
 
 
 @pytest.mark.parametrize(("tolerance", "ahead"), [(60, 60), (300, 300), (90_000, 300)])
-def test_a_source_changes_how_far_back_it_reaches(tolerance: float, ahead: float) -> None:  # proves R2, R13
+def test_a_source_changes_how_far_back_it_reaches(tolerance: float, ahead: float) -> None:
     example = FIRST["stripe"]
     where = configure("stripe", find("stripe"), [example.secret], tolerance=tolerance)
     offsets = {-tolerance - 1: "timestamp_stale", -tolerance: None, ahead: None, ahead + 1: "timestamp_future"}
@@ -77,15 +78,15 @@ def shown(contract: Contract) -> dict[str, str]:
     return {fact.name: fact.value for fact in facts(contract)}
 
 
-def test_each_contract_says_which_it_is_and_why() -> None:  # proves R13
-    assert shown(find("linear"))["signed time"] == "at most 7.2 h old, and 5 min ahead of ours"
-    assert shown(find("linear"))["signed anew"].startswith("no: ")
-    assert "not known, which counts as no" in shown(find("slack_events"))["signed anew"]
-    assert shown(find("stripe"))["signed anew"] == "each attempt is; Stripe's documentation of replay attacks says so"
-    assert "signed anew" not in shown(find("github"))
+def test_each_contract_says_which_it_is_and_why() -> None:
+    assert shown(find("linear"))["signed time"] == "at most 7.2 h old, and 5 min ahead of the receiver"
+    assert shown(find("linear"))["signs each attempt"].startswith("no: ")
+    assert "unknown, which counts as no" in shown(find("slack_events"))["signs each attempt"]
+    assert shown(find("stripe"))["signs each attempt"] == "yes; Stripe's documentation of replay attacks says so"
+    assert "signs each attempt" not in shown(find("github"))
 
 
-async def test_a_time_ahead_of_a_host_whose_clock_is_wrong_is_no_reason_to_refuse() -> None:  # proves R2, R8
+async def test_a_time_ahead_of_a_host_whose_clock_is_wrong_is_no_reason_to_refuse() -> None:
     ahead = sign(find("stripe"), SECRET, BODY, now=time.time() + AHEAD + 60)
     assert await post(intake(skew=lambda: 0.0), ahead, whole()) == (401, 1)
     assert await post(intake(skew=lambda: 120.0), ahead, whole()) == (503, 1)

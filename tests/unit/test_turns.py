@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hookledger.ledger import Effect
-from hookledger.store.turns import Turns
+from hookledger.store.lanes import Turns
 
 
 def effect(name: str, lane: str | None) -> Effect:

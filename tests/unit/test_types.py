@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hookledger import ForgottenAwait
-from hookledger.work.effects import Asked, AttemptEffects
-from hookledger.work.retry import is_permanent
+from hookledger.effects.attempt import AttemptEffects, PendingEffect
+from hookledger.retry import is_permanent
 
 ROOT = Path(__file__).parents[2]
 GOOD, BAD = ROOT / "tests/typing/good.py", ROOT / "tests/typing/bad.py"
@@ -67,15 +67,15 @@ async def answer() -> bool:
 
 async def test_what_is_awaited_happens_once() -> None:
     waiting: dict[int, str] = {}
-    asked = Asked("event.once(…)", answer, waiting)
+    asked = PendingEffect("event.once(…)", answer, waiting)
     assert list(waiting.values()) == ["event.once(…)"]
     assert await asked is True
     assert not waiting
     with pytest.raises(RuntimeError, match="already awaited"):
         await asked
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(Asked("event.call(…)", answer, waiting))
-        both = asyncio.gather(*(Asked("event.call(…)", answer, waiting) for _ in range(2)))
+        task = group.create_task(PendingEffect("event.call(…)", answer, waiting))
+        both = asyncio.gather(*(PendingEffect("event.call(…)", answer, waiting) for _ in range(2)))
     assert task.result() is True
     assert await both == [True, True]
     assert not waiting
@@ -83,7 +83,7 @@ async def test_what_is_awaited_happens_once() -> None:
 
 def test_the_truth_of_what_was_not_awaited_is_refused() -> None:
     waiting: dict[int, str] = {}
-    asked = Asked("event.once(…)", answer, waiting)
+    asked = PendingEffect("event.once(…)", answer, waiting)
     for test in (lambda: bool(asked), lambda: not asked, lambda: asked or True, lambda: 1 if asked else 2):
         with pytest.raises(ForgottenAwait, match=r"write `await event.once\(…\)`"):
             test()

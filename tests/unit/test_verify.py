@@ -17,10 +17,11 @@ from hookledger.errors import ConfigError, Malformed, Rejected, Unauthentic
 from hookledger.model import Headers, Request
 from hookledger.providers.catalogue import find
 from hookledger.providers.sign import sign
-from hookledger.receive.endpoint import Endpoint, configure
+from hookledger.receive.endpoint import Endpoint
 from hookledger.receive.reasons import UNPROVED
 from hookledger.receive.secrets import Secret, load_secret
 from hookledger.receive.verify import verify
+from tests.endpoints import configure
 
 STRIPE, GITHUB, STANDARD = find("stripe"), find("github"), find("standard_webhooks")
 STRIPE_SECRET = "whsec_" + "s" * 32
@@ -110,7 +111,7 @@ STRIPE_CASES: dict[str, tuple[Callable[[], str | None], bytes, str | None]] = {
 
 
 @pytest.mark.parametrize("name", STRIPE_CASES)
-def test_agrees_with_stripe(name: str) -> None:  # proves R1, R2
+def test_agrees_with_stripe(name: str) -> None:
     make, body, expected = STRIPE_CASES[name]
     value = make()
     wanted = request([] if value is None else [("stripe-signature", value)], body)
@@ -130,14 +131,14 @@ STRIPE_DIFFERENCES: dict[str, tuple[Callable[[], str], bytes, str | None]] = {
 
 
 @pytest.mark.parametrize("name", STRIPE_DIFFERENCES)
-def test_known_differences_from_stripe(name: str) -> None:  # proves R2
+def test_known_differences_from_stripe(name: str) -> None:
     make, body, expected = STRIPE_DIFFERENCES[name]
     wanted = request([("stripe-signature", make())], body)
     assert reason(configure("s", STRIPE, [STRIPE_SECRET]), wanted) == expected
     assert stripe_oracle(wanted, STRIPE_SECRET)
 
 
-def test_bodies_are_bytes_for_stripe_too() -> None:  # proves R1
+def test_bodies_are_bytes_for_stripe_too() -> None:
     body = b'{"id": "\xff\xfe"}'
     wanted = request([("stripe-signature", stripe_header(body))], body)
     assert reason(configure("s", STRIPE, [STRIPE_SECRET]), wanted) is None
@@ -230,14 +231,14 @@ STANDARD_CASES: dict[str, tuple[Callable[[], list[tuple[str, str]]], bytes, str 
 
 
 @pytest.mark.parametrize("name", STANDARD_CASES)
-def test_agrees_with_standard_webhooks(name: str) -> None:  # proves R1, R2
+def test_agrees_with_standard_webhooks(name: str) -> None:
     make, body, expected = STANDARD_CASES[name]
     wanted = request(make(), body)
     assert reason(configure("s", STANDARD, [STANDARD_SECRET]), wanted) == expected
     assert standard_oracle(wanted, STANDARD_SECRET) == (expected is None)
 
 
-def test_known_differences_from_standard_webhooks() -> None:  # proves R1, R2
+def test_known_differences_from_standard_webhooks() -> None:
     endpoint = configure("s", STANDARD, [STANDARD_SECRET])
 
     # The specification forbids the separator in ids; the library does not look.
@@ -273,7 +274,7 @@ def test_known_differences_from_standard_webhooks() -> None:  # proves R1, R2
     assert reason(endpoint, binary) is None
 
 
-def test_one_signature_cannot_be_read_as_two_events() -> None:  # proves R1
+def test_one_signature_cannot_be_read_as_two_events() -> None:
     """Shifting the border between id, time and body keeps the signed message, so must not keep the verdict."""
     endpoint = configure("s", STANDARD, [STANDARD_SECRET])
     later = f"{NOW + 1:.0f}"
@@ -289,7 +290,7 @@ def test_one_signature_cannot_be_read_as_two_events() -> None:  # proves R1
 VECTOR = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
 
 
-def test_github_published_vector() -> None:  # proves R1
+def test_github_published_vector() -> None:
     endpoint = configure("g", GITHUB, [GITHUB_SECRET])
     proof = verify(endpoint, request([("x-hub-signature-256", VECTOR)], b"Hello, World!"), NOW)
     assert (proof.scheme, proof.signed_at) == ("hmac-sha256", None)
@@ -309,12 +310,12 @@ def test_github_published_vector() -> None:  # proves R1
         ("sha256=" + "\u0661" * 64, "signature_malformed"),
     ],
 )
-def test_github_refuses(value: str, expected: str) -> None:  # proves R2
+def test_github_refuses(value: str, expected: str) -> None:
     endpoint = configure("g", GITHUB, [GITHUB_SECRET])
     assert reason(endpoint, request([("x-hub-signature-256", value)], b"Hello, World!")) == expected
 
 
-def test_the_algorithm_is_not_the_senders_to_choose() -> None:  # proves R1
+def test_the_algorithm_is_not_the_senders_to_choose() -> None:
     body = b"Hello, World!"
     sha1 = hmac.new(GITHUB_SECRET.encode(), body, hashlib.sha1).hexdigest()
     endpoint = configure("g", GITHUB, [GITHUB_SECRET])
@@ -336,7 +337,7 @@ def test_the_algorithm_is_not_the_senders_to_choose() -> None:  # proves R1
 )
 def test_a_doubled_header_is_refused_even_when_equal(
     headers: list[tuple[str, str]], name: str, role: str, contract: object, secret: str
-) -> None:  # proves R2
+) -> None:
     endpoint = configure("s", STRIPE if contract is STRIPE else STANDARD, [secret])
     assert reason(endpoint, request(headers)) is None
     doubled = [*headers, (name, dict(headers)[name])]
@@ -346,7 +347,7 @@ def test_a_doubled_header_is_refused_even_when_equal(
 @pytest.mark.parametrize(
     "digits", ["", "-1", "1.0", "1e9", "١٢٣٤", "²", " 1", "1_0", "0x1", "nan", "9" * 16, "9" * 100_000]
 )
-def test_timestamps_are_plain_bounded_digits(digits: str) -> None:  # proves R2
+def test_timestamps_are_plain_bounded_digits(digits: str) -> None:
     endpoint = configure("s", STRIPE, [STRIPE_SECRET])
     assert reason(endpoint, request([("stripe-signature", f"t={digits},v1={'0' * 64}")])) == "timestamp_malformed"
 
@@ -355,7 +356,7 @@ def test_timestamps_are_plain_bounded_digits(digits: str) -> None:  # proves R2
     ("offset", "expected"),
     [(-300, None), (-301, "timestamp_stale"), (300, None), (301, "timestamp_future")],
 )
-def test_the_tolerance_has_two_sides(offset: int, expected: str | None) -> None:  # proves R2
+def test_the_tolerance_has_two_sides(offset: int, expected: str | None) -> None:
     endpoint = configure("s", STRIPE, [STRIPE_SECRET])
     wanted = request([("stripe-signature", stripe_header(now=NOW + offset))])
     assert reason(endpoint, wanted) == expected
@@ -363,13 +364,14 @@ def test_the_tolerance_has_two_sides(offset: int, expected: str | None) -> None:
     assert reason(wide, wanted) == (expected if expected == "timestamp_future" else None)
 
 
-def test_an_unsigned_time_is_never_called_stale() -> None:  # proves R2
+def test_an_unsigned_time_is_never_called_stale() -> None:
     endpoint = configure("s", STRIPE, [OTHER_STRIPE])
     stale = request([("stripe-signature", stripe_header(now=NOW - 4000))])
     assert reason(endpoint, stale) == "signature_mismatch"
 
 
-def test_rotation() -> None:  # proves R3
+# proves R3
+def test_rotation() -> None:
     old, new = (load_secret(s, STRIPE) for s in (OTHER_STRIPE, STRIPE_SECRET))
     by_old = request([("stripe-signature", stripe_header(secret=OTHER_STRIPE))])
     by_new = request([("stripe-signature", stripe_header())])
@@ -384,7 +386,7 @@ def test_rotation() -> None:  # proves R3
     assert verify(ending, double, NOW).secret == new.fingerprint
 
 
-def test_the_signed_url_is_the_configured_one() -> None:  # proves R1
+def test_the_signed_url_is_the_configured_one() -> None:
     contract = find("hmac", {"header": "X-Sig", "message": "{url}{body}", "encoding": "base64"})
     endpoint = configure("s", contract, ["a long secret"], public_url="https://example.com/hook")
     headers = sign(contract, "a long secret", BODY, now=NOW, url="https://example.com/hook?a=1")
@@ -394,7 +396,7 @@ def test_the_signed_url_is_the_configured_one() -> None:  # proves R1
         configure("s", contract, ["a long secret"])
 
 
-def test_header_order_and_company_do_not_matter() -> None:  # proves R1
+def test_header_order_and_company_do_not_matter() -> None:
     crowd = [(f"x-{n}", "v") for n in range(500)]
     headers = [*crowd, *standard_headers()[::-1], *crowd]
     assert reason(configure("s", STANDARD, [STANDARD_SECRET]), request(headers)) is None

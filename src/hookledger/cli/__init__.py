@@ -9,23 +9,27 @@ import sys
 
 try:
     import click
-except ImportError:  # the light core was installed
-    sys.exit("The command line needs more than the library: pip install 'hookledger[server]'")
+except ImportError:  # installed without the server extra
+    sys.exit("the command line is not installed: pip install 'hookledger[server]'")
 
 from .. import __version__
 from ..errors import HookledgerError
+from .audit import audit
 from .bulk import bulk
 from .circuits import circuits
 from .common import exit_code, status
+from .copy import copy
 from .decide import resolve, retry
 from .demo import demo
 from .doctor import doctor
 from .effects import effects
+from .events import events, show
+from .failures import failures, lag
 from .groups import Sections
 from .import_keys import import_keys
 from .jobs import jobs
 from .keys import keys
-from .look import events, show
+from .migrate import migrate
 from .output import lose_status
 from .pauses import pause, resume
 from .processes import receive, serve, serve_api, work
@@ -35,34 +39,34 @@ from .quarantine import quarantine
 from .reconcile import reconcile
 from .rejections import rejections
 from .replay import discard, replay
-from .schema import migrate
 from .send import send
-from .trouble import failures, lag
 
-EPILOG = "Settings have environment variables: --help of each command names them."
+EPILOG = "Each command's --help names the environment variables of its settings."
 
 
 @click.group(cls=Sections, epilog=EPILOG, context_settings={"show_default": True})
 @click.version_option(__version__, prog_name="hookledger")
 def cli() -> None:
-    """A webhook inbox: accepts each authentic event once, and commits its handler's writes with its outcome."""
+    """A webhook inbox that accepts each event once and never repeats an effect blindly"""
 
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Run": (serve, receive, work, serve_api, migrate),
-    "Look": (events, show, failures, lag, effects, doctor, keys, providers),
+    "Look": (events, show, failures, lag, effects, doctor, audit, keys, providers),
     "Decide": (retry, replay, resolve, discard, reconcile, bulk, jobs),
     "Control": (pause, resume, circuits),
     "Intake": (rejections, quarantine, import_keys),
-    "Data": (prune, erase),
+    "Data": (prune, erase, copy),
     "Try": (send, demo),
 }
 cli.add_sections(SECTIONS)
 
 
 def _wait_for_readers() -> None:
-    """A pipe takes 64 KiB at a time. With PYTHONUNBUFFERED, or when somebody left it in non-blocking mode, Python
-    would lose the rest without a word: a buffer writes until all is written."""
+    """Make stdout block and buffer, so that a pipe gets all of the output.
+
+    With PYTHONUNBUFFERED, or on a pipe in non-blocking mode, Python drops what does not fit into 64 KiB.
+    """
     with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or no file at all
         os.set_blocking(sys.stdout.fileno(), True)
         if isinstance(sys.stdout.buffer, io.RawIOBase):
@@ -72,7 +76,7 @@ def _wait_for_readers() -> None:
 
 
 def main() -> None:
-    """The `hookledger` command."""
+    """Run the `hookledger` command."""
     lose_status()
     _wait_for_readers()
     try:

@@ -1,4 +1,4 @@
-"""The operator's listener, in a thread with a loop and a store of its own: no ack waits for a reading to end."""
+"""Runs the operator listener in its own thread, loop and store, so that no acknowledgement waits for a query."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import logging
 import threading
 
 from ..inbox import Inbox
-from ..receive.client import rate_limited_as
+from ..receive.client import rate_limit_key
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 GRACE = 10.0
-"""Seconds that what is being answered has when we stop."""
+"""Seconds to finish running requests after a stop."""
 
 
 class OperatorListener:
-    """Health checks and the API of one inbox."""
+    """Serves health checks and API of one inbox."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
@@ -26,20 +26,20 @@ class OperatorListener:
         self._stopped = threading.Event()
 
     async def serve(self) -> None:
-        """Until stopped; whatever goes wrong in the thread is raised here."""
+        """Serve until stopped; raise here whatever fails in the thread."""
         await asyncio.to_thread(self._run)
 
     def stop(self) -> None:
         self._stopped.set()
         if self._loop is not None and self._stop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended already
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._stop.set)
 
     def _run(self) -> None:
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
-        from ..operate.http import HttpListener
+        from ..operate.api.http import HttpListener
 
         operator = self._inbox.settings.operator
         server = HttpListener(self._inbox.operator, self._share)
@@ -55,18 +55,20 @@ class OperatorListener:
             await self._inbox.operator.stop()
 
     def _share(self, peer: str | None) -> str | None:
-        """A proxy that tells whom it speaks for has no limit as one client."""
+        """Return the client that limits count; None for a trusted proxy that forwards client addresses."""
         proxies = self._inbox.settings.intake.proxies
-        return None if proxies.header is not None and proxies.trusts(peer) else rate_limited_as(peer)
+        return None if proxies.header is not None and proxies.trusts(peer) else rate_limit_key(peer)
 
     async def _drained(self, serving: asyncio.Task[None]) -> None:
-        """What is being answered may end; what would take minutes, or has a reader who does not read, is cut off."""
+        """Wait for running requests, then cancel those that take longer than GRACE."""
         if not (await asyncio.wait((serving,), timeout=GRACE))[0]:
-            log.warning("%d requests of operators take too long: cut off", self._inbox.operator.cut_off())
+            log.warning(
+                "shutdown: cancelled %d operator requests that were still running", self._inbox.operator.cut_off()
+            )
             await asyncio.wait((serving,), timeout=1.0)
         if serving.done():
             serving.result()
 
     async def _wait(self, stop: asyncio.Event) -> None:
-        if not self._stopped.is_set():  # else it was said before there was a loop to hear it
+        if not self._stopped.is_set():  # else stop() came before the loop existed
             await stop.wait()

@@ -9,22 +9,24 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import WrongState
-from ..filters import Filter
 from ..inbox import Inbox
-from ..operate.bulk import PER_SECOND, Prospect
-from ..store.ops.job import Deed, Job, Resolving
-from .common import actor_option, looks_at_inbox, print_json, prints_json, reason_option, run, status, table_console
+from ..operate import audit
+from ..operate.bulk import plan as bulk_plan
+from ..operate.bulk.plan import PER_SECOND, JobPreview
+from ..operate.workers import live_workers
+from ..store.ops.filters import Filter
+from ..store.ops.job import BulkAction, Job, Resolving
+from .common import actor_option, inbox_options, print_json, prints_json, reason_option, run, status, table_console
+from .events import coloured
 from .filters import FiltersEvents, filters_events
 from .follow import follow
-from .following import any_worker_alive
-from .look import coloured
 from .table import Listing, number, say, whole
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _bulk(command: F) -> F:
-    """The options that every kind of bulk work has."""
+    """Add the options that all bulk commands share."""
     for option in (
         click.option("--detach", is_flag=True, help="Leave the job to the workers; return immediately."),
         click.option("--dry-run", is_flag=True, help="Print what matches; change nothing."),
@@ -34,7 +36,7 @@ def _bulk(command: F) -> F:
             "--per-second", type=click.FloatRange(0), default=PER_SECOND, help="Events per second; 0 = unlimited."
         ),
         prints_json,
-        looks_at_inbox,
+        inbox_options,
         reason_option(unless="--dry-run"),
         actor_option,
         filters_events,
@@ -48,8 +50,8 @@ def bulk() -> None:
     """Retry, replay, discard or resolve matching events
 
     Prints how many events match, by source, type and state; confirm by typing the number, or by --count. Then the set
-    is frozen: events that match later do not belong to it, and an event that changes before its turn is refused, with
-    the reason. Workers run the job, even after this command has ended.
+    is frozen: events that match later do not belong to it, and an event that changes before its turn is left alone.
+    Workers run the job, even after this command has ended.
     """
 
 
@@ -65,8 +67,8 @@ def bulk_retry(**options: Any) -> None:
 def bulk_replay(**options: Any) -> None:
     """Process matching events again, each as a new run
 
-    Effects that are done are skipped. Events whose replay needs a decision are refused: `hookledger jobs show` says
-    why.
+    Effects that are done are skipped. Events whose replay needs a decision are left alone: `hookledger jobs show`
+    says why.
     """
     _begin("replay", **options)
 
@@ -93,15 +95,15 @@ def bulk_resolve(resolves: str, happened: bool, did_not_happen: bool, **options:
     EFFECT is a name. After --happened the effects are not performed again; after --did-not-happen they are, each
     under its own idempotency key. The count is that of effects. Your finding is about the calls that --dry-run saw:
     --fingerprint limits the job to them. An effect whose outcome became known, that was called again or that another
-    operator decided before its turn is refused; an event with several is decided as a whole or not at all.
+    operator decided before its turn is left alone; an event with several is decided as a whole or not at all.
     """
     if happened == did_not_happen:
-        raise click.UsageError("give one of --happened and --did-not-happen")
+        raise click.UsageError("give either --happened or --did-not-happen")
     _begin("resolve", Resolving(resolves, "happened" if happened else "did_not_happen"), **options)
 
 
 def _begin(
-    name: Deed,
+    name: BulkAction,
     resolving: Resolving | None = None,
     *,
     inbox: Inbox,
@@ -118,23 +120,22 @@ def _begin(
 ) -> None:
     if reason is None and not dry_run:
         raise click.UsageError("--reason is required unless --dry-run")
-    prospect = run(_look(inbox, name, where, resolving))
+    preview = run(_look(inbox, name, where, resolving))
     if not as_json or not dry_run:
-        _print_prospect(prospect, resolving, to_status=as_json)
+        _print_preview(preview, resolving, to_status=as_json)
     if dry_run:
         if as_json:
-            print_json(prospect)
+            print_json(preview)
         return
-    agreed = _agreed(prospect, count, yes or fingerprint is not None)
+    agreed = _agreed(preview, count, yes or fingerprint is not None)
     if count is None and not yes and fingerprint is None:
-        fingerprint = prospect.fingerprint  # who typed the number has seen these
+        fingerprint = preview.fingerprint  # the typed count confirms the calls shown above
 
     async def plan() -> Job:
-        async with inbox.opened() as store:
-            actions = inbox.actions(store, actor)
+        async with inbox.operating() as context:
             how: dict[str, Any] = {"count": agreed, "per_second": per_second, "resolving": resolving}
             how["fingerprint"] = fingerprint
-            return await actions.plan_job(name, where, reason or "", **how)
+            return await bulk_plan.plan(context, audit.by(actor, reason or ""), name, where, **how)
 
     job = run(plan())
     say(f"Job {job.id} is planned: {job_size(job)}.")
@@ -142,63 +143,66 @@ def _begin(
         job = follow(inbox, job)
     else:
         alive = run(_alive(inbox))
-        waits = f"No worker is alive: it waits for one, or for hookledger jobs run {job.id}"
-        words = f"{'A worker runs it' if alive else waits}. To watch: hookledger jobs show {job.id}"
+        waits = f"No worker is alive: start one, or run hookledger jobs run {job.id}"
+        words = f"{'A worker runs it now' if alive else waits}. To watch: hookledger jobs show {job.id}"
         say(words)
     if as_json:
         print_json(job)
 
 
 async def _alive(inbox: Inbox) -> bool:
-    async with inbox.opened() as store:
-        return await any_worker_alive(inbox, inbox.insight(store))
+    async with inbox.operating() as context:
+        return bool(await live_workers(context))
 
 
 def job_size(job: Job) -> str:
-    """What it does to how many."""
+    """Return the action and the number of events, such as "retry of 12 events"."""
     effects = "" if job.resolving is None else f", {job.effects:,} effects: {job.resolving.words}"
     return f"{job.name} of {job.total:,} events{effects}"
 
 
-async def _look(inbox: Inbox, name: Deed, where: Filter, resolving: Resolving | None) -> Prospect:
-    async with inbox.opened() as store:
-        return await inbox.insight(store).prospect(name, where, resolving)
+async def _look(inbox: Inbox, name: BulkAction, where: Filter, resolving: Resolving | None) -> JobPreview:
+    async with inbox.operating() as context:
+        return await bulk_plan.look(context, name, where, resolving)
 
 
-def _agreed(prospect: Prospect, count: int | None, yes: bool) -> int | None:
-    """The count that must hold; None: any."""
+def _agreed(preview: JobPreview, count: int | None, yes: bool) -> int | None:
+    """Return the confirmed count; None: any count is accepted."""
     if count is not None or yes:
         return count
-    what = "events match" if prospect.effects is None else "effects would be decided"
-    if prospect.agreed == 0:
-        raise WrongState(f"no {what}: nothing was planned")
+    what = "events match" if preview.effects is None else "effects would be decided"
+    if preview.agreed == 0:
+        raise WrongState(f"nothing was planned: no {what}")
     if not sys.stdin.isatty():
-        these = f", by --fingerprint {prospect.fingerprint}" if prospect.fingerprint else ""
-        raise WrongState(f"{prospect.agreed:,} {what}: confirm by --count {prospect.agreed}{these}, or by --yes")
-    which = "they" if prospect.effects is None else "effects they"
-    typed: int = click.prompt(f"To {prospect.name} them, type how many {which} are", type=int, err=True)
-    if typed != prospect.agreed:
-        raise WrongState(f"{typed:,} is not {prospect.agreed:,}: nothing was planned")
+        these = f" --fingerprint {preview.fingerprint}" if preview.fingerprint else ""
+        raise WrongState(f"{preview.agreed:,} {what}: confirm with --count {preview.agreed}{these}, or with --yes")
+    which = "events" if preview.effects is None else "effects"
+    typed: int = click.prompt(f"To {preview.name} them, type the number of {which}", type=int, err=True)
+    if typed != preview.agreed:
+        raise WrongState(f"nothing was planned: you typed {typed:,}, and {preview.agreed:,} match")
     return typed
 
 
-def _print_prospect(prospect: Prospect, resolving: Resolving | None, *, to_status: bool) -> None:
+def _print_preview(preview: JobPreview, resolving: Resolving | None, *, to_status: bool) -> None:
     console = status if to_status else table_console()
     kind = (whole("source", head=True), whole("type", head=True))
     listing = Listing(number("events", head=True), whole("state", head=True), *kind)
-    for portion in prospect.portions:
-        listing.add(f"{portion.count:,}", coloured(portion.state), portion.source, portion.type)
+    for group in preview.groups:
+        listing.add(f"{group.count:,}", coloured(group.state), group.source, group.type)
     listing.print(console)
     having = f", and have an effect {resolving.effect} that is unknown" if resolving else ""
-    say(f"{prospect.count:,} events match{having}.", console)
-    if resolving is not None and prospect.effects:
-        say(f"{prospect.effects:,} unknown effects of them would be decided: {resolving.words}.", console)
-        say(f"{prospect.then}.", console)
-        say(f"To require exactly these calls: --fingerprint {prospect.fingerprint}", console)
-    shown = sum(portion.count for portion in prospect.portions)
-    if shown > prospect.fitting:
-        unfit = shown - prospect.fitting
-        say(f"{unfit:,} of them are in a state that {prospect.name} cannot begin in: they will be refused.", console)
-    if prospect.sampled:
-        verdicts = ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(prospect.verdicts.items()))
-        say(f"What a replay means, for the newest {prospect.sampled:,} of them only: {verdicts}.", console)
+    say(f"{preview.count:,} events match{having}.", console)
+    if resolving is not None and preview.effects:
+        say(f"{preview.effects:,} unknown effects of them would be decided: {resolving.words}.", console)
+        say(f"{preview.consequence}.", console)
+        say(f"To require exactly these calls: --fingerprint {preview.fingerprint}", console)
+    shown = sum(group.count for group in preview.groups)
+    if shown > preview.allowed:
+        unfit = shown - preview.allowed
+        say(
+            f"{unfit:,} of them are in a state in which {preview.name} is not allowed.",
+            console,
+        )
+    if preview.sampled:
+        verdicts = ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(preview.verdicts.items()))
+        say(f"Replay verdicts of the newest {preview.sampled:,} of them: {verdicts}.", console)

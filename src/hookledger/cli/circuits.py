@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 
 from ..inbox import Inbox
+from ..operate import circuits as operate
 from ..states import CircuitState
+from ..store.ops.audit import Audit
 from ..store.ops.circuits import Circuit
-from .common import looks_at_inbox, names_actor, print_json, prints_json, run, status, table_console
+from .common import audited, inbox_options, print_json, prints_json, run, status, table_console
+from .events import moment
 from .groups import ListsByDefault
-from .look import moment
 from .table import Listing, number, prose, say, whole
 
 
@@ -22,14 +24,14 @@ def circuits() -> None:
 
 
 @circuits.command("list")
-@looks_at_inbox
+@inbox_options
 @prints_json
 def list_circuits(inbox: Inbox, as_json: bool) -> None:
     """List the circuits of all downstreams that ever failed"""
 
     async def read() -> list[Circuit]:
-        async with inbox.opened() as store:
-            return await inbox.insight(store).circuits()
+        async with inbox.operating() as context:
+            return await operate.circuits(context)
 
     found = run(read())
     if as_json:
@@ -52,17 +54,17 @@ def list_circuits(inbox: Inbox, as_json: bool) -> None:
 
 @circuits.command()
 @click.argument("downstream")
-@names_actor
-@looks_at_inbox
-def trip(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
+@audited
+@inbox_options
+def trip(inbox: Inbox, downstream: str, by: Audit) -> None:
     """Stop all calls to a downstream until you reset it
 
     Events and effects that need it wait; waiting uses up no attempts.
     """
 
     async def act() -> None:
-        async with inbox.opened() as store:
-            await inbox.actions(store, actor).trip(downstream, reason)
+        async with inbox.operating() as context:
+            await operate.trip(context, by, downstream)
 
     run(act())
     say(f"The circuit of {downstream} is open until it is reset.")
@@ -70,14 +72,14 @@ def trip(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
 
 @circuits.command()
 @click.argument("downstream")
-@names_actor
-@looks_at_inbox
-def reset(inbox: Inbox, downstream: str, reason: str, actor: str) -> None:
+@audited
+@inbox_options
+def reset(inbox: Inbox, downstream: str, by: Audit) -> None:
     """Allow calls to a downstream again"""
 
     async def act() -> None:
-        async with inbox.opened() as store:
-            await inbox.actions(store, actor).reset(downstream, reason)
+        async with inbox.operating() as context:
+            await operate.reset(context, by, downstream)
 
     run(act())
     say(f"The circuit of {downstream} is closed.")

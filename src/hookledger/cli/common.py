@@ -1,4 +1,4 @@
-"""What every command shares: finding the inbox, printing, and turning errors into exit codes."""
+"""What every command shares: finding the inbox, printing, and mapping errors to exit codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, MutableMapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 import msgspec
@@ -27,38 +27,45 @@ from ..errors import (
     ConfigError,
     HookledgerError,
     ListingFailed,
+    NoTransaction,
     SchemaMismatch,
     Unavailable,
     WrongState,
 )
 from ..inbox import Inbox
 from ..observe.logs import AddFacts
-from ..operate.health import HEALTH
-from ..operate.insight import Ambiguous, NotFound
+from ..operate import audit
+from ..operate.errors import Ambiguous, NotFound
+from ..receive.health import HEALTH
 from . import exits
 from .load import load_app
 from .output import lose_everything
 
 F = TypeVar("F", bound=Callable[..., Any])
-
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""Characters that draw on a terminal, or turn the order of what stands around them; not line breaks and tabs."""
+"""Characters that control a terminal or change text direction; line breaks and tabs are allowed."""
+
+
+class Decorator(Protocol):
+    """Adds an option to a command."""
+
+    def __call__(self, command: F, /) -> F: ...
 
 
 def printable(text: str) -> str:
-    """Text of strangers as it can be shown: control characters are written out, as JSON writes them."""
+    """Return untrusted text with control characters escaped as in JSON."""
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class SafeConsole(Console):
-    """Writes out control characters in whatever is printed: most of it comes from strangers."""
+    """A console that escapes control characters: most of what it prints is untrusted."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)
 
 
 class StatusConsole(SafeConsole):
-    """Says things on stderr; as log lines once the log is JSON, so that whoever reads it finds nothing else there."""
+    """Prints status on stderr; once the log is JSON, as log lines, so that stderr holds only JSON."""
 
     as_json = False
 
@@ -71,7 +78,7 @@ class StatusConsole(SafeConsole):
             super().print(*objects, **options)
 
     def error(self, words: str) -> None:
-        """Why a command fails."""
+        """Print why a command fails."""
         if self.as_json:
             _status_log.error(words)
         else:
@@ -79,9 +86,9 @@ class StatusConsole(SafeConsole):
 
 
 _status_log = logging.getLogger("hookledger.status")
-_status_log.setLevel(logging.INFO)  # whatever the level of the log is
-status = StatusConsole(stderr=True, highlight=False)
-"""For people: what is going on. Data goes to stdout."""
+_status_log.setLevel(logging.INFO)  # at any log level
+status: StatusConsole = StatusConsole(stderr=True, highlight=False)
+"""Status for people; data goes to stdout."""
 
 _CODES: tuple[tuple[type[HookledgerError], int], ...] = (
     (ConfigError, exits.CONFIG),
@@ -89,19 +96,20 @@ _CODES: tuple[tuple[type[HookledgerError], int], ...] = (
     (SchemaMismatch, exits.SCHEMA),
     (NotFound, exits.NOT_FOUND),
     (Ambiguous, exits.NOT_FOUND),
-    (WrongState, exits.REFUSED),
+    (WrongState, exits.NOT_ALLOWED),
+    (NoTransaction, exits.NOT_ALLOWED),
     (ListingFailed, exits.PROVIDER),
     (Unavailable, exits.UNAVAILABLE),
 )
 
 
-def setting(*names: str, variable: str, **how: Any) -> Callable[[F], F]:
-    """An option that HOOKLEDGER_… sets as well: for settings, never for a confirmation or a reason."""
+def setting(*names: str, variable: str, **how: Any) -> Decorator:
+    """Add an option that HOOKLEDGER_… also sets: for settings, never for a confirmation or a reason."""
     return click.option(*names, envvar=f"HOOKLEDGER_{variable}", show_envvar=True, **how)
 
 
 def finds_inbox(command: F) -> F:
-    """Adds --app, --config and --database; the command gets the inbox they lead to."""
+    """Add --app, --config and --database; the command gets the inbox they name."""
 
     @setting("--app", variable="APP", help="The application's inbox, as module:name.")
     @setting(
@@ -109,7 +117,7 @@ def finds_inbox(command: F) -> F:
         "config_file",
         variable="CONFIG",
         type=click.Path(path_type=Path),
-        help=f"Settings file; default: {configuration.FILE} in this folder, if there is one.",
+        help=f"Settings file; default: {configuration.FILE} in this folder.",
     )
     @setting("--database", variable="DATABASE", help="postgresql://… or sqlite:///FILE.")
     @functools.wraps(command)
@@ -119,12 +127,12 @@ def finds_inbox(command: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
-looks_at_inbox = finds_inbox
-"""For commands that take nothing in: none of them needs a secret."""
+inbox_options = finds_inbox
+"""For commands that accept no deliveries, and so need no secrets."""
 
 
 def prints_json(command: F) -> F:
-    """Adds --json."""
+    """Add --json."""
     return setting("--json", "as_json", variable="JSON", is_flag=True, help="Print JSON.")(command)
 
 
@@ -136,26 +144,33 @@ def default_actor() -> str:
 
 
 def actor_option(command: F) -> F:
-    """Adds --actor."""
+    """Add --actor."""
     how: dict[str, Any] = {"default": default_actor, "show_default": "your user name"}
     return setting("--actor", variable="ACTOR", help="Audit actor.", **how)(command)
 
 
 def reason_option(*, unless: str | None = None, only_with: str | None = None) -> Callable[[F], F]:
-    """Adds --reason: required, unless another option is given, or only with one."""
+    """Add --reason: always required, or unless or only with another option."""
     if unless or only_with:
         when = f"required unless {unless}" if unless else f"required with {only_with}"
         return click.option("--reason", help=f"Audit reason; {when}.")
     return click.option("--reason", required=True, help="Audit reason.")
 
 
-def names_actor(command: F) -> F:
-    """Adds --reason, which is required, and --actor."""
-    return actor_option(reason_option()(command))
+def audited(command: F) -> F:
+    """Add --reason, which is required, and --actor; the command gets them as `by`, for the audit log."""
+
+    @actor_option
+    @reason_option()
+    @functools.wraps(command)
+    def wrapper(actor: str, reason: str, **rest: Any) -> Any:
+        return command(by=audit.by(actor, reason), **rest)
+
+    return wrapper  # type: ignore[return-value]
 
 
 def find_inbox(app: str | None, config_file: Path | None, database: str | None) -> Inbox:
-    """The inbox of the application, or one made of the settings file alone."""
+    """Return the application's inbox, or one made from the settings file alone."""
     path = config_file or Path(configuration.FILE)
     settings = configuration.load(path) if config_file or path.is_file() else None
     app = app or (settings.app if settings else None)
@@ -170,13 +185,13 @@ def find_inbox(app: str | None, config_file: Path | None, database: str | None) 
 
 
 def print_bytes(data: bytes) -> None:
-    """Exactly these, on stdout."""
+    """Print exactly these bytes on stdout."""
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout; ids and times as text."""
+    """Print one JSON document on stdout; ids and times are text."""
     data = msgspec.json.encode(value)
     if sys.stdout.isatty():
         data = msgspec.json.format(data, indent=2)
@@ -184,17 +199,17 @@ def print_json(value: Any) -> None:
 
 
 def table_console() -> Console:
-    """For tables on stdout; wide when piped, so that nothing is cut off."""
+    """Return a console for tables on stdout; unlimited width when piped, so that nothing is cut."""
     return SafeConsole(highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
 def second(value: datetime) -> str:
-    """A moment as narrow tables show it, in UTC; with its year where nobody counts columns."""
+    """Return a time in UTC to the second; without the year on a terminal, to save columns."""
     return value.astimezone(UTC).strftime("%m-%d %H:%M:%S" if sys.stdout.isatty() else "%Y-%m-%d %H:%M:%S")
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run a command's coroutine, on uvloop where there is one."""
+    """Run a command's coroutine, on uvloop if installed."""
     try:
         import uvloop
     except ImportError:
@@ -204,9 +219,9 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
 
 
 def set_up_logging(level: str = "INFO", *, as_json: bool = False) -> None:
-    """Lines on stderr, each with the event's id and key while one is handled. No output is a reason to end."""
+    """Log to stderr, with the id and key of the event being handled. A failing stderr never ends the process."""
     lose_everything()
-    import structlog  # here: it takes longer to import than most commands take to run
+    import structlog  # imported here: slower than most commands
 
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -237,7 +252,7 @@ def set_up_logging(level: str = "INFO", *, as_json: bool = False) -> None:
 
 
 def _is_no_probe(record: logging.LogRecord) -> bool:
-    """Whether it is about anything but our own health checks, of which there may be one a second."""
+    """Whether a log record is not about our own health checks, which come every second."""
     return not any(str(value).endswith(HEALTH) for value in record.args or ())
 
 

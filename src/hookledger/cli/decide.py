@@ -12,29 +12,30 @@ from ..errors import ConfigError
 from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow
+from ..operate import decide, effects, search
 from ..states import EffectKind, EffectState, State
-from .common import looks_at_inbox, names_actor, print_json, prints_json, run
+from ..store.ops.audit import Audit
+from .common import audited, inbox_options, print_json, prints_json, run
 from .following import hindrances, say_next
 from .table import say
 
 
 @click.command()
 @click.argument("event")
-@names_actor
-@looks_at_inbox
+@audited
+@inbox_options
 @prints_json
-def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
+def retry(inbox: Inbox, event: str, by: Audit, as_json: bool) -> None:
     """Retry a failed, retrying or needs_review event now
 
     EVENT is an id, id prefix, event key or provider id. It continues the same run, with a fresh retry budget.
     """
 
     async def act() -> tuple[EventRow, list[str]]:
-        async with inbox.opened() as store:
-            insight = inbox.insight(store)
-            known = await insight.event(event)
-            after = (await inbox.actions(store, actor).retry(known.event, reason)).event
-            return after, await hindrances(inbox, insight, after)
+        async with inbox.operating() as context:
+            known = await search.find(context, event)
+            after = (await decide.retry(context, by, known.event)).event
+            return after, await hindrances(context, after)
 
     after, hindered = run(act())
     if as_json:
@@ -50,8 +51,8 @@ def retry(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> N
 @click.option("--did-not-happen", is_flag=True, help="You found that it did not.")
 @click.option("--cancel", is_flag=True, help="Cancel it: never perform it (outbox only).")
 @click.option("--result", help="With --happened: the call's result as JSON, if the handler reads it.")
-@names_actor
-@looks_at_inbox
+@audited
+@inbox_options
 @prints_json
 def resolve(
     inbox: Inbox,
@@ -61,8 +62,7 @@ def resolve(
     did_not_happen: bool,
     cancel: bool,
     result: str | None,
-    reason: str,
-    actor: str,
+    by: Audit,
     as_json: bool,
 ) -> None:
     """Decide the outcome of an unknown or failed effect
@@ -75,7 +75,7 @@ def resolve(
     found += ["did_not_happen"] if did_not_happen else []
     found += ["cancel"] if cancel else []
     if len(found) != 1:
-        raise click.UsageError("give one of --happened, --did-not-happen and --cancel")
+        raise click.UsageError("the decision is missing: give one of --happened, --did-not-happen and --cancel")
     [decision] = found
     try:
         value = UNSET if result is None else msgspec.json.decode(result)
@@ -83,14 +83,13 @@ def resolve(
         raise ConfigError(f"--result is not JSON: {error}") from error
 
     async def act() -> tuple[Effect, Effect, EventRow, list[str]]:
-        async with inbox.opened() as store:
-            insight = inbox.insight(store)
-            before = await insight.effect(event, effect)
-            history = await inbox.actions(store, actor).resolve(before, decision, reason, value)
+        async with inbox.operating() as context:
+            before = await effects.find(context, event, effect)
+            history = await effects.resolve(context, by, before, decision, value)
             [after] = [known.effect for known in history.effects if known.effect.identity == before.identity]
             is_left = after.state is EffectState.PLANNED or history.event.state is State.PENDING
             called = after if after.state is EffectState.PLANNED else None
-            hindered = await hindrances(inbox, insight, history.event, called) if is_left else []
+            hindered = await hindrances(context, history.event, called) if is_left else []
             return before, after, history.event, hindered
 
     before, after, owner, hindered = run(act())

@@ -22,7 +22,7 @@ from .common import print_json, prints_json, run, status, table_console
 from .demo_project import SECRET_VARIABLE, Project, choose_port, project, server
 from .table import Listing, number, prose, whole
 
-if TYPE_CHECKING:  # it needs SQLite, which may not be installed
+if TYPE_CHECKING:  # imports SQLite, which is optional
     from .demo_scenario import Report
 
 PORT, OPERATOR_PORT = 8700, 8701
@@ -50,13 +50,13 @@ def demo(ends: bool, port: int | None, operator_port: int | None, keep: Path | N
     intake = choose_port(port, PORT, operator_port or 0)
     operator = choose_port(operator_port, OPERATOR_PORT, intake)
     if not port and intake != PORT:
-        status.print(f"[yellow]Port {PORT} is taken: using {intake}.[/]")
+        status.print(f"[yellow]Port {PORT} is in use: using {intake}.[/]")
     for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # SIGINT may have been inherited as ignored
         signal.signal(caught, signal.default_int_handler)
     try:
         right = _demonstrate(keep, intake, operator, ends=ends, as_json=as_json)
     except KeyboardInterrupt:
-        status.print("Interrupted; everything was stopped.")
+        status.print("Interrupted: all processes are stopped.")
         raise SystemExit(130) from None
     if not right:
         raise SystemExit(exits.DEMO_FAILED)
@@ -66,7 +66,9 @@ def _require_sqlite() -> None:
     try:
         import apsw  # noqa: F401
     except ImportError as error:
-        raise ConfigError("the demo needs SQLite: pip install 'hookledger[sqlite]'") from error
+        raise ConfigError(
+            "the demo needs SQLite, which is not installed: pip install 'hookledger[sqlite]'"
+        ) from error
 
 
 def _demonstrate(keep: Path | None, port: int, operator_port: int, *, ends: bool, as_json: bool) -> bool:
@@ -78,8 +80,8 @@ def _demonstrate(keep: Path | None, port: int, operator_port: int, *, ends: bool
         status.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {text}", soft_wrap=True)
 
     async def play(made: Project, inbox: Inbox) -> Report:
-        async with inbox.opened() as store:
-            return await Scenario(made, inbox.insight(store), say).play()
+        async with inbox.operating() as context:
+            return await Scenario(made, context, say).play()
 
     with project(keep, port, operator_port) as made:
         inbox = Inbox(f"sqlite:///{made.database}")
@@ -97,12 +99,12 @@ def _demonstrate(keep: Path | None, port: int, operator_port: int, *, ends: bool
                 print_report(report)
             if not ends:
                 _keep_serving(made, process)
-    status.print(f"Stopped. Everything is left in {made.folder}" if keep else "Stopped, and cleaned up.")
+    status.print(f"Stopped. The project stays in {made.folder}" if keep else "Stopped; the project is deleted.")
     return report.exactly_once
 
 
 def print_report(report: Report) -> None:
-    """What arrived and what came of it, as tables."""
+    """Print what arrived and what happened, as tables."""
     console = table_console()
     facts = (whole("what arrived", head=True), number("sent"), whole("right"), prose("answers"))
     arrived = Listing(*facts, title="Deliveries")
@@ -120,7 +122,7 @@ def print_report(report: Report) -> None:
     if report.exactly_once:
         console.print("[bold green]Every effect happened exactly once ✔[/]")
     else:
-        console.print("[bold red]Something did not happen exactly once ✘[/]")
+        console.print("[bold red]Not every effect happened exactly once ✘[/]")
 
 
 def _mark(right: bool) -> Text:
@@ -128,7 +130,7 @@ def _mark(right: bool) -> Text:
 
 
 def _keep_serving(made: Project, process: subprocess.Popen[bytes]) -> None:
-    """Until Ctrl-C, or until the server ends."""
+    """Serve until Ctrl-C, or until the server exits."""
     me = _my_command()
     lines = (
         f"cd {shlex.quote(str(made.folder))} && export {SECRET_VARIABLE}={made.secret}",
@@ -149,7 +151,7 @@ def _keep_serving(made: Project, process: subprocess.Popen[bytes]) -> None:
 
 
 def _my_command() -> str:
-    """How this command was called, so that what is printed can be pasted."""
+    """Return how this command was called, so that printed commands can be pasted."""
     called = Path(sys.argv[0])
     found = shutil.which("hookledger")
     if found and called.exists() and Path(found).samefile(called):

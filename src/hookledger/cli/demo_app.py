@@ -10,7 +10,7 @@ import asyncio
 
 import apsw
 
-from hookledger import Event, Inbox
+from hookledger import Event, Inbox, Source
 
 DATABASE = "provisioning.db"
 TABLES = """
@@ -19,13 +19,13 @@ TABLES = """
     CREATE TABLE IF NOT EXISTS mails (recipient TEXT NOT NULL, subject TEXT NOT NULL);
 """
 
-inbox = Inbox(f"sqlite:///{DATABASE}")
-stripe = inbox.source("stripe", provider="stripe", secrets=["env:STRIPE_WEBHOOK_SECRET"])
+inbox: Inbox = Inbox(f"sqlite:///{DATABASE}")
+stripe: Source = inbox.source("stripe", provider="stripe", secrets=["env:STRIPE_WEBHOOK_SECRET"])
 
 
 @stripe.on("invoice.paid")
 async def provision(event: Event) -> dict[str, str]:
-    """Everything here commits together with the event's outcome, or not at all."""
+    """Commits together with the event's outcome, or not at all."""
     invoice = event.json["data"]["object"]
     await set_status(event, invoice["subscription"], "active")
     await event.tx.execute(
@@ -33,10 +33,10 @@ async def provision(event: Event) -> dict[str, str]:
         invoice["customer"],
         invoice["amount_paid"],
     )
-    # Sent by whatever reads this table: what must happen once is the row, and the row is in our transaction.
+    # Another program sends it: only the row must be written once, and it is in our transaction.
     await event.tx.execute("INSERT INTO mails VALUES (?, ?)", invoice["customer"], f"Receipt for {invoice['id']}")
     if event.attempt == 1:
-        # For those who want to pull the plug: everything is written, nothing is committed.
+        # Kill the worker here: everything is written, nothing is committed.
         await asyncio.sleep(invoice.get("pause", 0))
     return {"invoice": invoice["id"], "credited": invoice["customer"]}
 
@@ -48,7 +48,7 @@ async def follow(event: Event) -> None:
 
 
 async def set_status(event: Event, subscription: str, status: str) -> None:
-    """Events arrive in any order: an older one never overwrites what a newer one said."""
+    """Set the status unless a newer event has: events arrive in any order."""
     await event.tx.execute(
         """
         INSERT INTO subscriptions VALUES (?1, ?2, ?3)
@@ -61,7 +61,7 @@ async def set_status(event: Event, subscription: str, status: str) -> None:
 
 
 def create_tables() -> None:
-    """At start-up, so that one command runs the example; yours come from your own migrations."""
+    """Create the tables at start-up, so that one command runs the example; use migrations in production."""
     connection = apsw.Connection(DATABASE)
     connection.set_busy_timeout(5000)
     connection.execute(TABLES)

@@ -1,4 +1,4 @@
-"""The demo's little project: a folder with an application, settings and a database, and its server."""
+"""The demo's project: a folder with an application, settings and a database, and its server."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ port = {port}
 port = {operator_port}
 
 [work]
-lease = "{lease:g}s"  # short, so that a killed worker is missed within seconds; 60s is the default
+lease = "{lease:g}s"  # short, so that a killed worker's event is reclaimed within seconds; the default is 60s
 transaction_limit = "3s"
-retry = {{ first = "200ms" }}
+retry = {{ initial_delay = "200ms" }}
 """
 
 
 class Project(Struct, frozen=True):
-    """Everything that a person needs to try it by hand is in `folder`."""
+    """A demo project; `folder` holds all files needed to try it by hand."""
 
     folder: Path
     secret: str
@@ -63,11 +63,11 @@ class Project(Struct, frozen=True):
 
 @contextlib.contextmanager
 def project(keep: Path | None, port: int, operator_port: int) -> Iterator[Project]:
-    """A new project, in a folder that is removed afterwards unless it is to be kept."""
+    """Make a project in `keep`, or in a temporary folder that is deleted afterwards."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
-            raise ConfigError(f"the demo needs an empty folder: {keep} is not empty")
+            raise ConfigError(f"folder {keep} is not empty: name a new or empty one with --keep-database")
         folder = keep.resolve()
     else:
         folder = Path(tempfile.mkdtemp(prefix="hookledger-demo-"))
@@ -85,8 +85,8 @@ def project(keep: Path | None, port: int, operator_port: int) -> Iterator[Projec
 
 @contextlib.contextmanager
 def server(made: Project) -> Iterator[subprocess.Popen[bytes]]:
-    """`hookledger serve` on the project, ready; gone afterwards, also when we are killed."""
-    # What the person has set for an inbox of their own must not lead the demo there.
+    """Run `hookledger serve` on the project; yields when ready; stops it afterwards, even if we are killed."""
+    # HOOKLEDGER_ variables of another inbox must not apply to the demo.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOOKLEDGER_")}
     read, write = os.pipe()
     environment |= {SECRET_VARIABLE: made.secret, PARENT_PIPE: str(read), "PYTHONUNBUFFERED": "1"}
@@ -116,7 +116,7 @@ def server(made: Project) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _wait_until_ready(made: Project, process: subprocess.Popen[bytes], patience: float = 60.0) -> None:
-    import httpx2  # here: no other command should wait for it
+    import httpx2  # imported here: no other command needs it
 
     deadline = time.monotonic() + patience
     addresses = [f"http://127.0.0.1:{made.operator_port}/readyz", f"http://127.0.0.1:{made.port}/readyz"]
@@ -128,14 +128,14 @@ def _wait_until_ready(made: Project, process: subprocess.Popen[bytes], patience:
             pass
         time.sleep(0.05)
     tail = "\n".join(made.log.read_text("utf-8", "replace").splitlines()[-20:])
-    raise Unavailable(f"the server did not get ready; it said:\n{tail}")
+    raise Unavailable(f"the demo server did not become ready; the end of its log:\n{tail}")
 
 
 def choose_port(wanted: int | None, usual: int, other: int = 0) -> int:
-    """The one asked for, else the usual one, else any that is free."""
+    """Return the requested port, else the usual one if free, else any free one."""
     if wanted:
         if not _is_free(wanted):
-            raise ConfigError(f"port {wanted} is taken")
+            raise ConfigError(f"port {wanted} is in use: choose another")
         return wanted
     if usual != other and _is_free(usual):
         return usual

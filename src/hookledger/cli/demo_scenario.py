@@ -1,4 +1,4 @@
-"""What the demo sends and does, and the count of what came of it."""
+"""Sends the demo's deliveries, injects its faults, and counts the effects."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import Unavailable
-from ..operate.insight import Insight, NotFound
+from ..operate import search
+from ..operate.context import Context
+from ..operate.errors import NotFound
 from ..providers.catalogue import find
 from ..providers.sign import sign
 from ..states import WAITING, AttemptOutcome, DeliveryOutcome, State
 from .demo_project import Project
 
 CUSTOMERS = 12
-AT_ONCE = 20
+CONCURRENT = 20
 PAUSE = 1.5
-"""Seconds that the handler to be killed waits between its writes and its commit."""
+"""Seconds between the writes and the commit of the handler to be killed."""
 PATIENCE = 60.0
 CRASHED = "evt_demo_crash"
 
@@ -33,7 +35,7 @@ Event = dict[str, Any]
 
 
 class Sent(Struct, frozen=True):
-    """Deliveries of one kind, and how they were answered."""
+    """Deliveries of one kind, and their answers."""
 
     kind: str
     answers: dict[int, int]
@@ -45,7 +47,7 @@ class Sent(Struct, frozen=True):
 
 
 class Effect(Struct, frozen=True):
-    """One thing that should have happened, or not."""
+    """One expected effect, and what was found."""
 
     name: str
     expected: int | str
@@ -60,7 +62,7 @@ class Report(Struct, frozen=True):
 
 
 def invoice(name: str, amount: int, created: int, *, customer: str | None = None, pause: float = 0) -> Event:
-    """An `invoice.paid` as the provider would send it."""
+    """Return an `invoice.paid` event as the provider would send it."""
     customer = customer or name
     content: Event = {"id": f"in_{name}", "customer": f"cus_{customer}", "subscription": f"sub_{customer}"}
     content["amount_paid"] = amount
@@ -70,26 +72,26 @@ def invoice(name: str, amount: int, created: int, *, customer: str | None = None
 
 
 def update(name: str, customer: str, status: str, created: int) -> Event:
-    """A `customer.subscription.updated`."""
+    """Return a `customer.subscription.updated` event."""
     content = {"id": f"sub_{customer}", "status": status}
     kind = "customer.subscription.updated"
     return {"id": f"evt_demo_{name}", "type": kind, "created": created, "data": {"object": content}}
 
 
 class Scenario:
-    """`say` is told, in plain words, what is being done."""
+    """Runs the demo; `say` prints each step."""
 
-    def __init__(self, project: Project, insight: Insight, say: Callable[[str], None]) -> None:
+    def __init__(self, project: Project, context: Context, say: Callable[[str], None]) -> None:
         self._project = project
-        self._insight = insight
+        self._context = context
         self._say = say
         self._now = int(time.time())
         self._sent: list[Sent] = []
         self._events: list[Event] = []
-        """The authentic ones: what must have happened is counted from these."""
+        """The authentic events, from which the expected effects are counted."""
 
     async def play(self) -> Report:
-        limits = httpx2.Limits(max_connections=AT_ONCE)
+        limits = httpx2.Limits(max_connections=CONCURRENT)
         async with httpx2.AsyncClient(limits=limits, timeout=30, trust_env=False) as client:
             self._client = client
             new = await self._new_and_again()
@@ -97,8 +99,8 @@ class Scenario:
             await self._forged()
             await self._out_of_order(new[0])
             await self._crash()
-        self._say("Waiting until the dead worker's lease has run out and everything is done")
-        await self._until(self._nothing_waits, "everything is handled")
+        self._say("Waiting until the dead worker's lease expires and all events are processed")
+        await self._until(self._nothing_waits, "all events are processed")
         return await self._count()
 
     # ── what is sent ──
@@ -112,9 +114,11 @@ class Scenario:
         return new
 
     async def _at_the_same_moment(self) -> None:
-        self._say(f"Sending one event {AT_ONCE} times at the same moment")
-        same = [invoice("twenty", 4900, self._now - 900)] * AT_ONCE
-        await self._send(f"one event {AT_ONCE} times concurrently", same, {202: 1, 200: AT_ONCE - 1}, at_once=True)
+        self._say(f"Sending one event {CONCURRENT} times concurrently")
+        same = [invoice("twenty", 4900, self._now - 900)] * CONCURRENT
+        await self._send(
+            f"one event {CONCURRENT} times concurrently", same, {202: 1, 200: CONCURRENT - 1}, concurrently=True
+        )
 
     async def _forged(self) -> None:
         self._say("Sending a well-formed event with a forged signature")
@@ -122,26 +126,26 @@ class Scenario:
         await self._send("forged", fake, {401: 1}, secret="whsec_of_somebody_else", known=True)  # noqa: S106
 
     async def _out_of_order(self, first: Event) -> None:
-        self._say("Cancelling a subscription, then sending it two events from before that")
+        self._say("Cancelling a subscription, then sending two older events about it")
         customer = first["data"]["object"]["customer"].removeprefix("cus_")
         newest = update("cancel", customer, "canceled", self._now)
         await self._send("new events", [newest], {202: 1})
-        await self._until(lambda: self._is(newest["id"], State.PROCESSED), "the cancellation is handled")
+        await self._until(lambda: self._is(newest["id"], State.PROCESSED), "the cancellation is processed")
         late = [
             update("late_update", customer, "past_due", self._now - 50),
             invoice("late_invoice", 700, self._now - 60, customer=customer),
         ]
         await self._send("older events, too late", late, {202: len(late)})
-        await self._until(self._nothing_waits, "the late events are handled")
+        await self._until(self._nothing_waits, "the late events are processed")
 
     async def _crash(self) -> None:
         victim = invoice("crash", 1500, self._now, pause=PAUSE)
         assert victim["id"] == CRASHED
-        self._say("Killing the worker (SIGKILL) in the middle of a handler: written, but not committed")
+        self._say("Killing the worker (SIGKILL) inside a handler: rows written, not committed")
         await self._send("new events", [victim], {202: 1})
         await self._until(lambda: self._is(CRASHED, State.PROCESSING), "the handler runs")
         await asyncio.sleep(0.3)
-        worker = (await self._insight.event(CRASHED)).event.worker or ""
+        worker = (await search.find(self._context, CRASHED)).event.worker or ""
         os.kill(int(worker.split(":")[-2]), signal.SIGKILL)  # host:pid:token
         self._say("Sending its event again while no worker has it")
         await self._send("again, while its worker is dead", [victim] * 3, {200: 3}, known=True)
@@ -153,17 +157,17 @@ class Scenario:
         expected: dict[int, int],
         *,
         known: bool = False,
-        at_once: bool = False,
+        concurrently: bool = False,
         secret: str | None = None,
     ) -> None:
-        """Real requests, signed as the provider signs. `known`: these add no event."""
+        """Send signed requests. `known`: they add no event."""
 
         async def post(event: Event) -> int:
             body = msgspec.json.encode(event)
             headers = sign(find("stripe"), secret or self._project.secret, body, now=time.time())
             return (await self._client.post(self._project.url, content=body, headers=headers)).status_code
 
-        if at_once:
+        if concurrently:
             answers = await asyncio.gather(*map(post, events))
         else:
             answers = [await post(event) for event in events]
@@ -177,24 +181,24 @@ class Scenario:
         deadline = time.monotonic() + PATIENCE
         while not await condition():
             if time.monotonic() > deadline:
-                raise Unavailable(f"waited {PATIENCE:g} s in vain until {what}; see {self._project.log}")
+                raise Unavailable(f"the demo stopped: not within {PATIENCE:g} s: {what}; see {self._project.log}")
             await asyncio.sleep(0.05)
 
     async def _is(self, key: str, state: State) -> bool:
         try:
-            return (await self._insight.event(key)).event.state is state
+            return (await search.find(self._context, key)).event.state is state
         except NotFound:
             return False
 
     async def _nothing_waits(self) -> bool:
-        counts = (await self._insight.summary()).events
+        counts = (await search.summary(self._context)).events
         return not any(counts[state] for state in (*WAITING, State.PROCESSING))
 
     # ── counting ──
 
     async def _count(self) -> Report:
-        summary = await self._insight.summary()
-        crashed = (await self._insight.event(CRASHED)).attempts
+        summary = await search.summary(self._context)
+        crashed = (await search.find(self._context, CRASHED)).attempts
         lost = sum(attempt.outcome is AttemptOutcome.CRASHED for attempt in crashed)
         answered = sum(count for sent in self._sent for code, count in sent.answers.items() if code < 300)
         found = self._read()
@@ -214,13 +218,13 @@ class Scenario:
             _same("receipts queued", len(ours.mails), found.mails.total()),
             _same("receipts queued twice", 0, again),
             _same("effects of the forged event", 0, forged),
-            Effect("attempts killed, then rescued", "1 or more", lost, lost >= 1),
+            Effect("attempts killed, then reclaimed", "1 or more", lost, lost >= 1),
         ]
         right = all(sent.right for sent in self._sent) and all(effect.right for effect in effects) and found == ours
         return Report(_joined(self._sent), effects, right)
 
     def _due(self) -> _Business:
-        """What the application's tables must hold after these events."""
+        """Return what the application's tables must hold after these events."""
         due = _Business({}, {}, Counter())
         version: dict[str, int] = {}
         for event in self._events:
@@ -236,7 +240,7 @@ class Scenario:
         return due
 
     def _read(self) -> _Business:
-        """What they hold."""
+        """Return what the application's tables hold."""
         connection = apsw.Connection(str(self._project.database), flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(5000)
         try:
@@ -264,7 +268,7 @@ def _active(business: _Business) -> int:
 
 
 def _joined(sent: Sequence[Sent]) -> list[Sent]:
-    """One line per kind."""
+    """Return one line per kind."""
     lines: dict[str, tuple[Counter[int], Counter[int]]] = {}
     for one in sent:
         answers, expected = lines.setdefault(one.kind, (Counter(), Counter()))

@@ -1,4 +1,4 @@
-"""`hookledger doctor`: what is wrong, and what to do about it."""
+"""`hookledger doctor`: check a live inbox and say what to do."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from rich.text import Text
 
 from ..errors import ConfigError, HookledgerError
 from ..inbox import Inbox
-from ..operate.doctor import examine
-from ..operate.finding import Finding, Level
+from ..operate import audit, restore
+from ..operate.doctor.checks import examine
+from ..operate.doctor.finding import Finding, Level
 from . import exits
-from .common import actor_option, looks_at_inbox, print_json, prints_json, reason_option, run, status, table_console
+from .common import actor_option, inbox_options, print_json, prints_json, reason_option, run, status, table_console
 from .reconcile import When
 from .table import print_facts
 
@@ -20,7 +21,7 @@ COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "problem": "bold r
 
 
 @click.command()
-@looks_at_inbox
+@inbox_options
 @click.option("--deep", is_flag=True, help="Have the database check its file too.")
 @click.option(
     "--limit",
@@ -63,9 +64,13 @@ def doctor(
     Exits 11 if there is a problem; warnings exit 0. With --fail-on warn, warnings exit 11 too.
     """
     if after_restore != (reason is not None) or after_restore != (done or backup_at is not None):
-        raise click.UsageError("--after-restore needs --reason, and --backup-at or --done; give them only with it")
+        raise click.UsageError(
+            "--after-restore needs --reason and either --backup-at or --done, which need --after-restore"
+        )
     if done and backup_at is not None:
-        raise click.UsageError("--done closes the gap of the restore that is open: it takes no --backup-at")
+        raise click.UsageError(
+            "--done and --backup-at exclude each other: --backup-at opens the gap, --done closes it"
+        )
     if reason is not None:
         status.print(run(_after_restore(inbox, backup_at, actor, reason)))
     found = run(_examine(inbox, deep, limit))
@@ -81,25 +86,23 @@ def doctor(
 
 
 async def _after_restore(inbox: Inbox, backup_at: datetime | None, actor: str, reason: str) -> str:
-    async with inbox.opened() as store:
-        actions = inbox.actions(store, actor)
+    by = audit.by(actor, reason)
+    async with inbox.operating() as context:
         if backup_at is None:
-            await actions.close_gap(reason)
+            await restore.close_gap(context, by)
             return "The gap is closed: effects are performed as declared."
-        lease = inbox.settings.work.lease
-        _, number = await actions.after_restore(backup_at, reason, lease=lease)
+        _, number = await restore.after_restore(context, by, backup_at)
         return f"{number:,} effects that were planned or started became unknown; the gap is open."
 
 
 async def _examine(inbox: Inbox, deep: bool, limit: float) -> list[Finding]:
     try:
-        async with inbox.opened(check=False) as store:
-            insight = inbox.insight(store)
-            return await examine(insight, lease=inbox.settings.work.lease, deep=deep, limit=limit)
+        async with inbox.operating(check=False) as context:
+            return await examine(context, deep=deep, limit=limit)
     except ConfigError:
         raise
     except HookledgerError as error:
-        return [Finding("problem", "database", str(error), "see that it runs, and that its URL is right")]
+        return [Finding("problem", "database", str(error), "check that it runs and that its URL is right")]
 
 
 def _print(found: list[Finding]) -> None:

@@ -8,20 +8,22 @@ from datetime import UTC, datetime
 import click
 from rich.markup import escape
 
-from ..filters import EffectFilter
 from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import History
+from ..operate import effects as operate
 from ..operate.effects import EffectLine, line
 from ..states import EffectState
-from ..store.trouble import EffectPage
-from .common import looks_at_inbox, names_actor, print_json, prints_json, run, second, status, table_console
+from ..store.ops.attention import EffectPage
+from ..store.ops.audit import Audit
+from ..store.ops.filters import EffectFilter
+from .common import audited, inbox_options, print_json, prints_json, run, second, status, table_console
+from .events import coloured
+from .failures import duration
 from .filters import limit_option, source_option
 from .following import hindrances, say_hindrances
 from .groups import ListsByDefault
-from .look import coloured
 from .table import Listing, number, print_command, prose, say, whole
-from .trouble import duration
 
 
 @click.group(cls=ListsByDefault)
@@ -41,9 +43,9 @@ def effects() -> None:
 )
 @click.option("--name", help="Only with this name, as declared.")
 @source_option
-@click.option("--before", metavar="CURSOR", help="The next page: the cursor that ends the page before.")
+@click.option("--before", metavar="CURSOR", help="Next page: the cursor printed at the end of the last one.")
 @limit_option(50)
-@looks_at_inbox
+@inbox_options
 @prints_json
 def list_effects(
     inbox: Inbox,
@@ -60,8 +62,8 @@ def list_effects(
         where = EffectFilter(tuple(map(EffectState, state)), name, source)
 
     async def read() -> EffectPage:
-        async with inbox.opened() as store:
-            return await inbox.insight(store).trouble.effects(where, before=before, limit=limit)
+        async with inbox.operating() as context:
+            return await operate.page(context, where, before=before, limit=limit)
 
     page = run(read())
     lines = [line(one) for one in page.effects]
@@ -89,14 +91,14 @@ def _print(lines: list[EffectLine]) -> None:
 
 
 def _suggest(lines: list[EffectLine]) -> None:
-    """For the first that needs a decision, and the first that can be tried."""
+    """Print a command for the first effect that needs a decision, and for the first that can be retried."""
     decide = next((one for one in lines if one.next.startswith("resolve ")), None)
     if decide is not None:
-        label = "To decide about one that may have happened, or failed"
+        label = "To decide the outcome of one"
         print_command(label, ["hookledger", "show", str(decide.event_id)])
     retry = next((one for one in lines if one.next.startswith("effects try ")), None)
     if retry is not None:
-        print_command("To try one now", ["hookledger", *shlex.split(retry.next), "--reason", "WHY"])
+        print_command("To retry one now", ["hookledger", *shlex.split(retry.next), "--reason", "WHY"])
 
 
 def _when(one: EffectLine, now: datetime) -> str:
@@ -112,10 +114,10 @@ def _when(one: EffectLine, now: datetime) -> str:
 @effects.command("try")
 @click.argument("event")
 @click.argument("effect")
-@names_actor
-@looks_at_inbox
+@audited
+@inbox_options
 @prints_json
-def try_(inbox: Inbox, event: str, effect: str, reason: str, actor: str, as_json: bool) -> None:
+def try_(inbox: Inbox, event: str, effect: str, by: Audit, as_json: bool) -> None:
     """Retry an effect now, with a fresh retry budget
 
     EFFECT is a name, NAME:KEY where EVENT has several, or an idempotency key. It must be planned or failed in the
@@ -124,11 +126,10 @@ def try_(inbox: Inbox, event: str, effect: str, reason: str, actor: str, as_json
     """
 
     async def act() -> tuple[Effect, History, list[str]]:
-        async with inbox.opened() as store:
-            insight = inbox.insight(store)
-            known = await insight.effect(event, effect)
-            history = await inbox.actions(store, actor).try_now(known, reason)
-            return known, history, await hindrances(inbox, insight, history.event, known)
+        async with inbox.operating() as context:
+            known = await operate.find(context, event, effect)
+            history = await operate.try_now(context, by, known)
+            return known, history, await hindrances(context, history.event, known)
 
     before, history, hindered = run(act())
     [after] = [known.effect for known in history.effects if known.effect.identity == before.identity]
@@ -136,6 +137,8 @@ def try_(inbox: Inbox, event: str, effect: str, reason: str, actor: str, as_json
         print_json({"effect": after, "event": history.event})
         return
     was = f"was {before.state}" + (f", is {after.state}" if after.state is not before.state else "")
-    status.print(f"Effect {escape(before.name)}:{escape(before.key)} {was}: a worker tries it now.", soft_wrap=True)
+    status.print(
+        f"Effect {escape(before.name)}:{escape(before.key)} {was}: a worker performs it now.", soft_wrap=True
+    )
     say_hindrances(hindered)
-    print_command("To see what became of it", ["hookledger", "show", str(history.event.id)])
+    print_command("To see the result", ["hookledger", "show", str(history.event.id)])

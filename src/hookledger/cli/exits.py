@@ -1,19 +1,19 @@
-"""What the exit codes mean. Scripts may rely on them."""
+"""Exit codes; scripts may rely on them."""
 
 OK = 0
 ERROR = 1
-"""An unexpected error; the message says what."""
+"""Internal error; the message says what."""
 USAGE = 2
-"""The command was written wrongly (click's own code)."""
+"""Wrong usage (click's own code)."""
 CONFIG = 3
-"""The configuration cannot work."""
+"""The configuration is wrong."""
 UNAVAILABLE = 4
 """The database cannot be reached or written."""
 SCHEMA = 5
-"""The database's schema is not one that this release works with: run `hookledger migrate`."""
+"""The schema version does not fit this release: run `hookledger migrate`."""
 NOT_FOUND = 6
 """No such event, delivery or rejected request."""
-REFUSED = 7
+NOT_ALLOWED = 7
 """Not allowed in this state, or it changed; `rejections recheck`: no request would be accepted."""
 STUCK = 10
 """`work`: a handler blocked the event loop beyond every timeout."""
@@ -23,7 +23,9 @@ DEMO_FAILED = 9
 """`demo --exit`: something did not happen exactly once."""
 PROBLEM = 11
 """`doctor`: there is a problem, or a warning with `--fail-on warn`."""
+NOT_PROCESSED = 12
+"""`replay --dry-run`: the event would not be processed or skipped, or that is not known: the dry run stopped."""
 DIFFERENCES = 20
-"""`reconcile`: an event was missing, failed, unknown or refused; the report says what was done about it."""
+"""`reconcile`: an event was missing, failed, unknown or not importable; the report says what was done about it."""
 PROVIDER = 21
 """`reconcile`: the provider's log could not be read to its end."""

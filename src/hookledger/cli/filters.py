@@ -1,4 +1,4 @@
-"""Filter options: defined once, the same for every command that selects events."""
+"""Filter options, defined once for all commands that select events."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import click
 
 from ..clock import Seconds
 from ..errors import ConfigError
-from ..filters import Filter
 from ..states import State
+from ..store.ops.filters import Filter
+from .common import Decorator
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Moment(click.ParamType[datetime]):
-    """A date or a time in ISO 8601, in UTC unless it says otherwise; or how long ago: `2h`, `3d`."""
+    """A date or time in ISO 8601, UTC by default, or a duration ago: `2h`, `3d`."""
 
     name = "when"
 
@@ -34,16 +35,16 @@ class Moment(click.ParamType[datetime]):
         try:
             return datetime.now(UTC) - timedelta(seconds=Seconds(text))
         except (ConfigError, OverflowError):
-            words = f"{value!r} is not a time: write 2026-01-31, 2026-01-31T12:30:00Z, or how long ago: 2h, 3d"
+            words = f"{value!r} is not a time: write 2026-01-31, 2026-01-31T12:30:00Z or a duration ago such as 2h"
             self.fail(words, param, ctx)
 
 
 class FilterOption(click.Option):
-    """Described once: by `hookledger events --help`, and in the reference."""
+    """An option that only `hookledger events --help` and the reference describe."""
 
 
 class FiltersEvents(click.Command):
-    """A command with filter options. Only `events` describes them; the others name them."""
+    """A command with filter options: `events` describes them, the others only name them."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         filters = [one for one in self.get_params(ctx) if isinstance(one, FilterOption)]
@@ -59,11 +60,11 @@ class FiltersEvents(click.Command):
                 formatter.write_text(f"{names}: see `hookledger events --help`")
 
 
-source_option = click.option("--source", help="Only of this source.")
+source_option: Decorator = click.option("--source", help="Only of this source.")
 
 
 def limit_option(default: int) -> Callable[[F], F]:
-    """Adds --limit."""
+    """Add --limit."""
     return click.option("--limit", default=default, type=click.IntRange(1, 1000), help="Maximum number to list.")
 
 
@@ -74,7 +75,7 @@ _filter = functools.partial(click.option, cls=FilterOption)
 
 
 def filters_events(command: F) -> F:
-    """Adds the filter options; the command gets them as `where`, and is a FiltersEvents."""
+    """Add the filter options; the command gets them as `where`."""
 
     @_filter("--source", help="Only of this source.")
     @_filter(
@@ -107,7 +108,7 @@ def filters_events(command: F) -> F:
 
 
 def options_of(where: Filter) -> list[str]:
-    """The options that a filter is written with, for what to type next."""
+    """Return the options that express a filter."""
     names = {"object_id": "object", "states": "state"}
     words: list[str] = []
     for field in Filter.__struct_fields__:

@@ -1,4 +1,4 @@
-"""Waits for a job, with a progress bar on a terminal; runs it itself when no worker does."""
+"""Waits for a job with a progress bar, and runs it here if no worker does."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import WrongState
 from ..inbox import Inbox
-from ..operate.insight import Insight
+from ..operate.bulk import jobs
+from ..operate.bulk.runner import JobRunner
+from ..operate.context import Context
+from ..operate.workers import live_workers
 from ..states import State
 from ..store.ops.job import Job
-from ..store.protocol import Store
 from .common import run, status
-from .following import NO_WORKER, any_worker_alive, say_hindrances
+from .following import NO_WORKER, say_hindrances
 from .table import print_command, say
 
 PATIENCE = 5.0
-"""Seconds that a job may lie there, though a worker lives, before the command takes it up itself."""
+"""Seconds that a job may wait for a live worker before this command runs it."""
 
 
 def follow(inbox: Inbox, job: Job) -> Job:
-    """The job when it is over. Ctrl-C leaves it to the workers. Raises WrongState for one that is never run."""
+    """Wait for a job and return it when it is over. Ctrl-C leaves it to the workers. Raises WrongState for an
+    incomplete job."""
     if job.frozen_at is None and job.unfinished:
-        raise WrongState(f"the set of job {job.id} is not complete: cancel it, and make it again")
+        raise WrongState(f"job {job.id} cannot run: its set of events is incomplete; cancel it and plan it again")
     try:
         after: Job = run(_follow(inbox, job))
     except KeyboardInterrupt:
@@ -40,52 +43,50 @@ def follow(inbox: Inbox, job: Job) -> Job:
 
 
 async def _follow(inbox: Inbox, job: Job) -> Job:
-    async with inbox.opened() as store:
-        insight = inbox.insight(store)
+    async with inbox.operating() as context:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=status, disable=not sys.stderr.isatty(), transient=True) as progress:
             bar = progress.add_task(job.name, total=job.total)
-            own = asyncio.create_task(_take_up(inbox, store, insight, job))
+            own = asyncio.create_task(_take_up(context, job))
             try:
-                while (job := await insight.job(str(job.id))).unfinished:
-                    progress.update(bar, completed=job.done + job.refused)
+                while (job := await jobs.find(context, str(job.id))).unfinished:
+                    progress.update(bar, completed=job.done + job.not_allowed)
                     if own.done():
-                        own.result()  # says what went wrong
+                        own.result()  # raises its error
                     await asyncio.sleep(0.3)
             finally:
                 own.cancel()
                 await asyncio.gather(own, return_exceptions=True)
-        now, alive = await insight.job_states(job), await any_worker_alive(inbox, insight)
+        now, alive = await jobs.states(context, job), bool(await live_workers(context))
     say_end(job, now, alive)
     return job
 
 
-async def _take_up(inbox: Inbox, store: Store, insight: Insight, job: Job) -> None:
-    """Run it here, whenever nobody else does: at once if no worker is alive."""
-    runner, idle_since = inbox.job_runner(store), time.monotonic()
+async def _take_up(context: Context, job: Job) -> None:
+    """Run the job here while no worker holds it: immediately if no worker is alive, else after PATIENCE."""
+    runner, idle_since = JobRunner(context), time.monotonic()
     while True:
-        now = await insight.job(str(job.id))
+        now = await jobs.find(context, str(job.id))
         if now.lease_left > 0:
             idle_since = time.monotonic()
-        alive = await any_worker_alive(inbox, insight)
+        alive = bool(await live_workers(context))
         if now.lease_left == 0 and (not alive or time.monotonic() - idle_since > PATIENCE):
-            status.print(f"{'No worker takes it up' if alive else 'No worker is alive'}: it is run here.")
+            status.print(f"{'No worker runs it' if alive else 'No worker is alive'}: running it here.")
             await runner.run_one(job.id)
         await asyncio.sleep(0.5)
 
 
 def say_end(job: Job, now: Mapping[str, int], alive: bool) -> None:
-    """`now`: how many of the events that were acted on are in each state; that they were is not that they are
-    processed."""
-    figures = f"{job.done:,} done, {job.refused:,} refused, {job.open:,} not touched"
+    """Print how a job ended. `now`: the states of the events it acted on; acted on does not mean processed."""
+    figures = f"{job.done:,} done, {job.not_allowed:,} not allowed, {job.open:,} not touched"
     are = f" The {job.done:,} events that were acted on are now: {counted(now)}." if now else ""
     say(f"Job {job.id} is {job.state}: {figures}.{are}")
     if State.PENDING in now:
         say_hindrances([] if alive else [NO_WORKER])
-    if job.refused:
-        print_command("Why they were refused", ["hookledger", "jobs", "show", str(job.id)])
+    if job.not_allowed:
+        print_command("To see why", ["hookledger", "jobs", "show", str(job.id)])
     if job.done:
-        print_command("What became of each", ["hookledger", "jobs", "items", str(job.id)])
+        print_command("To see what happened to each", ["hookledger", "jobs", "items", str(job.id)])
 
 
 def counted(now: Mapping[str, int]) -> str:

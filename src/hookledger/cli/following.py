@@ -1,4 +1,4 @@
-"""What follows a decision: who goes on, what may keep them from it, and how to see what became of it."""
+"""What follows a decision: who continues, what may delay it, and how to see the result."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from rich.markup import escape
 
-from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow, Kind, covers
-from ..operate.handlers import handles
-from ..operate.insight import Insight
+from ..operate.circuits import circuits
+from ..operate.context import Context
+from ..operate.pauses import pauses
+from ..operate.workers import handled_by, handles, live_workers
 from ..states import CircuitState, State
 from .common import status
 from .table import print_command, say
@@ -19,28 +20,23 @@ from .table import print_command, say
 NO_WORKER = "No worker is alive: run hookledger work"
 
 
-async def any_worker_alive(inbox: Inbox, insight: Insight) -> bool:
-    return any(worker.alive(inbox.settings.work.lease) for worker in await insight.workers())
-
-
-async def hindrances(inbox: Inbox, insight: Insight, event: EventRow, effect: Effect | None = None) -> list[str]:
-    """Why it may take longer until a worker runs the event, if it is pending, or performs the effect."""
-    live = [worker for worker in await insight.workers() if worker.alive(inbox.settings.work.lease)]
+async def hindrances(context: Context, event: EventRow, effect: Effect | None = None) -> list[str]:
+    """Return why a pending event, or an effect, may not be run soon."""
+    live = await live_workers(context)
     found = [] if live else [NO_WORKER]
     if event.state is State.PENDING:
-        patterns = [pattern for worker in live for pattern in worker.handles]
-        if live and not handles(patterns, Kind(event.source, event.type)):
+        if live and not handles(handled_by(live), Kind(event.source, event.type)):
             found.append(f"No live worker handles type {event.type} of source {event.source}")
-        for pause in await insight.pauses():
+        for pause in await pauses(context):
             if pause.source == event.source and covers(pause.pattern, event.type):
                 resume = shlex.join(["hookledger", "resume", pause.source, pause.pattern, "--reason", "WHY"])
                 found.append(f"{pause.pattern} of source {pause.source} is paused: {resume}")
-    return found + ([] if effect is None else await _of_effect(insight, effect))
+    return found + ([] if effect is None else await _of_effect(context, effect))
 
 
-async def _of_effect(insight: Insight, effect: Effect) -> list[str]:
+async def _of_effect(context: Context, effect: Effect) -> list[str]:
     found = []
-    for circuit in await insight.circuits():
+    for circuit in await circuits(context):
         if circuit.downstream == effect.downstream and circuit.state is not CircuitState.CLOSED:
             words = f"The circuit of {circuit.downstream} is {circuit.state}: {circuit.reason or 'no reason given'}"
             found.append(f"{words}; hookledger circuits reset {shlex.quote(circuit.downstream)} --reason WHY")
@@ -50,14 +46,14 @@ async def _of_effect(insight: Insight, effect: Effect) -> list[str]:
 
 
 def say_next(event: EventRow, hindered: Sequence[str], *, run: bool = False) -> None:
-    """What the event is now, and what follows. `run`: its number is told."""
+    """Print the event's state and what happens next. `run`: include the run number."""
     which = f", in run {event.run}" if run else ""
     then = ": a worker runs its handler again" if event.state is State.PENDING else ""
     say(f"Event {event.id} is {event.state}{which}{then}.")
     say_hindrances(hindered)
     if event.state is State.FAILED:
-        print_command("To run it again", ["hookledger", "retry", str(event.id), "--reason", "WHY"])
-    print_command("To see what became of it", ["hookledger", "show", str(event.id)])
+        print_command("To retry it", ["hookledger", "retry", str(event.id), "--reason", "WHY"])
+    print_command("To see the result", ["hookledger", "show", str(event.id)])
 
 
 def say_hindrances(found: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Groups of commands: the sections of `hookledger --help`, and groups that list when no command is given."""
+"""Command groups: the sections of `hookledger --help`, and groups that list by default."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Sections(click.Group):
 
 
 def help_line(command: click.Command) -> str:
-    """The first paragraph of a command's help."""
+    """Return the first paragraph of a command's help."""
     return (command.help or "").strip().partition("\n\n")[0]
 
 
 class ListsByDefault(click.Group):
-    """`jobs` alone, or with options only, is `jobs list`."""
+    """A group whose name alone, or with options only, means its `list` command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] != "--help"):

@@ -15,9 +15,11 @@ from rich.progress import Progress
 
 from ..errors import ConfigError
 from ..inbox import Inbox
-from ..operate.cutover import BATCH, Comparison, KeyRule
+from ..operate import audit
+from ..operate.keys.cutover import BATCH, Comparison, KeyRule, compare, query_keys
+from ..operate.keys.cutover import import_keys as store_keys
 from ..store.ops.imported_keys import Imported
-from .common import actor_option, looks_at_inbox, print_json, printable, prints_json, reason_option, run, status
+from .common import actor_option, inbox_options, print_json, printable, prints_json, reason_option, run, status
 
 Row = Sequence[object]
 
@@ -31,7 +33,7 @@ Row = Sequence[object]
 @click.option("--dry-run", is_flag=True, help="Compare with the keys recorded here; import nothing.")
 @reason_option(unless="--dry-run")
 @actor_option
-@looks_at_inbox
+@inbox_options
 @prints_json
 def import_keys(
     inbox: Inbox,
@@ -53,26 +55,25 @@ def import_keys(
     """
     query = (query or "").strip() or None
     if (file is None) == (query is None):
-        raise click.UsageError("name a FILE (- for stdin), or give --query")
+        raise click.UsageError("give either a FILE (- for stdin) or --query")
     if fields and (columns or query):
-        raise click.UsageError("--field is for JSON lines alone")
+        raise click.UsageError("--field works only with JSON lines: use --column for CSV and --query")
     if not dry_run and not (reason and reason.strip()):
         raise click.UsageError("--reason is required unless --dry-run")
 
     async def act() -> Imported | Comparison:
-        rule = KeyRule(inbox.receiving.facts(source))
+        rule = KeyRule(inbox.examiner.endpoint(source))
         _check_columns(rule, columns or fields)
-        async with inbox.opened() as store:
-            insight = inbox.insight(store)
+        async with inbox.operating() as context:
             with Progress(console=status, transient=True, disable=not status.is_terminal) as progress:
-                rows = insight.query(query) if query else _batched(_from_file(file, columns, fields))
+                rows = query_keys(context, query) if query else _batched(_from_file(file, columns, fields))
                 picked = _picked(rows, _numbers(columns) if query else None)
                 batches = _keys(picked, rule, progress, file)
                 if dry_run:
-                    return await insight.compare_keys(rule, batches)
-                actions, total = inbox.actions(store, actor), Imported(0, 0, 0)
+                    return await compare(context, rule, batches)
+                by, total = audit.by(actor, reason or ""), Imported(0, 0, 0)
                 async for batch in batches:
-                    done = await actions.import_keys(source, [rule.identity(key) for key in batch], reason or "")
+                    done = await store_keys(context, by, source, [rule.identity(key) for key in batch])
                     total = Imported(total.given + done.given, total.new + done.new, total.known + done.known)
                 return total
 
@@ -95,7 +96,7 @@ def _print(found: Comparison, source: str) -> None:
     status.print("Nothing was imported.")
 
 
-# ── where the keys are ───────────────────────────────────────────────────────
+# ── reading the keys ───────────────────────────────────────────────────────
 
 
 def _check_columns(rule: KeyRule, given: Sequence[str]) -> None:
@@ -108,11 +109,11 @@ def _check_columns(rule: KeyRule, given: Sequence[str]) -> None:
 
 
 def _numbers(columns: Sequence[str]) -> list[int] | None:
-    """From 0; None for the first column alone."""
+    """Return column numbers from 0; None: the first column."""
     if not columns:
         return None
     if not all(column.isdecimal() and int(column) > 0 for column in columns):
-        raise ConfigError("with --query, --column is a number from 1: name the columns in the SELECT")
+        raise ConfigError("--column must be a number from 1 with --query; select the columns in the query")
     return [int(column) - 1 for column in columns]
 
 
@@ -125,7 +126,9 @@ def _from_file(file: TextIO | None, columns: Sequence[str], fields: Sequence[str
             number += 1
             yield row
     except UnicodeDecodeError:
-        raise ConfigError(f"the file is not UTF-8, after entry {number:,}") from None
+        raise ConfigError(
+            f"the file is not UTF-8 after entry {number:,}: convert it, then run the import again"
+        ) from None
     except (msgspec.DecodeError, csv.Error) as error:
         raise ConfigError(f"entry {number + 1:,} of the file cannot be read: {error}") from None
 
@@ -155,7 +158,7 @@ def _csv(file: TextIO, columns: Sequence[str]) -> Iterator[Row]:
     if all(column.isdecimal() for column in columns):
         places = [int(column) - 1 for column in columns]
         if min(places) < 0:
-            raise ConfigError("columns are numbered from 1")
+            raise ConfigError("--column 0 does not exist: columns are numbered from 1")
     else:
         header = next(rows, [])
         for column in columns:
@@ -173,7 +176,7 @@ async def _batched(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:
 
 
 async def _picked(batches: AsyncIterator[Any], numbers: list[int] | None) -> AsyncIterator[list[Row]]:
-    """What the columns of a query hold; ids of a database's own kind as text."""
+    """Yield the selected columns of a query; database ids as text."""
     async for batch in batches:
         yield [_plain(row if numbers is None else [_at(row, number) for number in numbers]) for row in batch]
 
@@ -191,7 +194,8 @@ def _plain(row: Row) -> Row:
 async def _keys(
     batches: AsyncIterator[Iterable[Row]], rule: KeyRule, progress: Progress, file: TextIO | None
 ) -> AsyncIterator[list[tuple[bytes, ...]]]:
-    """Exact keys, as many as the store takes together. Rows without one are an error: half a list is no list."""
+    """Yield exact keys in batches. A row without a key is an error: without its key, an event that
+    was processed elsewhere would be accepted as new."""
     total = _size(file)
     task = progress.add_task("keys", total=total)
     seen, waiting = 0, []

@@ -1,4 +1,4 @@
-"""`hookledger keys`: whether the key of a source fits its deliveries."""
+"""`hookledger keys`: check whether a source's key fits its deliveries."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import msgspec
 from rich.text import Text
 
 from ..inbox import Inbox
-from ..operate.audit import KeyReport
-from ..operate.keys import Fit
+from ..operate.keys.audit import KeyReport, audit_keys
+from ..operate.keys.fit import Fit
 from ..states import KeyOrigin
 from ..store.ops.key_audit import KeyGroup
-from .common import looks_at_inbox, print_json, prints_json, run, table_console
+from .common import inbox_options, print_json, prints_json, run, table_console
 from .table import Listing, number, say, whole
 
 ORIGINS = {
@@ -21,10 +21,10 @@ ORIGINS = {
     KeyOrigin.FUNCTION: "by the source's function",
     KeyOrigin.DIGEST: "by content, without a key",
     KeyOrigin.ARRIVAL: "each an arrival",
-    KeyOrigin.ADMITTED: "accepted by an operator",
+    KeyOrigin.QUARANTINE: "accepted by an operator",
 }
 ENOUGH = 10
-"""Kept requests below which a rule that fits says nothing."""
+"""Minimum of kept requests from which a rule is proposed."""
 SHOWN = 3
 
 
@@ -32,7 +32,7 @@ SHOWN = 3
 @click.argument("source")
 @click.option("--last", default=10_000, type=click.IntRange(1, 1_000_000), help="Number of newest events to read.")
 @click.option("--sample", default=1000, type=click.IntRange(0, 10_000), help="Kept requests to try rules on.")
-@looks_at_inbox
+@inbox_options
 @prints_json
 def keys(inbox: Inbox, source: str, last: int, sample: int, as_json: bool) -> None:
     """Audit a source's event keys
@@ -43,9 +43,8 @@ def keys(inbox: Inbox, source: str, last: int, sample: int, as_json: bool) -> No
     """
 
     async def read() -> KeyReport:
-        hint = inbox.receiving.facts(source).contract.hint
-        async with inbox.opened() as store:
-            return await inbox.insight(store).keys(source, last=last, sample=0 if hint else sample)
+        async with inbox.operating() as context:
+            return await audit_keys(context, source, last=last, sample=sample)
 
     report = run(read())
     if as_json:
@@ -54,7 +53,7 @@ def keys(inbox: Inbox, source: str, last: int, sample: int, as_json: bool) -> No
             shown["fits"] = one.fits
         print_json(values)
         return
-    hint = inbox.receiving.facts(source).contract.hint
+    hint = inbox.examiner.endpoint(source).contract.hint
     for line in _words(report, hint=hint):
         say(line, table_console())
     if report.fits:
@@ -68,7 +67,7 @@ def _words(report: KeyReport, *, hint: bool) -> list[str]:
     origins = ", ".join(f"{count:,} {ORIGINS[origin]}" for origin, count in sorted(audit.origins.items()))
     lines = [f"{_many(audit.events, 'event')} from {_many(audit.deliveries, 'delivery')}: {origins}."]
     if hint:
-        return [*lines, "This provider only says that something changed: there are no keys to judge."]
+        return [*lines, "This provider's events are only hints that something changed: there are no keys to check."]
     rule = " + ".join(report.rule)
     lines += [f"The key now: {rule}." if rule else "There is no key field: the content is the key."]
     lines += [f"Plain duplicates: {_many(audit.duplicates, 'delivery')}."]
@@ -115,7 +114,7 @@ def _advice(report: KeyReport) -> list[str]:
         lines.append(f"Tried on {seen}: neither the source's own rule nor any single field fits all of them.")
     if not report.repeated:
         lines.append(
-            "No content came twice among these, so nothing shows whether an id stays the same on redelivery."
+            "No content arrived twice among these, so it is not known whether an id stays the same on redelivery."
         )
     return lines
 
@@ -135,7 +134,7 @@ def _print_fits(report: KeyReport) -> None:
         listing.add(name, verdict, *(f"{count:,}" for count in counts))
     listing.print(table_console())
     say(
-        "Too narrow: contents that came under several keys. Too wide: keys that several contents came under. "
-        "Without: no such field. Of plain duplicates no bytes are kept, so a field that only looks unique fits, too: "
-        "ask the provider's documentation."
+        "Too narrow: contents with several keys. Too wide: keys with several contents. "
+        "Without: events without the field. Duplicates' bodies are not kept, "
+        "so a field that only looks unique fits too: check the provider's documentation."
     )

@@ -1,6 +1,5 @@
-"""Output that may get lost: a full disk, or a pipe that is closed or not read, must not stop a process that records
-deliveries.
-"""
+"""Output that may be lost: a full disk, or a pipe that is closed or not read, must not stop a process that records
+deliveries."""
 
 from __future__ import annotations
 
@@ -17,18 +16,18 @@ import threading
 import time
 from typing import Any, NoReturn, TextIO
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 MOST = 4 * 1024 * 1024
-"""Bytes kept for a reader that is slow; what comes on top of that is lost."""
+"""Bytes kept for a slow reader; more is dropped."""
 PATIENCE = 1.0
-"""Seconds without progress until a process that ends leaves the rest unwritten."""
+"""Seconds without progress after which an exiting process drops the rest."""
 
 _queued: list[tuple[TextIO, _Queued]] = []
 
 
 class _Lossy(io.FileIO):
-    """Takes everything, and writes as much of it as can be written."""
+    """Accepts all data, and writes as much of it as possible."""
 
     def write(self, data: Any) -> int:
         try:
@@ -39,9 +38,9 @@ class _Lossy(io.FileIO):
 
 
 class _Queued(_Lossy):
-    """Hands everything to a thread that writes it: a reader that stands still holds up nobody else.
+    """Passes data to a writer thread, so that a reader that does not read delays no other thread.
 
-    `write` is called under the lock of the buffer above, so only one thread changes what it counts.
+    `write` is called under the lock of the buffer above, so only one thread changes the counters.
     """
 
     def __init__(self, number: int) -> None:
@@ -51,7 +50,7 @@ class _Queued(_Lossy):
 
     def write(self, data: Any) -> int:
         chunk = bytes(data)
-        if self._thread is None or not self._thread.is_alive():  # not begun; or this is the child of a fork
+        if self._thread is None or not self._thread.is_alive():  # not started, or lost in a fork
             self._begin()
         if self._given > self._taken and self._given - self._taken + len(chunk) > MOST:
             self._lost += 1
@@ -64,7 +63,7 @@ class _Queued(_Lossy):
         self._chunks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._given = self._taken = 0
         self._thread = threading.Thread(target=self._run, name="hookledger-output", daemon=True)
-        with contextlib.suppress(RuntimeError):  # the process is ending, and this with it
+        with contextlib.suppress(RuntimeError):  # the process is exiting
             self._thread.start()
 
     def _run(self) -> None:
@@ -72,15 +71,15 @@ class _Queued(_Lossy):
             chunk = self._chunks.get()
             rest = memoryview(chunk)
             while rest:
-                select.select([], [self], [])  # somebody may have made it non-blocking
+                select.select([], [self], [])  # the pipe may be in non-blocking mode
                 rest = rest[super().write(rest) :]
             self._taken += len(chunk)
             if self._lost and self._chunks.empty():
                 lost, self._lost = self._lost, 0
-                log.warning("%d lines of output were lost: its reader stood still", lost)
+                log.warning("%d lines of output were lost: the reader did not read them", lost)
 
     def drain(self) -> None:
-        """Let what was written so far be read, unless nobody reads."""
+        """Wait until everything is written; give up after PATIENCE without progress."""
         seen, until = -1, 0.0
         while self._thread is not None and self._given > self._taken:
             if self._taken != seen:
@@ -91,14 +90,15 @@ class _Queued(_Lossy):
 
 
 def lossy(stream: TextIO | None, *, queued: bool = False) -> TextIO | None:
-    """The same stream, without its errors; `queued`: and without its delays. One that is no file stays as it is."""
+    """Return the stream without its errors and, if `queued`, without its delays. A stream without a file is returned
+    unchanged."""
     try:
         number = stream.fileno() if stream is not None else -1
     except (OSError, ValueError):  # a test's buffer, or closed
         return stream
     if stream is None or number < 0:
         return stream
-    queued = queued and not stat.S_ISREG(os.fstat(number).st_mode)  # nobody has to read a file for it to take more
+    queued = queued and not stat.S_ISREG(os.fstat(number).st_mode)  # a regular file never blocks
     raw = _Queued(number) if queued else _Lossy(number, "w", closefd=False)
     made = io.TextIOWrapper(io.BufferedWriter(raw), stream.encoding, "backslashreplace", line_buffering=True)
     if isinstance(raw, _Queued):
@@ -107,19 +107,19 @@ def lossy(stream: TextIO | None, *, queued: bool = False) -> TextIO | None:
 
 
 def lose_status() -> None:
-    """What is said on stderr is for people, and never the reason to fail."""
+    """Make stderr lossy: a status message never fails a command."""
     _occupy()
     sys.stderr = lossy(sys.stderr)
 
 
 def lose_everything() -> None:
-    """For processes that run for long: nobody waits for what they, or the application's handlers, print."""
+    """Make stdout and stderr lossy and queued, for long-running processes."""
     atexit.register(_drain)
     sys.stdout, sys.stderr = lossy(sys.stdout, queued=True), lossy(sys.stderr, queued=True)
 
 
 def end_now(code: int) -> NoReturn:
-    """End the process whatever its threads do, once what was said is written."""
+    """Write what is queued, then exit whatever the threads do."""
     _drain()
     os._exit(code)
 
@@ -132,9 +132,9 @@ def _drain() -> None:
 
 
 def _occupy() -> None:
-    """Where a standard stream was closed, the next file or socket would take its number, and its output."""
+    """Open /dev/null for closed standard streams: else the next file or socket gets their number and their output."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number

@@ -5,11 +5,14 @@ from __future__ import annotations
 import click
 
 from ..inbox import Inbox
+from ..operate import audit
+from ..operate import pauses as operate
+from ..store.ops.audit import Audit
 from ..store.ops.pauses import Pause
 from .common import (
     actor_option,
-    looks_at_inbox,
-    names_actor,
+    audited,
+    inbox_options,
     print_json,
     prints_json,
     reason_option,
@@ -17,7 +20,7 @@ from .common import (
     status,
     table_console,
 )
-from .look import moment
+from .events import moment
 from .table import Listing, prose, say, whole
 
 
@@ -27,7 +30,7 @@ from .table import Listing, prose, say, whole
 @click.option("--list", "listing", is_flag=True, help="List what is paused, by whom and why.")
 @reason_option(unless="--list")
 @actor_option
-@looks_at_inbox
+@inbox_options
 @prints_json
 def pause(
     inbox: Inbox,
@@ -46,17 +49,17 @@ def pause(
     """
     if listing:
         if source is not None:
-            raise click.UsageError("--list lists all pauses: give no SOURCE")
+            raise click.UsageError("--list takes no SOURCE: it lists all pauses")
         _list(inbox, as_json=as_json)
         return
     if source is None:
-        raise click.UsageError("name a SOURCE, or give --list")
+        raise click.UsageError("SOURCE is missing: name one, or give --list")
     if reason is None:
         raise click.UsageError("--reason is required")
 
     async def act() -> Pause:
-        async with inbox.opened() as store:
-            return await inbox.actions(store, actor).pause(source, reason, type)
+        async with inbox.operating() as context:
+            return await operate.pause(context, audit.by(actor, reason), source, type)
 
     made = run(act())
     if as_json:
@@ -68,18 +71,18 @@ def pause(
 @click.command()
 @click.argument("source")
 @click.argument("type", default="*")
-@names_actor
-@looks_at_inbox
-def resume(inbox: Inbox, source: str, type: str, reason: str, actor: str) -> None:  # noqa: A002
+@audited
+@inbox_options
+def resume(inbox: Inbox, source: str, type: str, by: Audit) -> None:  # noqa: A002
     """Resume a paused source or event type
 
     Name SOURCE and TYPE as they were given to `hookledger pause`.
     """
 
     async def act() -> list[Pause]:
-        async with inbox.opened() as store:
-            await inbox.actions(store, actor).resume(source, reason, type)
-            return [left for left in await inbox.insight(store).pauses() if left.source == source]
+        async with inbox.operating() as context:
+            await operate.resume(context, by, source, type)
+            return [left for left in await operate.pauses(context) if left.source == source]
 
     left = run(act())
     say(f"{_named(source, type)} is processed again.")
@@ -89,8 +92,8 @@ def resume(inbox: Inbox, source: str, type: str, reason: str, actor: str) -> Non
 
 def _list(inbox: Inbox, *, as_json: bool) -> None:
     async def read() -> list[Pause]:
-        async with inbox.opened() as store:
-            return await inbox.insight(store).pauses()
+        async with inbox.operating() as context:
+            return await operate.pauses(context)
 
     found = run(read())
     if as_json:

@@ -1,4 +1,4 @@
-"""`hookledger serve`, `receive`, `work` and `api`: the processes that keep running."""
+"""`hookledger serve`, `receive`, `work` and `api`: the long-running processes."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 from collections.abc import Callable
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 import click
 import msgspec
 
-from ..config import IntakeSettings, OperatorSettings
 from ..errors import ConfigError
 from ..inbox import Inbox
 from ..observe import deliveries
-from ..operate.health import PROBE_TOKEN, Receiver, probe_token
-from ..operator import load_tokens
+from ..operate.api.listener import load_tokens
+from ..operate.api.schema import BASE
+from ..operate.health import Receiver
+from ..receive.health import PROBE_TOKEN, probe_token
 from ..work.loop import Worker
 from . import exits
 from .common import finds_inbox, run, set_up_logging, setting, status
+from .listeners import listening, override_listeners, require_free, url
 from .output import end_now
-from .supervise import API, PARENT_PIPE, Supervisor, say_that_it_works, when_parent_ends
+from .supervise import API, PARENT_PIPE, Supervisor, report_started, when_parent_ends
 
 LEVELS = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
-logs = setting("--log-level", variable="LOG_LEVEL", type=LEVELS, default="info", help="Lowest level to log.")
+_logs = setting("--log-level", variable="LOG_LEVEL", type=LEVELS, default="info", help="Lowest level to log.")
 
 
 def _begin_in_json(context: click.Context, option: click.Parameter, given: bool) -> bool:
-    """Before the application is imported: what is wrong with it is said in JSON, too."""
+    """Switch to JSON logs before the application is imported, so that its errors are JSON too."""
     del context, option
     if given:
         set_up_logging(as_json=True)
@@ -44,7 +44,7 @@ def _tell_deliveries(context: click.Context, option: click.Parameter, given: boo
         deliveries.turn_on()
 
 
-log_json = setting(
+_log_json = setting(
     "--log-json",
     variable="LOG_JSON",
     is_flag=True,
@@ -52,7 +52,7 @@ log_json = setting(
     callback=_begin_in_json,
     help="Write only JSON lines to stderr.",
 )
-log_deliveries = click.option(
+_log_deliveries = click.option(
     "--log-deliveries",
     is_flag=True,
     expose_value=False,
@@ -60,20 +60,20 @@ log_deliveries = click.option(
     help="Log each delivery and processed event.",
 )
 PORTS = click.IntRange(0, 65535)
-host = setting("--host", variable="HOST", help="Address for deliveries; default: settings file, else 127.0.0.1.")
-port = setting("--port", variable="PORT", type=PORTS, help="Port for deliveries; default: settings file, else 8700.")
-operator_host = setting(
+_host = setting("--host", variable="HOST", help="Address for deliveries; default: settings file, else 127.0.0.1.")
+_port = setting("--port", variable="PORT", type=PORTS, help="Port for deliveries; default: settings file, else 8700.")
+_operator_host = setting(
     "--operator-host",
     variable="OPERATOR_HOST",
     help="Address for API and health checks; default: settings file, else 127.0.0.1.",
 )
-operator_port = setting(
+_operator_port = setting(
     "--operator-port",
     variable="OPERATOR_PORT",
     type=PORTS,
     help="Port for API and health checks; default: settings file, else 8701.",
 )
-concurrency = setting(
+_concurrency = setting(
     "--concurrency",
     variable="CONCURRENCY",
     type=click.IntRange(1),
@@ -81,20 +81,18 @@ concurrency = setting(
 )
 
 
-L = TypeVar("L", IntakeSettings, OperatorSettings)
-
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 @click.command()
-@host
-@port
-@operator_host
-@operator_port
+@_host
+@_port
+@_operator_host
+@_operator_port
 @click.option("--no-operator", is_flag=True, help="Leave API and health checks to `hookledger api`.")
-@logs
-@log_json
-@log_deliveries
+@_logs
+@_log_json
+@_log_deliveries
 @finds_inbox
 def receive(
     inbox: Inbox,
@@ -111,7 +109,7 @@ def receive(
     Runs no handlers. Serves the operator API and health checks too, unless --no-operator.
     """
     set_up_logging(log_level, as_json=log_json)
-    _override_listeners(inbox, host, port, operator_host, operator_port)
+    override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
     inbox.read_secrets()
     if not no_operator:
@@ -120,62 +118,15 @@ def receive(
     run(_receive(inbox, operates=not no_operator))
 
 
-def _override_listeners(
-    inbox: Inbox, host: str | None, port: int | None, operator_host: str | None, operator_port: int | None
-) -> None:
-    intake = _listening(inbox.settings.intake, host, port)
-    operator = _listening(inbox.settings.operator, operator_host, operator_port)
-    if intake.host == operator.host and intake.port == operator.port:
-        raise ConfigError("the intake's listener and the operator's must differ")
-    inbox.settings = msgspec.structs.replace(inbox.settings, intake=intake, operator=operator)
-
-
-def _listening(settings: L, host: str | None, port: int | None) -> L:
-    """The settings with what the options say instead; for port 0 one that is free."""
-    host, port = _address(host or settings.host), settings.port if port is None else port
-    return msgspec.structs.replace(settings, host=host, port=port or _free_port(host))
-
-
-def _url(listener: IntakeSettings | OperatorSettings) -> str:
-    where = f"[{listener.host}]" if ":" in listener.host else listener.host
-    return f"http://{where}:{listener.port}"
-
-
 def _require_sources(inbox: Inbox) -> None:
     if not inbox.sources:
-        raise ConfigError("there is no source to receive from: add [sources.NAME] to hookledger.toml, or give --app")
+        raise ConfigError("no source is configured: add [sources.NAME] to hookledger.toml, or give --app")
 
 
 def _advise(inbox: Inbox) -> None:
-    """Say once, at the start, what may surprise."""
+    """Log configuration advice once, at start-up."""
     for line in inbox.advice():
         log.warning("%s", line)
-
-
-def _require_free(host: str, port: int) -> None:
-    """The server shares its port with any other that asks for it, and would split the deliveries between them."""
-    _free_port(host, port)
-
-
-def _free_port(host: str, port: int = 0) -> int:
-    """This one, or any for 0; ConfigError if it is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-            found: int = probe.getsockname()[1]
-            return found
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-
-
-def _address(host: str) -> str:
-    """An address for a name such as localhost: the server takes no names."""
-    try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"no address is known for the host {host!r}") from error
 
 
 async def _receive(inbox: Inbox, *, operates: bool) -> None:
@@ -184,10 +135,10 @@ async def _receive(inbox: Inbox, *, operates: bool) -> None:
 
     intake = inbox.settings.intake
     for one in (intake, inbox.settings.operator) if operates else (intake,):
-        _require_free(one.host, one.port)
+        require_free(one.host, one.port)
     async with inbox.opened():
-        pass  # say at once what is wrong with the database, rather than with every delivery
-    opened = await inbox.asgi.start(apart=intake.apart)
+        pass  # report a database problem at start-up rather than per delivery
+    opened = await inbox.asgi.start(writer_process=intake.writer_process)
     listener = Listener(opened, opened.limits)
     operating = OperatorListener(inbox) if operates else None
 
@@ -198,7 +149,7 @@ async def _receive(inbox: Inbox, *, operates: bool) -> None:
 
     _on_signals(stop)
     for source in inbox.sources.values():
-        where = f"{_url(intake)}{source.endpoint.path}"
+        where = f"{url(intake)}{source.endpoint.path}"
         status.print(f"Receiving {source.name} ({source.endpoint.contract.title}) at {where}", markup=False)
     serving = [listener.serve(intake.host, intake.port)]
     if operating:
@@ -214,26 +165,26 @@ async def _receive(inbox: Inbox, *, operates: bool) -> None:
 
 def _tell_operators(inbox: Inbox) -> None:
     operator = inbox.settings.operator
-    status.print(f"Health at {_url(operator)}/readyz", markup=False)
+    status.print(f"Health at {url(operator)}/readyz", markup=False)
     status.print(_api(inbox), markup=False, soft_wrap=True)
 
 
 def _api(inbox: Inbox) -> str:
-    """Where it is and who may use it, or how to turn it on."""
+    """Return where the API listens and who may use it, or how to turn it on."""
     operator, callers = inbox.settings.operator, inbox.operator.tokens.callers
     if not callers:
         example = '{ name = "ada", role = "operator", token = "env:HOOKLEDGER_TOKEN_ADA" }'
         return f"API off: no token is configured. To turn it on: [operator] tokens = [{example}]"
     names = ", ".join(f"{caller.name} ({caller.role})" for caller in callers)
-    return f"API at {_url(operator)}/api, tokens: {names}"
+    return f"API at {url(operator)}{BASE}, tokens: {names}"
 
 
 @click.command("api")
 @click.option("--receiver", help="Receiver whose health to report, as http://HOST:PORT; default: this process.")
-@operator_host
-@operator_port
-@logs
-@log_json
+@_operator_host
+@_operator_port
+@_logs
+@_log_json
 @finds_inbox
 def serve_api(
     inbox: Inbox,
@@ -248,7 +199,7 @@ def serve_api(
     Run it beside `hookledger receive --no-operator`, so that deliveries do not wait for operators' queries.
     """
     set_up_logging(log_level, as_json=log_json)
-    operator = _listening(inbox.settings.operator, operator_host, operator_port)
+    operator = listening(inbox.settings.operator, operator_host, operator_port)
     inbox.settings = msgspec.structs.replace(inbox.settings, operator=operator)
     if receiver is not None:
         inbox.operator.receiver = _receiver(receiver)
@@ -262,15 +213,15 @@ def _receiver(url: str) -> Receiver:
             return Receiver(parts.hostname, parts.port)
     except ValueError:
         pass
-    raise ConfigError(f"--receiver is written http://HOST:PORT, not {url!r}")
+    raise ConfigError(f"--receiver {url!r} is not of the form http://HOST:PORT")
 
 
 async def _serve_api(inbox: Inbox) -> None:
     from .api import OperatorListener
 
     operator = inbox.settings.operator
-    _require_free(operator.host, operator.port)
-    if inbox.operator.receiver is None:  # else it is the receiver who says what is wrong with the database
+    require_free(operator.host, operator.port)
+    if inbox.operator.receiver is None:  # with --receiver, that process reports database problems
         async with inbox.opened():
             pass
     listener = OperatorListener(inbox)
@@ -281,10 +232,10 @@ async def _serve_api(inbox: Inbox) -> None:
 
 @click.command()
 @click.option("--drain", is_flag=True, help="Stop when no event with a handler here is due.")
-@concurrency
-@logs
-@log_json
-@log_deliveries
+@_concurrency
+@_logs
+@_log_json
+@_log_deliveries
 @finds_inbox
 def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log_json: bool) -> None:
     """Process recorded events
@@ -295,19 +246,19 @@ def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log
     settings = inbox.settings.work
     if concurrency:
         settings = msgspec.structs.replace(settings, concurrency=concurrency)
-    inbox.store()  # says what is wrong with the database's name before anything else is said
+    inbox.store()  # fail early on a wrong database URL
     if not inbox.routes.handles():
         status.print("[yellow]No handlers are declared:[/] events will wait, then be skipped.")
     else:
         kinds = ", ".join(f"{source}: {pattern}" for source, pattern in inbox.routes.handles())
         status.print(f"Working on {kinds}; {settings.concurrency} concurrently.", markup=False)
 
-    if PARENT_PIPE not in os.environ:  # under `serve` the receiver says it
+    if PARENT_PIPE not in os.environ:  # under `serve` the receiver logs it
         inbox.read_secrets(required=False)
         _advise(inbox)
 
     def begin(worker: Worker) -> None:
-        worker.claims_first = say_that_it_works
+        worker.claims_first = report_started
         _on_signals(worker.stop)
 
     async def main() -> None:
@@ -315,7 +266,7 @@ def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log
             drain=drain,
             settings=settings,
             started=begin,
-            # What runs cannot be stopped from outside; what it holds is rescued once we are gone.
+            # A handler that blocks the event loop cannot be stopped; other workers reclaim its claims after the exit.
             stuck=lambda: end_now(exits.STUCK),
         )
         await _leave()
@@ -324,7 +275,7 @@ def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log
 
 
 async def _leave() -> None:
-    """What swallows its cancellation would keep the process for ever. All that is known is recorded by now."""
+    """Exit even if a task ignores its cancellation; all outcomes are recorded by then."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -336,14 +287,14 @@ async def _leave() -> None:
 
 @click.command()
 @click.option("--dev", is_flag=True, help="Default to SQLite in this folder, migrate it, log deliveries.")
-@host
-@port
-@operator_host
-@operator_port
-@concurrency
-@logs
-@log_json
-@log_deliveries
+@_host
+@_port
+@_operator_host
+@_operator_port
+@_concurrency
+@_logs
+@_log_json
+@_log_deliveries
 @finds_inbox
 def serve(
     inbox: Inbox,
@@ -366,11 +317,11 @@ def serve(
         inbox.database = inbox.database or "sqlite:///hookledger-dev.db"
         run(inbox.migrate())
         if inbox.database.startswith("sqlite:"):
-            status.print(f"To look into it: export HOOKLEDGER_DATABASE={inbox.database}", markup=False)
-    _override_listeners(inbox, host, port, operator_host, operator_port)
+            status.print(f"For other commands: export HOOKLEDGER_DATABASE={inbox.database}", markup=False)
+    override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
     inbox.read_secrets()
-    inbox.store()  # says what is wrong with the database's name before anything is started
+    inbox.store()  # fail early on a wrong database URL
     intake, operator = inbox.settings.intake, inbox.settings.operator
     common = ["--log-level", log_level, *(["--log-json"] if log_json else [])]
     listen = ["--host", intake.host, "--port", str(intake.port)]
@@ -378,20 +329,20 @@ def serve(
     limit = ["--concurrency", str(concurrency)] if concurrency else []
     each = ["--log-deliveries"] if dev or deliveries.wanted() else []
     commands = {"receive": [*listen, *operators, *common, *each], "work": [*limit, *common, *each]}
-    if load_tokens(inbox):  # without any there is nothing to read, and health checks cost next to nothing
-        commands[API] = ["--receiver", _url(intake), *operators, *common]
+    if load_tokens(inbox):  # without tokens only health checks remain, which cost the receiver little
+        commands[API] = ["--receiver", url(intake), *operators, *common]
         commands["receive"].append("--no-operator")
     supervisor = Supervisor(
         commands,
         environment=_same_inbox(inbox),
         lock_limit=inbox.settings.work.transaction_limit * 3 + 2,
-        grace=inbox.settings.work.grace + 10,
+        shutdown_timeout=inbox.settings.work.shutdown_timeout + 10,
     )
     raise SystemExit(supervisor.run())
 
 
 def _same_inbox(inbox: Inbox) -> dict[str, str]:
-    """What leads the children to the inbox that our own options led to."""
+    """Return the environment that leads child processes to the same inbox."""
     given = click.get_current_context().params
     found = {"APP": given["app"], "CONFIG": given["config_file"], "DATABASE": inbox.database}
     same = {f"HOOKLEDGER_{name}": str(value) for name, value in found.items() if value}
@@ -399,7 +350,7 @@ def _same_inbox(inbox: Inbox) -> dict[str, str]:
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
-    """SIGTERM and SIGINT, or the end of the supervisor that started us, mean `stop`."""
+    """Call `stop` on SIGTERM, SIGINT, or when the supervisor that started us ends."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)

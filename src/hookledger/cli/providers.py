@@ -104,7 +104,7 @@ def _print(contract: Contract) -> None:
     print_facts(console, [(fact.name, fact.value) for fact in words.facts(contract)])
     graded = words.confirmed(contract)
     if graded:
-        console.print("\n[bold]How this is known[/]")
+        console.print("\n[bold]Sources of these facts[/]")
         print_facts(console, [(fact.name, _grade(fact.value)) for fact in graded])
         if contract.confirmed.sources:
             say(f"read in: {'; '.join(contract.confirmed.sources)}", console)
@@ -118,7 +118,7 @@ def _grade(value: str) -> str | Text:
 
 def _write_test_key(contract: Contract, file: Path) -> None:
     if not hasattr(contract.scheme, "test_key"):
-        raise ConfigError(f"{contract.title} proves itself with the secret: `hookledger send` needs no test key")
+        raise ConfigError(f"{contract.title} needs no test key: `hookledger send` signs with the source's secret")
     from ..providers.schemes.testing_keys import new_test_key
 
     key = new_test_key(contract.scheme)  # type: ignore[arg-type]
@@ -126,8 +126,8 @@ def _write_test_key(contract: Contract, file: Path) -> None:
         file.touch(mode=0o600, exist_ok=False)
         file.write_bytes(key)
     except FileExistsError:
-        raise ConfigError(f"{file} exists already, and is not overwritten") from None
+        raise ConfigError(f"{file} already exists: name another file, or delete it") from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
-    status.print(f"Wrote {file}. For the source that takes what it signs, never in production:", markup=False)
+    status.print(f"Wrote {file}. Add to the source's settings; never in production:", markup=False)
     click.echo(f'[sources.{contract.name}.options]\ntest_key = "file:{file}"')

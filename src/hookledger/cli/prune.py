@@ -8,13 +8,17 @@ import click
 import msgspec
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from ..clock import NEVER
 from ..errors import ConfigError, WrongState
-from ..filters import EVERYTHING, Filter
 from ..inbox import Inbox
-from ..operate.erasing import Erasing, erase_all, erase_one
-from ..retention import NEVER, Limits, limits
+from ..operate import audit
+from ..operate.retention.erase import Erasing, erase_all, erase_one
+from ..operate.retention.prune import pruner
+from ..operate.retention.settings import Limits, limits
+from ..store.ops.audit import Audit
+from ..store.ops.filters import EVERYTHING, Filter
 from ..store.ops.pruning import Pruned
-from .common import actor_option, looks_at_inbox, names_actor, print_json, prints_json, run, status, table_console
+from .common import actor_option, audited, inbox_options, print_json, prints_json, run, status, table_console
 from .filters import FiltersEvents, filters_events, source_option
 from .table import Listing, number, whole
 
@@ -22,13 +26,13 @@ from .table import Listing, number, whole
 @click.command()
 @source_option
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted; change nothing.")
-@click.option("--now", "anew", is_flag=True, help="Start with the oldest, not where the last round ended.")
+@click.option("--now", "from_start", is_flag=True, help="Start with the oldest, not where the last round ended.")
 @click.option("--reason", default="retention", help="Audit reason.")
 @actor_option
-@looks_at_inbox
+@inbox_options
 @prints_json
 def prune(
-    inbox: Inbox, source: str | None, dry_run: bool, anew: bool, reason: str, actor: str, as_json: bool
+    inbox: Inbox, source: str | None, dry_run: bool, from_start: bool, reason: str, actor: str, as_json: bool
 ) -> None:
     """Delete data past its retention period
 
@@ -36,19 +40,18 @@ def prune(
     immediately. Nothing is deleted unless [retention], or that of a source, sets a period.
     """
     if source is not None and source not in inbox.sources:
-        raise ConfigError(f"there is no source {source!r}; known are: {', '.join(sorted(inbox.sources)) or 'none'}")
+        raise ConfigError(f"unknown source {source!r}; configured: {', '.join(sorted(inbox.sources)) or 'none'}")
+
+    by = audit.by(actor, reason)
 
     async def act(progress: Progress) -> Pruned:
         task = progress.add_task("looking", total=None)
 
         def tell(done: Pruned) -> None:
-            progress.update(task, description=f"looked at {done.looked_at:,}, took {done.total:,}")
+            progress.update(task, description=f"examined {done.looked_at:,}, deleted {done.total:,}")
 
-        async with inbox.opened() as store:
-            pruner = inbox.pruner(store)
-            return await pruner.round(
-                source=source, anew=anew, dry=dry_run, actor=actor, reason=reason, progress=tell
-            )
+        async with inbox.operating() as context:
+            return await pruner(context).round(by, source=source, from_start=from_start, dry=dry_run, progress=tell)
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=status, transient=True, disable=not status.is_terminal) as progress:
@@ -57,7 +60,7 @@ def prune(
         print_json({"dry_run": dry_run, **msgspec.to_builtins(done)})
         return
     _print_rules(inbox)
-    listing = Listing(whole("would go" if dry_run else "went", head=True), number("count"))
+    listing = Listing(whole("would be deleted" if dry_run else "deleted", head=True), number("count"))
     for name in ("events", "payloads", "history", "deliveries"):
         listing.add(name, f"{getattr(done, name):,}")
     listing.print(table_console())
@@ -66,7 +69,7 @@ def prune(
 def _print_rules(inbox: Inbox) -> None:
     settings = inbox.settings.retention
     rules = {"(default)": limits(settings)}
-    rules |= {name: limits(settings, source.retention) for name, source in inbox.sources.items()}
+    rules |= {name: limits(settings, source.settings.retention) for name, source in inbox.sources.items()}
     if not any(rule.any for rule in rules.values()):
         status.print("Everything is kept forever: no [retention] is set.")
     for name, rule in rules.items():
@@ -92,8 +95,8 @@ def _age(seconds: float) -> str:
 @click.option("--dry-run", is_flag=True, help="Print what would be erased; change nothing.")
 @click.option("--count", type=click.IntRange(0), help="Require this count.")
 @click.option("--yes", is_flag=True, help="Skip the count check.")
-@names_actor
-@looks_at_inbox
+@audited
+@inbox_options
 @prints_json
 def erase(
     inbox: Inbox,
@@ -104,8 +107,7 @@ def erase(
     dry_run: bool,
     count: int | None,
     yes: bool,
-    reason: str,
-    actor: str,
+    by: Audit,
     as_json: bool,
 ) -> None:
     """Erase the content of finished events
@@ -115,17 +117,16 @@ def erase(
     log records who and why.
     """
     if (event is None) == (where == EVERYTHING):
-        raise click.UsageError("name one EVENT, or give filter options")
+        raise click.UsageError("give either one EVENT or filter options")
     if event is None and not (dry_run or yes or count is not None):
-        raise click.UsageError("give --count N, or --yes; --dry-run shows what matches")
+        raise click.UsageError("confirmation is missing: give --count N or --yes; --dry-run prints what matches")
     options: dict[str, Any] = {"key_too": key_too, "whole_request": whole_request, "dry": dry_run}
 
     async def act() -> Erasing:
-        async with inbox.opened() as store:
-            insight, actions = inbox.insight(store), inbox.actions(store, actor)
+        async with inbox.operating() as context:
             if event is not None:
-                return await erase_one(insight, actions, event, reason, **options)
-            return await erase_all(insight, actions, where, reason, count=count, **options)
+                return await erase_one(context, by, event, **options)
+            return await erase_all(context, by, where, count=count, **options)
 
     done = run(act())
     if as_json:
@@ -133,7 +134,7 @@ def erase(
     else:
         would = "Would erase" if dry_run else "Erased"
         status.print(f"{would} {len(done.events):,} events, {done.requests:,} requests, {done.effects:,} effects.")
-        for ident, why in done.refused.items():
+        for ident, why in done.not_allowed.items():
             status.print(f"[yellow]not {ident}[/]: {why}", soft_wrap=True)
-    if done.refused:
-        raise WrongState(f"{len(done.refused):,} events stayed as they were")
+    if done.not_allowed:
+        raise WrongState(f"{len(done.not_allowed):,} events stayed as they were")

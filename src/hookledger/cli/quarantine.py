@@ -10,12 +10,14 @@ import msgspec
 
 from ..inbox import Inbox
 from ..model import History
-from ..operate.difference import Difference
+from ..operate.quarantine import deliveries
+from ..operate.quarantine.difference import Difference
 from ..states import DeliveryOutcome
-from ..store.ops.quarantine import OddDelivery
+from ..store.ops.audit import Audit
+from ..store.ops.quarantine import QuarantinedDelivery
 from .common import (
-    looks_at_inbox,
-    names_actor,
+    audited,
+    inbox_options,
     print_bytes,
     print_json,
     prints_json,
@@ -29,9 +31,9 @@ from .groups import ListsByDefault
 from .table import Listing, print_command, print_facts, prose, say, whole
 
 COMPARED = 50
-"""Conflicts of a page whose content is compared with that of the event."""
+"""Number of conflicts per page whose content is compared with the event's."""
 SHOWN = 3
-"""Fields that differ, of each."""
+"""Differing fields printed per delivery."""
 WORDS = {
     DeliveryOutcome.CONFLICT: "the key or signed token of a known event, with other content",
     DeliveryOutcome.SAME_BODY: "the content of a known event, under another id or type that is not signed",
@@ -49,11 +51,11 @@ def quarantine() -> None:
 
 @quarantine.command("list")
 @source_option
-@click.option("--outcome", type=click.Choice([odd.value for odd in WORDS]), help="Only with this outcome.")
+@click.option("--outcome", type=click.Choice([outcome.value for outcome in WORDS]), help="Only with this outcome.")
 @click.option("--before", type=click.UUID, help="Only older than this request: the next page.")
 @limit_option(20)
 @click.option("--body", metavar="DELIVERY", help="Print only the body of this delivery, byte for byte.")
-@looks_at_inbox
+@inbox_options
 @prints_json
 def list_quarantine(
     inbox: Inbox,
@@ -70,47 +72,46 @@ def list_quarantine(
     """
 
     async def read() -> Any:
-        async with inbox.opened() as store:
-            insight = inbox.insight(store)
+        async with inbox.operating() as context:
             if body is not None:
-                request_id, _ = await insight.delivery(body)
-                return await insight.request(request_id)
+                request, _ = await deliveries.find(context, body)
+                return request
             wanted = DeliveryOutcome(outcome) if outcome else None
-            found = await insight.odd_deliveries(source=source, outcome=wanted, before=before, limit=limit)
-            conflicts = [odd for odd in found if odd.outcome is DeliveryOutcome.CONFLICT][:COMPARED]
-            return found, {_name(odd): await insight.difference(odd) for odd in conflicts}
+            found = await deliveries.quarantined(context, source=source, outcome=wanted, before=before, limit=limit)
+            conflicts = [one for one in found if one.outcome is DeliveryOutcome.CONFLICT][:COMPARED]
+            return found, {_name(one): await deliveries.difference(context, one) for one in conflicts}
 
     found = run(read())
     if body is not None:
         print_bytes(found.body)
         return
-    odd_ones, differences = found
+    page, differences = found
     if as_json:
-        named = [(_name(odd), msgspec.to_builtins(odd)) for odd in odd_ones]
-        print_json([{"delivery": name, **odd, "difference": differences.get(name)} for name, odd in named])
+        named = [(_name(one), msgspec.to_builtins(one)) for one in page]
+        print_json([{"delivery": name, **values, "difference": differences.get(name)} for name, values in named])
     else:
-        _print(odd_ones, differences, limit)
+        _print(page, differences, limit)
 
 
-def _name(odd: OddDelivery) -> str:
-    return f"{odd.request_id}:{odd.item}"
+def _name(delivery: QuarantinedDelivery) -> str:
+    return f"{delivery.request_id}:{delivery.item}"
 
 
-def _print(found: list[OddDelivery], differences: dict[str, Difference], limit: int) -> None:
+def _print(found: list[QuarantinedDelivery], differences: dict[str, Difference], limit: int) -> None:
     if not found:
         status.print("No quarantined deliveries.")
         return
     head = (whole("delivery", head=True), whole("when (UTC)", head=True), whole("outcome", head=True))
-    met_it = (whole("was then"), whole("the event it met"), prose("differs"))
+    met_it = (whole("event was"), whole("known event"), prose("differs"))
     listing = Listing(*head, whole("source", head=True), *met_it)
-    for odd in found:
-        met = odd.event_key if odd.event_key is not None else "known by its key alone"
-        then = "now accepted" if odd.admitted_as else str(odd.event_state or "")
-        differs = "; ".join(differences[_name(odd)].first(SHOWN)) if _name(odd) in differences else ""
-        listing.add(_name(odd), second(odd.received_at), odd.outcome, odd.source, then, met, differs)
+    for one in found:
+        met = one.event_key if one.event_key is not None else "only its key is kept"
+        then = "now accepted" if one.accepted_as else str(one.event_state or "")
+        differs = "; ".join(differences[_name(one)].first(SHOWN)) if _name(one) in differences else ""
+        listing.add(_name(one), second(one.received_at), one.outcome, one.source, then, met, differs)
     listing.print(table_console())
-    print_facts(status, [(outcome, WORDS[outcome]) for outcome in sorted({odd.outcome for odd in found})])
-    open_ones = [_name(odd) for odd in found if odd.admitted_as is None]
+    print_facts(status, [(outcome, WORDS[outcome]) for outcome in sorted({one.outcome for one in found})])
+    open_ones = [_name(one) for one in found if one.accepted_as is None]
     if open_ones:
         print_command("To look at one", ["hookledger", "quarantine", "--body", open_ones[0]])
         accept = ["hookledger", "quarantine", "accept", open_ones[0], "--reason", "WHY"]
@@ -121,10 +122,10 @@ def _print(found: list[OddDelivery], differences: dict[str, Difference], limit: 
 
 @quarantine.command()
 @click.argument("delivery")
-@names_actor
-@looks_at_inbox
+@audited
+@inbox_options
 @prints_json
-def accept(inbox: Inbox, delivery: str, reason: str, actor: str, as_json: bool) -> None:
+def accept(inbox: Inbox, delivery: str, by: Audit, as_json: bool) -> None:
     """Accept a quarantined delivery as a new event
 
     DELIVERY is REQUEST:ITEM, REQUEST, or an id prefix. The event that it resembles stays as it is; the new event is
@@ -132,8 +133,8 @@ def accept(inbox: Inbox, delivery: str, reason: str, actor: str, as_json: bool) 
     """
 
     async def act() -> History:
-        async with inbox.opened() as store:
-            return await inbox.actions(store, actor).admit(delivery, reason)
+        async with inbox.operating() as context:
+            return await deliveries.accept(context, by, delivery)
 
     history = run(act())
     if as_json:

@@ -16,7 +16,11 @@ from ..clock import Seconds
 from ..errors import ConfigError
 from ..inbox import Inbox
 from ..model import History
-from ..operate.reconcile import Report, Window
+from ..operate import audit, search
+from ..operate.reconcile import reconcile as operate
+from ..operate.reconcile.compare import Report
+from ..operate.reconcile.plan import Window
+from ..operate.reconcile.repair import repair, repair_event
 from ..store.ops.reconciling import Counts
 from . import exits
 from .common import (
@@ -32,11 +36,11 @@ from .common import (
 )
 from .table import Listing, prose, say, whole
 
-COLOURS = {"missing": "yellow", "failed": "red", "unknown": "magenta", "refused": "red"}
+COLOURS = {"missing": "yellow", "failed": "red", "unknown": "magenta", "not_importable": "red"}
 
 
 class When(click.ParamType[datetime]):
-    """A moment, or how long ago it was."""
+    """A time, or a duration ago."""
 
     name = "when"
 
@@ -86,7 +90,7 @@ def reconcile(
       delivery would have been, so that a later delivery is a duplicate
     failed: recorded here, a dead letter or in review
     unknown: recorded here, not in the log
-    refused: listed, and cannot be imported
+    not_importable: listed, and cannot be imported
 
     Exits 20 if there is any of them, even if it was imported.
 
@@ -94,9 +98,11 @@ def reconcile(
     """
     repairs = event is not None or object_id is not None
     if event is not None and object_id is not None:
-        raise click.UsageError("--event or --object, not both")
+        raise click.UsageError("--event and --object exclude each other: give one")
     if repairs and (since or until or dry_run or resend):
-        raise click.UsageError("--since, --until, --dry-run and --resend are about a provider's log")
+        raise click.UsageError(
+            "--since, --until, --dry-run and --resend do not go with --event or --object: a repair reads no log"
+        )
     if not dry_run and not (reason and reason.strip()):
         raise click.UsageError("--reason is required unless --dry-run")
     if repairs:
@@ -127,18 +133,20 @@ async def _compare(
     window = None
     if since is not None or until is not None:
         end = until or datetime.now(UTC)
-        back = inbox.receiving.plan(source).look_back
+        back = inbox.examiner.source(source).plan().look_back
         window = Window(since or end - timedelta(seconds=back), end)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=status, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(f"asking for what {escape(source)} was sent", total=None)
+        task = progress.add_task(f"reading the provider's log of {escape(source)}", total=None)
 
-        def told(counts: Counts) -> None:
+        def on_page(counts: Counts) -> None:
             progress.update(task, description=counts.words())
 
-        async with inbox.opened() as store:
-            actions = inbox.actions(store, actor)
-            return await actions.reconcile(source, window, reason, dry_run=dry_run, resend=resend, told=told)
+        async with inbox.operating() as context:
+            if dry_run:
+                return await operate.compare(context, source, window, resend=resend, on_page=on_page)
+            by = audit.by(actor, reason)
+            return await operate.reconcile(context, by, source, window, resend=resend, on_page=on_page)
 
 
 def _print(report: Report) -> None:
@@ -155,10 +163,10 @@ def _print(report: Report) -> None:
                 one.words or (one.state.value if one.state else ""),
             )
         listing.print(table_console())
-    untold = report.counts.missing + report.counts.failed + report.counts.unknown + report.counts.refused
+    untold = report.counts.missing + report.counts.failed + report.counts.unknown + report.counts.not_importable
     untold -= len(report.differences)
     if untold > 0:
-        status.print(f"{untold:,} more differences are counted and not shown.")
+        status.print(f"{untold:,} more differences are not shown.")
     status.print(f"From {report.since:%Y-%m-%d %H:%M} to {report.until:%Y-%m-%d %H:%M} UTC: {report.counts.words()}.")
     if report.dry_run and report.counts.missing:
         status.print("Nothing was imported: this was a dry run.")
@@ -168,14 +176,16 @@ def _repair(
     inbox: Inbox, source: str, event: str | None, object_id: str | None, reason: str, actor: str, as_json: bool
 ) -> None:
     async def act() -> History:
-        async with inbox.opened() as store:
-            actions = inbox.actions(store, actor)
+        by = audit.by(actor, reason)
+        async with inbox.operating() as context:
             if event is None:
-                return await actions.repair(source, object_id or "", reason)
-            known = (await inbox.insight(store).event(event)).event
+                return await repair(context, by, source, object_id or "")
+            known = (await search.find(context, event)).event
             if known.source != source:
-                raise click.UsageError(f"event {known.id} is of source {known.source}, not of {source}")
-            return await actions.repair_event(known, reason)
+                raise click.UsageError(
+                    f"event {known.id} belongs to source {known.source}, not {source}: name that source"
+                )
+            return await repair_event(context, by, known)
 
     made = run(act()).event
     if as_json:

@@ -10,15 +10,18 @@ from rich.text import Text
 
 from ..inbox import Inbox
 from ..model import unpack_headers
-from ..operate.recheck import Rechecked
+from ..operate import audit
+from ..operate import rejections as operate
+from ..operate.rejections import Rechecked
 from ..receive.endpoint import with_secrets
-from ..receive.refusals import EVERY
-from ..store.ops.rejections import RefusalCount, RefusalRow
+from ..receive.reasons import in_words
+from ..receive.rejections import EVERY
+from ..store.ops.rejections import RejectionCount, RejectionRow
 from . import exits
 from .common import (
     actor_option,
     finds_inbox,
-    looks_at_inbox,
+    inbox_options,
     print_bytes,
     print_json,
     prints_json,
@@ -48,7 +51,7 @@ def rejections() -> None:
 @limit_option(50)
 @click.option("--counts", is_flag=True, help="Print only counts, by source and reason.")
 @click.option("--body", metavar="ID", help="Print only the body of this request, byte for byte.")
-@looks_at_inbox
+@inbox_options
 @prints_json
 def list_rejections(
     inbox: Inbox,
@@ -62,36 +65,36 @@ def list_rejections(
 ) -> None:
     """List the sample of rejected requests, newest first"""
 
-    async def read() -> tuple[list[RefusalRow], list[RefusalCount]]:
-        async with inbox.opened() as store:
-            insight = inbox.insight(store)
+    async def read() -> tuple[list[RejectionRow], list[RejectionCount]]:
+        async with inbox.operating() as context:
             if body is not None:
-                return [await insight.refusal(body)], []
-            counted = await insight.refusal_counts()
+                return [await operate.find(context, body)], []
+            counted = await operate.counts(context)
             if counts:
                 return [], counted
-            return await insight.refusals(source=source, reason=code, before=before, limit=limit), counted
+            sample = await operate.rejections(context, source=source, reason=code, before=before, limit=limit)
+            return sample, counted
 
     found, counted = run(read())
     counted = [c for c in counted if source in (None, c.source) and code in (None, c.reason)]
     if body is not None:
         print_bytes(found[0].body)
     elif as_json:
-        print_json([_count(inbox, c) for c in counted] if counts else [_row(inbox, row) for row in found])
+        print_json([_count(c) for c in counted] if counts else [_row(row) for row in found])
     elif counts:
-        _print_counts(inbox, counted)
+        _print_counts(counted)
     else:
-        _print_sample(inbox, found, counted, limit)
+        _print_sample(found, counted, limit)
         _mention_unknown(inbox, source, found)
 
 
-def _row(inbox: Inbox, row: RefusalRow) -> dict[str, Any]:
-    """The body as base64, so that it is exact."""
+def _row(row: RejectionRow) -> dict[str, Any]:
+    """Return a rejected request as JSON values; the body in base64."""
     return {
         "id": row.id,
         "source": row.source,
         "reason": row.reason,
-        "words": inbox.receiving.reason(row.reason),
+        "words": in_words(row.reason),
         "received_at": row.received_at,
         "method": row.method,
         "path": row.path,
@@ -103,11 +106,11 @@ def _row(inbox: Inbox, row: RefusalRow) -> dict[str, Any]:
     }
 
 
-def _count(inbox: Inbox, count: RefusalCount) -> dict[str, Any]:
+def _count(count: RejectionCount) -> dict[str, Any]:
     return {
         "source": count.source,
         "reason": count.reason,
-        "words": inbox.receiving.reason(count.reason),
+        "words": in_words(count.reason),
         "count": count.count,
         "kept": count.kept,
         "first_at": count.first_at,
@@ -115,11 +118,11 @@ def _count(inbox: Inbox, count: RefusalCount) -> dict[str, Any]:
     }
 
 
-def _print_counts(inbox: Inbox, counted: list[RefusalCount]) -> None:
+def _print_counts(counted: list[RejectionCount]) -> None:
     kind = (whole("source", head=True), whole("reason", head=True), number("rejected"), number("kept"))
     listing = Listing(*kind, whole("last (UTC)"), prose("in words"))
     for count in counted:
-        words = inbox.receiving.reason(count.reason)
+        words = in_words(count.reason)
         numbers = (f"{count.count:,}", f"{count.kept:,}")
         listing.add(count.source or "-", count.reason, *numbers, second(count.last_at), words)
     listing.print(table_console())
@@ -127,7 +130,7 @@ def _print_counts(inbox: Inbox, counted: list[RefusalCount]) -> None:
         status.print("No request was rejected.")
 
 
-def _print_sample(inbox: Inbox, found: list[RefusalRow], counted: list[RefusalCount], limit: int) -> None:
+def _print_sample(found: list[RejectionRow], counted: list[RejectionCount], limit: int) -> None:
     if not found:
         total = sum(count.count for count in counted)
         rest = f" {total:,} were counted: --counts." if total else ""
@@ -141,18 +144,18 @@ def _print_sample(inbox: Inbox, found: list[RefusalRow], counted: list[RefusalCo
         size = f"{len(row.body):,}"
         listing.add(str(row.id), second(row.received_at), row.reason, row.source, size, row.remote or "")
     listing.print(table_console())
-    _explain(inbox, {row.reason for row in found})
+    _explain({row.reason for row in found})
     if len(found) == limit:
         say(f"There may be more: --before {found[-1].id}")
 
 
-def _explain(inbox: Inbox, codes: set[str]) -> None:
-    print_facts(status, [(code, inbox.receiving.reason(code)) for code in sorted(codes)])
+def _explain(codes: set[str]) -> None:
+    print_facts(status, [(code, in_words(code)) for code in sorted(codes)])
 
 
-def _mention_unknown(inbox: Inbox, source: str | None, found: list[RefusalRow]) -> None:
+def _mention_unknown(inbox: Inbox, source: str | None, found: list[RejectionRow]) -> None:
     if source is not None and not found and source not in inbox.sources:
-        say(f"No source is called {source} here.")
+        say(f"No source {source} is configured here.")
 
 
 # ── recheck ──────────────────────────────────────────────────────────────────
@@ -176,21 +179,20 @@ def recheck(inbox: Inbox, source: str, accept: bool, reason: str | None, actor: 
         raise click.UsageError("--accept needs --reason")
 
     async def act() -> list[Rechecked]:
-        inbox.receiving.facts(source)
-        with_secrets(inbox.sources[source].endpoint)  # says which one is missing
-        async with inbox.opened() as store:
+        with_secrets(inbox.examiner.endpoint(source))  # raises if one is missing
+        async with inbox.operating() as context:
             try:
                 if accept:
-                    return await inbox.actions(store, actor).take_in(source, reason or "")
-                return await inbox.insight(store).recheck(source)
+                    return await operate.accept(context, audit.by(actor, reason or ""), source)
+                return await operate.recheck(context, source)
             finally:
                 await inbox.keyring.close()
 
     found = run(act())
     if as_json:
-        print_json([_verdict(inbox, one) for one in found])
+        print_json([_verdict(one) for one in found])
     else:
-        _print_verdicts(inbox, found)
+        _print_verdicts(found)
     good = sum(one.authentic for one in found)
     if not found:
         say(f"The sample holds no rejected request of {source}.")
@@ -202,36 +204,36 @@ def recheck(inbox: Inbox, source: str, accept: bool, reason: str | None, actor: 
             command = ["hookledger", "rejections", "recheck", source, "--accept", "--reason", "WHY"]
             print_command("To accept them", command)
     if found and not good:
-        raise SystemExit(exits.REFUSED)
+        raise SystemExit(exits.NOT_ALLOWED)
 
 
-def _verdict(inbox: Inbox, one: Rechecked) -> dict[str, Any]:
+def _verdict(one: Rechecked) -> dict[str, Any]:
     return {
         "id": one.id,
         "received_at": one.received_at,
-        "was": one.was,
+        "reason": one.reason,
         "authentic": one.authentic,
-        "still": one.still,
-        "words": inbox.receiving.reason(one.still) if one.still else None,
-        "became": [{"outcome": each.outcome, "event": each.event_id} for each in one.became],
+        "reason_now": one.reason_now,
+        "words": in_words(one.reason_now) if one.reason_now else None,
+        "recorded": [{"outcome": each.outcome, "event": each.event_id} for each in one.recorded],
     }
 
 
-def _print_verdicts(inbox: Inbox, found: list[Rechecked]) -> None:
+def _print_verdicts(found: list[Rechecked]) -> None:
     if not found:
         return
     head = (whole("id", head=True), whole("when (UTC)", head=True))
     listing = Listing(*head, whole("was rejected for"), prose("now"))
     for one in found:
-        listing.add(str(one.id), second(one.received_at), one.was, _now(one))
+        listing.add(str(one.id), second(one.received_at), one.reason, _now(one))
     listing.print(table_console())
-    _explain(inbox, {one.still for one in found if one.still is not None})
+    _explain({one.reason_now for one in found if one.reason_now is not None})
 
 
 def _now(one: Rechecked) -> Text:
-    if one.still is not None:
-        return Text.assemble(("still rejected", "red"), f": {one.still}")
-    if not one.became:
+    if one.reason_now is not None:
+        return Text.assemble(("still rejected", "red"), f": {one.reason_now}")
+    if not one.recorded:
         return Text("would be accepted", "green")
-    kinds = dict.fromkeys((each.outcome, each.event_id) for each in one.became)
+    kinds = dict.fromkeys((each.outcome, each.event_id) for each in one.recorded)
     return Text("; ").join(Text.assemble((outcome, "green"), f": event {ident}") for outcome, ident in kinds)

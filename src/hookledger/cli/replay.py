@@ -11,12 +11,17 @@ from rich.text import Text
 from ..errors import WrongState
 from ..inbox import Inbox
 from ..model import EventRow, History
-from ..operate.preview import Fate, Preview, Verdict
+from ..operate import audit, decide, search
+from ..operate.replay import replay as replaying
+from ..operate.replay.dry_run import DryRunReport
+from ..operate.replay.preview import InReplay, Preview, Verdict
 from ..states import EffectState
+from ..store.ops.audit import Audit
+from . import exits
 from .common import (
     actor_option,
-    looks_at_inbox,
-    names_actor,
+    audited,
+    inbox_options,
     print_json,
     prints_json,
     reason_option,
@@ -24,9 +29,9 @@ from .common import (
     status,
     table_console,
 )
+from .events import coloured, moment, previewed
 from .following import hindrances, say_next
-from .look import coloured, moment, previewed
-from .table import Listing, say, whole
+from .table import Listing, print_facts, prose, say, whole
 
 COLOURS = {Verdict.SAFE: "green", Verdict.WILL_DO: "yellow", Verdict.NEEDS_A_DECISION: "magenta"}
 OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
@@ -40,6 +45,7 @@ OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
     is_flag=True,
     help="Print the preview; change nothing.",
 )
+@click.option("--dry-run", is_flag=True, help="Run the handler, roll back, report.")
 @click.option(
     "--repeat-effect",
     "repeat",
@@ -48,14 +54,15 @@ OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
     help="Perform a finished effect again; repeatable.",
 )
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@reason_option(unless="--preview")
+@reason_option(unless="--preview or --dry-run")
 @actor_option
-@looks_at_inbox
+@inbox_options
 @prints_json
 def replay(
     inbox: Inbox,
     event: str,
     only_preview: bool,
+    dry_run: bool,
     repeat: tuple[str, ...],
     yes: bool,
     reason: str | None,
@@ -73,17 +80,24 @@ def replay(
     will do: the listed actions happen
     needs a decision: not allowed until you resolve the listed items
 
+    --dry-run runs the handler here, in a transaction that is rolled back. It stops at the first call without a
+    recorded result, and exits 12 unless the event would be processed or skipped.
+
     --repeat-effect takes a name, NAME:KEY where the event has several, or an idempotency key. The effect is performed
     when the new run asks for it; a call gets a new idempotency key.
     """
+    if dry_run:
+        if only_preview or repeat:
+            raise click.UsageError("--dry-run excludes --preview and --repeat-effect: give one of them")
+        _dry_run(inbox, event, yes, as_json)
+        return
     if not only_preview and not reason:
-        raise click.UsageError("--reason is required unless --preview")
+        raise click.UsageError("--reason is required unless --preview or --dry-run")
 
     async def look() -> tuple[History, Preview]:
-        async with inbox.opened() as store:
-            insight = inbox.insight(store)
-            history = await insight.event(event)
-            return history, insight.preview(history, insight.repeated(history, repeat))
+        async with inbox.operating() as context:
+            history = await search.find(context, event)
+            return history, replaying.preview(context, history, repeat)
 
     history, preview = run(look())
     if not as_json:
@@ -93,15 +107,15 @@ def replay(
             print_json(previewed(preview))
         return
     if preview.verdict is Verdict.NEEDS_A_DECISION:
-        raise WrongState(f"event {history.event.id}: {preview.words}")
+        raise WrongState(f"event {history.event.id} cannot be replayed now: {preview.words}")
     if not yes and sys.stdin.isatty():
         click.confirm(f"Replay it as run {preview.run}?", abort=True, err=True)
 
     async def act() -> tuple[EventRow, list[str]]:
-        async with inbox.opened() as store:
-            actions = inbox.actions(store, actor)
-            after = (await actions.replay(history.event, reason or "", repeat, shown=preview)).event
-            return after, await hindrances(inbox, inbox.insight(store), after)
+        async with inbox.operating() as context:
+            by = audit.by(actor, reason or "")
+            after = (await replaying.replay(context, by, history.event, repeat, shown=preview)).event
+            return after, await hindrances(context, after)
 
     after, hindered = run(act())
     if as_json:
@@ -110,19 +124,66 @@ def replay(
         say_next(after, hindered, run=True)
 
 
+def _dry_run(inbox: Inbox, event: str, yes: bool, as_json: bool) -> None:
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("--dry-run cannot ask for confirmation: stdin is not a terminal; give --yes")
+
+    async def look() -> tuple[History, str]:
+        async with inbox.opened() as store:
+            history = await search.find(inbox.context(store), event)
+            return history, inbox.dry_run(store).handler(history).name
+
+    async def act() -> DryRunReport:
+        async with inbox.opened(handlers=1) as store:
+            return await inbox.dry_run(store).run(await search.find(inbox.context(store), str(known.event.id)))
+
+    known, handler = run(look())
+    say(
+        f"The code of {handler} runs here. What it writes in event.tx is rolled back; anything else it does, "
+        "such as a request outside event.call, really happens."
+    )
+    if not yes:
+        click.confirm(f"Run {handler} on event {known.event.id}?", abort=True, err=True)
+    report = run(act())
+    if as_json:
+        print_json(report)
+    else:
+        _print_report(report)
+    if not report.succeeds:
+        raise SystemExit(exits.NOT_PROCESSED)
+
+
+def _print_report(report: DryRunReport) -> None:
+    console = table_console()
+    ended = Text("stopped at a call", "yellow") if report.state is None else coloured(report.state)
+    console.print(Text.assemble(f"Dry run of {report.handler} as run {report.run}: ", ended), soft_wrap=True)
+    listing = Listing(whole("effect", head=True), whole("how", head=True), whole("key"), prose("answer"))
+    for step in report.steps:
+        listing.add(step.name, step.kind, step.key, step.answer)
+    listing.print(console)
+    if report.state is not None:  # else the last step shows it
+        print_facts(console, [("reason", report.reason or ""), ("result", report.result or "")])
+    if report.error:
+        say(report.error.rstrip(), console)
+    if report.alert:
+        status.error(report.alert)
+    else:
+        say("Rolled back: the database is unchanged.")
+
+
 def print_preview(preview: Preview) -> None:
-    """The verdict, why, and each effect."""
+    """Print the verdict, the reasons, and each effect."""
     console, colour = table_console(), COLOURS[preview.verdict]
-    console.print(f"Replay as run {preview.run}: [bold {colour}]{preview.verdict}[/]{':' if preview.deeds else ''}")
-    for deed in preview.deeds:
-        say(f"- {deed}", console)
+    console.print(f"Replay as run {preview.run}: [bold {colour}]{preview.verdict}[/]{':' if preview.items else ''}")
+    for item in preview.items:
+        say(f"- {item}", console)
     for reason in preview.reasons:
         say(reason, console)
     if not preview.effects:
         say("The ledger has no effect of this event.", console)
         return
     head = (whole("effect", head=True), whole("state", head=True), whole("how", head=True))
-    facts = (whole("in a replay"), whole("done (UTC)"), whole("asked for by"), whole("key"))
+    facts = (whole("in a replay"), whole("done (UTC)"), whole("requested by"), whole("key"))
     listing = Listing(*head, *facts, whole("idempotency key"))
     for effect in preview.effects:
         asked = f"claim {effect.claim}" if effect.run is None else f"run {effect.run}, claim {effect.claim}"
@@ -130,7 +191,7 @@ def print_preview(preview: Preview) -> None:
             effect.name,
             coloured(effect.state),
             effect.kind,
-            Text(effect.fate, "" if effect.fate is Fate.SKIPPED else "bold"),
+            Text(effect.in_replay, "" if effect.in_replay is InReplay.SKIPPED else "bold"),
             moment(effect.done_at),
             asked,
             effect.key,
@@ -141,10 +202,10 @@ def print_preview(preview: Preview) -> None:
 
 @click.command()
 @click.argument("event")
-@names_actor
-@looks_at_inbox
+@audited
+@inbox_options
 @prints_json
-def discard(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) -> None:
+def discard(inbox: Inbox, event: str, by: Audit, as_json: bool) -> None:
     """Close an event without processing it
 
     EVENT is an id, id prefix, event key or provider id. It must be pending, retrying, failed or in review; it can be
@@ -153,9 +214,9 @@ def discard(inbox: Inbox, event: str, reason: str, actor: str, as_json: bool) ->
     """
 
     async def act() -> History:
-        async with inbox.opened() as store:
-            known = await inbox.insight(store).event(event)
-            return await inbox.actions(store, actor).discard(known.event, reason)
+        async with inbox.operating() as context:
+            known = await search.find(context, event)
+            return await decide.discard(context, by, known.event)
 
     history = run(act())
     if as_json:

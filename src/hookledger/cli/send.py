@@ -18,7 +18,7 @@ from ..errors import ConfigError, Unavailable
 from ..inbox import Inbox
 from ..providers import changes
 from ..providers.contract import Contract
-from ..providers.question import question
+from ..providers.handshake_request import handshake_request
 from ..providers.sample import NO_TYPE, Sample, listed, sample
 from ..providers.schemes.base import Draft
 from ..providers.schemes.testing_keys import new_test_key
@@ -78,13 +78,15 @@ def send(
     --set data.object.customer=cus_1 changes a field. The value is JSON if it parses as JSON, else text. Numbers in
     the path are list indexes, \\. is a dot in a name. Only the last name may be new.
     """
-    inbox.receiving.facts(source)  # says which sources there are, if it is none of them
+    inbox.examiner.source(source)  # raises for an unknown source
     if listing:
         _list(inbox.sources[source].endpoint.contract, as_json=as_json)
         return
     endpoint, intake = with_secrets(inbox.sources[source].endpoint), inbox.settings.intake
     if edits and (body or handshake):
-        raise click.UsageError("--set changes a sample: with --body change the file, a handshake has no sample")
+        raise click.UsageError(
+            "--set works only with a sample: with --body edit the file; a handshake has no body to change"
+        )
     target = url or f"http://{intake.host}:{intake.port}{endpoint.path}"
     if handshake:
         draft = _ask(endpoint, target, forge=forge)
@@ -96,7 +98,7 @@ def send(
             _say(source, endpoint.contract, made)
         draft = _sign(endpoint, made, target, forge=forge)
     draft = _to(endpoint, draft, target)
-    answers = run(_post(draft, rounds=2 if twice else 1, at_once=concurrently))
+    answers = run(_post(draft, rounds=2 if twice else 1, concurrency=concurrently))
     _report(answers, forge=forge, as_json=as_json)
 
 
@@ -111,15 +113,15 @@ def _list(contract: Contract, *, as_json: bool) -> None:
     for kind in types:
         click.echo(kind)
     if not types:
-        status.print(f"{contract.title} has no samples: any --type gets a body with id, type and time alone.")
+        status.print(f"{contract.title} has no samples: any --type gets a body with only id, type and time.")
 
 
 def _say(source: str, contract: Contract, made: Sample) -> None:
-    """Says where the body is not what the provider would send."""
+    """Print where the body differs from what the provider would send."""
     if not made.real:
         close = f"; the nearest that has one is {made.nearest}" if made.nearest else ""
         more = f" (hookledger send {source} --list)" if listed(contract) else ""
-        says = f"no sample for type {made.type}: sending a body with id, type and time alone{close}{more}"
+        says = f"no sample for type {made.type}: sending a body with only id, type and time{close}{more}"
         status.print(says, markup=False)
     for path in made.added:
         status.print(f"--set {path}: the sample has no such field; added it", markup=False)
@@ -143,32 +145,35 @@ def _sign(endpoint: Endpoint, made: Sample, target: str, *, forge: bool) -> Draf
 
 
 def _ask(endpoint: Endpoint, target: str, *, forge: bool) -> Draft:
-    rules, url = endpoint.rules, _signed_url(endpoint, target)
-    token = secrets.token_hex(16) if forge else rules.verify_token
-    asked = question(endpoint.contract, url, token=token, origins=rules.origins, now=time.time())
+    url = _signed_url(endpoint, target)
+    token = secrets.token_hex(16) if forge else endpoint.verify_token
+    asked = handshake_request(endpoint.contract, url, token=token, origins=endpoint.settings.origins, now=time.time())
     if not asked.handshake.signed:
         if forge and asked.handshake.token is None:
-            raise ConfigError(f"{endpoint.contract.title} asks without a proof: there is nothing to forge")
+            raise ConfigError(f"--forge is not possible: {endpoint.contract.title} handshakes carry no proof")
         return asked.draft
     contract, key = _signer(endpoint, forge=forge)
     return contract.scheme.sign(key, asked.draft)
 
 
 def _signer(endpoint: Endpoint, *, forge: bool) -> tuple[Contract, bytes]:
-    """Contract and key to sign with: the source's own, or such as it must refuse."""
+    """Return contract and key to sign with: the source's own, or with `forge` a wrong key."""
     contract, scheme = endpoint.contract, endpoint.contract.scheme
     with_own_key = getattr(scheme, "key_kind", None) is not None
     if not endpoint.secrets:
         if forge:
-            raise ConfigError(f"source {endpoint.name!r} has no secret, so it takes everything: nothing to forge")
+            raise ConfigError(
+                f"--forge is not possible: source {endpoint.name!r} has no secret and accepts every delivery"
+            )
         return contract, b"no-secret"
     now = time.time()
     valid = [secret for secret in endpoint.secrets if secret.expires_at is None or secret.expires_at > now]
     key = (valid or endpoint.secrets)[0].key
     if with_own_key and not forge and not getattr(scheme, "test_key", None):
         raise ConfigError(
-            f"only {contract.title} can sign with its key. For local tests make one with `hookledger providers "
-            f'{contract.name} --new-test-key test-key.pem`, and set test_key = "file:test-key.pem" in '
+            f"cannot sign as {contract.title}: only the provider has its private key; for local tests make one "
+            f"with `hookledger providers {contract.name} --new-test-key test-key.pem`, "
+            f'and set test_key = "file:test-key.pem" in '
             f"[sources.{endpoint.name}.options]"
         )
     if not forge:
@@ -188,31 +193,31 @@ def _signer(endpoint: Endpoint, *, forge: bool) -> tuple[Contract, bytes]:
 
 
 def _signed_url(endpoint: Endpoint, target: str) -> str:
-    """The URL as the provider would call it, with the target's own query."""
+    """Return the URL as the provider would call it, with the target's query."""
     query = urlsplit(target).query
-    base = endpoint.public_url or target.partition("?")[0]
+    base = endpoint.settings.public_url or target.partition("?")[0]
     return f"{base}?{query}" if query else base
 
 
 def _to(endpoint: Endpoint, draft: Draft, target: str) -> Draft:
-    """The draft on its way to the target, with the query that the scheme made."""
+    """Return the draft addressed to the target, with the query that the scheme added."""
     query, headers = urlsplit(draft.url).query, dict(draft.headers)
-    if endpoint.contract.needs_public_url and endpoint.public_url is None:  # a trusted proxy says what was called
+    if endpoint.contract.needs_public_url and endpoint.settings.public_url is None:  # as a trusted proxy would
         parts = urlsplit(target)
         headers |= {b"x-forwarded-proto": parts.scheme, b"x-forwarded-host": parts.netloc}
     base = target.partition("?")[0]
     return msgspec.structs.replace(draft, url=f"{base}?{query}" if query else base, headers=headers)
 
 
-async def _post(draft: Draft, *, rounds: int, at_once: int) -> list[Sent]:
-    import httpx2  # here: no other command should wait for it
+async def _post(draft: Draft, *, rounds: int, concurrency: int) -> list[Sent]:
+    import httpx2  # imported here: no other command needs it
 
     local = urlsplit(draft.url).hostname in LOOPBACK
-    if not local and at_once > 16:
-        raise ConfigError("--concurrently above 16 works on this machine only")
+    if not local and concurrency > 16:
+        raise ConfigError("--concurrently above 16 is allowed only to this machine: load tests stay on loopback")
     answers: list[Sent] = []
-    limits = httpx2.Limits(max_connections=at_once)
-    # A proxy, which the environment may name, does not lead to this machine.
+    limits = httpx2.Limits(max_connections=concurrency)
+    # A proxy from the environment does not lead to this machine.
     async with httpx2.AsyncClient(limits=limits, timeout=30, trust_env=not local) as client:
 
         async def one() -> Sent:
@@ -221,7 +226,7 @@ async def _post(draft: Draft, *, rounds: int, at_once: int) -> list[Sent]:
 
         for _ in range(rounds):
             try:
-                answers += await asyncio.gather(*(one() for _ in range(at_once)))
+                answers += await asyncio.gather(*(one() for _ in range(concurrency)))
             except httpx2.HTTPError as error:
                 where = draft.url.partition("?")[0]  # the query may hold a secret
                 raise Unavailable(f"no answer from {where}: {error or type(error).__name__}") from error
@@ -238,7 +243,7 @@ def _report(answers: list[Sent], *, forge: bool, as_json: bool) -> None:
     refused = all(400 <= a.status < 500 for a in answers)
     accepted = all(200 <= a.status < 300 for a in answers)
     if not (refused if forge else accepted):
-        status.print("[red]The answer is not the expected one.[/]")
+        status.print("[red]Unexpected answer from the receiver.[/]")
         if any(a.status == 401 for a in answers):
             status.print("Does the receiver have the same secret for this source?")
         raise SystemExit(exits.UNEXPECTED_ANSWER)

@@ -1,4 +1,4 @@
-"""Keeps a receiver, a worker and perhaps the API running, and ends them together."""
+"""Keeps a receiver, a worker and, if it has tokens, the API running, and stops them together."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from ..store.sqlite.watch import LockWatch
 from .common import status
 
 PARENT_PIPE = "HOOKLEDGER_PARENT_PIPE"
-"""A pipe whose end means that the supervisor is gone, even by kill -9."""
+"""A pipe that closes when the supervisor ends, even by kill -9."""
 WORKING = "HOOKLEDGER_WORKING"
-"""A file that a worker makes when it has claimed something: it did start, whatever ends it from then on."""
+"""A file that a worker creates with its first claim: proof that it started."""
 FATAL = frozenset({2, 3, 5})
-"""Exit codes that starting again cannot mend: usage, configuration, schema."""
+"""Exit codes that a restart cannot fix: usage, configuration, schema."""
 API = "api"
-"""The child that nobody's delivery waits for: it has less of the processor when that is short, and once all have
-started, nothing that ends it ends the others."""
+"""The child that no delivery waits for: it runs at lower priority, and its failure after start-up does not end the
+others."""
 WATCHED = frozenset({"work", API})
-"""What writes beside the receiver."""
+"""Children that write beside the receiver."""
 NICE = 5
-"""How much it stands back: about a third of a receiver's share. One that hardly ran at all would be as bad as a
-frozen one while it has SQLite's write lock."""
+"""Niceness of the API, which leaves it about a third of a receiver's share. With hardly any CPU time it would be as
+bad as a frozen process while it holds SQLite's write lock."""
 
 
 def when_parent_ends(then: Callable[[], object]) -> None:
-    """Call `then`, in a thread of its own, when the process that started us is gone; if it wants us to know."""
+    """Call `then`, in its own thread, when the process that started us ends and passed us PARENT_PIPE."""
     pipe = os.environ.get(PARENT_PIPE)
     if not pipe:
         return
@@ -50,36 +50,36 @@ def when_parent_ends(then: Callable[[], object]) -> None:
     threading.Thread(target=wait, name="hookledger-parent", daemon=True).start()
 
 
-def say_that_it_works() -> None:
-    """Tell the supervisor, if there is one, that this process has begun its work."""
+def report_started() -> None:
+    """Tell the supervisor, if there is one, that this process has started to work."""
     if file := os.environ.get(WORKING):
         with contextlib.suppress(OSError):
             Path(file).touch()
 
 
-def stand_back(pid: int) -> None:
-    """Lower the priority of a process that leads a session of its own; the kernel may group by sessions, and then
-    only what is said of the group counts."""
+def lower_priority(pid: int) -> None:
+    """Lower the priority of a process that leads its own session. The kernel may schedule by session, and then only
+    the session's priority counts."""
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PGRP, pid, NICE)  # of all its threads; by the process it would be the first one's
+        os.setpriority(os.PRIO_PGRP, pid, NICE)  # all threads; PRIO_PROCESS would change only the first
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(NICE))
 
 
-def _away() -> list[str]:
-    """`-m` looks for every module in the current folder first. The installed command does not, so neither do the
-    children that it starts: a `queue.py` in the project's folder is not the one that we mean."""
+def _safe_path() -> list[str]:
+    """Return Python options that keep the current folder off the children's path, as for the installed command: the
+    project's folder may have a `queue.py`."""
     return [] if Path(sys.argv[0]).name == "__main__.py" else ["-P"]
 
 
 class Supervisor:
-    """`commands`: the subcommands to run and their arguments.
+    """Runs child processes. `commands`: the subcommands and their arguments.
 
-    A child that dies is started again, slower each time it dies young. A
-    worker that had begun its work is started again at once: if an event kills
-    it, the event is set apart, and the others need not wait. One of those in
-    WATCHED that holds SQLite's write lock over `lock_limit`
-    seconds is killed: it is frozen, and every ack waits for it.
+    A child that exits is restarted after 0.1 s; the delay doubles, up to 30 s, each time it exits within 10 s of its
+    start. A worker that had claimed an event is always restarted after 0.1 s: if the event killed it, that event is
+    retried later, and the others need not wait. An exit code in FATAL soon after the start ends all children. A child
+    in WATCHED that holds SQLite's write lock over `lock_limit` seconds counts as frozen and is killed: every
+    acknowledgement waits for it.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class Supervisor:
         *,
         environment: Mapping[str, str],
         lock_limit: float,
-        grace: float,
+        shutdown_timeout: float,
     ) -> None:
         self._commands = commands
         self._environment = environment
         self._lock_limit = lock_limit
         self._watches: dict[str, LockWatch] = {}
-        self._grace = grace
+        self._shutdown_timeout = shutdown_timeout
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._born: dict[str, float] = {}
         self._due: dict[str, float] = {}
@@ -119,10 +119,12 @@ class Supervisor:
 
     def _stop(self, *_: object) -> None:
         if self._stopping:
-            self._grace = 0.0
+            self._shutdown_timeout = 0.0
             return
         self._stopping = True
-        status.print(f"Stopping: what runs has up to {self._grace:.0f} s. Once more ends it now.")
+        status.print(
+            f"Stopping: running handlers have up to {self._shutdown_timeout:.0f} s. Ctrl-C again stops immediately."
+        )
 
     def _watch(self, environment: Mapping[str, str], folder: Path, pipe: int) -> int:
         self._due = dict.fromkeys(self._commands, 0.0)
@@ -148,11 +150,11 @@ class Supervisor:
         self._born[name] = time.monotonic()
         try:
             self._start(name, {**environment, **self._watched(name, folder)}, pipe)
-        except OSError as error:  # no more processes, files or room: the others go on
+        except OSError as error:  # no processes, files or memory left: the others continue
             self._start_later(name, f"cannot be started: {error}")
 
     def _watched(self, name: str, folder: Path) -> dict[str, str]:
-        """Blank for each life: a lock died with whoever held it, and its successor does not hold it."""
+        """Reset the watch files of a new process: a lock ends with the process that held it."""
         self._working[name] = folder / f"{name}.working"
         self._working[name].unlink(missing_ok=True)
         told = {WORKING: str(self._working[name])}
@@ -168,18 +170,18 @@ class Supervisor:
 
     def _end_if_frozen(self, name: str) -> None:
         if name in self._watches and self._watches[name].held_for() > self._lock_limit:
-            status.print(f"[red]{name} holds SQLite's write lock for too long: killing it.[/]")
+            status.print(f"[red]{name} holds SQLite's write lock too long: killing it.[/]")
             self._watches[name].clear()
             self._children[name].kill()
 
     def _start(self, name: str, environment: Mapping[str, str], pipe: int) -> None:
-        command = [sys.executable, *_away(), "-m", "hookledger", name, *self._commands[name]]
+        command = [sys.executable, *_safe_path(), "-m", "hookledger", name, *self._commands[name]]
         self._children[name] = child = subprocess.Popen(  # noqa: S603 - our own command
             command, env=dict(environment), pass_fds=[pipe], start_new_session=True
         )
         self._lives[name] += 1
         if name == API:
-            stand_back(child.pid)
+            lower_priority(child.pid)
 
     def _young(self, name: str) -> bool:
         return time.monotonic() - self._born[name] < 10
@@ -195,12 +197,12 @@ class Supervisor:
         self._due[name] = time.monotonic() + delay
 
     def _end_children(self) -> None:
-        """Ask, wait, insist."""
+        """Terminate the children, wait, and kill those that remain."""
         for child in self._children.values():
             child.terminate()
         begun = time.monotonic()
         while any(child.poll() is None for child in self._children.values()):
-            if time.monotonic() - begun > self._grace:
+            if time.monotonic() - begun > self._shutdown_timeout:
                 for child in self._children.values():
                     child.kill()
                     child.wait()

@@ -1,7 +1,7 @@
-"""Records, facts and commands on a screen of any width. Numbers, states and keys are never cut.
+"""Prints records, facts and commands on a screen of any width. Numbers, states and keys are never cut.
 
-A terminal that is too narrow for a table gets a block for each record. What is not a terminal gets one line a record,
-however long. Cells are plain text: markup in them means nothing.
+On a terminal too narrow for a table, each record is a block. Elsewhere each record is one line of any length. Cells
+are plain text: markup in them has no meaning.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .common import printable, status
 GAP = 2
 INDENT = 2
 WIDEST = 2**31
-"""Where nobody counts columns."""
+"""Width where columns are not limited."""
 READABLE = 24
-"""Columns that folded text has at least, where it is so long."""
+"""Minimum width of a folded column with longer text."""
 
 _WORDS = re.compile(r"`[^`\n]+`\S*|\S+")
-"""A command in backticks is one word, to be copied from one line."""
+"""A command in backticks is one word, so that it can be copied from one line."""
 
 
 class Column(NamedTuple):
@@ -37,11 +37,11 @@ class Column(NamedTuple):
     """Prose, which may be broken between words."""
     right: bool = False
     head: bool = False
-    """In the first line of a block, where it needs no name."""
+    """Printed in the first line of a block, without its name."""
 
 
 Fact = tuple[str | Text, str | Text | Sequence[Text]]
-"""A name, and prose to be folded between words, or values that each stay whole."""
+"""A name with prose, folded between words, or with values that stay whole."""
 
 
 def number(name: str, *, head: bool = False) -> Column:
@@ -49,7 +49,7 @@ def number(name: str, *, head: bool = False) -> Column:
 
 
 def whole(name: str, *, head: bool = False) -> Column:
-    """A key, a state, a moment: what is read or copied as one thing."""
+    """A column for a key, state or time, which is never broken."""
     return Column(name, head=head)
 
 
@@ -58,21 +58,21 @@ def prose(name: str) -> Column:
 
 
 def unbroken(value: str | Text) -> Text:
-    """A cell that stays in one line."""
+    """Return a cell that stays on one line."""
     if isinstance(value, Text):
         return value
     return Text(printable(value).replace("\n", r"\n").replace("\t", r"\t"), no_wrap=True)
 
 
 def words(value: str | Text) -> list[Text]:
-    """What a line may be broken between."""
+    """Return the words between which a line may be broken."""
     if isinstance(value, Text):
         return list(value.split(" ")) if value.plain else []
     return [Text(word) for word in _WORDS.findall(printable(value))]
 
 
 class Listing:
-    """Records of the same columns. `title`: of the table, where there is any record."""
+    """Records with the same columns. `title` is printed above a table that has records."""
 
     def __init__(self, *columns: Column, title: str = "") -> None:
         self._columns = columns
@@ -84,7 +84,7 @@ class Listing:
         self._rows.append(cells)
 
     def print(self, console: Console) -> None:
-        """Nothing where there is no record: the command says so in words."""
+        """Print the records; nothing if there are none."""
         if not self._rows:
             return
         width = screen(console)
@@ -103,7 +103,7 @@ class Listing:
                 _print(console, self._block(row, width))
 
     def _natural(self, place: int) -> int:
-        """Columns on the screen that hold every cell in one line."""
+        """Return the width at which every cell fits on one line."""
         name = Text(self._columns[place].name).cell_len
         return max(name, *(self._cell(row, place).cell_len for row in self._rows))
 
@@ -114,7 +114,7 @@ class Listing:
         return unbroken(value)
 
     def _fitting(self, shown: Sequence[int], width: int) -> list[int] | None:
-        """Widths of a table that breaks prose between words and nothing else; None where there is none."""
+        """Return column widths of a table that only breaks prose between words; None if it does not fit."""
         natural = [self._natural(place) for place in shown]
         least = [
             max(self._longest(place), min(size, READABLE)) if self._columns[place].folds else size
@@ -130,7 +130,7 @@ class Listing:
         return least
 
     def _longest(self, place: int) -> int:
-        """Of the words of a column, its name among them."""
+        """Return the length of a column's longest word, its name included."""
         found = [word.cell_len for row in self._rows for word in words(row[place])]
         return max([Text(self._columns[place].name).cell_len, *found])
 
@@ -165,15 +165,15 @@ class Listing:
         yield from flow(packed, width, gap=GAP, first=INDENT, hang=INDENT)
 
     def _head(self, row: Sequence[str | Text], place: int) -> Text:
-        """A number needs its name, which is a plural."""
+        """Return a cell of a block's first line; numbers carry their name."""
         cell, column = self._cell(row, place), self._columns[place]
         name = column.name.removesuffix("s") if cell.plain == "1" else column.name
         return Text.assemble(cell, f" {name}") if column.right else cell
 
 
 def flow(pieces: Iterable[Text], width: int, *, gap: int = 1, first: int = 0, hang: int = 0) -> list[Text]:
-    """Lines of whole pieces. One that is wider than what is left of a line begins further left, and only one that is
-    wider than the screen goes beyond it. `first`, `hang`: how far the first and the other lines are set in."""
+    """Return lines of whole pieces. A piece wider than the rest of its line starts further left; only one wider than
+    the screen exceeds it. `first`, `hang`: indents of the first and the other lines."""
     lines: list[Text] = []
     for piece in (part for whole_piece in pieces for part in _breakable(whole_piece, width - hang)):
         if lines and lines[-1].cell_len + gap + piece.cell_len <= width:
@@ -185,7 +185,8 @@ def flow(pieces: Iterable[Text], width: int, *, gap: int = 1, first: int = 0, ha
 
 
 def _breakable(piece: Text, width: int) -> list[Text]:
-    """A command in backticks that no line holds as its words; writing without spaces, such as Japanese, as lines."""
+    """Return the parts of a piece that fits no line: a command's words, or lines of text without spaces, such as
+    Japanese."""
     if piece.no_wrap or piece.cell_len <= width:
         return [piece]
     if piece.plain.startswith("`"):
@@ -196,13 +197,13 @@ def _breakable(piece: Text, width: int) -> list[Text]:
 
 
 def print_facts(console: Console, facts: Iterable[Fact]) -> None:
-    """Names and values; those without a value are left out."""
+    """Print names and values; facts without a value are left out."""
     told = [(_bold(Text.assemble(name)), _pieces(value)) for name, value in facts if value]
     margin = max((name.cell_len for name, _ in told), default=0) + GAP
     width = screen(console) or WIDEST
     for name, paragraphs in told:
         first, *rest = [line for pieces in paragraphs for line in flow(pieces, width, first=margin, hang=margin)]
-        if first.plain[:margin].strip():  # so long that it needs the line
+        if first.plain[:margin].strip():  # too long to stand beside its name
             rest = [first, *rest]
             first = name
         else:
@@ -217,7 +218,7 @@ def _pieces(value: str | Text | Sequence[Text]) -> list[list[Text]]:
 
 
 def say(text: str, console: Console = status) -> None:
-    """Sentences, each folded between words and set in as it is."""
+    """Print sentences, folded between words, with their own indent."""
     width = screen(console)
     for paragraph in printable(text).split("\n"):
         indent = len(paragraph) - len(paragraph.lstrip(" "))
@@ -226,7 +227,7 @@ def say(text: str, console: Console = status) -> None:
 
 
 def print_command(label: str, command: Sequence[str], console: Console = status) -> None:
-    """A command to paste, as the shell reads it: on several lines where one is too narrow."""
+    """Print a command to paste, on several lines if the screen is narrow."""
     pieces = [unbroken(shlex.quote(word)) for word in command]
     width = screen(console)
     line = Text(" ").join([*words(f"{label}:"), *pieces])
@@ -239,12 +240,12 @@ def print_command(label: str, command: Sequence[str], console: Console = status)
 
 
 def option_pairs(options: Sequence[str]) -> list[Text]:
-    """Options as the shell reads them, each with its value."""
+    """Return shell-quoted options, each with its value."""
     return _paired([unbroken(shlex.quote(word)) for word in options], WIDEST)
 
 
 def _paired(pieces: Sequence[Text], width: int) -> list[Text]:
-    """Each option with its value, where a line holds both."""
+    """Pair each option with its value where both fit on a line."""
     paired: list[Text] = []
     for piece in pieces:
         before = paired[-1] if paired else Text()
@@ -258,7 +259,7 @@ def _paired(pieces: Sequence[Text], width: int) -> list[Text]:
 
 
 def screen(console: Console) -> int | None:
-    """Columns of the terminal; None where there is none."""
+    """Return the terminal's width; None if there is no terminal."""
     return console.width if console.file.isatty() else None
 
 

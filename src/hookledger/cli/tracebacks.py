@@ -1,4 +1,4 @@
-"""What `show` says of attempts: how many there were, and the traceback of the newest that failed."""
+"""What `show` prints about attempts: their number, and the newest traceback."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FAILING = (State.RETRYING, State.FAILED, State.NEEDS_REVIEW)
 
 
 def newest_traceback(history: History) -> str | None:
-    """Of the newest attempt that has one."""
+    """Return the traceback of the newest attempt that has one."""
     return next((attempt.error for attempt in reversed(history.attempts) if attempt.error), None)
 
 
 def print_traceback(history: History) -> None:
-    """All of it, on stdout."""
+    """Print the whole traceback on stdout."""
     text = newest_traceback(history)
     if text:
         click.echo(printable(text.rstrip()))
@@ -28,7 +28,7 @@ def print_traceback(history: History) -> None:
 
 
 def print_excerpt(history: History) -> None:
-    """Of an event that fails now: the beginning, where the user's code is, and the end."""
+    """Print the beginning and end of the traceback of an event that is failing now."""
     text = newest_traceback(history)
     if not text or history.event.state not in FAILING:
         return
@@ -44,7 +44,8 @@ def print_excerpt(history: History) -> None:
 
 
 def counted(history: History) -> str:
-    """The run, and its attempts: those that count towards the limit apart, where a decision began a new count."""
+    """Return the run and its number of attempts; if a decision reset the retry budget, also how many count towards
+    it."""
     event = history.event
     tried = sum(attempt.run == event.run for attempt in history.attempts) + (event.state is State.PROCESSING)
     since = "" if tried == event.attempts else f" ({event.attempts:,} towards the limit)"

@@ -1,1 +1,1 @@
-"""Other people's libraries, each in a module of its own that nothing else imports."""
+"""Adapters for third-party libraries; nothing else imports these modules."""

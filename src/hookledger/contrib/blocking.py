@@ -1,4 +1,4 @@
-"""Blocking calls on one connection, made from the event loop."""
+"""Make blocking calls on one connection from the event loop."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PATIENCE = 2.0
-"""Seconds to wait for a call that was given up, or for a broken connection to be cleaned up. They go on, if so."""
+"""Seconds to wait for an abandoned call or the cleanup of a broken connection; then they continue unattended."""
 
 _cleanups: set[asyncio.Task[None]] = set()
 
 
 class Blocking:
-    """Runs calls one at a time, in a thread of their own. A call cannot be cancelled: its caller waits, then leaves.
+    """Runs calls one at a time in its own thread. A call cannot be cancelled: its caller waits, then abandons it.
 
-    The thread starts with the first call and ends with `end`. In a shared pool, handlers that wait for a row would
-    take every thread, and the one that holds the row could not commit.
+    The thread starts with the first call and ends with `end`. In a shared pool, handlers that wait for a row could
+    occupy every thread, and the one that holds the row could not commit.
     """
 
     def __init__(self) -> None:
@@ -31,13 +31,13 @@ class Blocking:
 
     async def __call__(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         if self._running is not None and not self._running.done():
-            raise RuntimeError("the connection is still in use by a call that nobody waits for any more")
+            raise RuntimeError("the connection is in use: an abandoned call is still running")
         call = self._start(lambda: function(*args, **kwargs))
         self._running = call
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:
-            await asyncio.wait([call], timeout=PATIENCE)  # so that a commit, say, has happened or not
+            await asyncio.wait([call], timeout=PATIENCE)  # so that a commit is over, for example
             raise
 
     def _start(self, call: Callable[[], R]) -> asyncio.Future[R]:
@@ -46,7 +46,7 @@ class Blocking:
         return self._thread.run_call(call)
 
     async def beside(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run `function` in another thread than the calls, whatever they are doing."""
+        """Run `function` in a separate thread, concurrently with the calls."""
         thread = _Thread()
         try:
             return await thread.run_call(lambda: function(*args, **kwargs))
@@ -54,7 +54,7 @@ class Blocking:
             thread.end()
 
     async def afterwards(self, function: Callable[[], None]) -> None:
-        """Run `function` once the last call is over, and end; wait for that, but not long."""
+        """Run `function` after the last call, then end the thread; wait for that at most PATIENCE seconds."""
         cleanup = asyncio.create_task(self._after(function))
         _cleanups.add(cleanup)
         cleanup.add_done_callback(_cleanups.discard)
@@ -69,14 +69,14 @@ class Blocking:
             self.end()
 
     def end(self) -> None:
-        """Let the thread go; a later call starts another."""
+        """End the thread; a later call starts another."""
         if self._thread is not None:
             self._thread.end()
             self._thread = None
 
 
 class _Thread:
-    """Runs what it is given, in order. A daemon: a call that never ends must not keep the process."""
+    """Runs calls in order. A daemon: a call that never ends must not keep the process alive."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -92,7 +92,7 @@ class _Thread:
     def run_call(self, call: Callable[[], R]) -> asyncio.Future[R]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
-        future.add_done_callback(_heard)
+        future.add_done_callback(_retrieve)
 
         def settle(result: Any, error: BaseException | None) -> None:
             if future.done():
@@ -108,13 +108,14 @@ class _Thread:
                 result = call()
             except BaseException as error:
                 failure = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits for this any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
                 loop.call_soon_threadsafe(settle, result, failure)
 
         self._calls.put(run)
         return future
 
 
-def _heard(call: asyncio.Future[Any]) -> None:
+def _retrieve(call: asyncio.Future[Any]) -> None:
+    """Retrieve the exception, so that asyncio does not log it as lost."""
     if not call.cancelled():
         call.exception()

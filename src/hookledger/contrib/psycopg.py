@@ -6,8 +6,8 @@
     async def provision(event: Event[AsyncConnection]) -> None:
         await event.tx.execute("UPDATE accounts SET …", …)
 
-The transaction is open when the handler starts. `event.tx.commit()` and `rollback()` are refused by psycopg itself;
-`event.tx.transaction()` is a savepoint. A COMMIT as a statement is found out, and the event needs review.
+The transaction is open when the handler starts. psycopg itself refuses `event.tx.commit()` and `rollback()`;
+`event.tx.transaction()` is a savepoint. Hookledger detects a COMMIT statement, and the event needs review.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .blocking import PATIENCE, Blocking
 
 
 class AsyncPool(Protocol):
-    """What we use of psycopg_pool's AsyncConnectionPool."""
+    """The part of psycopg_pool's AsyncConnectionPool that Hookledger uses."""
 
     @property
     def closed(self) -> bool: ...
@@ -40,7 +40,7 @@ class AsyncPool(Protocol):
 
 
 class Pool(Protocol):
-    """What we use of psycopg_pool's ConnectionPool."""
+    """The part of psycopg_pool's ConnectionPool that Hookledger uses."""
 
     @property
     def closed(self) -> bool: ...
@@ -58,15 +58,15 @@ Source: TypeAlias = Pool | str | Callable[[], Connection[Any]]
 class AsyncConnections:
     """For async handlers: `event.tx` is an AsyncConnection.
 
-    Give it the AsyncConnectionPool that the application has; it is opened if nobody has opened it, and stays open. Or
-    a connection string, or a function that connects: then each handler has a connection of its own, which costs some
+    Pass the application's AsyncConnectionPool; Hookledger opens it if it is closed, and leaves it open. Or pass a
+    connection string or a function that connects: then each handler gets a new connection, which costs some
     milliseconds. The worker runs at most as many of these handlers as the pool has connections.
     """
 
     plain = False
 
     def __init__(self, source: AsyncSource) -> None:
-        _refuse_other_kind(source, wanted=True)
+        _check_source(source, wanted=True)
         self._source = source
 
     @property
@@ -76,7 +76,7 @@ class AsyncConnections:
     def adapter(self) -> AsyncAdapter:
         return AsyncAdapter(self)
 
-    async def take(self) -> AsyncConnection[Any]:
+    async def get(self) -> AsyncConnection[Any]:
         if isinstance(self._source, str):
             return await AsyncConnection.connect(self._source)
         if callable(self._source):
@@ -85,7 +85,7 @@ class AsyncConnections:
             await self._source.open()
         return await self._source.getconn()
 
-    async def give_back(self, connection: AsyncConnection[Any]) -> None:
+    async def put(self, connection: AsyncConnection[Any]) -> None:
         if isinstance(self._source, str) or callable(self._source):
             await connection.close()
         else:
@@ -93,12 +93,12 @@ class AsyncConnections:
 
 
 class Connections:
-    """For plain functions: `event.tx` is a Connection, used in the handler's thread. Else as AsyncConnections."""
+    """For plain functions: `event.tx` is a Connection, used in the handler's thread. Else like AsyncConnections."""
 
     plain = True
 
     def __init__(self, source: Source) -> None:
-        _refuse_other_kind(source, wanted=False)
+        _check_source(source, wanted=False)
         self._source = source
 
     @property
@@ -108,7 +108,7 @@ class Connections:
     def adapter(self) -> Adapter:
         return Adapter(self)
 
-    def take(self) -> Connection[Any]:
+    def get(self) -> Connection[Any]:
         if isinstance(self._source, str):
             return Connection.connect(self._source)
         if callable(self._source):
@@ -117,7 +117,7 @@ class Connections:
             self._source.open()
         return self._source.getconn()
 
-    def give_back(self, connection: Connection[Any]) -> None:
+    def put(self, connection: Connection[Any]) -> None:
         if isinstance(self._source, str) or callable(self._source):
             connection.close()
         else:
@@ -125,7 +125,7 @@ class Connections:
 
 
 class AsyncAdapter:
-    """One handler's; see the protocol."""
+    """The adapter of one async handler; see the protocol."""
 
     def __init__(self, connections: AsyncConnections) -> None:
         self._connections = connections
@@ -138,7 +138,7 @@ class AsyncAdapter:
         return self._connection
 
     async def begin(self, settings: str) -> list[Any]:
-        self._connection = await self._connections.take()
+        self._connection = await self._connections.get()
         check_idle(self._connection)
         self._block = self._connection.transaction()
         await self._block.__aenter__()
@@ -148,13 +148,13 @@ class AsyncAdapter:
         return await fetch_async(self.tx, sql, args)
 
     async def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: every statement is sent immediately."""
 
     async def commit(self) -> None:
         assert self._block is not None
         block, self._block = self._block, None
         await block.__aexit__(None, None, None)
-        await self._let_go()
+        await self._release()
 
     async def rollback(self) -> None:
         block, self._block = self._block, None
@@ -162,22 +162,22 @@ class AsyncAdapter:
             await block.__aexit__(Rollback, Rollback(), None)
         elif self._connection is not None:  # its commit failed
             await self._connection.rollback()
-        await self._let_go()
+        await self._release()
 
     async def discard(self) -> None:
         if self._connection is not None:
             break_off(self._connection)
             await self._connection.close()
-            await self._let_go()
+            await self._release()
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            await self._connections.give_back(connection)
+            await self._connections.put(connection)
 
 
 class Adapter:
-    """One plain function's; see the protocol."""
+    """The adapter of one plain function; see the protocol."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -194,7 +194,7 @@ class Adapter:
         return await self._blocking(self._begin, settings)
 
     def _begin(self, settings: str) -> list[Any]:
-        self._connection = self._connections.take()
+        self._connection = self._connections.get()
         check_idle(self._connection)
         self._block = self._connection.transaction()
         self._block.__enter__()
@@ -204,7 +204,7 @@ class Adapter:
         return await self._blocking(fetch, self.tx, sql, args)
 
     async def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: every statement is sent immediately."""
 
     async def commit(self) -> None:
         await self._blocking(self._commit)
@@ -214,7 +214,7 @@ class Adapter:
         assert self._block is not None
         block, self._block = self._block, None
         block.__exit__(None, None, None)
-        self._let_go()
+        self._release()
 
     async def rollback(self) -> None:
         await self._blocking(self._rollback)
@@ -226,7 +226,7 @@ class Adapter:
             block.__exit__(Rollback, Rollback(), None)
         elif self._connection is not None:  # its commit failed
             self._connection.rollback()
-        self._let_go()
+        self._release()
 
     async def discard(self) -> None:
         if self._connection is not None:
@@ -237,19 +237,19 @@ class Adapter:
         if self._connection is not None:
             wait_for_users(self._connection)
             self._connection.close()
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._connections.give_back(connection)
+            self._connections.put(connection)
 
 
 # ── one connection ───────────────────────────────────────────────────────────
 
 
 async def fetch_async(connection: AsyncConnection[Any], sql: str, args: Sequence[Any]) -> list[Any]:
-    """One statement with `$1`-style parameters, its rows as tuples, whatever the connection's own habits are."""
+    """Run a statement with `$1` parameters and return its rows as tuples, whatever the connection's settings."""
     check_open(connection)
     async with psycopg.AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
         await cursor.execute(sql.encode(), args or None)
@@ -257,7 +257,7 @@ async def fetch_async(connection: AsyncConnection[Any], sql: str, args: Sequence
 
 
 def fetch(connection: Connection[Any], sql: str, args: Sequence[Any]) -> list[Any]:
-    """The same, blocking."""
+    """Do the same, blocking."""
     check_open(connection)
     with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(sql.encode(), args or None)
@@ -265,19 +265,19 @@ def fetch(connection: Connection[Any], sql: str, args: Sequence[Any]) -> list[An
 
 
 def check_open(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    """Whoever committed and closed the connection left nothing that could be asked for the mark."""
+    """Raise HandlerCommitted if the handler closed the connection: the transaction's mark cannot be read then."""
     if connection.closed and not connection.broken:
         raise HandlerCommitted()
 
 
 def check_idle(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    """In a transaction that somebody else began, ours would be a savepoint, and its commit none."""
+    """Raise ConfigError if a transaction is open: Hookledger's would be a savepoint, without a commit."""
     if connection.info.transaction_status is not TransactionStatus.IDLE:
-        raise ConfigError("psycopg gave a connection that is in use, or has a transaction open already")
+        raise ConfigError("the connection from psycopg has an open transaction or is in use: return it idle")
 
 
 def break_off(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    """End the connection for whoever is using it, in whatever thread; to close it under them would not be safe."""
+    """Shut down the socket, so that a statement in another thread fails; closing the connection would not be safe."""
     with contextlib.suppress(psycopg.Error, OSError):
         line = socket.socket(fileno=connection.fileno())
         try:
@@ -287,7 +287,7 @@ def break_off(connection: Connection[Any] | AsyncConnection[Any]) -> None:
 
 
 def stop(connection: Connection[Any]) -> None:
-    """The same, and end the statement that another thread is at: the server would finish it, its locks held."""
+    """Do the same, and cancel a statement in another thread: the server would finish it and hold its locks."""
     if connection.info.transaction_status is TransactionStatus.ACTIVE:
         with contextlib.suppress(psycopg.Error):
             connection.cancel_safe(timeout=PATIENCE)
@@ -295,23 +295,23 @@ def stop(connection: Connection[Any]) -> None:
 
 
 def wait_for_users(connection: Connection[Any]) -> None:
-    """Until a statement that another thread is at has failed on the broken connection."""
+    """Wait until a statement in another thread has failed on the broken connection."""
     with contextlib.suppress(psycopg.Error):
         connection.execute(b"ROLLBACK")
 
 
 def _size(source: AsyncSource | Source) -> int | None:
-    """None: no limit, which is what a null pool means by 0."""
+    """Return the number of connections; None: no limit, which a null pool reports as 0."""
     return None if isinstance(source, str) or callable(source) else source.max_size or None
 
 
-def _refuse_other_kind(source: Any, *, wanted: bool) -> None:
+def _check_source(source: Any, *, wanted: bool) -> None:
     right, other = ("AsyncConnections", "Connections") if wanted else ("Connections", "AsyncConnections")
     if not (isinstance(source, str) or callable(source) or hasattr(source, "getconn")):
         raise ConfigError(
-            f"{right} takes a pool of psycopg_pool, a connection string or a function that connects, "
+            f"{right} needs a pool of psycopg_pool, a connection string or a function that connects, "
             f"not {type(source).__name__}"
         )
     if hasattr(source, "getconn") and inspect.iscoroutinefunction(source.getconn) is not wanted:
         handlers = "async handlers" if wanted else "plain functions"
-        raise ConfigError(f"{right} is for {handlers}; a {type(source).__name__} goes into {other}")
+        raise ConfigError(f"{right} is for {handlers}: pass the {type(source).__name__} to {other}")

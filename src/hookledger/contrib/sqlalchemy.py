@@ -6,8 +6,8 @@
     async def provision(event: Event[AsyncSession]) -> None:
         event.tx.add(Credit(…))
 
-The session has begun when the handler starts, and is flushed before the outcome is written. A handler that commits,
-rolls back or closes it is found out, and its event needs review; `event.tx.begin_nested()` is a savepoint.
+The session has begun when the handler starts, and is flushed before the outcome is written. Hookledger detects a
+handler that commits, rolls back or closes it, and its event needs review; `event.tx.begin_nested()` is a savepoint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AsyncSessions:
 
     def __init__(self, sessions: async_sessionmaker[Any]) -> None:
         if not isinstance(sessions, async_sessionmaker):
-            raise ConfigError(f"AsyncSessions takes an async_sessionmaker, not {type(sessions).__name__}")
+            raise ConfigError(f"AsyncSessions needs an async_sessionmaker, not {type(sessions).__name__}")
         self._sessions = sessions
 
     @property
@@ -42,7 +42,7 @@ class AsyncSessions:
         return _size(getattr(self._sessions.kw.get("bind"), "sync_engine", None))
 
     def adapter(self) -> AsyncAdapter:
-        return AsyncAdapter(self._sessions(close_resets_only=False))  # closed is closed, for whoever still has it
+        return AsyncAdapter(self._sessions(close_resets_only=False))  # once closed, it cannot be used again
 
 
 class Sessions:
@@ -52,7 +52,7 @@ class Sessions:
 
     def __init__(self, sessions: sessionmaker[Any]) -> None:
         if not isinstance(sessions, sessionmaker):
-            raise ConfigError(f"Sessions takes a sessionmaker, not {type(sessions).__name__}")
+            raise ConfigError(f"Sessions needs a sessionmaker, not {type(sessions).__name__}")
         self._sessions = sessions
 
     @property
@@ -64,7 +64,7 @@ class Sessions:
 
 
 class AsyncAdapter:
-    """One handler's; see the protocol."""
+    """The adapter of one async handler; see the protocol."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
@@ -108,7 +108,7 @@ class AsyncAdapter:
 
 
 class Adapter:
-    """One plain function's; see the protocol."""
+    """The adapter of one plain function; see the protocol."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -165,7 +165,7 @@ class Adapter:
         await self._blocking.afterwards(self._clean_up)
 
     def _clean_up(self) -> None:
-        """A thread may be in the midst of using the session: what fails here, it will meet at its next statement."""
+        """Close the session. Errors are ignored: another thread may be using it, and its next statement fails."""
         from .psycopg import wait_for_users
 
         with contextlib.suppress(Exception):
@@ -177,17 +177,17 @@ class Adapter:
 
 
 def check_open(session: AsyncSession | Session) -> None:
-    """Whoever committed and closed the session left nothing that could be asked for the mark."""
+    """Raise HandlerCommitted if the handler closed the session: the transaction's mark cannot be read then."""
     if not session.in_transaction():
         raise HandlerCommitted()
 
 
 def _size(engine: Any) -> int | None:
-    """Of an engine's pool, those over its size included; None where there is no limit, or where it is not known."""
+    """Return the connections of an engine's pool, with its overflow; None if unlimited or unknown."""
     pool = getattr(engine, "pool", None)
     if not isinstance(pool, QueuePool):
         return None
-    overflow: int = getattr(pool, "_max_overflow", -1)  # it has no other name
+    overflow: int = getattr(pool, "_max_overflow", -1)  # has no public name
     return None if overflow < 0 else pool.size() + overflow
 
 
@@ -196,19 +196,19 @@ def _driver(connection: Connection) -> Any:
 
 
 def check_driver(session: AsyncSession | Session) -> None:
-    """The outcome is written by the session's own driver, so it must be one that we can speak to."""
+    """Raise ConfigError unless Hookledger can write the outcome through the session's driver."""
     try:
         dialect = session.get_bind().dialect
     except UnboundExecutionError as error:
-        raise ConfigError("the sessionmaker has no engine: sessionmaker(engine)") from error
+        raise ConfigError("the sessionmaker has no engine: use sessionmaker(engine)") from error
     if dialect.name != "postgresql":
         raise ConfigError(
-            f"the session's engine is for {dialect.name}: only PostgreSQL's transactions can be shared, because the "
-            "outcome is written in the same database"
+            f"the session's engine is for {dialect.name}: use PostgreSQL, because Hookledger writes the outcome in "
+            "the same transaction"
         )
     wanted = ("asyncpg", "psycopg") if dialect.is_async else ("psycopg",)
     if dialect.driver not in wanted:
         use = " or ".join(f"postgresql+{driver}://" for driver in wanted)
         raise ConfigError(
-            f"the session's engine uses {dialect.driver}, which has no parameters in PostgreSQL's own form: use {use}"
+            f"the session's engine uses {dialect.driver}, which has no $1 parameters of PostgreSQL: use {use}"
         )

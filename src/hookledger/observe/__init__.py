@@ -1,1 +1,1 @@
-"""Logs, and later metrics and traces."""
+"""Logs and diagnostics."""

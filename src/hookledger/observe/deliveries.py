@@ -1,13 +1,13 @@
-"""A line in the log for each delivery and each processed event. Off by default: it costs as much as the work itself.
+"""Log each delivery and each processed event. Off by default: logging costs as much as the work itself.
 
-`--log-deliveries` turns it on, and so does `logging.getLogger("hookledger.deliveries").setLevel("INFO")`.
+Turn it on with `--log-deliveries` or `logging.getLogger("hookledger.deliveries").setLevel("INFO")`.
 """
 
 from __future__ import annotations
 
 import logging
 
-log = logging.getLogger("hookledger.deliveries")
+log: logging.Logger = logging.getLogger("hookledger.deliveries")
 log.setLevel(logging.WARNING)
 
 
@@ -19,6 +19,6 @@ def wanted() -> bool:
     return log.isEnabledFor(logging.INFO)
 
 
-def tell(words: str, *values: object) -> None:
-    """What strangers sent is cut short."""
-    log.info(words, *(value[:200] if isinstance(value, str) else value for value in values))
+def tell(message: str, *values: object) -> None:
+    """Log a line; long values are cut, because senders choose them."""
+    log.info(message, *(value[:200] if isinstance(value, str) else value for value in values))

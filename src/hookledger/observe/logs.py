@@ -1,4 +1,4 @@
-"""Puts the event's id and key into every log line that is written while it is handled."""
+"""Add the event's id and key to every log line written while it is processed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _about: ContextVar[dict[str, str] | None] = ContextVar("hookledger_about", defau
 
 @contextlib.contextmanager
 def about(**facts: str) -> Iterator[None]:
-    """Every line logged inside, by the handler's own code too, carries these facts.
+    """Add these facts to every line logged inside, also by the handler's code.
 
-    None may be called `event`: that is structlog's name for the message.
+    No fact may be named `event`: structlog uses that name for the message.
     """
     token = _about.set({**(_about.get() or {}), **facts})
     try:
@@ -24,30 +24,30 @@ def about(**facts: str) -> Iterator[None]:
         _about.reset(token)
 
 
-class Seldom:
-    """Says a thing at most every so often, with how many times it would have been said.
+class RateLimitedLogger:
+    """Logs a warning at most once per `every` seconds, with the number of those left out.
 
-    What strangers or an outage can cause per request must not fill a disk.
+    Otherwise a flood of requests or an outage could fill a disk.
     """
 
     def __init__(self, log: logging.Logger, every: float = 1.0) -> None:
         self._log = log
         self._every = every
         self._next = float("-inf")
-        self._unsaid = 0
+        self._left_out = 0
 
     def warning(self, message: str, *args: object) -> None:
         now = time.monotonic()
         if now < self._next:
-            self._unsaid += 1
+            self._left_out += 1
             return
-        again = f" (and {self._unsaid} more like it)" if self._unsaid else ""
-        self._log.warning(message + "%s", *args, again)
-        self._next, self._unsaid = now + self._every, 0
+        more = f" (and {self._left_out} more like it)" if self._left_out else ""
+        self._log.warning(message + "%s", *args, more)
+        self._next, self._left_out = now + self._every, 0
 
 
 class AddFacts(logging.Filter):
-    """Copies the facts onto each record; put on the handler of the root logger."""
+    """Copies the facts to each record; a filter for the root logger's handler."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         for name, value in (_about.get() or {}).items():

@@ -1,7 +1,6 @@
-"""Warns of a handler that writes on a connection of its own: that is kept whatever becomes of its event.
+"""Warn about a handler that writes through its own connection: those writes stay even if the event fails.
 
-Only by what the libraries offer for it: SQLAlchemy's events and Django's execute wrappers. Reading is no mistake, nor
-is what an effect writes.
+Uses SQLAlchemy's events and Django's execute wrappers. Reads, and the writes of effects, are fine.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from contextvars import ContextVar
 from importlib import import_module
 from typing import Any
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 WRITES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "TRUNCATE"})
 _WROTE = "hookledger wrote"
@@ -26,7 +25,7 @@ _said: set[tuple[str, str]] = set()
 
 @contextlib.contextmanager
 def in_handler(name: str | None) -> Iterator[None]:
-    """Inside, this handler's writes belong into `event.tx`; None for what an effect does, which is its own affair."""
+    """Watch the writes made inside: they should use `event.tx`. None: do not watch, for effects."""
     token = _handler.set(name)
     try:
         yield
@@ -35,10 +34,10 @@ def in_handler(name: str | None) -> Iterator[None]:
 
 
 def watch_libraries() -> None:
-    """Once the application is imported: a library that is not there is not used."""
+    """Watch the libraries that the application has imported."""
     for library, module, watch in (
         ("SQLAlchemy", "sqlalchemy.engine", _watch_sqlalchemy),
-        ("the Django ORM", "django.db", _watch_django),
+        ("Django ORM", "django.db", _watch_django),
     ):
         if module in sys.modules and library not in _watched:
             _watched.add(library)
@@ -54,12 +53,12 @@ def _watch_sqlalchemy() -> None:
             connection.info[_WROTE] = True
 
     def end(connection: Any) -> bool:
-        if connection.closed or connection.invalidated:  # to ask it anything would be to connect again
+        if connection.closed or connection.invalidated:  # reading its info would reconnect
             return False
         return bool(connection.info.pop(_WROTE, False))
 
     def commit(connection: Any) -> None:
-        if end(connection):  # `event.tx` is committed when the handler is over
+        if end(connection):  # not `event.tx`, which commits after the handler
             _tell("SQLAlchemy")
 
     listen(engine.Engine, "before_cursor_execute", execute)
@@ -70,11 +69,11 @@ def _watch_sqlalchemy() -> None:
 def _watch_django() -> None:
     def execute(run: Callable[..., Any], sql: Any, parameters: Any, many: bool, context: Any) -> Any:
         if _handler.get() is not None and _writes(str(sql)):
-            _tell("the Django ORM")
+            _tell("Django ORM")
         return run(sql, parameters, many, context)
 
     def created(connection: Any, **_: object) -> None:
-        if execute not in connection.execute_wrappers:  # they outlive each reconnection
+        if execute not in connection.execute_wrappers:  # wrappers survive a reconnect
             connection.execute_wrappers.append(execute)
 
     import_module("django.db.backends.signals").connection_created.connect(created, weak=False)
@@ -90,8 +89,8 @@ def _tell(library: str) -> None:
         return
     _said.add((handler, library))
     log.warning(
-        "handler %s writes through %s on a connection of its own: that is kept even if the event fails, and a retry "
-        "writes it again; write with event.tx, or make it an effect (docs/how-to/your-own-transaction.md)",
+        "handler %s writes through its own %s connection: those writes stay if the event fails, and a retry "
+        "repeats them; write with event.tx, or make it an effect (docs/how-to/your-own-transaction.md)",
         handler,
         library,
     )

@@ -1,4 +1,4 @@
-"""Warns of code that blocks an event loop: while it does, nothing else in the process goes on."""
+"""Warn about code that blocks an event loop: nothing else in the process runs until it returns."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from traceback import FrameSummary
 
 from msgspec import Struct
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 EVERY = 0.25
-"""Seconds between two beats of the loop, and between two looks at them."""
+"""Seconds between two beats of the loop, and between two checks of them."""
 LOOKS = 5
-"""So many looks without a beat mean that the loop was blocked for over a second. Looks are counted, not seconds: a
-process that was stopped, or had no processor, did not look either."""
+"""Checks without a beat after which the loop counts as blocked, for over a second. Checks are counted, not seconds:
+a process that was stopped or had no CPU did not check either."""
 WORKED = 1.0
-"""Seconds of processor time without a beat that mean the same, where looks are late: code in C may hold the
-interpreter's lock, and then nobody can look."""
+"""Seconds of CPU time without a beat that mean the same if checks are late: C code may hold the interpreter's lock,
+so that the watchdog cannot check."""
 SAME_PLACE = 300.0
-"""Seconds in which a place is named once."""
+"""Seconds in which the same place is reported once."""
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _PATHS = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -36,7 +36,7 @@ _LOOP = tuple(str(Path(asyncio.__file__).with_name(name)) for name in ("events.p
 
 
 class Busy(Struct, frozen=True):
-    """What a task works on."""
+    """What a task is doing."""
 
     words: str
     facts: Mapping[str, str] = {}
@@ -44,16 +44,15 @@ class Busy(Struct, frozen=True):
 
 
 class Beat(Struct, frozen=True):
-    """The last sign of life of a loop."""
+    """A heartbeat of the loop."""
 
     number: int
     cpu: float
-    """The processor time of its thread then."""
+    """The CPU time of the loop's thread at that beat."""
 
 
 class Looks:
-    """Judges by looks at a loop's beats whether it is blocked. `now`, `cpu`: the time, and the processor time of the
-    loop's thread."""
+    """Decides from a loop's beats whether it is blocked. `now`: the time; `cpu`: CPU time of the loop's thread."""
 
     def __init__(self, now: float) -> None:
         self._last = now
@@ -63,7 +62,8 @@ class Looks:
         self._told = False
 
     def blocked(self, now: float, cpu: float, beat: Beat, running: bool) -> bool:
-        """Look once: True when it becomes clear, once until the next beat. `running`: whether the loop runs."""
+        """Check once; return True when the loop becomes blocked, once until the next beat. `running`: whether the
+        loop runs."""
         is_late = now - self._last > 2 * EVERY
         self._last = now
         if not running:
@@ -80,9 +80,8 @@ class Looks:
 
 
 class Watchdog:
-    """Watches the loop that it is started on, from a thread. `waits`: what waits while the loop is blocked; `busy`:
-    what the task that blocks it works on, if that is known.
-    """
+    """Watches its event loop from a thread. `waits`: what waits while the loop is blocked; `busy`: returns what the
+    blocking task is doing, if known."""
 
     def __init__(
         self, waits: str, busy: Callable[[asyncio.Task[object] | None], Busy | None] = lambda task: None
@@ -116,22 +115,22 @@ class Watchdog:
                 if looks.blocked(time.monotonic(), self._cpu(), self._beat, self._loop.is_running()):
                     self._tell()
             except Exception:
-                log.exception("the watchdog cannot say what blocks the event loop: internal error")
+                log.exception("the watchdog failed: internal error")
 
     def _tell(self) -> None:
         frame = sys._current_frames().get(self._watched)
         stack = blocking_part(list(traceback.extract_stack(frame))) if frame is not None else []
         if not stack:
-            return  # the loop itself: it has no processor, or is at work in a library
+            return  # the loop itself: it has no CPU, or runs library code
         at = place(stack)
         if time.monotonic() < self._said.get((at.filename, at.name), 0.0):
             return
         self._said[at.filename, at.name] = time.monotonic() + SAME_PLACE
         busy = self._busy(asyncio.current_task(self._loop))
         log.warning(
-            "%s blocks the event loop for over 1 s at %s:%s%s: %s meanwhile; await an async call instead, or use "
-            "asyncio.to_thread, or declare the function with def, which runs in a thread; if warnings name one place "
-            "after the other, look for processor time on this machine\n%s",
+            "%s has blocked the event loop for over 1 s at %s:%s%s: until it returns, %s; await an async call, use "
+            "asyncio.to_thread, or declare the function with def, which runs in a thread; if warnings name different "
+            "places, check the machine's CPU load\n%s",
             at.name,
             at.filename,
             at.lineno,
@@ -143,7 +142,8 @@ class Watchdog:
 
 
 def _thread_clock() -> Callable[[], float]:
-    """The processor time of the thread that calls this, for others to read; of the process where no thread has it."""
+    """Return a clock of the calling thread's CPU time that other threads can read; of the process's where the
+    platform has none."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return time.process_time
     clock = time.pthread_getcpuclockid(threading.get_ident())
@@ -158,7 +158,7 @@ def _thread_clock() -> Callable[[], float]:
 
 
 def blocking_part(stack: list[FrameSummary]) -> list[FrameSummary]:
-    """What the loop runs: without the loop itself, and without what is ours before the application's own code."""
+    """Return the frames that the loop runs, without Hookledger's frames before the application's code."""
     runs = max((i for i, frame in enumerate(stack) if frame.filename in _LOOP), default=-1)
     inner = stack[runs + 1 :]
     first = next((i for i, frame in enumerate(inner) if not frame.filename.startswith(_OURS)), 0)
@@ -166,5 +166,5 @@ def blocking_part(stack: list[FrameSummary]) -> list[FrameSummary]:
 
 
 def place(stack: list[FrameSummary]) -> FrameSummary:
-    """The innermost frame of the application's own code; of any if there is none."""
+    """Return the innermost frame of the application's code; if it has none, the innermost of all."""
     return next((frame for frame in reversed(stack) if not frame.filename.startswith(_LIBRARIES)), stack[-1])

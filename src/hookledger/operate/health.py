@@ -1,109 +1,32 @@
-"""`/healthz`: the receiver answers. `/readyz`: and the database can be written, in a schema we know.
-
-In public it says only whether it is ready; the operator's listener, which asks with a token, also says why not, and
-whether workers live to do what is due.
-"""
+"""`/healthz` and `/readyz` for operators: the receiver's health, and whether workers are alive for what is due."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import os
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from ..model import Health
-from ..store import SCHEMA_RANGE
-from .finding import Finding
+from ..receive.health import HEALTH, PROBE, probe_token
+from .context import Context
+from .doctor.finding import Finding
 
-Probe = Callable[[], Awaitable[Health]]
-ALIVE = b'{"status":"alive"}'
-HEALTH = ("/healthz", "/readyz")
 SAYS = (200, 500, 503)
-"""What a receiver answers there; whatever else is said comes from somebody else."""
+"""Statuses of a receiver's health checks; any other comes from another program."""
 SILENT = 7.0
-"""Seconds after which a receiver is taken to be stuck; one that waits for its database says so before that."""
+"""Seconds after which a receiver counts as stuck; one that waits for its database answers earlier."""
 
 
-PROBE = b"x-hookledger-probe"
-"""The header in which the operator's listener presents the token to the receiver."""
-PROBE_TOKEN = "HOOKLEDGER_PROBE_TOKEN"  # noqa: S105 - the name of an environment variable
-
-
-@cache
-def probe_token() -> str:
-    """Known to this process, and to those that one supervisor started."""
-    return os.environ.get(PROBE_TOKEN) or secrets.token_urlsafe(24)
-
-
-def asks_why(presented: bytes | None) -> bool:
-    return presented is not None and hmac.compare_digest(presented, probe_token().encode())
-
-
-class Readiness:
-    """Asks the database at most once a second, however many ask us."""
-
-    def __init__(
-        self,
-        probe: Probe,
-        *,
-        rejected: Callable[[], Mapping[str, int]] = dict,
-        every: float = 1.0,
-        patience: float = 5.0,
-    ) -> None:
-        """`rejected`: how many requests were refused since the start, by reason."""
-        self._probe = probe
-        self._rejected = rejected
-        self._every = every
-        self._patience = patience
-        self._asked = float("-inf")
-        self._health = Health(False, 0, 0.0, "not asked yet")
-        self._lock = asyncio.Lock()
-
-    async def ask(self) -> Health:
-        async with self._lock:
-            if time.monotonic() - self._asked >= self._every:
-                try:
-                    async with asyncio.timeout(self._patience):
-                        self._health = await self._probe()
-                except TimeoutError:
-                    self._health = Health(False, 0, 0.0, f"no answer within {self._patience:g} s")
-                self._asked = time.monotonic()
-            return self._health
-
-    @property
-    def skew(self) -> float:
-        """How far the database's clock was ahead when last asked."""
-        return self._health.clock_skew
-
-    async def answer(self, path: str, *, why: bool) -> tuple[int, bytes] | None:
-        """Status and JSON for a health path; None for any other. `why`: whoever asks may know the details."""
-        if path == "/healthz":
-            return 200, ALIVE
-        if path != "/readyz":
-            return None
-        health = await self.ask()
-        low, high = SCHEMA_RANGE
-        status = "ready" if health.writable else "not ready"
-        details = {
-            "database_writable": health.writable,
-            "schema": health.schema,
-            "schema_range": [low, high],
-            "clock_skew": round(health.clock_skew, 3),
-            "problem": health.problem,
-            "rejected": dict(self._rejected()),
-        }
-        report = {"status": status, **(details if why else {})}
-        return (200 if health.writable else 503), msgspec.json.encode(report)
+async def database_health(context: Context) -> Health:
+    """Return whether the database can be written, its schema version, and its clock."""
+    return await context.store.health()
 
 
 class WorkersWatch:
-    """Whether somebody works, for the operator's `/readyz`: asked at most once a second, however many ask us."""
+    """Adds the workers' state to `/readyz`; reads it at most once a second."""
 
     def __init__(
         self, look: Callable[[], Awaitable[Sequence[Finding]]], *, every: float = 1.0, patience: float = 5.0
@@ -116,7 +39,7 @@ class WorkersWatch:
         self._lock = asyncio.Lock()
 
     async def add(self, status: int, body: bytes) -> tuple[int, bytes]:
-        """The answer of a receiver that is ready, with what the workers are; 503 where due work has none."""
+        """Return a ready receiver's answer with the workers' state; 503 if work is due and no worker is alive."""
         report = msgspec.json.decode(body, type=dict[str, Any])
         async with self._lock:
             if time.monotonic() - self._asked >= self._every:
@@ -132,8 +55,8 @@ class WorkersWatch:
 
 
 class Receiver:
-    """The health of a receiver that has a process, or a thread, of its own: asked where it takes deliveries, so that
-    one that is stuck, full or gone is not called ready by somebody else who is fine."""
+    """The health of a receiver in another process or thread: asked on the delivery port, so that a stuck, full or
+    dead receiver is not reported ready."""
 
     def __init__(self, host: str, port: int, *, patience: float = SILENT) -> None:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - where to ask, not to listen
@@ -142,8 +65,8 @@ class Receiver:
         self._asking: dict[str, asyncio.Task[tuple[int, bytes]]] = {}
 
     async def answer(self, path: str) -> tuple[int, bytes] | None:
-        """What the receiver says, or 503 where it says nothing; None for what is no health path. Many who ask at the
-        same time share one question."""
+        """Return the receiver's answer, or 503 if there is none; None for other paths. Concurrent callers share one
+        request."""
         if path not in HEALTH:
             return None
         asking = self._asking.get(path)
@@ -157,7 +80,7 @@ class Receiver:
             async with asyncio.timeout(self._patience):
                 return await self._ask(path)
         except TimeoutError:
-            problem = f"the receiver does not answer within {self._patience:g} s"
+            problem = f"the receiver did not answer within {self._patience:g} s"
         except (OSError, ValueError):
             problem = "the receiver does not answer"
         return 503, msgspec.json.encode({"status": "not ready", "problem": problem})
@@ -166,11 +89,11 @@ class Receiver:
         import httpx2
 
         try:
-            # No TLS is spoken there: without `verify=False` each question would read all certificates first.
+            # Plain HTTP: without `verify=False` each request would load all certificates first.
             async with httpx2.AsyncClient(timeout=None, trust_env=False, verify=False) as client:
                 said = await client.get(f"{self._url}{path}", headers={PROBE.decode(): probe_token()})
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise OSError(str(error)) from error
         if said.status_code not in SAYS:
-            raise ValueError(f"{said.status_code} is not what a receiver says of its health")
+            raise ValueError(f"{said.status_code} is not a status of a receiver's health check")
         return said.status_code, said.content

@@ -1,60 +1,46 @@
-"""After a restore from a backup: nothing is on record of the time since, and this says so for every effect."""
+"""After restoring a backup: marks effects whose outcome since the backup is not on record."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 
-from ..errors import WrongState
+from ..errors import ConfigError, WrongState
+from ..store.ops.audit import Audit
 from ..store.ops.restores import Restore
-from ..store.protocol import Store
-from .finding import Finding
-from .insight import Insight
+from .context import Context
+from .workers import live_workers
 
 BATCH = 500
-"""Effects in one commit."""
+"""Effects per commit."""
 
 
 async def after_restore(
-    store: Store,
-    backup_at: datetime,
-    actor: str,
-    reason: str,
-    *,
-    lease: float,
-    told: Callable[[int], None] = lambda _: None,
+    context: Context, by: Audit, backup_at: datetime, *, told: Callable[[int], None] = lambda _: None
 ) -> tuple[Restore, int]:
-    """Open the gap, and make every effect unknown that was planned or started; how many. May be repeated when it was
-    interrupted. `lease`: that of the workers, none of which may be alive; `told` is told of each batch.
+    """Open the gap after a restore from a backup of this time; returns the number of marked effects. Every planned or
+    started effect becomes unknown, and effects that are never repeated wait for an operator until the gap is closed.
+    Safe to repeat after an interruption.
+
+    No worker may be alive; `told` gets the number after each batch.
     """
-    alive = [worker.id for worker in await store.workers() if worker.alive(lease)]
-    if alive:
-        raise WrongState(f"worker {alive[0]} is alive: stop workers and receivers first")
-    restore = await store.restores.begin(backup_at, actor, reason)
+    if backup_at > datetime.now(UTC):
+        raise ConfigError("the time of the backup is in the future: give the time at which it was made")
+    if alive := await live_workers(context):
+        raise WrongState(f"worker {alive[0].id} is alive: stop all workers and receivers first")
+    restores = context.store.restores
+    restore = await restores.begin(backup_at, *by)
     total, last = 0, b""
     while True:
-        number, after = await store.restores.doubt(restore, last, BATCH)
+        number, after = await restores.mark_unknown(restore, last, BATCH)
         if after is None:
             break
         total, last = total + number, after
         told(total)
-    await store.restores.doubted(restore)
+    await restores.marked(restore)
     return restore, total
 
 
-async def gap(insight: Insight) -> list[Finding]:
-    """Whether a restore is not closed yet."""
-    return judge_gap(await insight.gap())
-
-
-def judge_gap(restore: Restore | None) -> list[Finding]:
-    if restore is None:
-        return []
-    says = (
-        f"restored on {restore.restored_at:%Y-%m-%d %H:%M} UTC from a backup of "
-        f'{restore.backup_at:%Y-%m-%d %H:%M} UTC: effects with repeat="never" wait for an operator'
-    )
-    do = "reconcile every source, then `hookledger doctor --after-restore --done --reason …`"
-    if restore.doubted_at is None:
-        says, do = "a restore was not prepared to its end", "run `hookledger doctor --after-restore` again"
-    return [Finding("problem", "restore", says, do)]
+async def close_gap(context: Context, by: Audit) -> Restore:
+    """Close the gap: the time between backup and restore is reconciled, and effects are performed as declared."""
+    return await context.store.restores.close(*by)

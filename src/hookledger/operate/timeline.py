@@ -1,4 +1,4 @@
-"""One event's history as one chronological list, with every key that leads further. Pure."""
+"""One event's history as one chronological list, with every key. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from ..identities import operation_key
+from ..ids import operation_key
 from ..ledger import Effect, EffectHistory
 from ..model import LISTED, ActionRow, AttemptRow, DeliveryRow, History, RequestRow
 from ..states import EffectKind, EffectState
@@ -18,24 +18,24 @@ UNSIGNED = {
     "repair": "repair: an operator asked for it here",
     "none": "none: the source has no secret",
 }
-"""What stands for a signature, by scheme."""
+"""What proves an event without a signature, by scheme."""
 
 
 class Entry(Struct, frozen=True):
-    """What happened at one moment."""
+    """One entry of a timeline."""
 
     at: datetime
     kind: str
     """delivery, authentication, attempt, effect, action."""
     what: str
-    """What became of it, in a word or two: accepted, claimed, processed, call started, done …"""
+    """What happened, in a word or two: accepted, claimed, processed, call started, done …"""
     words: str
     by: str = ""
     """The source, worker or operator."""
     delivery: str | None = None
     """REQUEST:ITEM."""
     delivery_id: str | None = None
-    """As the provider calls the delivery."""
+    """The provider's id of the delivery."""
     event_key: str | None = None
     claim: int | None = None
     run: int | None = None
@@ -45,11 +45,11 @@ class Entry(Struct, frozen=True):
 
 
 _ORDER = ("delivery", "authentication", "action", "attempt", "effect")
-"""Which stands first, of those of the same moment."""
+"""Order among entries of the same time."""
 
 
 def timeline(history: History) -> tuple[Entry, ...]:
-    """Every entry, the first first."""
+    """Return every entry, oldest first."""
     entries = [
         *(_delivery(history, delivery) for delivery in history.deliveries),
         *_authentication(history),
@@ -80,7 +80,7 @@ def _delivery(history: History, delivery: DeliveryRow) -> Entry:
 
 
 def _authentication(history: History) -> Iterator[Entry]:
-    """How the delivery that made the event was found authentic; of the others that is not kept with the event."""
+    """Return how the event's first delivery was proved authentic; proofs of other deliveries are not kept."""
     proof = history.request
     if proof is not None:
         what = "not signed" if proof.scheme in UNSIGNED else "verified"
@@ -89,7 +89,7 @@ def _authentication(history: History) -> Iterator[Entry]:
 
 
 def proved(proof: RequestRow) -> str:
-    """By what an event is believed: a signature, or what stands for one."""
+    """Return what proves an event: a signature, or its substitute."""
     if proof.scheme in UNSIGNED:
         return UNSIGNED[proof.scheme]
     signed = f", signed {proof.signed_at:%Y-%m-%d %H:%M:%S}" if proof.signed_at else ""
@@ -113,7 +113,7 @@ def _attempt(attempt: AttemptRow) -> Iterator[Entry]:
 
 
 def _working(history: History) -> Iterator[Entry]:
-    """An attempt has a row when it has ended; before that, the lease tells of it."""
+    """Return the running attempt from its lease: an attempt has a row only when it has ended."""
     event = history.event
     if event.claimed_at is not None and event.leased_until is not None:
         words = f"run {event.run}, claim {event.claim}, until {event.leased_until:%H:%M:%S} at least"
@@ -154,14 +154,14 @@ def _effect(known: EffectHistory) -> Iterator[Entry]:
 
 
 def _was_decided(effect: Effect) -> bool:
-    """Whether a check or a person ended it, not a call. Times do not tell: each row has its own."""
+    """Whether a check or an operator ended it, not a call. Times cannot tell: each row has its own."""
     if effect.state is EffectState.DONE:
         return effect.decided == "happened" or not effect.called_done
     return effect.state is EffectState.CANCELLED
 
 
 PART_OF_A_JOB = re.compile(r", job [0-9a-f-]{36}$")
-"""How the subject of a decision ends that was one of many."""
+"""Suffix in the subject of a decision made by a bulk job."""
 
 
 def _action(action: ActionRow) -> Entry:

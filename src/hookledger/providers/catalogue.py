@@ -1,4 +1,4 @@
-"""The providers that are known by name."""
+"""Find a provider's contract by name."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from .contract import Contract
 
 @cache
 def contracts() -> dict[str, Contract]:
-    """Every contract of the modules in `known`, by name."""
+    """Return every contract of the modules in `known`, by name."""
     found: dict[str, Contract] = {}
     for module in sorted(pkgutil.iter_modules(known.__path__), key=lambda module: module.name):
         for contract in import_module(f"{known.__name__}.{module.name}").CONTRACTS:
             if contract.name in found or not contract.name.startswith(module.name):
-                raise ConfigError(f"{contract.name!r} is no name for a contract of {module.name}.py")
+                raise ConfigError(f"{contract.name!r} is not a valid name for a contract in {module.name}.py")
             found[contract.name] = contract
     return found
 
 
 def names() -> tuple[str, ...]:
-    """Every name that `find` knows, sorted."""
+    """Return every name that `find` accepts, sorted."""
     return tuple(sorted([*contracts(), generic.NAME]))
 
 
 def find(name: str, options: Mapping[str, object] | None = None) -> Contract:
-    """The contract of a provider. The options describe the provider `hmac`, or set what a scheme leaves open."""
+    """Return a provider's contract. `options` describe the provider `hmac`, or set the options of a scheme."""
     if name == generic.NAME:
         return generic.contract(options or {})
     contract = contracts().get(name)
     if contract is None:
         close = _similar(re.sub(r"[\W_]+", "_", name.lower()))
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "`hookledger providers` lists all"
-        raise ConfigError(f"no provider is called {name!r}: {hint}")
+        raise ConfigError(f"unknown provider {name!r}: {hint}")
     return with_options(contract, options or {})
 
 
 def _similar(name: str) -> list[str]:
-    """What may be meant: the same name, the family that is called so, those that have it in their name, the one that
-    it is a variant of, or a name that is spelled alike."""
+    """Return likely matches: the same name, names that begin with it, that contain it, the one that it extends, or
+    one of similar spelling."""
     known = names()
     return (
         [one for one in known if one == name]
@@ -60,12 +60,12 @@ def _similar(name: str) -> list[str]:
 
 
 def with_options(contract: Contract, options: Mapping[str, object]) -> Contract:
-    """The contract with what its scheme leaves to the source."""
+    """Return the contract with the source's options set in its scheme."""
     settable = {*contract.options, *(["test_key"] if hasattr(contract.scheme, "test_key") else [])}
     for name in options:
         if name not in settable:
-            takes = f"takes {', '.join(sorted(settable))}" if settable else "takes no options"
-            raise ConfigError(f"provider {contract.name!r} {takes}, but was given {name}")
+            known = f"the known options are {', '.join(sorted(settable))}" if settable else "it has no options"
+            raise ConfigError(f"provider {contract.name!r} has no option {name!r}: {known}")
     values = dict(options)
     if "test_key" in values:
         values["test_key"] = _test_key(str(values["test_key"]))
@@ -77,7 +77,7 @@ def with_options(contract: Contract, options: Mapping[str, object]) -> Contract:
     scheme = msgspec.structs.replace(contract.scheme, **values)  # type: ignore[type-var]
     missing = [name for name in contract.options if not getattr(scheme, name)]
     if missing:
-        raise ConfigError(f"provider {contract.name!r} needs options: {', '.join(missing)}")
+        raise ConfigError(f"provider {contract.name!r} needs options: set {', '.join(missing)}")
     return msgspec.structs.replace(contract, scheme=scheme) if options else contract
 
 
@@ -85,5 +85,5 @@ def _test_key(source: str) -> bytes:
     try:
         return Path(source.removeprefix("file:")).read_bytes()
     except OSError as error:
-        # Not the path: somebody may have given the key itself.
-        raise ConfigError(f"the test key's file cannot be read: {error.strerror}") from None
+        # Without the path: it may be the key itself.
+        raise ConfigError(f"the file of test_key cannot be read: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""Changes fields of a sample: `data.object.customer=cus_1`."""
+"""Change fields of a sample: `data.object.customer=cus_1`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Change(Struct, frozen=True):
 
 
 def read(text: str) -> Change:
-    """A change as it is written: names and list indexes with dots between them, `=`, and JSON or plain text."""
+    """Read a change: names and list indexes joined by dots, `=`, and JSON or plain text."""
     path, equals, value = text.partition("=")
     if not path or not equals:
-        raise ConfigError(f"--set {text!r} has no value: write it as path.to.field=value")
+        raise ConfigError(f"--set {text!r} has no value: write path.to.field=value")
     names = tuple(name.replace("\\.", ".") for name in re.split(r"(?<!\\)\.", path))
     try:
         return Change(names, msgspec.json.decode(value))
@@ -31,7 +31,7 @@ def read(text: str) -> Change:
 
 
 def apply(content: Any, change: Change) -> bool:
-    """Sets the field in place; returns whether the sample had it. The last name may be new, those before it not."""
+    """Set the field in place; return whether the sample had it. Only the last name may be new."""
     *outer, last = change.path
     inner = content
     for number, name in enumerate(outer):
@@ -54,7 +54,7 @@ def _step(inner: Any, name: str, path: tuple[str, ...]) -> Any:
     if isinstance(inner, list) and name.isdecimal() and int(name) < len(inner):
         return inner[int(name)]
     where = ".".join(path[:-1]) or "the body"
-    raise ConfigError(f"--set {'.'.join(path)}: the sample has no such field: {where} {_holds(inner)}")
+    raise ConfigError(f"--set {'.'.join(path)}: the sample has no such field; {where} {_holds(inner)}")
 
 
 def _holds(inner: Any) -> str:

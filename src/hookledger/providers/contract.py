@@ -1,6 +1,6 @@
-"""What Hookledger must know of a provider, as data. One value of `Contract` for each of its products.
+"""Facts about providers, as data: one `Contract` per product.
 
-A contract has no code: what is particular to a provider is a value here, and the steps of the path read it.
+A contract has no code: everything specific to a provider is a value here, which the intake reads.
 """
 
 from __future__ import annotations
@@ -36,56 +36,56 @@ CREDENTIALS = frozenset(
         b"x-telegram-bot-api-secret-token",
     }
 )
-"""Headers that hold secrets wherever they come from, also beside a signature."""
+"""Headers that hold secrets, from any sender, also beside a signature."""
 UNKNOWN_TYPE = "unknown"
-"""The type of an event that lacks its contract's first type field; handlers bind to it like to any other."""
+"""The type of an event without the contract's first type field; handlers can bind to it."""
 
 Grade = Literal["run", "code", "docs", "quoted", "memory", "none"]
-"""How a fact was confirmed: by running the provider's own verifier or a published vector; read in its code; in its
-documentation; quoted by others; from memory, so not confirmed; or there is nothing to confirm."""
+"""How a fact was confirmed: by running the provider's own verifier or a published test vector; in its code; in its
+documentation; quoted by others; from memory, so not confirmed; or nothing to confirm."""
 
 
 class Answer(Struct, frozen=True):
-    """What the provider takes for success."""
+    """The response that the provider accepts as success."""
 
     status: int = 202
     body: bytes | None = None
-    """None: a word about what was recorded, for whoever looks at the provider's log."""
+    """None: a short JSON about what was recorded, visible in the provider's log."""
     content_type: str | None = None
 
 
 class Retries(Struct, frozen=True, kw_only=True):
-    """What the provider does when it is not answered with success."""
+    """What the provider does after a failed delivery."""
 
     automatic: bool | None = None
-    """None: not known."""
+    """None: unknown."""
     hours: float | None = None
-    """From the first delivery to the last one that it makes by itself; None: not known."""
+    """From the first delivery to the last automatic retry; None: unknown."""
     schedule: str = ""
     disables: str = ""
-    """What it does about an endpoint that keeps failing, and when: a clause that begins with the verb."""
-    anew: Literal["yes", "no", "unknown"] = "unknown"
-    """Whether each attempt is signed anew, with the time of that attempt; only `yes` allows a narrow window for the
-    signed time. Of interest where a time is signed."""
+    """What it does with an endpoint that keeps failing, and when: a clause that begins with the verb."""
+    signs_each_attempt: Literal["yes", "no", "unknown"] = "unknown"
+    """Whether it signs each attempt again, with the time of that attempt; only `yes` allows a narrow window for the
+    signed time. Relevant only if a time is signed."""
     why: str = ""
-    """How that is known, or what is not."""
+    """How that is known, or what is unknown."""
     advice: str = ""
-    """What to set at the provider so that an outage loses no events, as `what happens: what to do`; said at
+    """What to set at the provider so that an outage loses no events, as `what happens: what to do`; logged at
     start-up."""
 
 
 class Lister(Struct, frozen=True, kw_only=True):
-    """Where the provider lists what it sent, or what is true now."""
+    """Where the provider lists its events, or the current state."""
 
     list: str = ""
     days: float | None = None
-    """How far back it goes; None: not known, or for ever."""
+    """How many days the list covers; None: unknown, or unlimited."""
     enable: str = ""
-    """What must be switched on first, where the list is empty until then."""
+    """What must be turned on first, if the list is empty until then."""
     redeliver: str = ""
-    """How a person, or a program, has it sent again."""
+    """How you, or a program, make the provider redeliver an event."""
     resend_days: float | None = None
-    """How long after the event; None: not known, or there is no such thing."""
+    """For how many days after the event that works; None: unknown, or not possible."""
 
 
 class Confirmed(Struct, frozen=True, kw_only=True):
@@ -98,31 +98,31 @@ class Confirmed(Struct, frozen=True, kw_only=True):
     retry: Grade = "none"
     reconcile: Grade = "none"
     sources: tuple[str, ...] = ()
-    """Where they were read."""
+    """Where the facts are from."""
 
 
 class TypeFields(Struct, frozen=True, kw_only=True):
-    """Where some types have what they are about, and when."""
+    """Where events of some types have their object and time."""
 
     types: tuple[str, ...]
-    """By their first field."""
+    """The values of the type's first field."""
     object_id: tuple[Field, ...] = ()
-    """Joined by ":"; the contract's own where one is absent."""
+    """Joined by ":"; if one is absent, the contract's `object_id` is used."""
     occurred_at: tuple[Field, ...] = ()
-    """The first one present counts."""
+    """The first one present is used."""
 
 
 def names(text: str) -> frozenset[str]:
-    """Types as they are written in a contract: many, and none with a space."""
+    """Return the types in a text that separates them by spaces."""
     return frozenset(text.split())
 
 
 class Says(Struct, frozen=True):
-    """What a body of this type says; a known body that says otherwise is quarantined as that type."""
+    """A field's value in bodies of this type; a known body with another value is quarantined as that type."""
 
     type: str
     field: Body
-    """A body without it may be of the type: some sources ask the provider for fewer fields."""
+    """A body without the field may still be of the type: some sources configure the provider to send fewer fields."""
     value: str | bool | None = None
     """None: anything but null."""
 
@@ -132,28 +132,28 @@ class Says(Struct, frozen=True):
 
 
 class Shared(Struct, frozen=True):
-    """Types that the provider may send with one and the same body: each of them is an event of its own, once."""
+    """Types that the provider may send with the same body: each of them is a separate event, once."""
 
     name: str
-    """Kept with each body: never renamed."""
+    """Stored with each body: never rename it."""
     types: frozenset[str]
     says: tuple[Says, ...] = ()
-    """What tells some of them from the others."""
+    """Values that distinguish some of them."""
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """How a body shows its type, where the type itself is in a header that is not signed."""
+    """How a body shows its type, if the type is in an unsigned header."""
 
     types: frozenset[str]
-    """Several where their bodies look alike."""
+    """Several if their bodies have the same shape."""
     has: tuple[Body, ...] = ()
-    """Fields that are there, be they null."""
+    """Fields that must be present; null is allowed."""
     lacks: tuple[Body, ...] = ()
-    """Fields that tell bodies of other types apart from it."""
+    """Fields that must be absent: only other types have them."""
     exact: tuple[tuple[Body, frozenset[str]], ...] = ()
-    """Objects, and all the names that each of them has; the body itself is `WHOLE`."""
+    """Objects with the exact set of their names; `WHOLE` is the body itself."""
     says: tuple[tuple[Body, str | bool], ...] = ()
-    """Fields and their values."""
+    """Fields with their values."""
 
     def fits(self, content: Content) -> bool:
         return (
@@ -169,104 +169,104 @@ def _has_exactly(found: object, names: frozenset[str]) -> bool:
 
 
 class Contract(Struct, frozen=True, kw_only=True, dict=True):
-    """One product of a provider: how its requests are proved, what makes two one event, how it is answered."""
+    """One product of a provider: how its requests are verified, how events are identified, how to respond."""
 
     name: str
     title: str
     scheme: Scheme
 
-    # What an event is
+    # Identity of events
     id: Field | None = None
-    """The provider's own id of the event, the same on every redelivery."""
+    """The provider's id of the event, the same on every redelivery."""
     stable: Literal["yes", "no", "unknown"] = "yes"
     """Whether a redelivery has the same id."""
     key: tuple[Field, ...] = ()
-    """What makes two deliveries one event; the id alone if empty. All of them must be present."""
+    """The fields that make up the event key; empty: the id. All of them must be present."""
     immutable: tuple[Field, ...] = ()
-    """Where there is no key: the fields whose digest stands for the event. Those after the first may be absent; the
-    whole content if the first is, or if none is named."""
+    """Without a key: the fields whose digest identifies the event. Those after the first may be absent. If the first
+    is absent, or none is named, the digest of the whole content does."""
     hint: bool = False
-    """It only says that something changed, in the same words each time: each arrival is an event of its own, and
-    its handler asks the provider what is true now."""
+    """Whether it only says that something changed, with the same body each time: each arrival is a separate event,
+    and its handler fetches the current state from the provider."""
     type: tuple[Field, ...] = ()
     """Joined by "."; those after the first may be absent."""
     object_id: tuple[Field, ...] = ()
-    """The first one present counts."""
+    """The first one present is used."""
     occurred_at: Field | None = None
     occurred_else: tuple[Field, ...] = ()
-    """Where it is not there: the first of these that is."""
+    """If `occurred_at` is absent: the first of these that is present."""
     per_type: tuple[TypeFields, ...] = ()
-    """Object and time where they depend on the type; object_id and occurred_at serve the types that are not here."""
+    """Object and time of types that have them elsewhere; other types use object_id and occurred_at."""
     account: tuple[Field, ...] = ()
-    """On whose behalf, where a source hears of several accounts; the first one present counts."""
+    """The account of the event, if a source serves several; the first one present is used."""
     occurred_unit: Literal["s", "ms", "us"] = "s"
-    """Of a number; a string is ISO 8601."""
+    """The unit of a number; a string is ISO 8601."""
     delivery_id: Field | None = None
-    """The provider's id of this one arrival."""
+    """The provider's id of this arrival."""
     retry: tuple[Field, ...] = ()
-    """What a retry says of itself: its number, then why; kept with the delivery."""
+    """The retry's number, then its reason; stored with the delivery."""
     hook_id: Field | None = None
-    """The provider's id of the webhook that delivered, to tell when two feed one source."""
+    """The provider's id of the webhook, to detect that two webhooks deliver to one source."""
     volatile: tuple[Body, ...] = ()
-    """What may differ between deliveries of the same event."""
+    """Fields that may differ between deliveries of the same event."""
     types: frozenset[str] = frozenset()
-    """The documented types, by their first field, where a header that is not signed tells them."""
+    """The documented types, by their first field, if an unsigned header holds the type."""
     shared: tuple[Shared, ...] = ()
-    """Which of them may come with the same body; a known body under any other type is quarantined."""
+    """Types that may have the same body; a known body under any other type is quarantined."""
     shown: tuple[Shape, ...] = ()
-    """Which of them the body shows."""
+    """Types that the body shows."""
     repeatable: frozenset[str] = frozenset()
-    """Types (`team`) or types with their action (`team.created`) whose identical bodies are each an event of their
-    own. It holds where the type is signed, or the body shows it; else the second is quarantined with an alert. Where
-    the body may be of several types, it repeats as the one that it came as first, and is accepted once as each
-    other that shares it."""
+    """Types (`team`) or types with their action (`team.created`) of which each identical body is a separate event.
+    Applies if the type is signed or the body shows it; otherwise the second body is quarantined with an alert. A body
+    that fits several types repeats as the type that came first, and is accepted once as each other type that shares
+    it."""
     tokens: tuple[Field, ...] = ()
-    """What is signed without the body, once for each event: none of them proves a second one."""
+    """Fields that are signed without the body, once per event: each proves one event only."""
 
-    # What the body looks like
+    # Form of the body
     content: Literal["json", "form", "braintree"] = "json"
     items: tuple[tuple[str, ...], ...] | None = None
-    """The ways to the events where a request holds several: names, and through every array on the way. ((),) where
-    the body is the array itself, or one event alone; None where the body is one event."""
+    """The paths to the events if a request holds several: names, through every array on the path. ((),): the body is
+    the array itself, or a single event. None: the body is one event."""
     inherit: tuple[str, ...] = ()
-    """Fields of what surrounds an item that belong to the item, such as the account it is about."""
+    """Fields of the objects around an item that are added to the item, such as its account."""
     around: tuple[tuple[str, str], ...] = ()
-    """The same, each under another name, for what is no item and kept whole: what would else tell it apart."""
+    """The same under another name, for an object without items, which is kept whole: they distinguish it."""
     form_field: str | None = None
-    """The form field that holds the JSON where the provider can be set to send a form."""
+    """The form field that holds the JSON, if the provider can be set to send a form."""
     max_body: int = MIB
 
-    # How it behaves
+    # Behaviour of the provider
     answer: Answer = Answer()
-    refusal: int | None = None
-    """The status that it wants for every failed proof, where it probes for that; 400 or 401 otherwise."""
+    rejection: int | None = None
+    """The status that it requires for unauthentic requests, if it tests that; None: 400 or 401."""
     deadline: float | None = None
-    """Seconds that it waits for an answer; None: not known."""
+    """Seconds that it waits for a response; None: unknown."""
     handshakes: tuple[Handshake, ...] = ()
     retries: Retries = Retries()
     lister: Lister = Lister()
     secret: str = ""
-    """What `secrets` hold, in a few words."""
+    """What `secrets` must contain, in a few words."""
     options: tuple[str, ...] = ()
     """Fields of the scheme that the source must set."""
     confirmed: Confirmed = Confirmed(signature="none", event="none")
     notes: tuple[str, ...] = ()
-    """What the user should know."""
+    """What users should know."""
 
     def __post_init__(self) -> None:
         if self.items is not None and self.key_fields and not any(isinstance(f, Body) for f in self.key_fields):
-            raise ConfigError("a request with several events has one set of headers: a key needs a body field")
+            raise ConfigError("all events of a request have the same headers: add a body field to the key")
         if self.hint and self.key_fields:
-            raise ConfigError("a hint has no key: each arrival is an event of its own")
+            raise ConfigError("each arrival of a hint is a separate event: remove its key")
         if self.tokens and (self.items is not None or not all(map(self.scheme.signs, self.tokens))):
-            raise ConfigError("a token is signed, and proves a request with one event")
+            raise ConfigError("tokens must be signed, and a request with tokens must hold one event")
         named = self.repeatable.union(*(g.types for g in self.shared), *(s.types for s in self.shown))
         if self.types and not all(name in self.types or name.partition(".")[0] in self.types for name in named):
-            raise ConfigError("a type that shares, shows or repeats its body is one of the documented types")
+            raise ConfigError("types in shared, shown and repeatable must be among the documented types")
 
     @cached_property
     def body_fields(self) -> tuple[Field, ...]:
-        """What is read of an event's content to identify it."""
+        """The fields of an event's content that identify it."""
         fields = (
             *self.key_fields,
             *self.immutable,
@@ -303,33 +303,33 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def type_authenticated(self) -> bool:
-        """False where whoever captured a request can send it again as another type."""
+        """Whether the type is signed; if not, a captured request can be sent as another type."""
         return all(map(self.scheme.signs, self.type))
 
     @cached_property
     def backed_by_body(self) -> bool:
-        """Whether the body is a second identity: it is signed and the id is not, so that a captured body could come
-        again under another id. Where nothing is signed it would be no protection."""
+        """Whether the body also identifies the event: it is signed and the id is not, so a captured body could be
+        sent under another id. Without a signature it would protect nothing."""
         return bool(self.key_fields) and self.body_authenticated and not self.id_authenticated
 
     @cached_property
     def groups(self) -> dict[str, bytes]:
-        """The name of the group that a type shares bodies with."""
+        """The name of each type's group of types that share a body."""
         return {name: group.name.encode() for group in self.shared for name in group.types}
 
     @cached_property
     def said(self) -> dict[str, tuple[Says, ...]]:
-        """What bodies of a type say, by the type."""
+        """Each type's `Says`."""
         every = [said for group in self.shared for said in group.says]
         return {said.type: tuple(one for one in every if one.type == said.type) for said in every}
 
     def denies(self, kind: str, content: Content) -> bool:
-        """Whether the body says that it is not of this type."""
+        """Whether the body shows that it is not of this type."""
         return any(said.denied(content) for said in self.said.get(kind, ()))
 
     def family(self, kind: str, first: str, content: Content) -> frozenset[str]:
-        """The types that the body may be of, this one among them; empty where the body does not show this one.
-        `first`: what the first field of the type gives."""
+        """Return the types that the body fits, this one among them; empty if the body does not show this one.
+        `first`: the value of the type's first field."""
         if self.type_authenticated:
             return frozenset({kind})
         fitting = frozenset[str]().union(*(shape.types for shape in self.shown if shape.fits(content)))
@@ -337,18 +337,18 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
 
     def shows_any(self, kind: str) -> bool:
         """Whether a body can show this type at all."""
-        named = {kind, kind.partition(".")[0]}  # a type with its action, where every action looks alike
+        named = {kind, kind.partition(".")[0]}  # a type with its action, if all actions have the same shape
         return self.type_authenticated or any(named & shape.types for shape in self.shown)
 
     @cached_property
     def needs_public_url(self) -> bool:
-        """Whether the URL is signed; behind a proxy only the configuration knows what the provider called."""
+        """Whether the URL is signed; behind a proxy only the configuration knows the URL that the provider called."""
         return self.scheme.signs_url
 
     @cached_property
     def horizon(self) -> float | None:
-        """Days within which the provider, or a person there, may deliver an event again; None where that is not
-        bounded, or not known."""
+        """Days within which the provider, or someone using its dashboard, may redeliver an event; None: unlimited or
+        unknown."""
         hours, days, resend = self.retries.hours, self.lister.days, self.lister.resend_days
         if hours is None or (self.lister.list and days is None) or (self.lister.redeliver and resend is None):
             return None
@@ -356,11 +356,11 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def secret_headers(self) -> frozenset[bytes]:
-        """Never stored."""
+        """Headers that are never stored."""
         return self.scheme.secret_headers | CREDENTIALS
 
     @cached_property
     def secret_parameters(self) -> frozenset[str]:
-        """Of the URL, never stored."""
+        """URL parameters that are never stored."""
         tokens = {shake.token.name for shake in self.handshakes if isinstance(shake.token, Query)}
         return self.scheme.secret_parameters | tokens

@@ -1,4 +1,4 @@
-"""Where something stands in a request: the words contracts and configurations are written in."""
+"""Fields of a request, as contracts and settings name them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Header(Struct, frozen=True):
 
 
 class Body(Struct, frozen=True):
-    """A field of the event's content: of the item where the body holds several."""
+    """A field of the event's content; of the item, if the body holds several."""
 
     path: tuple[str, ...]
 
@@ -33,13 +33,13 @@ class Query(Struct, frozen=True):
 
 
 class Present(Struct, frozen=True):
-    """The name of the first of these fields that the content has, for providers whose type is a field's name."""
+    """The name of the first of these fields that is present, for providers whose type is a field's name."""
 
     names: tuple[str, ...]
 
 
 class Constant(Struct, frozen=True):
-    """Always this text: a stage of the work, say, as part of a key."""
+    """A fixed text, such as a stage of the work as part of a key."""
 
     text: str
 
@@ -65,7 +65,7 @@ def present(*names: str) -> Present:
 
 
 def field(text: str) -> Field:
-    """A field as written in configuration: `header:X-Event-Id`, `body:data.id`, `query:shop` or `text:stage-1`."""
+    """Read a field from settings: `header:X-Event-Id`, `body:data.id`, `query:shop` or `text:stage-1`."""
     place, _, name = text.partition(":")
     makers: dict[str, Callable[[str], Field]] = {"header": header, "body": body, "query": query, "text": Constant}
     if name and place in makers and (name.isascii() or place in ("body", "text")):
@@ -74,7 +74,7 @@ def field(text: str) -> Field:
 
 
 def written(field: Field) -> str:
-    """A field as people write it; the other way round for what `field` reads."""
+    """Return a field as text; the inverse of `field`."""
     match field:
         case Header(name):
             return f"header:{name.decode('ascii')}"
@@ -85,12 +85,12 @@ def written(field: Field) -> str:
         case Constant(text):
             return f"text:{text}"
         case Present(names):
-            return f"whichever field is there: {', '.join(names)}"
+            return f"name of the first field present: {', '.join(names)}"
 
 
 def found(field: Field, request: Request, content: Content) -> object:
-    """What stands there, of whatever kind; None if nothing does. Of several headers the first counts."""
-    # By class, the most frequent first: on the way of an ack a match statement costs several times as much.
+    """Return the field's value, of any type; None if absent. Of several headers the first is used."""
+    # By class, the most frequent first: this is on the hot path, and a match statement costs several times as much.
     kind = type(field)
     if kind is Body:
         inner: object = content
@@ -115,7 +115,7 @@ ABSENT = object()
 
 
 def inside(field: Body, content: Content) -> object:
-    """What the content has there, be it null; ABSENT where it has no such field."""
+    """Return the field's value, perhaps None for null; ABSENT without such a field."""
     inner: object = content
     for name in field.path:
         if not isinstance(inner, dict) or name not in inner:
@@ -125,7 +125,7 @@ def inside(field: Body, content: Content) -> object:
 
 
 def exact(value: object) -> bytes | None:
-    """A field's exact bytes; what is neither text nor an integer, or is blank, is nothing."""
+    """Return a value's exact bytes; None unless it is a text or an integer and not blank."""
     if isinstance(value, str):
         value = value.encode("utf-8", "surrogatepass")
     elif isinstance(value, int) and not isinstance(value, bool):

@@ -1,20 +1,20 @@
-"""Forms and queries, read byte for byte: what percent signs stand for need not be UTF-8, and still must compare."""
+"""Read forms and queries as bytes: escaped values need not be UTF-8, and must still compare exactly."""
 
 from __future__ import annotations
 
 import re
 
 MOST = 1000
-"""Fields; a form with more is not a webhook's."""
+"""Fields; no webhook sends more."""
 MOST_BROKEN = 64 * 1024
-"""Bytes of a form in which a percent sign may begin no escape: finding them takes longer than reading the form."""
+"""Bytes of a form with invalid percent escapes: repairing takes longer than reading."""
 
 _NO_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def pairs(raw: bytes) -> list[tuple[bytes, bytes]]:
-    """Names and values, in their order; ValueError if there are too many."""
-    # Not with urllib's parse_qsl: that takes a second for a MiB of percent signs.
+    """Return names and values, in order; raise ValueError if there are too many."""
+    # urllib's parse_qsl would take a second for a MiB of percent signs.
     try:
         return [(_unquoted(name), _unquoted(value)) for name, value in _parts(raw)]
     except UnicodeDecodeError:
@@ -22,7 +22,7 @@ def pairs(raw: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def values(raw: bytes, name: str) -> list[bytes]:
-    """Every value of one name; ValueError as above. The others are not decoded."""
+    """Return every value of one name; raise ValueError as above. Other fields are not decoded."""
     try:
         return _values(raw, name.encode())
     except UnicodeDecodeError:
@@ -42,22 +42,22 @@ def _parts(raw: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _repaired(raw: bytes) -> bytes:
-    """The form with each percent sign that begins no escape as an escape."""
+    """Return the form with each invalid percent sign escaped."""
     if len(raw) > MOST_BROKEN:
-        raise ValueError("a percent sign begins no escape")
+        raise ValueError("invalid percent escape")
     return _NO_ESCAPE.sub(b"%25", raw)
 
 
 def _unquoted(text: bytes) -> bytes:
-    r"""UnicodeDecodeError where a percent sign begins no escape. Python's own escapes are decoded in C: `%41` is
-    `\x41` there, and all other bytes are Latin-1."""
+    r"""Return the text without percent escapes; raise UnicodeDecodeError for an invalid one. Translates `%41` to
+    Python's `\x41`, which is decoded in C; all other bytes are Latin-1."""
     if b"%" not in text:
         return text
     return text.replace(b"\\", rb"\\").replace(b"%", rb"\x").decode("unicode_escape").encode("latin-1")
 
 
 def parameters(query: bytes) -> dict[str, str]:
-    """The parameters of a URL as text, the first of several values each; none if they cannot be read."""
+    """Return the parameters of a URL as text, the first of several values; empty if unreadable."""
     try:
         found = pairs(query) if query else []
     except ValueError:

@@ -1,4 +1,4 @@
-"""`hmac`: any provider that signs with a keyed hash in a header, described by the user's configuration."""
+"""`hmac`: any provider that signs with an HMAC in a header, described by the source's options."""
 
 from __future__ import annotations
 
@@ -25,65 +25,66 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     header: str
     """The header with the signature."""
     message: str | None = None
-    """What is signed, of {body}, {ts}, {id}, {url}, {method}; `{ts}.{body}` where a timestamp is, else `{body}`."""
+    """The signed text, made of {body}, {ts}, {id}, {url}, {method}; default: `{ts}.{body}` with a timestamp,
+    otherwise `{body}`."""
     alg: Literal["sha1", "sha256", "sha512"] = "sha256"
     """The hash."""
     encoding: Literal["hex", "base64"] = "hex"
-    """How the signature is written."""
+    """Encoding of the signature."""
     prefix: str = ""
-    """What stands before the signature, such as `sha256=`."""
+    """Text before the signature, such as `sha256=`."""
     separator: str | None = None
-    """Between several signatures in one header."""
+    """Separator of several signatures in one header."""
     timestamp_header: str | None = None
     """The header with the signed time."""
     timestamp_prefix: str | None = None
-    """What stands before the signed time where it is in the signature's header, such as `t=`."""
+    """Text before the signed time if it is in the signature's header, such as `t=`."""
     timestamp_unit: Unit = "s"
-    """Of the signed time; `iso` is whole, with seconds and zone, as in 2027-01-31T09:00:00Z."""
+    """Unit of the signed time; `iso` is complete, with seconds and zone: 2027-01-31T09:00:00Z."""
     tolerance: float | None = None
-    """Seconds that the signed time may be old; none: 300, and retry_hours besides unless signed_anew. Ahead it may be
-    as much, and at most 300."""
-    signed_anew: bool = False
-    """Whether each attempt is signed anew, with a time of its own; what is not known counts as no."""
+    """Seconds that the signed time may be old; default: 300, plus retry_hours unless signs_each_attempt. The time may
+    be ahead of the receiver's clock by as much, at most 300."""
+    signs_each_attempt: bool = False
+    """Whether the provider signs each attempt again, with the attempt's time; leave it off if unknown."""
     id_header: str | None = None
     """The header whose value is {id} in the signed message."""
     secret_encoding: Literal["utf8", "base64", "hex"] = "utf8"  # noqa: S105
-    """How the key is written in the secret."""
+    """Encoding of the key in the secret."""
     secret_prefix: str = ""
-    """Dropped from the secret before it is decoded."""
+    """Prefix removed from the secret before it is decoded."""
     id: str | None = None
     """The field with the event's id."""
     key: list[str] = []
-    """The fields that make two deliveries one event; the id if none."""
+    """The fields that make up the event key; default: the id."""
     immutable: list[str] = []
-    """Where an event has no key: the fields whose digest stands for it."""
+    """The fields whose digest identifies an event without a key."""
     type: list[str] = []
     """The fields of the event's type, joined by dots."""
     object_id: list[str] = []
-    """The fields with the id of what the event is about; the first one present counts."""
+    """The fields with the id of the event's object; the first one present is used."""
     occurred_at: str | None = None
     """The field with the time of the event."""
     occurred_unit: Literal["s", "ms", "us"] = "s"
-    """Of that time, where it is a number."""
+    """Unit of that time if it is a number."""
     delivery_id: str | None = None
-    """The field with the id of this one delivery."""
+    """The field with the id of the delivery."""
     volatile: list[str] = []
     """Paths in the body that differ between deliveries of the same event."""
     items: str | None = None
-    """The path to the array of events; empty where the body is that array."""
+    """The path to the array of events; empty if the body is that array."""
     max_body: int = 1024 * 1024
-    """Bytes."""
+    """Largest body in bytes."""
     retry_hours: float | None = None
-    """How long the provider repeats a delivery by itself; 0: it never does; none: not known."""
+    """How many hours the provider retries a delivery; 0: it does not; none: unknown."""
 
 
 def contract(options: Mapping[str, object]) -> Contract:
-    """The contract that the options describe."""
+    """Return the contract that the options describe."""
     known = [field.name for field in msgspec.structs.fields(Options)]
     for name in options:
         if name not in known:
             close = get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+            hint = f"did you mean {close[0]}?" if close else f"the known options are {', '.join(known)}"
             raise ConfigError(f"provider {NAME!r} has no option {name!r}: {hint}")
     try:
         given = msgspec.convert(dict(options), Options)
@@ -92,7 +93,7 @@ def contract(options: Mapping[str, object]) -> Contract:
     try:
         return _contract(given)
     except UnicodeEncodeError as error:
-        raise ConfigError(f"provider {NAME!r}: header names and prefixes are ASCII") from error
+        raise ConfigError(f"provider {NAME!r}: header names and prefixes must be ASCII") from error
 
 
 def _contract(given: Options) -> Contract:
@@ -148,10 +149,10 @@ def _name(text: str | None) -> bytes | None:
 def _tolerance(given: Options) -> float:
     if given.tolerance is not None:
         return given.tolerance
-    return 300.0 if given.signed_anew or given.retry_hours is None else 300.0 + given.retry_hours * 3600
+    return 300.0 if given.signs_each_attempt or given.retry_hours is None else 300.0 + given.retry_hours * 3600
 
 
 def _retries(given: Options) -> Retries:
     hours = given.retry_hours
-    anew: Literal["yes", "unknown"] = "yes" if given.signed_anew else "unknown"
-    return Retries(automatic=None if hours is None else hours > 0, hours=hours, anew=anew)
+    signs: Literal["yes", "unknown"] = "yes" if given.signs_each_attempt else "unknown"
+    return Retries(automatic=None if hours is None else hours > 0, hours=hours, signs_each_attempt=signs)

@@ -1,4 +1,4 @@
-"""How a provider asks whether an endpoint is there, and what it wants to hear. Data; receive/handshake.py answers."""
+"""How a provider checks an endpoint before it delivers, as data. receive/handshake.py answers."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from .fields import Body, Field
 
 
 class Handshake(Struct, frozen=True, kw_only=True):
-    """One question. It is recognised by its method and by `when`; anything else is a delivery, or refused."""
+    """One handshake, recognised by its method and `when`; any other request is a delivery or is rejected."""
 
     method: Literal["GET", "HEAD", "POST", "OPTIONS"]
     when: tuple[tuple[Field, str | None], ...]
-    """Each field must be there, and say this where something is named."""
+    """Fields that must be present, each with this value unless it is None."""
     body: str | None = None
-    """What the whole body must look like, as a regular expression, where the question is not signed."""
+    """A regular expression for the whole body of an unsigned handshake."""
     value: Field | None = None
-    """What is to be given back; at most 1,024 characters of `alphabet`."""
+    """The challenge that the answer contains; at most 1,024 characters of `alphabet`."""
     alphabet: str = r"[A-Za-z0-9._~+/=:-]+"
-    """What a value may consist of: nothing that a browser would take for a page."""
+    """A regular expression for the challenge: nothing that a browser would render as a page."""
     signed: bool = False
-    """The question is signed like a delivery, and is answered only if the signature is right."""
+    """Whether it is signed like a delivery, and answered only if the signature matches."""
     token: Field | None = None
-    """Where the question presents the source's `verify_token`; it is refused unless it is that one."""
+    """The field with the source's `verify_token`; any other token is rejected."""
 
     text: str | None = None
-    """The answer as text, of {value} and {mac}."""
+    """The answer as text, with {value} and {mac}."""
     json: tuple[tuple[str, str | int], ...] | None = None
-    """The answer as a JSON object; each text of {value} and {mac}."""
+    """The answer as a JSON object; its texts may have {value} and {mac}."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Headers of the answer, of {value}."""
+    """Headers of the answer; they may have {value}."""
     status: int = 200
     mac: Literal["sha1", "sha256"] | None = None
-    """{mac} is the HMAC of the value, in hex, under the source's first secret."""
+    """{mac} is the HMAC of the value, in hex, with the source's first secret."""
     paired: bool = False
-    """The secret is a pair, whose public half precedes the HMAC: `PUBLIC|hmac`."""
+    """Whether the secret is a pair, whose public half precedes the HMAC: `PUBLIC|hmac`."""
     origins: bool = False
-    """The value must be one of the source's `origins`."""
+    """Whether the value must be one of the source's `origins`."""
     fetch: Body | None = None
-    """The URL to get before answering."""
+    """The URL to fetch before answering."""
     fetch_pattern: str = ""
-    """What that URL must look like, as a regular expression: https, and a host that is the provider's alone."""
+    """A regular expression for that URL: https, and a host that only the provider controls."""
     keep: bool = False
-    """Record it as an event all the same."""
+    """Whether it is also recorded as an event."""

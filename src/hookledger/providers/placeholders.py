@@ -1,16 +1,16 @@
-"""Fills the placeholders of a sample: `${id}`, `${time-60}`, `${text:customer:14}` …
+"""Fill the placeholders of a sample: `${id}`, `${time-60}`, `${text:customer:14}` …
 
-What is filled in follows from the event's id alone, so the same id gives the same body again. A placeholder that is
-the whole text becomes a number where its kind is one.
+The values depend only on the event's id, so the same id gives the same body. A placeholder that is the whole text
+becomes a number if its kind is a number.
 
 | kind | becomes |
 |---|---|
 | `id`, `id_number` | the event's id; as a number |
 | `time`, `ms` | when it happened, in Unix seconds or milliseconds |
 | `iso`, `iso_ms`, `iso_offset`, `iso_plain` | the same as text: `…:00Z`, `…:00.000Z`, `…:00+00:00`, `…:00` |
-| `date`, `mail` | its day; as mail headers have it |
+| `date`, `mail` | its date; in the form of mail headers |
 | `text:NAME:LENGTH`, `hex:…`, `digits:…` | a made-up id, the same for each use of NAME |
-| `number:NAME:LENGTH`, `uuid:NAME` | likewise, as a number or a UUID |
+| `number:NAME:LENGTH`, `uuid:NAME` | the same, as a number or a UUID |
 
 Times may be moved by seconds: `${iso+86400}`.
 """
@@ -32,7 +32,7 @@ _LENGTH = 24
 
 
 def moment(ident: str, now: float) -> float:
-    """When the event with this id happened: the time within an id made here, else the start of the day of `now`."""
+    """Return the event's time: the time in an id made here, otherwise the start of the day of `now`."""
     timed = _TIMED.search(ident)
     if timed is None:
         return now - now % _DAY
@@ -40,7 +40,7 @@ def moment(ident: str, now: float) -> float:
 
 
 def fill(value: Any, ident: str, at: float) -> Any:
-    """A copy of the sample's JSON with its placeholders filled."""
+    """Return a copy of the sample's JSON with its placeholders filled."""
     if isinstance(value, dict):
         return {name: fill(inner, ident, at) for name, inner in value.items()}
     if isinstance(value, list):
@@ -74,7 +74,7 @@ def _iso(form: str) -> Callable[[float], str]:
 
 
 def _number(made: bytes, count: int) -> int:
-    """With exactly so many digits."""
+    """Return a number with exactly `count` digits."""
     least: int = 10 ** (count - 1)
     return least + int.from_bytes(made[:8]) % (9 * least)
 

@@ -10,7 +10,7 @@ from .schemes.times import Timestamp
 def standard_webhooks(
     *, prefix: str = "webhook", key: KeyForm = "base64", min_key: int = 16, tolerance: float = 300
 ) -> Hmac:
-    """Standard Webhooks 1.0.0 with symmetric signatures (v1). Svix writes its own name before the headers."""
+    """Return Standard Webhooks 1.0.0 with symmetric signatures (v1). Svix uses its own prefix for the headers."""
     return Hmac(
         header=f"{prefix}-signature".encode(),  # v1,<base64>[ v1,<base64>][ v1a,<base64>]
         separator=b" ",
@@ -21,5 +21,5 @@ def standard_webhooks(
         message="{id}.{ts}.{body}",
         key=key,
         key_prefix="whsec_" if key == "base64" else "",
-        min_key=min_key,  # the specification says 24; older senders made 16
+        min_key=min_key,  # the specification requires 24; older senders use 16
     )

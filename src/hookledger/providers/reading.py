@@ -1,4 +1,4 @@
-"""What a body contains: decoded, and taken apart into events. Nothing that a body can contain makes it fail."""
+"""Decode a body and split it into events. Any content either decodes or raises UnreadableError."""
 
 from __future__ import annotations
 
@@ -8,37 +8,38 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree import ElementTree
 
+from ..errors import UnreadableError
 from . import forms
 from .contract import Contract
 from .fields import Body, Content, Field, Present
-from .tolerant import MAX_NESTING, Picker, UnreadableError, check_nesting, decode_json, tree_of
+from .tolerant import MAX_NESTING, Picker, check_nesting, decode_json, tree_of
 
 MAX_ITEMS = 10_000
-"""More events than any provider puts into one request."""
+"""Events in one request; no provider sends more."""
 MAX_SHARED = 8 * 1024 * 1024
-"""Bytes of what surrounds events, counted with each event that it becomes a part of."""
+"""Bytes of the fields around events, counted with each event that they are added to."""
 
 
 def decode(contract: Contract, raw: bytes) -> object:
-    """The body's content, or UnreadableError."""
+    """Return the body's content; raise UnreadableError if it has none."""
     match contract.content:
         case "form":
             return _form(raw)
         case "braintree":
             return _braintree(raw)
-    # The bytes are signed and the content type is not, so the bytes decide; no JSON text begins like this.
+    # The bytes are signed and the content type is not, so the bytes decide; no JSON begins like this.
     if contract.form_field is not None and raw.startswith(contract.form_field.encode() + b"="):
         raw = _one(raw, contract.form_field)
     return decode_json(raw)
 
 
 def contents(contract: Contract, document: object) -> list[object]:
-    """The events in a decoded body, in their order, or UnreadableError."""
+    """Return the events in a decoded body, in order; raise UnreadableError if they cannot be found."""
     if contract.items is None:
         return [document]
     ways = contract.items
     if not _has_array(document, ways):
-        raise UnreadableError("no array of events")
+        raise UnreadableError("the body has no array of events")
     found: list[object] = []
     shared, size, total = None, 0, 0
     for around, event in _walk(document, ways, contract, {}, {}):
@@ -46,9 +47,9 @@ def contents(contract: Contract, document: object) -> list[object]:
             shared, size = around, len(json.dumps(around)) if around else 0
         total += size
         if len(found) == MAX_ITEMS:
-            raise UnreadableError(f"more than {MAX_ITEMS} events")
+            raise UnreadableError(f"the body has more than {MAX_ITEMS} events")
         if total > MAX_SHARED:
-            raise UnreadableError("what its events have in common is too large")
+            raise UnreadableError("the fields that its events share are too large")
         found.append({**around, **event} if isinstance(event, dict) else event)
     return found
 
@@ -64,7 +65,7 @@ def _has_array(document: object, ways: tuple[tuple[str, ...], ...]) -> bool:
 def _walk(
     found: object, ways: tuple[tuple[str, ...], ...], contract: Contract, inherited: Content, around: Content
 ) -> Iterator[tuple[Content, object]]:
-    """What surrounds an event and belongs to it, and the event."""
+    """Yield each event, preceded by the fields around it that are added to it."""
     if isinstance(found, list):
         for part in found:
             yield from _walk(part, ways, contract, inherited, around)
@@ -76,7 +77,7 @@ def _walk(
     if () in ways:
         yield inherited, found
         return
-    if not names:  # the way ends early: whatever this is, it is kept whole instead of being lost
+    if not names:  # the path ends early: keep the whole object instead of losing it
         yield {**around, **inherited}, found
         return
     inherited = {**inherited, **{name: found[name] for name in contract.inherit if name in found}}
@@ -87,19 +88,19 @@ def _walk(
 
 
 def outline(contract: Contract, key: tuple[Field, ...] = ()) -> Callable[[bytes], object] | None:
-    """Reads only the fields that identify an event, which is far cheaper than reading all of it.
+    """Return a function that reads only the fields that identify an event, far cheaper than the whole body.
 
-    `key`: the fields of the source's own key, if it has one. None where the body is no single JSON event. The
-    function raises ValueError for whatever is not plain JSON: `decode` has the last word then.
+    `key`: the fields of the source's own key, if any. Returns None unless the body is a single JSON event. The
+    function raises ValueError for anything but plain JSON; then use `decode`.
     """
     if contract.items is not None or contract.content != "json":
         return None
     fields = (*contract.body_fields, *key)
     if any(isinstance(field, Present) for field in fields):
-        return None  # its names may be any: reading all of it is right too
+        return None  # it may have any name: read the whole body
     paths = {field.path for field in fields if isinstance(field, Body)}
     if any(path[:end] in paths for path in paths for end in range(1, len(path))):
-        return None  # one field inside another: likewise
+        return None  # one field inside another: read the whole body
     plain = Picker(tree_of(*sorted(paths)), Any).plain
 
     def read(raw: bytes) -> object:
@@ -116,11 +117,11 @@ def _fields(raw: bytes) -> list[tuple[bytes, bytes]]:
     try:
         return forms.pairs(raw)
     except ValueError:
-        raise UnreadableError("not a form") from None
+        raise UnreadableError("the body is not a form") from None
 
 
 def _form(raw: bytes) -> dict[str, object]:
-    """Names and texts; several values of one name as a list."""
+    """Return names and texts; several values of one name as a list."""
     content: dict[str, object] = {}
     for name, value in _fields(raw):
         key, text = name.decode("utf-8", "replace"), value.decode("utf-8", "replace")
@@ -130,35 +131,35 @@ def _form(raw: bytes) -> dict[str, object]:
         else:
             content[key] = text if known is None else [known, text]
     if not content:
-        raise UnreadableError("not a form")
+        raise UnreadableError("the body is not a form")
     return content
 
 
 def _one(raw: bytes, name: str) -> bytes:
     values = [value for key, value in _fields(raw) if key == name.encode()]
     if len(values) != 1:
-        raise UnreadableError(f"not a form with one {name}")
+        raise UnreadableError(f"the body is not a form with one {name}")
     return values[0]
 
 
 def _braintree(raw: bytes) -> dict[str, object]:
-    """A form with one field of base64, which is XML."""
+    """Return the content of a form field that holds base64 of XML."""
     try:
         text = base64.b64decode(_one(raw, "bt_payload")).decode()
         if "<!" in text:
-            raise UnreadableError("XML with declarations")
-        tree = ElementTree.fromstring(text.encode())  # noqa: S314 - signed, and without declarations nothing can expand
+            raise UnreadableError("the XML has declarations")
+        tree = ElementTree.fromstring(text.encode())  # noqa: S314 - signed, and cannot expand without declarations
     except (ValueError, LookupError, ElementTree.ParseError) as problem:
         if isinstance(problem, UnreadableError):
             raise
-        raise UnreadableError("not Braintree's XML") from None
+        raise UnreadableError("the body is not Braintree's XML") from None
     content = _element(tree, 0)
     return content if isinstance(content, dict) else {}
 
 
 def _element(element: ElementTree.Element, depth: int) -> object:
     if depth > MAX_NESTING:
-        raise UnreadableError("nested too deeply")
+        raise UnreadableError("the body is nested too deeply")
     if len(element) == 0:
         return element.text or ""
     if element.get("type") == "array":

@@ -1,4 +1,4 @@
-"""A test event for a source: a sample shaped like the provider's own, or a body with what the contract reads."""
+"""Make a test event for a source: a sample like the provider's own, or a body with the fields of the contract."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Struct
 
-from ..identities import new_id
+from ..ids import new_id
 from . import changes
 from .changes import Change
 from .contract import Contract
@@ -33,24 +33,24 @@ SAME_BODIES = {
     "hubspot_v2": "hubspot",
     "jira_app": "jira",
 }
-"""Contracts that differ in how a request is proved, and not in its body."""
+"""Contracts that differ in how a request is verified, not in its body."""
 NO_TYPE = "test.event"
-"""The type where none is asked for and the provider has no samples."""
+"""The default type of a provider without samples."""
 
 
 class Known(Struct, frozen=True, forbid_unknown_fields=True):
-    """A sample as its file in `samples/` has it; every text may have placeholders."""
+    """A sample's file in `samples/`; every text may have placeholders."""
 
     type: str
     body: Any
     id: str = "test_{hex}"
-    """The form of the event's id: {hex} and {uuid} are a UUIDv7, {number} is its time and three digits more."""
+    """The form of the event's id: {hex} and {uuid} are a UUIDv7, {number} is its time and three more digits."""
     headers: dict[str, str] = {}
-    """Those beside what the contract names as id and type, and beside the signature."""
+    """Headers besides those of id, type and signature."""
     rank: int = 2
-    """0: sent where no type is asked for; 1: where only the first field of the type is."""
+    """0: the default sample; 1: the default for the type's first field."""
     form: bool = False
-    """Whether the JSON comes in the contract's form field."""
+    """Whether the JSON is in the contract's form field."""
 
 
 class Sample(Struct, frozen=True):
@@ -59,9 +59,9 @@ class Sample(Struct, frozen=True):
     body: bytes
     headers: dict[str, str] = {}
     real: bool = False
-    """Whether the body is shaped like the provider's own."""
+    """Whether the body has the form of the provider's own."""
     nearest: str | None = None
-    """The sample with the most similar type, if the type has none."""
+    """The most similar type with a sample, if this type has none."""
     added: tuple[str, ...] = ()
     """Fields that a change added."""
 
@@ -69,7 +69,7 @@ class Sample(Struct, frozen=True):
 def sample(
     contract: Contract, kind: str | None = None, ident: str | None = None, edits: Sequence[Change] = ()
 ) -> Sample:
-    """An event of this type, with a new id and the present time, or with what follows from the id that is given.
+    """Return an event of this type, with a new id and the current time, or with the values that `ident` implies.
 
     Raises ConfigError if a change does not fit.
     """
@@ -99,7 +99,7 @@ def sample(
 
 
 def listed(contract: Contract) -> list[str]:
-    """The types that have a sample; the first is sent where no type is asked for."""
+    """Return the types that have a sample; the first is the default."""
     return [known.type for known in _samples(contract.name)]
 
 
@@ -113,18 +113,18 @@ def _samples(name: str) -> list[Known]:
 
 
 def _find(contract: Contract, kind: str | None) -> Known | None:
-    """The sample of this type. Where a type has several fields the first is enough: `issues` for `issues.opened`."""
+    """Return the sample of this type. The first field of a type is enough: `issues` for `issues.opened`."""
     for known in _samples(contract.name):
         if kind in (None, known.type) or (len(contract.type) > 1 and known.type.startswith(f"{kind}.")):
             return known
     return None
 
 
-# ── what the contract reads, and nothing else ────────────────────────────────
+# ── without a sample: only the fields that the contract reads ────────────────
 
 
 def _generic(contract: Contract, kind: str, ident: str, at: float) -> Any:
-    """Every field that the contract reads, filled with something that looks made up."""
+    """Return a body with every field that the contract reads, with made-up values."""
     content: dict[str, Any] = {}
     for field, part in zip(contract.type, _kinds(contract, kind), strict=False):
         _put(content, field, part)
@@ -144,11 +144,11 @@ def _kinds(contract: Contract, kind: str) -> list[str]:
 
 
 def _wrapped(contract: Contract, content: dict[str, Any]) -> Any:
-    """The content where the contract looks for events."""
+    """Return a body with the content at the path where the contract expects events."""
     if contract.items is None:
         return content
     way = contract.items[0]
-    # Adyen wraps each item of its array into an object of its own.
+    # Adyen wraps each item of its array in an object.
     whole: Any = content if isinstance(contract.scheme, AdyenItems) else [content]
     for number, name in enumerate(reversed(way)):
         whole = {name: whole} if number == 0 else {name: [whole]}
@@ -166,7 +166,7 @@ def _put(content: dict[str, Any], field: Field | None, value: Any) -> None:
     content.setdefault(last, value)
 
 
-# ── as the provider writes it ────────────────────────────────────────────────
+# ── in the provider's format ─────────────────────────────────────────────────
 
 
 def _written(contract: Contract, whole: Any, form_field: str | None) -> bytes:

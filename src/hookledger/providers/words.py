@@ -1,4 +1,4 @@
-"""A contract in words, for people who choose or debug a provider. Everything is read from the data."""
+"""Describe a contract in words, from its data, for users who choose or debug a provider."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ COVERS = {
 SHORT = {"body": "body", "fields": "fields", "checksum": "checksum", "nothing": "nothing"}
 GRADES: dict[Grade, str] = {
     "run": "confirmed by running the provider's own verifier, or a published vector",
-    "code": "read in the provider's code",
-    "docs": "read in the provider's documentation",
+    "code": "from the provider's code",
+    "docs": "from the provider's documentation",
     "quoted": "the documentation, as quoted by others",
     "memory": "unconfirmed",
     "none": "nothing to confirm",
@@ -42,7 +42,7 @@ class Fact(Struct, frozen=True):
 
 
 def kind(scheme: Scheme) -> str:
-    """The kind of proof, in one or two words."""
+    """Return the kind of signature in one or two words."""
     match scheme:
         case Hmac():
             return f"HMAC-{scheme.alg.upper().replace('SHA', 'SHA-')}"
@@ -62,7 +62,7 @@ def kind(scheme: Scheme) -> str:
 
 
 def proof(scheme: Scheme) -> str:
-    """How a request is proved."""
+    """Return how a request is authenticated."""
     match scheme:
         case Hmac():
             place = _place(scheme.header, scheme.json, scheme.form)
@@ -73,17 +73,17 @@ def proof(scheme: Scheme) -> str:
             return f"a signature ({kind(scheme)}) over {scheme.message}, {scheme.encoding}, in {place}"
         case Certificate():
             where = "the body's envelope" if scheme.kind == "sns" else "the headers paypal-…"
-            return f"an RSA signature in {where}; its certificate is fetched from {scheme.host}"
+            return f"an RSA signature in {where}; Hookledger fetches its certificate from {scheme.host}"
         case Jwt():
-            key = f"keys from {scheme.jwks or scheme.ask}" if scheme.jwks or scheme.ask else "the secret is the key"
+            key = f"keys from {scheme.jwks or scheme.ask}" if scheme.jwks or scheme.ask else "the secret is its key"
             bound = f"; the claim {scheme.body_claim} binds the body" if scheme.body_claim else ""
             return f"a JSON Web Token ({scheme.alg}) in {_place(scheme.header)}; {key}{bound}"
         case Token():
             places = [_place(scheme.header)] if scheme.header else []
             places += [f"the URL's parameter {scheme.parameter}"] if scheme.parameter else []
             what = "user and password" if scheme.basic else "a secret"
-            extra = "; or nothing at all, if no secret is set" if scheme.optional else ""
-            return f"{what}, presented in {' or '.join(places)}{extra}"
+            extra = "; nothing if no secret is set" if scheme.optional else ""
+            return f"{what} in {' or '.join(places)}{extra}"
         case KeyedHash():
             return f"a SHA-256 of the secret and {scheme.message}, in {_place(scheme.header)}"
         case AdyenItems():
@@ -98,20 +98,20 @@ def _place(header: bytes, json: tuple[str, ...] = (), form: str = "") -> str:
 
 
 def facts(contract: Contract) -> list[Fact]:
-    """Everything that a user may want to know, each in a line or two."""
+    """Return what a user may want to know, each in a line or two."""
     scheme, found = contract.scheme, []
 
     def add(name: str, value: str) -> None:
         if value:
             found.append(Fact(name, value))
 
-    add("proved by", proof(scheme))
+    add("authenticated by", proof(scheme))
     add("which covers", COVERS[scheme.coverage] + (", and the URL" if scheme.signs_url else ""))
     add("signed time", _time(scheme.tolerance))
     if scheme.tolerance is not None:
-        add("signed anew", _anew(contract))
+        add("signs each attempt", _signs_each_attempt(contract))
     own = contract.name == generic.NAME
-    add("secrets hold", "the secret that you share with the sender" if own else contract.secret)
+    add("secrets contain", "the secret that you share with the sender" if own else contract.secret)
     add("options needed", "header; the others describe the rest" if own else ", ".join(contract.options))
     add("event key", key(contract))
     add("type", _type(contract))
@@ -136,11 +136,11 @@ def facts(contract: Contract) -> list[Fact]:
     add("items", _items(contract))
     add("body", f"{contract.content}, up to {contract.max_body / (1024 * 1024):g} MiB")
     add("answer", _answer(contract))
-    add("deadline", f"{contract.deadline:g} s" if contract.deadline is not None else "not known")
+    add("deadline", f"{contract.deadline:g} s" if contract.deadline is not None else "unknown")
     for handshake in contract.handshakes:
-        add("handshake", question(handshake))
-    add("retries", "as retry_hours says" if own else retries(contract))
-    add("may come again", "" if own else again(contract))
+        add("handshake", handshake_words(handshake))
+    add("retries", "set by retry_hours" if own else retries(contract))
+    add("may be redelivered", "" if own else redelivery_window(contract))
     add("can be listed", contract.lister.list + (f"; {contract.lister.enable}" if contract.lister.enable else ""))
     add("redelivered by", contract.lister.redeliver)
     add("advice", contract.retries.advice)
@@ -151,34 +151,34 @@ def facts(contract: Contract) -> list[Fact]:
 
 def _type(contract: Contract) -> str:
     if not contract.type:
-        return "none is sent"
+        return "none"
     unsigned = contract.body_authenticated and not contract.type_authenticated
     return " + ".join(map(written, contract.type)) + " (not signed)" * unsigned
 
 
 def key(contract: Contract) -> str:
-    """What makes two deliveries one event."""
+    """Return what identifies an event."""
     if contract.hint:
-        return "none: it only says that something changed, and each arrival is an event"
+        return "none: it only says that something changed, so each arrival is an event"
     if not contract.key_fields:
         named = ", ".join(map(written, contract.immutable))
-        return f"none: a digest of {named or 'type and content'} stands for the event"
+        return f"none: a digest of {named or 'type and content'} identifies the event"
     signed = "signed" if contract.id_authenticated else "not signed"
     words = f"{' + '.join(map(written, contract.key_fields))} ({signed})"
     if contract.backed_by_body:
-        words += "; the signed body is a second identity"
+        words += "; the signed body also identifies the event"
     return (
         words
         + {
             "yes": "",
-            "no": "; another on each redelivery",
-            "unknown": "; whether it stays the same on redelivery is not known",
+            "no": "; differs on each redelivery",
+            "unknown": "; unknown whether a redelivery has the same",
         }[contract.stable]
     )
 
 
 def id_signed(contract: Contract) -> str:
-    """For a table."""
+    """Return whether the key is signed, for a table."""
     if not contract.key_fields:
         return "none"
     return "signed" if contract.id_authenticated else "unsigned"
@@ -188,23 +188,23 @@ def retries(contract: Contract) -> str:
     told = contract.retries
     disables = f"; {told.disables}" if told.disables else ""
     if told.automatic is False:
-        return (told.schedule or "none by itself") + disables
-    span = "not known how long" if told.hours is None else f"for {hours(told.hours)}"
+        return (told.schedule or "none") + disables
+    span = "unknown how long" if told.hours is None else f"for {hours(told.hours)}"
     return f"{span}{f': {told.schedule}' if told.schedule else ''}{disables}"
 
 
 def retry_window(contract: Contract) -> str:
-    """For a table."""
+    """Return how long the provider retries, for a table."""
     told = contract.retries
     if told.automatic is False:
         return "none"
     return "?" if told.hours is None else hours(told.hours)
 
 
-def again(contract: Contract) -> str:
-    """The horizon."""
+def redelivery_window(contract: Contract) -> str:
+    """Return how long the provider may redeliver an event."""
     if contract.horizon is None:
-        return "for an unknown time: identities are kept for ever"
+        return "for an unknown time: Hookledger never deletes identities"
     return f"within {hours(contract.horizon * 24)}"
 
 
@@ -215,14 +215,14 @@ def hours(value: float) -> str:
 
 
 def confirmed(contract: Contract) -> list[Fact]:
-    """Each group of facts, and how it was confirmed."""
+    """Return each group of facts, and how it was confirmed."""
     grades = contract.confirmed
     names = ("signature", "event", "handshake", "response", "retry", "reconcile")
     return [Fact(name, GRADES[getattr(grades, name)]) for name in names if getattr(grades, name) != "none"]
 
 
 def weakest(contract: Contract) -> str:
-    """For a table: whether signature and event, which everything rests on, are confirmed."""
+    """Return the weakest grade of signature and event, the most important facts, for a table."""
     grades = (contract.confirmed.signature, contract.confirmed.event)
     order: tuple[Grade, ...] = ("memory", "quoted", "docs", "code", "run")
     found = next((grade for grade in order if grade in grades), "none")
@@ -231,18 +231,18 @@ def weakest(contract: Contract) -> str:
 
 def _time(tolerance: float | None) -> str:
     return (
-        "none: a captured request works again, and only its key stops it"
+        "none: a captured request stays valid, and only its event key stops a replay"
         if tolerance is None
-        else (f"at most {hours(tolerance / 3600)} old, and {hours(min(tolerance, AHEAD) / 3600)} ahead of ours")
+        else f"at most {hours(tolerance / 3600)} old, and {hours(min(tolerance, AHEAD) / 3600)} ahead of the receiver"
     )
 
 
-def _anew(contract: Contract) -> str:
+def _signs_each_attempt(contract: Contract) -> str:
     words = {
-        "yes": "each attempt is",
-        "no": "no: a retry keeps the first time, so the window lasts as long as the retries",
-        "unknown": "not known, which counts as no: the window lasts as long as the retries",
-    }[contract.retries.anew]
+        "yes": "yes",
+        "no": "no: a retry keeps the first time, so the window is as long as the retries",
+        "unknown": "unknown, which counts as no: the window is as long as the retries",
+    }[contract.retries.signs_each_attempt]
     return f"{words}; {contract.retries.why}" if contract.retries.why else words
 
 
@@ -254,28 +254,28 @@ def _of_type(known: TypeFields) -> str:
 
 def _items(contract: Contract) -> str:
     if contract.items is None:
-        return "one event a request"
+        return "one event per request"
     ways = [".".join(way) or "the body itself" for way in contract.items]
-    return f"several events a request: in {', '.join(ways)}"
+    return f"several events per request: in {', '.join(ways)}"
 
 
 def _answer(contract: Contract) -> str:
     answer = contract.answer
     body = "" if answer.body is None else f" with {answer.body.decode('utf-8', 'replace')!r}"
-    refused = f"; {contract.refusal} for what is not authentic" if contract.refusal else ""
-    return f"{answer.status}{body}{refused}"
+    rejected = f"; {contract.rejection} for unauthentic requests" if contract.rejection else ""
+    return f"{answer.status}{body}{rejected}"
 
 
-def question(handshake: Handshake) -> str:
-    """One handshake."""
+def handshake_words(handshake: Handshake) -> str:
+    """Return a description of one handshake."""
     when = " and ".join(_when(field, value) for field, value in handshake.when)
     words = f"{'signed ' if handshake.signed else ''}{handshake.method}{f' with {when}' if when else ''}"
     if handshake.token is not None:
         words += f", the verify_token in {written(handshake.token)}"
     if handshake.fetch is not None:
-        words += f"; {written(handshake.fetch)} is fetched"
+        words += f"; Hookledger fetches {written(handshake.fetch)}"
     elif handshake.value is not None:
-        words += f"; answered with {'its HMAC' if handshake.mac else 'what it asks for'}"
+        words += f"; answered with {'the HMAC of its challenge' if handshake.mac else 'its challenge'}"
     return words
 
 
@@ -284,7 +284,7 @@ def _when(field: Field, value: str | None) -> str:
 
 
 def example(contract: Contract, source: str | None = None) -> str:
-    """A block for hookledger.toml that works once its variables are set."""
+    """Return a table for hookledger.toml that works once its variables are set."""
     name = source or contract.name
     variable = name.upper().replace("-", "_")
     lines = [f"[sources.{name}]", f'provider = "{contract.name}"', f'secrets = ["env:{variable}_WEBHOOK_SECRET"]']
@@ -303,7 +303,7 @@ def example(contract: Contract, source: str | None = None) -> str:
 
 
 def _placeholder(contract: Contract, option: str) -> str:
-    """Of the option's own form."""
+    """Return an example value of the option's type."""
     value = getattr(contract.scheme, option, "")
     made_up = f"your-{option.rstrip('s').replace('_', '-')}"
     return encode(value or ([made_up] if isinstance(value, tuple) else made_up)).decode()

@@ -1,4 +1,4 @@
-"""The intake as a bare callable, no framework in it: request → verify → identify → record → respond."""
+"""The intake, an ASGI application without a framework: request → verify → identify → record → respond."""
 
 from __future__ import annotations
 
@@ -10,89 +10,89 @@ from typing import Any, Protocol
 
 from ..clock import SKEW_LIMIT, Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
-from ..identities import new_id
+from ..ids import new_id
 from ..model import Arrival, Item, Proof, Recorded, Request, pack_headers
 from ..observe import deliveries
-from ..observe.logs import Seldom
+from ..observe.logs import RateLimitedLogger
 from ..providers.schemes.base import KeyNeeded, Where
 from . import respond
-from .aftercare import Aftercare
-from .client import rate_limited_as
+from .client import rate_limit_key
+from .duplicates import DuplicateRules
 from .endpoint import Endpoint
-from .handshake import Shake, ask_signed, ask_unsigned, methods
+from .handshake import HandshakeReply, answer_signed, answer_unsigned, methods
 from .identify import identify
 from .reasons import REASONS
 from .record import Recorder
-from .refusals import Refusals, safe_query
+from .rejections import RejectionSampler, safe_query
 from .request import AsgiUpload, Limits, Reader, Receive, Scope, Send, local_paths
 from .respond import Answer
 from .verify import verify
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
-class Fetches(Protocol):
-    """Who gets what is published elsewhere."""
+class Fetcher(Protocol):
+    """Fetcher published keys and confirms subscriptions."""
 
     async def fetch(self, where: Where, *, provider: str, again: bool = False, who: str = "") -> None: ...
     async def visit(self, url: str) -> None: ...
 
 
 class Delivery:
-    """One request on its way through the intake. Each step adds what it finds."""
+    """One request in the intake. Each step adds its result."""
 
     __slots__ = ("answer", "endpoint", "items", "proof", "request")
     proof: Proof
     items: tuple[Item, ...]
 
     def __init__(self, endpoint: Endpoint, request: Request, answer: Answer) -> None:
-        """`answer` is called once, whatever happens."""
-        self.endpoint = endpoint
-        self.request = request
-        self.answer = answer
+        """`answer` is called exactly once."""
+        self.endpoint: Endpoint = endpoint
+        self.request: Request = request
+        self.answer: Answer = answer
 
 
 class Intake:
-    """Answers one question: is this authentic event safely recorded?
+    """Verify, record and answer requests: a 2xx means that the authentic event is recorded.
 
-    `skew` tells how far the database's clock is ahead of this host's.
+    `skew` returns the seconds by which the database's clock is ahead of this host's.
     """
 
     def __init__(
         self,
         endpoints: Mapping[str, Endpoint],
         recorder: Recorder,
-        refusals: Refusals,
+        rejections: RejectionSampler,
         *,
-        aftercare: Aftercare | None = None,
-        fetches: Fetches | None = None,
+        duplicates: DuplicateRules | None = None,
+        fetcher: Fetcher | None = None,
         limits: Limits | None = None,
         clock: Clock | None = None,
         skew: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`endpoints`: by their paths."""
+        """`endpoints`: by path."""
         self._endpoints = endpoints
         self._methods = {path: methods(endpoint) for path, endpoint in endpoints.items()}
         self._recorder = recorder
-        self._refusals = refusals
-        self._aftercare = aftercare
-        self._fetches = fetches
+        self._rejections = rejections
+        self._duplicates = duplicates
+        self._fetcher = fetcher
         self._clock = clock or Clock()
         self._skew = skew
-        self._seldom = Seldom(log)
-        self._loop = asyncio.get_running_loop()  # asked once: each time costs a system call
+        self._limited_log = RateLimitedLogger(log)
+        self._loop = asyncio.get_running_loop()  # kept, because each call costs a system call
         self._reader = Reader(limits or Limits(), self._loop)
-        self._errands: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The intake over ASGI, for any server and for mounting."""
+        """Serve a request over ASGI, under any server or mounted in another application."""
         path = self._local(scope)
         upload = AsgiUpload(self._loop)
         try:
             endpoint = self.endpoint(scope["method"], path)
             request = await self._reader.read(scope, path, receive, endpoint.max_body, upload)
         except Exception as error:
-            response = self.refuse(error)
+            response = self.error_response(error)
         else:
             response = await self.answer(endpoint, request)
             del request
@@ -101,7 +101,7 @@ class Intake:
         await respond.send(response, send)
 
     async def answer(self, endpoint: Endpoint, request: Request) -> respond.Response:
-        """What to say to one request, for those who can wait."""
+        """Process one request and return its response."""
         answered: asyncio.Future[respond.Response] = self._loop.create_future()
 
         def answer(response: respond.Response) -> None:
@@ -112,7 +112,7 @@ class Intake:
         return await answered
 
     def _local(self, scope: Scope) -> str:
-        """The path below where we are mounted: of what it may be, the one that somebody answers to."""
+        """Return the path below the mount point: the first candidate that a source has."""
         paths = list(local_paths(scope))
         return next(filter(self._find, paths), paths[0])
 
@@ -120,7 +120,7 @@ class Intake:
         return self._endpoints.get(path) or self._endpoints.get(path.rstrip("/"))
 
     def endpoint(self, method: str, path: str) -> Endpoint:
-        """Who takes what is sent there; Rejected if nobody does."""
+        """Return the endpoint for a request; raise Rejected if there is none."""
         endpoint = self._find(path)
         if endpoint is None:
             raise UnknownSource("unknown_source", path)
@@ -129,17 +129,17 @@ class Intake:
         return endpoint
 
     def take(self, deliveries: Sequence[Delivery]) -> None:
-        """All that came at once, from its bytes to the durable rows.
+        """Process deliveries that arrived together, from their bytes to durable rows.
 
-        One step for all of them, then the next: code that has just run runs faster (decision 0029). It is no
-        coroutine because a task for each delivery costs as much as verifying its signature.
+        Each step runs for all of them before the next: code that has just run runs faster (decision 0029). Not a
+        coroutine, because a task per delivery costs as much as verifying its signature.
         """
         authentic = self._each(self._verify, deliveries)
         identified = self._each(self._identify, authentic)
         self._each(self._record, identified)
 
     def _each(self, step: Callable[[Delivery], bool], deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Those that go on to the next step; the others have their answer, or will."""
+        """Return the deliveries that continue with the next step; the others are or will be answered."""
         left = []
         for delivery in deliveries:
             try:
@@ -158,8 +158,8 @@ class Intake:
             delivery.answer(shake.response)
             return False
         delivery.proof = self._prove(endpoint, request)
-        if handshakes and (shake := ask_signed(endpoint, request)):
-            self._shake(delivery, shake)
+        if handshakes and (shake := answer_signed(endpoint, request)):
+            self._finish_handshake(delivery, shake)
             return False
         return True
 
@@ -177,23 +177,23 @@ class Intake:
     def _respond(self, delivery: Delivery, result: list[Recorded] | Exception) -> None:
         try:
             if isinstance(result, Exception):
-                response = self.refuse(result, delivery.endpoint, delivery.request)
+                response = self.error_response(result, delivery.endpoint, delivery.request)
             else:
                 response = respond.recorded(delivery.endpoint.contract, result)
                 if deliveries.wanted():
                     _tell(delivery, result, response.status)
-                if self._aftercare is not None:
-                    self._aftercare.look(delivery.endpoint, result, delivery.items)
+                if self._duplicates is not None:
+                    self._duplicates.look(delivery.endpoint, result, delivery.items)
         except Exception as error:
-            response = self.refuse(error)
+            response = self.error_response(error)
         delivery.answer(response)
 
-    def refuse(
+    def error_response(
         self, error: Exception, endpoint: Endpoint | None = None, request: Request | None = None
     ) -> respond.Response:
-        """What to say to a request that was not recorded."""
+        """Return the response to a request that was not recorded."""
         if isinstance(error, Rejected):
-            self._refusals.note(error, endpoint, request)
+            self._rejections.note(error, endpoint, request)
             response = respond.rejected(error, endpoint.contract if endpoint else None)
             if deliveries.wanted():
                 said = REASONS.get(error.reason) or str(error)
@@ -201,9 +201,9 @@ class Intake:
                 deliveries.tell("%s: rejected with %d: %s%s", name, response.status, said, _place(error))
             return response
         if isinstance(error, Unavailable):
-            self._seldom.warning("not recorded: %s", error)
+            self._limited_log.warning("not recorded: %s", error)
         else:
-            log.error("not recorded: a defect in the intake", exc_info=error)
+            log.error("not recorded: internal error in the intake", exc_info=error)
         return respond.unavailable()
 
     def _prove(self, endpoint: Endpoint, request: Request) -> Proof:
@@ -212,20 +212,20 @@ class Intake:
         except Unauthentic as error:
             limit = min(SKEW_LIMIT, (endpoint.tolerance or SKEW_LIMIT) / 2)
             if error.reason in ("timestamp_stale", "timestamp_future") and abs(self._skew()) > limit:
-                raise Unavailable("this host's clock is far from the database's: mend it") from error
+                raise Unavailable("clock skew between this host and the database: fix the clock") from error
             raise
 
-    # ── what takes longer than one step ──
+    # ── deliveries that need a network request ──
 
     def _fetch_and_take(self, delivery: Delivery, needed: KeyNeeded) -> None:
-        """Once: who needs another key after that is refused."""
+        """Fetch the key and process the delivery again; reject one that then needs another key."""
 
-        async def errand() -> respond.Response | None:
-            if self._fetches is None:
-                raise Unavailable("nobody fetches keys here")
+        async def fetch() -> respond.Response | None:
+            if self._fetcher is None:
+                raise Unavailable("this intake fetches no published keys")
             endpoint = delivery.endpoint
-            who = rate_limited_as(endpoint.client(delivery.request))
-            await self._fetches.fetch(needed.where, provider=endpoint.contract.name, again=needed.again, who=who)
+            who = rate_limit_key(endpoint.client(delivery.request))
+            await self._fetcher.fetch(needed.where, provider=endpoint.contract.name, again=needed.again, who=who)
             try:
                 self._prove(delivery.endpoint, delivery.request)
             except KeyNeeded:
@@ -233,14 +233,14 @@ class Intake:
             self.take([delivery])
             return None
 
-        self._run(errand(), delivery)
+        self._run(fetch(), delivery)
 
-    def _shake(self, delivery: Delivery, shake: Shake) -> None:
-        async def errand() -> respond.Response:
+    def _finish_handshake(self, delivery: Delivery, shake: HandshakeReply) -> None:
+        async def finish() -> respond.Response:
             if shake.fetch is not None:
-                if self._fetches is None:
-                    raise Unavailable("nobody confirms subscriptions here")
-                await self._fetches.visit(shake.fetch)
+                if self._fetcher is None:
+                    raise Unavailable("this intake confirms no subscriptions")
+                await self._fetcher.visit(shake.fetch)
             if shake.keep:
                 endpoint, request, proof = delivery.endpoint, delivery.request, delivery.proof
                 items = identify(endpoint, request, proof, self._clock.time())
@@ -250,20 +250,20 @@ class Intake:
         if shake.fetch is None and not shake.keep:
             delivery.answer(shake.response)
         else:
-            self._run(errand(), delivery)
+            self._run(finish(), delivery)
 
-    def _run(self, errand: Coroutine[Any, Any, respond.Response | None], delivery: Delivery) -> None:
+    def _run(self, coroutine: Coroutine[Any, Any, respond.Response | None], delivery: Delivery) -> None:
         async def run(work: Awaitable[respond.Response | None]) -> None:
             try:
                 response = await work
             except Exception as error:
-                response = self.refuse(error, delivery.endpoint, delivery.request)
+                response = self.error_response(error, delivery.endpoint, delivery.request)
             if response is not None:
                 delivery.answer(response)
 
-        task = self._loop.create_task(run(errand))
-        self._errands.add(task)  # the loop itself would let it be collected
-        task.add_done_callback(self._errands.discard)
+        task = self._loop.create_task(run(coroutine))
+        self._tasks.add(task)  # the loop keeps only a weak reference
+        task.add_done_callback(self._tasks.discard)
 
 
 def _tell(delivery: Delivery, result: Sequence[Recorded], status: int) -> None:
@@ -276,17 +276,17 @@ def _place(error: Rejected) -> str:
     return f": {error}" if isinstance(error, UnknownSource) else ""
 
 
-def _handshake(endpoint: Endpoint, request: Request) -> Shake | None:
-    """What is no delivery must be an unsigned question."""
-    shake = ask_unsigned(endpoint, request)
+def _handshake(endpoint: Endpoint, request: Request) -> HandshakeReply | None:
+    """Return the reply to an unsigned handshake, or None for a POST that is none; raise WrongMethod otherwise."""
+    shake = answer_unsigned(endpoint, request)
     if shake is None and request.method != "POST":
         raise WrongMethod("method")
     return shake
 
 
 def arrival(endpoint: Endpoint, request: Request, proof: Proof, items: tuple[Item, ...]) -> Arrival:
-    """What is to be recorded. The ids are made here, the request's is its first event's; headers and query lose the
-    secrets presented in them."""
+    """Return what to record: ids are created here, the request's id is its first event's; secrets are removed from
+    headers and query."""
     headers = pack_headers(request.headers, without=endpoint.contract.secret_headers)
     query = request.query and safe_query(endpoint, request.query)
     ids = tuple([new_id() for _ in items])

@@ -1,66 +1,67 @@
-"""What holds for a body that was here before, where key or type is not signed (decision 0034)."""
+"""Decide what a known body is if the signature does not cover key or type (decision 0034)."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..errors import UnreadableError
 from ..model import Request
 from ..providers.fields import Content
 from ..providers.reading import contents, decode
-from ..providers.tolerant import UnreadableError
 from .endpoint import Endpoint
 
 
-class Again(NamedTuple):
-    """What a known body is under the type that it comes as."""
+class KnownBody(NamedTuple):
+    """What a known body is under the type that it is delivered as."""
 
     repeats: bool = False
-    """An event each time."""
+    """Each delivery is an event."""
     once: bool = False
-    """An event once as this type; with `repeats`, only where it came as another type first."""
+    """An event once as this type; with `repeats`, only if it was delivered as another type first."""
     group: bytes = b""
     """The types that it may share its body with."""
     alert: str | None = None
-    """What to tell operators if it is quarantined."""
+    """The alert for operators if it is quarantined."""
 
 
-_QUARANTINED = Again()
+_QUARANTINED = KnownBody()
 _NO_TYPES = frozenset[str]()
 
 
-def again(endpoint: Endpoint, request: Request, content: Content, kind: str, first: str) -> Again:
-    """`first`: what the first field of the type gives."""
+def known_body(endpoint: Endpoint, request: Request, content: Content, kind: str, first: str) -> KnownBody:
+    """Return what this body is if it is known. `first`: the value of the type's first field."""
     repeatable, group = _repeatable(endpoint, kind, first), endpoint.groups.get(kind, b"")
     if not (repeatable or group):
         return _QUARANTINED
     alert = _alert(kind) if repeatable else None
     if endpoint.contract.denies(kind, content):
-        return Again(group=group, alert=alert)
+        return KnownBody(group=group, alert=alert)
     family = _family(endpoint, request, content, kind, first) if repeatable else _NO_TYPES
     if not family:
-        return Again(once=bool(group), group=group, alert=alert)
-    # A header chooses among the types that the body may be of, so only the first may repeat without limit.
-    limited = len(family) > 1 and not endpoint.repeats_all
-    return Again(repeats=True, once=limited, group=group, alert=alert if limited else None)
+        return KnownBody(once=bool(group), group=group, alert=alert)
+    # An unsigned header chooses among the types that the body fits, so only the first may repeat without limit.
+    limited = len(family) > 1 and endpoint.settings.repeatable is None
+    return KnownBody(repeats=True, once=limited, group=group, alert=alert if limited else None)
 
 
-def unread(endpoint: Endpoint, kind: str, first: str) -> Again:
-    """The same for a body that cannot be read."""
-    return Again(alert=_alert(kind)) if _repeatable(endpoint, kind, first) else _QUARANTINED
+def known_unreadable_body(endpoint: Endpoint, kind: str, first: str) -> KnownBody:
+    """Return the same for an unreadable body."""
+    return KnownBody(alert=_alert(kind)) if _repeatable(endpoint, kind, first) else _QUARANTINED
 
 
 def _repeatable(endpoint: Endpoint, kind: str, first: str) -> bool:
-    """By its type, or by type and action; not where a header has both, which with the action is a made-up type."""
+    """Whether the type, or the type with its action, repeats. Not if a header holds both: with the action appended
+    that would be no real type."""
     names = endpoint.repeatable
     return bool(names) and (kind in names or (first in names and "." not in first))
 
 
 def _alert(kind: str) -> str:
-    return f"a known body came again as {kind}: an operator decides whether it is a new event"
+    return f"a known body was redelivered as {kind}: an operator decides whether it is a new event"
 
 
 def _family(endpoint: Endpoint, request: Request, content: Content, kind: str, first: str) -> frozenset[str]:
-    """The types that the body may be of. Read whole: few types are asked for it."""
+    """Return the types that the body fits. Reads the whole body, because few types need it."""
     contract = endpoint.contract
     if endpoint.outline is not None and not contract.type_authenticated:
         try:

@@ -1,4 +1,4 @@
-"""Caps the body bytes held over all connections, and says who gives way when bytes or connections run out
+"""Limit the body bytes held over all connections, and choose what to close when bytes or connections run out
 (decision 0033)."""
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Protocol, TypeVar
 from ..errors import Unavailable
 
 SMALL = 64 * 1024
-"""Bodies up to this size have half of the budget to themselves: some providers never resend after a 503."""
+"""Bytes; half of the budget is reserved for bodies up to this size: some providers never redeliver after a 503."""
 MIN_AGE = 1.0
-"""Seconds before the pace of an upload says anything."""
+"""Seconds before the rate of an upload is meaningful."""
 EVICTED = 16
-"""Connections closed together when all are taken: choosing them costs a look at every one."""
+"""Connections closed together when none is free: choosing them means examining every connection."""
 
 
 def no_room() -> Unavailable:
-    return Unavailable("all of intake.limits.body_bytes is held by other uploads; raise it unless this is an attack")
+    return Unavailable("other uploads hold all of intake.limits.body_bytes: raise it unless this is an attack")
 
 
 class Upload(Protocol):
-    """One body from its first byte until its answer."""
+    """One body, from its first byte until its answer."""
 
     held: int
     """Bytes that have arrived and are counted."""
@@ -34,11 +34,11 @@ class Upload(Protocol):
 
 
 class BodyBudget:
-    """Counts the bytes that have arrived and are not answered yet. `arriving` lists the uploads that may be dropped:
-    what has arrived whole is being proved or recorded."""
+    """Counts the bytes of bodies that are not answered yet. `arriving` lists the uploads that may be dropped, not
+    complete bodies, which are being verified or recorded."""
 
     def __init__(self, limit: int, arriving: Callable[[], Iterable[Upload]], now: Callable[[], float]) -> None:
-        self.held = 0
+        self.held: int = 0
         self._large = 0  # of it, in bodies over SMALL
         self._limit = limit
         self._large_limit = limit // 2
@@ -46,7 +46,7 @@ class BodyBudget:
         self._now = now
 
     def add(self, upload: Upload, more: int) -> None:
-        """Count bytes of this upload, which is itself dropped if it is the one to give way."""
+        """Count bytes of this upload, and drop uploads, perhaps this one, if the budget is exceeded."""
         before = upload.held
         upload.held = size = before + more
         self.held += more
@@ -73,17 +73,17 @@ class BodyBudget:
         return self.held > self._limit * 7 // 8 or self._large > self._large_limit * 7 // 8
 
     def _make_room(self, newest: Upload) -> None:
-        """Large uploads give way to large ones, and any to any when all of it is used up. An eighth of the slow ones'
-        room is made free, because choosing them costs a look at every upload."""
+        """Drop the slowest uploads: only large ones if these exceed their half, any if the total is exceeded. Frees
+        an eighth of the budget from slow uploads, because choosing means examining every upload."""
         smallest = 0 if self.held > self._limit else SMALL
         now = self._now()
 
-        def pace(upload: Upload) -> tuple[bool, float]:
-            """The slowest of those older than MIN_AGE first, then those of which the least has arrived."""
+        def slowest_first(upload: Upload) -> tuple[bool, float]:
+            """Sort the uploads older than MIN_AGE by rate, then the others by the bytes that have arrived."""
             age = now - upload.started
             return age < MIN_AGE, upload.held / max(age, MIN_AGE)
 
-        for upload in sorted((one for one in self._arriving() if one.held > smallest), key=pace):
+        for upload in sorted((one for one in self._arriving() if one.held > smallest), key=slowest_first):
             young = now - upload.started < MIN_AGE
             if not self._over and (young or upload is newest or not self._nearly_over):
                 return
@@ -93,11 +93,11 @@ class BodyBudget:
 
     def _drop(self, upload: Upload) -> None:
         upload.drop()
-        self.release(upload)  # now, though an upload over ASGI ends a moment later
+        self.release(upload)  # an upload over ASGI ends a moment later
 
 
-class Place(Protocol):
-    """One of the connections that we can hold."""
+class OpenConnection(Protocol):
+    """One client connection, as far as eviction needs it."""
 
     @property
     def phase(self) -> str: ...
@@ -105,24 +105,24 @@ class Place(Protocol):
     started: float
     remote: str | None
     owed: bool
-    """A request arrived whole and its answer is due."""
+    """Whether a complete request waits for its answer."""
     authentic: bool
-    """A request that came here proved itself."""
+    """Whether it has delivered an authentic request."""
 
 
-P = TypeVar("P", bound=Place)
+C = TypeVar("C", bound=OpenConnection)
 
 
-def in_the_way(places: Iterable[P], now: float) -> list[P]:
-    """Those to be closed for others, of the address with most strangers: the oldest, but uploads after what says
-    nothing, and newcomers last. Without strangers the one that waits longest."""
-    waiting = [place for place in places if not place.owed]
-    strangers = [place for place in waiting if not place.authentic]
-    [(address, _)] = Counter(place.remote for place in strangers).most_common(1) or [(None, 0)]
-    crowd = [place for place in strangers if place.remote == address]
+def connections_to_evict(connections: Iterable[C], now: float) -> list[C]:
+    """Return the connections to close for new ones: of the address with most unauthenticated connections, idle ones
+    before uploads, young ones last, each oldest first. Without unauthenticated ones, the one that waits longest."""
+    waiting = [one for one in connections if not one.owed]
+    strangers = [one for one in waiting if not one.authentic]
+    [(address, _)] = Counter(one.remote for one in strangers).most_common(1) or [(None, 0)]
+    same_address = [one for one in strangers if one.remote == address]
 
-    def standing(place: Place) -> tuple[bool, bool, float]:
-        young = now - place.started < MIN_AGE
-        return young, place.phase == "body" and not young, place.started
+    def eviction_order(one: OpenConnection) -> tuple[bool, bool, float]:
+        young = now - one.started < MIN_AGE
+        return young, one.phase == "body" and not young, one.started
 
-    return nsmallest(EVICTED, crowd, standing) or nsmallest(1, waiting, standing)
+    return nsmallest(EVICTED, same_address, eviction_order) or nsmallest(1, waiting, eviction_order)

@@ -1,4 +1,4 @@
-"""Who is the client? The peer of the connection, or whom the trusted proxies before us say they speak for."""
+"""Find the client's address: the connection's peer, or the address that trusted proxies forward."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..errors import ConfigError
 from ..model import Headers
 
 MAX_HOPS = 32
-"""Entries of the header that are read, from the right."""
+"""Header entries that are read, from the right."""
 UNIX = "unix"
-"""In `trusted_proxies`: peers without an address, as on a Unix socket."""
+"""In `trusted_proxies`: peers without an address, such as on a Unix socket."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -27,11 +27,11 @@ _PAIR = re.compile(r'([A-Za-z0-9-]+)=(?:"([^"\\]*)"|([^"\s,;=]+))', re.ASCII)
 
 
 class Proxies(Struct, frozen=True):
-    """The proxies before us, and the one header in which they name the client. Made by `proxies`."""
+    """The trusted proxies, and the one header in which they name the client. Created by `proxies`."""
 
     networks: tuple[Network, ...] = ()
     unix: bool = False
-    """Whether a peer without an address is one of them."""
+    """Whether to trust a peer without an address."""
     header: bytes | None = None
     """None: the peer is the client."""
 
@@ -45,11 +45,11 @@ class Proxies(Struct, frozen=True):
         return address is not None and self._among(address)
 
     def client(self, peer: str | None, headers: Headers) -> str | None:
-        """The client's address; None for a peer that has none.
+        """Return the client's address; None for a peer without one.
 
-        Anyone can send the header, and proxies append to it. So it is read from the right, only where the peer is
-        trusted, and the first address that is not a trusted proxy's is the client. What cannot be read ends the walk
-        at the last address that could.
+        Anyone can send the header, and proxies append to it. So it is read from the right, only if the peer is
+        trusted, and the first address that is not a trusted proxy's is the client. An unreadable entry stops the
+        search: the last readable address is the client.
         """
         if self.header is None or not self.trusts(peer):
             return peer
@@ -71,12 +71,12 @@ NO_PROXIES = Proxies()
 
 
 def proxies(trusted: Iterable[str], header: str | None = None) -> Proxies:
-    """From the settings; ConfigError for what cannot work."""
+    """Return the proxies that the settings name; raise ConfigError if the settings are invalid."""
     trusted = list(trusted)
     if header is not None and not trusted:
-        raise ConfigError("forwarded_header is believed from trusted proxies only: set trusted_proxies")
+        raise ConfigError("forwarded_header has no effect without trusted proxies: set trusted_proxies")
     if header is not None and not _HEADER.fullmatch(header):
-        raise ConfigError(f"forwarded_header: {header!r} is not the name of a header")
+        raise ConfigError(f"forwarded_header: {header!r} is not a header name")
     return Proxies(
         tuple(_network(text) for text in trusted if text != UNIX),
         UNIX in trusted,
@@ -84,8 +84,8 @@ def proxies(trusted: Iterable[str], header: str | None = None) -> Proxies:
     )
 
 
-def rate_limited_as(client: str | None) -> str:
-    """What the limits per address count: an IPv6 client by its /64, which is what one customer gets."""
+def rate_limit_key(client: str | None) -> str:
+    """Return what limits per address count: for an IPv6 client its /64, which one customer typically has."""
     address = _address((client or "").partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
@@ -97,33 +97,33 @@ def _network(text: str) -> Network:
         return ipaddress.ip_network(text)
     except ValueError:
         raise ConfigError(
-            f"trusted_proxies: {text!r} is no address or network such as 10.0.0.0/8, nor {UNIX!r}"
+            f"trusted_proxies: {text!r} is not an address, a network such as 10.0.0.0/8, or {UNIX!r}"
         ) from None
 
 
 def _entries(name: bytes, headers: Headers) -> list[str]:
-    """The header's entries in order, several lines as one. Split at every comma: no address holds one, so a quote
-    that a client left open swallows nothing that a proxy appended."""
+    """Return the entries of all lines of the header, in order. Splits at every comma, even in quotes: no address
+    contains one, so a client's open quote cannot hide what a proxy appended."""
     lines = [value for key, value in headers if key == name]
     entries = b",".join(lines).decode("latin-1").rsplit(",", MAX_HOPS) if lines else []
     return [entry.strip(" \t") for entry in entries[-MAX_HOPS:]]
 
 
 def _forwarded(entry: str) -> Address | None:
-    """The `for=` of one element of RFC 7239."""
+    """Return the `for=` address of one element of RFC 7239."""
     pairs = [_PAIR.fullmatch(part.strip(" \t")) for part in entry.split(";")]
     nodes = [pair[2] or pair[3] for pair in pairs if pair is not None and pair[1].lower() == "for"]
     return _node(nodes[0]) if None not in pairs and len(nodes) == 1 and nodes[0] else None
 
 
 def _node(text: str) -> Address | None:
-    """An address, with or without a port; IPv6 in brackets or bare."""
+    """Read an address, with or without a port; IPv6 in brackets or bare."""
     found = _NODE.fullmatch(text)
     return None if found is None else _address(found[1] or found[2] or found[3])
 
 
 def _address(text: str) -> Address | None:
-    """An IPv4 address that is written as IPv6 counts as what it is."""
+    """Read an address; an IPv4-mapped IPv6 address becomes IPv4."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection of `hookledger receive`: llhttp parses; here are the limits, and who speaks when."""
+"""One HTTP/1.1 connection of `hookledger receive`. llhttp parses; this module enforces limits and turn-taking."""
 
 from __future__ import annotations
 
@@ -10,38 +10,39 @@ from typing import TYPE_CHECKING, Literal, cast
 import httptools
 
 from ..errors import Malformed, TooLarge, TooSlow, Unavailable
-from ..http_form import without_offer
 from ..model import Request
 from .budget import SMALL, no_room
+from .http_form import without_offer
 from .request import check_headers
 from .respond import Response, head
 
 if TYPE_CHECKING:
     from .http import Listener
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 KEEP_ALIVE = 75.0
 """Seconds that a connection may wait for its next request."""
 LINGER = 2.0
-"""Seconds that a sender has to read why it was refused before it had said all."""
+"""Seconds for a sender to read the error response to a request that it has not sent completely."""
 ANSWER = 60.0
-"""Seconds after which an answer that never came is given up, and its connection with it."""
+"""Seconds to wait for an answer before the connection is closed."""
 MAX_URL = 8192
 MAX_PARTS = 4096
-"""Parts in which a body may arrive, and one more for each SMALL_PART bytes: each takes us half a microsecond, and a
-sender that has signed the body has all of it at hand."""
+"""Parts in which a body may arrive, plus one for each SMALL_PART bytes: each costs half a microsecond, and a sender
+that signed the body has all of it."""
 SMALL_PART = 16
 MAX_UNREAD = 16_384
-"""Bytes of answers that a sender may leave unread before its next request is left unread as well."""
+"""Bytes of unread answers beyond which the sender's next request is not read."""
 
 _SPENT = httptools.HttpRequestParser(None)
-"""In place of a parser that was let go: it refers to its connection, and both would wait for the cyclic collector."""
+"""Replaces a connection's parser when it is done: parser and connection refer to each other, and would wait for the
+cyclic garbage collector."""
 
 
 class Connection(asyncio.Protocol):
-    """One sender and one upload at a time; between two requests it holds no part of either. The methods `on_…` are
-    called by the parser, within `data_received`."""
+    """One sender with one upload at a time; between requests it holds no request data. The parser calls the `on_…`
+    methods within `data_received`."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -49,23 +50,23 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self.remote: str | None = None
         self.phase: Literal["idle", "head", "body", "answer"] = "idle"
-        self._deaf = False  # what still comes is not listened to
+        self._discarding = False  # further input is ignored
         self._blocked = False  # until the sender reads its answers
         self._keep = True
-        self.owed = False  # a whole request came, and its answer did not go yet
-        self.authentic = False  # an event that came here was recorded
+        self.owed: bool = False  # a complete request waits for its answer
+        self.authentic: bool = False  # an event from here was recorded
         self.held = 0
         self._max_headers = listener.limits.headers
         self._size = self._unseen = self._max_body = self._parts = 0
         self._seen = -1
         self._method = ""
-        self.started = listener.loop.time()
-        self.deadline = self.started + listener.limits.seconds
+        self.started: float = listener.loop.time()
+        self.deadline: float = self.started + listener.limits.seconds
 
-    # ── the transport's side ──
+    # ── called by the transport ──
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class does not inherit from it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not inherit from it
         if not self._listener.admit(self):
             self.abort()
             return
@@ -75,15 +76,15 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._release()
-        self._listener.left(self)
+        self._listener.closed(self)
 
     def eof_received(self) -> bool:
-        """Who has said all may still be waiting for the answer."""
+        """Keep the connection open for an answer that is still due."""
         self._keep = False
         return self.owed
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
+        if self._discarding:
             self._wait_turn()
             return
         rest: bytes | None = None
@@ -92,12 +93,12 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade as upgrade:
             rest = data[upgrade.args[0] :]
         except httptools.HttpParserCallbackError as error:
-            self._deaf, self._keep = True, False
-            self._refuse(cast(Exception, error.__context__))
+            self._discarding, self._keep = True, False
+            self._reject(cast(Exception, error.__context__))
         except httptools.HttpParserError:
-            self._refuse(Malformed("http_malformed"))
+            self._reject(Malformed("http_malformed"))
         if rest is not None:
-            self._stay(rest)  # not while an error is handled: what is raised next would have that for its context
+            self._stay(rest)  # outside the except block, or the next error would get this one as its context
             return
         if self.phase in ("head", "body"):
             self._check_size(len(data))
@@ -114,9 +115,9 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _stay(self, rest: bytes) -> None:
-        """Who offers another protocol has sent a request in this one all the same."""
-        if b"upgrade" not in dict(self._headers):  # but CONNECT
-            self._refuse(Malformed("http_malformed"))
+        """Ignore the offer to upgrade and parse the request as HTTP/1.1."""
+        if b"upgrade" not in dict(self._headers):  # CONNECT
+            self._reject(Malformed("http_malformed"))
             return
         parser = self._parser
         self.phase = "idle"
@@ -125,35 +126,35 @@ class Connection(asyncio.Protocol):
         self.data_received(head + rest)
 
     def _check_size(self, more: int) -> None:
-        """What the parser keeps to itself has an end too: half a header, half a trailer, a chunk's trimmings."""
+        """Limit also what the parser buffers: partial headers, partial trailers and chunk extensions."""
         self._size += more
         self._unseen += more
         if self.phase == "body" and self.held != self._seen:
             self._seen = self.held
             self._unseen = 0
         if self._unseen > self._listener.limits.header_bytes:
-            self._refuse(Malformed("headers_too_large"))
+            self._reject(Malformed("headers_too_large"))
         elif self.phase == "body" and self._size > self._listener.limits.header_bytes + 2 * self._max_body:
-            self._refuse(TooLarge("body_too_large"))
+            self._reject(TooLarge("body_too_large"))
 
     def pause_writing(self) -> None:
-        self._blocked = True  # who does not read answers may not ask
+        self._blocked = True  # no further request until the answers are read
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._blocked = False
         self._transport.resume_reading()
 
-    # ── the parser's side: what is raised here ends the parsing, and is the answer ──
+    # ── called by the parser: an exception ends the parsing and becomes the answer ──
 
     def on_message_begin(self) -> None:
         if self.phase != "idle":
-            # Before the last answer: not taken, since no sender of a POST may do that. It will come again.
+            # HTTP does not allow pipelining after a POST; the sender will repeat the request.
             raise Malformed("pipelined")
         self.phase = "head"
         self._method = ""
         self._size = self._unseen = self._max_body = self._parts = 0
-        self._seen = -1  # of the body; the end of the head counts as progress too
+        self._seen = -1  # body bytes; the end of the head counts as progress too
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._trailers: list[tuple[bytes, bytes]] = []
@@ -165,7 +166,7 @@ class Connection(asyncio.Protocol):
         self._url += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        headers = self._headers if self.phase == "head" else self._trailers  # which come too late to count
+        headers = self._headers if self.phase == "head" else self._trailers  # trailers are limited, then ignored
         headers.append((name.lower(), value.rstrip(b" \t")))
         if len(headers) > self._max_headers:
             raise Malformed("headers_too_large")
@@ -175,7 +176,7 @@ class Connection(asyncio.Protocol):
             return
         self.phase = "body"
         path, _, self._query = self._url.partition(b"?")
-        if path[:1] != b"/" and b"://" in path:  # as to a proxy; every server must take it
+        if path[:1] != b"/" and b"://" in path:  # absolute form, as sent to a proxy; every server must accept it
             path = b"/" + path.split(b"://", 1)[1].partition(b"/")[2]
         self._path = path.decode("latin-1")
         self._method = self._parser.get_method().decode("latin-1")
@@ -189,11 +190,11 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, part: bytes) -> None:
         if self.phase != "body":
-            return  # dropped within the bytes that are being parsed
+            return  # dropped while these bytes were parsed
         if self.held + len(part) > self._max_body:
             raise TooLarge("body_too_large")
         if not self._body:
-            self._body = part  # usually all of it, and never copied
+            self._body = part  # usually the whole body, not copied
         else:
             if isinstance(self._body, bytes):
                 self._body = io.BytesIO(self._body)
@@ -211,15 +212,15 @@ class Connection(asyncio.Protocol):
         self.deadline = self._listener.loop.time() + ANSWER
         self.owed = True
         self._keep = self._parser.should_keep_alive()
-        body = self._body if isinstance(self._body, bytes) else self._body.getvalue()  # which copies nothing
+        body = self._body if isinstance(self._body, bytes) else self._body.getvalue()  # getvalue copies nothing
         request = Request(self._method, self._path, self._query, tuple(self._headers), body, self.remote)
         self._url = self._query = self._body = b""
         self._headers, self._trailers = [], []
-        self._listener.came(self, request)
+        self._listener.received(self, request)
 
     def _release(self) -> None:
-        """Nothing more will be read. What is still being recorded is in memory, and counts, until its answer."""
-        self._deaf = True
+        """Stop reading. A request that is being recorded still counts in the budget until its answer."""
+        self._discarding = True
         self._parser = _SPENT
         self._url = self._query = self._body = b""
         self._headers, self._trailers = [], []
@@ -237,21 +238,21 @@ class Connection(asyncio.Protocol):
             self._write(response)
 
     def give_up(self, error: Exception) -> None:
-        """The last answer here: one that still came would be taken for the next request's."""
+        """Answer with an error and close: a later answer could be mistaken for the next request's."""
         self._keep = False
         try:
-            self.answer(self._listener.site.refuse(error))
+            self.answer(self._listener.site.error_response(error))
         except Exception:
-            log.exception("a request could not even be refused")
+            log.exception("a request could not be answered: internal error; its connection is closed")
             self.abort()
 
-    def _refuse(self, error: Exception) -> None:
-        """Answer without having read all of it."""
+    def _reject(self, error: Exception) -> None:
+        """Answer before the whole request is read."""
         if self.phase != "answer":
             self.phase = "answer"
             self._keep = False
             self._release()
-            self._write(self._listener.site.refuse(error))
+            self._write(self._listener.site.error_response(error))
 
     def _write(self, response: Response) -> None:
         if self._transport.is_closing():
@@ -266,39 +267,39 @@ class Connection(asyncio.Protocol):
             self.deadline = now + KEEP_ALIVE
         else:
             self.deadline = now + LINGER
-            self._leave()
+            self._close()
 
-    def _leave(self) -> None:
-        """To close on a sender that is still speaking would tear the answer away from it."""
-        if self._deaf:
+    def _close(self) -> None:
+        """Close, but only half if the sender is still sending: a full close could discard the answer."""
+        if self._discarding:
             self._transport.write_eof()
         else:
             self._transport.close()
 
-    # ── the listener's side ──
+    # ── called by the listener ──
 
     def drop(self) -> None:
-        self._refuse(no_room())
+        self._reject(no_room())
 
     def overdue(self) -> None:
         if self.phase in ("head", "body"):
-            self._refuse(TooSlow("headers_too_slow" if self.phase == "head" else "body_too_slow"))
+            self._reject(TooSlow("headers_too_slow" if self.phase == "head" else "body_too_slow"))
         else:
             self.abort()
 
-    def make_way(self, *, tell: bool) -> None:
-        """Close for another connection; a sender in the middle of a request is told to come again, if it reads."""
-        if tell and self.phase in ("head", "body"):
-            self._refuse(Unavailable("all connections are taken"))
+    def evict(self, *, answer: bool) -> None:
+        """Close for a new connection. `answer`: send 503 first if a request is incomplete."""
+        if answer and self.phase in ("head", "body"):
+            self._reject(Unavailable("all connections are taken"))
             self._transport.close()
         else:
             self.abort()
 
     def finish(self) -> None:
-        """Close as soon as nothing is being answered; what has not come yet will not be taken."""
+        """Close unless an answer is due; incomplete requests are dropped."""
         if self.phase != "answer":
             self.abort()
 
     def abort(self) -> None:
-        self._deaf = True
+        self._discarding = True
         self._transport.abort()

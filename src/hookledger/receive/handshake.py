@@ -1,6 +1,6 @@
-"""Answers to a provider that asks whether the endpoint is there: narrowly, so that the endpoint stays closed.
+"""Answer handshakes, in which a provider checks the endpoint before it delivers.
 
-A handshake never reaches a handler. What is given back is a short text of a harmless alphabet, or nothing.
+No handler runs. The answer echoes at most a short text of a safe alphabet, so that the endpoint cannot be abused.
 """
 
 from __future__ import annotations
@@ -11,61 +11,61 @@ import re
 import msgspec
 from msgspec import Struct
 
-from ..errors import Forbidden, Malformed
+from ..errors import Forbidden, Malformed, UnreadableError
 from ..model import Request
 from ..providers.fields import Body, Content, Field, Header, exact, found
 from ..providers.handshake import Handshake
 from ..providers.reading import decode
-from ..providers.tolerant import UnreadableError, picker
+from ..providers.tolerant import picker
 from . import respond
 from .endpoint import Endpoint
 
 MAX_VALUE = 1024
 
 
-class Shake(Struct, frozen=True):
-    """How a handshake is answered."""
+class HandshakeReply(Struct, frozen=True):
+    """The answer to a handshake."""
 
     response: respond.Response
     fetch: str | None = None
-    """What must be got first."""
+    """The URL to fetch before answering."""
     keep: bool = False
-    """It is recorded as an event besides."""
+    """Whether it is also recorded as an event."""
 
 
 def methods(endpoint: Endpoint) -> frozenset[str]:
-    """The methods that this source takes."""
+    """Return the HTTP methods that this source accepts."""
     return frozenset({"POST", *(handshake.method for handshake in endpoint.contract.handshakes)})
 
 
-def ask_unsigned(endpoint: Endpoint, request: Request) -> Shake | None:
-    """What an unsigned question is answered; None where the request is none."""
-    return _ask(endpoint, request, signed=False)
+def answer_unsigned(endpoint: Endpoint, request: Request) -> HandshakeReply | None:
+    """Return the reply to an unsigned handshake; None if the request is none."""
+    return _answer(endpoint, request, signed=False)
 
 
-def ask_signed(endpoint: Endpoint, request: Request) -> Shake | None:
-    """The same for a request whose signature is right."""
-    return _ask(endpoint, request, signed=True)
+def answer_signed(endpoint: Endpoint, request: Request) -> HandshakeReply | None:
+    """Return the reply to a signed handshake, after its signature was verified; None if the request is none."""
+    return _answer(endpoint, request, signed=True)
 
 
-def _ask(endpoint: Endpoint, request: Request, *, signed: bool) -> Shake | None:
+def _answer(endpoint: Endpoint, request: Request, *, signed: bool) -> HandshakeReply | None:
     for handshake in endpoint.contract.handshakes:
         if handshake.signed is signed and handshake.method == request.method:
             fields = _Fields(endpoint, request, handshake)
             if fields.are_of(handshake):
-                return _answer(endpoint, handshake, fields)
+                return _reply(endpoint, handshake, fields)
     return None
 
 
 class _Fields:
-    """What a question says, read only as far as its handshake looks."""
+    """The fields of a request that its handshake uses."""
 
     def __init__(self, endpoint: Endpoint, request: Request, handshake: Handshake) -> None:
         self._request = request
         wanted = [field for field, _ in handshake.when] + [handshake.value, handshake.fetch, handshake.token]
         paths = [field.path for field in wanted if isinstance(field, Body)]
         needs_body = paths and request.method == "POST"
-        self._content = _content(endpoint, request, paths, believed=handshake.signed) if needs_body else {}
+        self._content = _content(endpoint, request, paths, trusted=handshake.signed) if needs_body else {}
 
     def are_of(self, handshake: Handshake) -> bool:
         if handshake.body is not None and not re.fullmatch(handshake.body.encode(), self._request.body):
@@ -85,13 +85,13 @@ class _Fields:
         return None if value is None else value.decode("utf-8", "replace")
 
 
-def _content(endpoint: Endpoint, request: Request, paths: list[tuple[str, ...]], *, believed: bool) -> Content:
-    """These fields of the body as far as it is readable; of the first of several items."""
+def _content(endpoint: Endpoint, request: Request, paths: list[tuple[str, ...]], *, trusted: bool) -> Content:
+    """Return these fields of the body, of the first of several items; empty if it is unreadable."""
     contract, raw = endpoint.contract, request.body
     try:
         if contract.content == "json" and contract.form_field is None:
             read = picker(*paths, array=raw.lstrip().startswith(b"["))
-            document = read.believed(raw) if believed else read(raw)
+            document = read.trusted(raw) if trusted else read(raw)
         else:
             document = decode(contract, raw)
     except UnreadableError:
@@ -101,13 +101,13 @@ def _content(endpoint: Endpoint, request: Request, paths: list[tuple[str, ...]],
     return document if isinstance(document, dict) else {}
 
 
-def _answer(endpoint: Endpoint, handshake: Handshake, fields: _Fields) -> Shake:
+def _reply(endpoint: Endpoint, handshake: Handshake, fields: _Fields) -> HandshakeReply:
     if handshake.token is not None:
         _check_token(endpoint, fields.text(handshake.token) or "")
     value = fields.text(handshake.value) or ""
     if handshake.value is not None and not (len(value) <= MAX_VALUE and re.fullmatch(handshake.alphabet, value)):
         raise Malformed("handshake_malformed")
-    if handshake.origins and value not in endpoint.rules.origins:
+    if handshake.origins and value not in endpoint.settings.origins:
         raise Forbidden("handshake_origin")
     fetch = fields.text(handshake.fetch)
     if handshake.fetch is not None and not (fetch and re.fullmatch(handshake.fetch_pattern, fetch)):
@@ -122,7 +122,7 @@ def _answer(endpoint: Endpoint, handshake: Handshake, fields: _Fields) -> Shake:
     if kind:
         content_type = "application/json" if kind == "json" else "text/plain; charset=utf-8"
         headers = (("content-type", content_type), ("x-content-type-options", "nosniff"), *headers)
-    return Shake(respond.handshake(handshake, body, headers), fetch, handshake.keep)
+    return HandshakeReply(respond.handshake(handshake, body, headers), fetch, handshake.keep)
 
 
 def _filled(pairs: tuple[tuple[str, str | int], ...], words: dict[str, str]) -> dict[str, str | int]:
@@ -130,8 +130,8 @@ def _filled(pairs: tuple[tuple[str, str | int], ...], words: dict[str, str]) -> 
 
 
 def _check_token(endpoint: Endpoint, presented: str) -> None:
-    """403 also where no token is configured: an open endpoint would confirm itself to anybody."""
-    expected = endpoint.rules.verify_token
+    """Raise Forbidden for a wrong token, or if none is configured: else anyone could confirm the endpoint."""
+    expected = endpoint.verify_token
     if expected is None or not hmac.compare_digest(expected.encode(), presented.encode("utf-8", "replace")):
         raise Forbidden("handshake_token")
 

@@ -1,7 +1,7 @@
-"""HTTP/1.1 for `hookledger receive`: who is served, and in which turn; `connection.py` is one of those served.
+"""The HTTP/1.1 listener of `hookledger receive`: accepts connections and schedules their requests.
 
-One request at a time on each connection, all on the event loop's own thread, which takes a fifth of a general
-server's time (decision 0015). TLS, HTTP/2 and all else is left to the proxy before it.
+One request at a time per connection, all on the event loop's thread: a fifth of a general server's CPU time
+(decision 0015). A proxy in front provides TLS, HTTP/2 and everything else.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ from email.utils import formatdate
 from typing import Protocol
 
 from ..model import Request
-from .budget import SMALL, BodyBudget, in_the_way
+from .budget import SMALL, BodyBudget, connections_to_evict
 from .connection import Connection
 from .request import Limits
 from .respond import Answer, Response
 
 MAX_CONNECTIONS = 1024
 BACKLOG = 4096
-"""Connections that wait to be accepted; beyond it the kernel makes a sender wait for seconds."""
+"""Connections that wait to be accepted; beyond it the kernel delays a sender for seconds."""
 ACCEPTED = 16
-"""Connections accepted in one turn of the event loop: a crowd at the door must not keep a newcomer waiting."""
+"""Connections accepted in one iteration of the event loop, so that a burst of them is accepted quickly."""
 SPARE_FILES = 128
-"""Of the files that the process may open, left for the database, the logs and the keys."""
+"""Open files reserved for the database, logs and keys."""
 GRACE = 10.0
-"""Seconds that what is being answered has when we stop."""
+"""Seconds to finish answers at shutdown."""
 SWEEP = 1.0
 BURST = 32
-"""How many requests are taken at once."""
+"""Requests processed together."""
 TURNS = 8
-"""How many large uploads are read in one turn of the event loop, 256 KiB of each at most."""
+"""Large uploads read in one iteration of the event loop, at most 256 KiB of each."""
 
 
 class Site(Protocol):
-    """What is served."""
+    """What the listener serves."""
 
     def max_body(self, method: str, path: str) -> int:
-        """How many bytes may be sent there; Rejected if nothing may."""
+        """Return the size limit of a body; raise Rejected if nothing accepts the request."""
 
     def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
-        """Each answer is called once, whatever happens."""
+        """Process requests; call each answer exactly once."""
 
-    def refuse(self, error: Exception) -> Response: ...
+    def error_response(self, error: Exception) -> Response: ...
 
 
 class Listener:
-    """Serves one site on one address until it is told to stop."""
+    """Serves one site on one address until `stop`."""
 
     def __init__(self, site: Site, limits: Limits) -> None:
         self.site = site
         self.limits = limits
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
-        self._leaving: set[Connection] = set()  # closed for others, and not gone yet
-        self.budget = BodyBudget(limits.body_bytes, self._arriving, self.loop.time)
+        self._leaving: set[Connection] = set()  # evicted, not closed yet
+        self.budget: BodyBudget = BodyBudget(limits.body_bytes, self._arriving, self.loop.time)
         self._max_connections = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES)
-        self.date = b""
-        self.stopping = False
+        self.date: bytes = b""
+        self.stopping: bool = False
         self._burst: list[tuple[Connection, Request]] = []
         self._large: deque[tuple[Connection, Request]] = deque()
         self._next_large: asyncio.TimerHandle | None = None
-        self._rested = 0.0  # when the next large one may be taken
+        self._rested = 0.0  # when the next large request may be processed
         self._queue: deque[Connection] = deque()
         self._stop = asyncio.Event()
         self._empty = asyncio.Event()
@@ -75,7 +75,7 @@ class Listener:
         self._stop.set()
 
     async def serve(self, host: str, port: int) -> None:
-        self._tell_date()
+        self._update_date()
         servers = await self._listen(host, port)
         sweeper = self.loop.create_task(self._sweep(min(SWEEP, self.limits.seconds)))
         try:
@@ -96,7 +96,7 @@ class Listener:
                 connection.abort()
 
     async def _listen(self, host: str, port: int) -> list[asyncio.Server]:
-        """Several watchers of one socket: uvloop accepts one connection for each in a turn of the event loop."""
+        """Watch the socket several times: uvloop accepts one connection per watcher in an iteration of the loop."""
 
         def connection() -> Connection:
             return Connection(self)
@@ -109,8 +109,8 @@ class Listener:
         ]
         return [first, *others]
 
-    def came(self, connection: Connection, request: Request) -> None:
-        """Soon, not now: first all that came is parsed, then all of it is taken (decision 0029)."""
+    def received(self, connection: Connection, request: Request) -> None:
+        """Queue a request: all received bytes are parsed before any request is processed (decision 0029)."""
         if len(request.body) > SMALL:
             self._large.append((connection, request))
             self._schedule_large()
@@ -120,7 +120,7 @@ class Listener:
         self._burst.append((connection, request))
 
     def _take(self) -> None:
-        """A part of it at a time, so that the first ones are on their way to disk while the next are looked at."""
+        """Process a part of the burst, so that its commit overlaps with verifying the next part."""
         burst, self._burst = self._burst[:BURST], self._burst[BURST:]
         try:
             self._hand_over(burst)
@@ -134,7 +134,7 @@ class Listener:
             self._next_large = self.loop.call_later(rest, self._take_large)
 
     def _take_large(self) -> None:
-        """One, then a rest as long as it took: strangers' large bodies get half of the time and no more."""
+        """Process one, then pause for as long as it took: large unverified bodies get at most half of the time."""
         self._next_large = None
         began = time.monotonic()
         try:
@@ -152,7 +152,7 @@ class Listener:
                 connection.give_up(error)
 
     def wait_turn(self, connection: Connection) -> None:
-        """Read more of it later: many large uploads must not hold up small ones, nor what is thrown away."""
+        """Read more of it later, so that large uploads and discarded input do not delay small requests."""
         if not self._queue:
             self.loop.call_soon(self._next_turn)
         self._queue.append(connection)
@@ -167,31 +167,31 @@ class Listener:
         return [connection for connection in self.connections if connection.phase == "body"]
 
     def admit(self, connection: Connection) -> bool:
-        """Whether there is room for one more, if need be by closing others."""
+        """Whether there is room for one more connection; evicts others if needed."""
         if len(self.connections) >= self._max_connections:
-            for other in in_the_way(self.connections, self.loop.time()):
+            for other in connections_to_evict(self.connections, self.loop.time()):
                 self.connections.discard(other)
                 self._leaving.add(other)
-                other.make_way(tell=len(self._leaving) <= SPARE_FILES // 2)
+                other.evict(answer=len(self._leaving) <= SPARE_FILES // 2)
         if room := len(self.connections) < self._max_connections:
             self.connections.add(connection)
         return room
 
-    def left(self, connection: Connection) -> None:
+    def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._leaving.discard(connection)
         if not self.connections:
             self._empty.set()
 
     async def _sweep(self, every: float) -> None:
-        """One look at all connections now and then is far cheaper than a timer for each request."""
+        """Check all deadlines periodically: far cheaper than a timer per request."""
         while True:
             await asyncio.sleep(every)
-            self._tell_date()
+            self._update_date()
             now = self.loop.time()
             for connection in [*self.connections, *self._leaving]:
                 if connection.deadline < now:
                     connection.overdue()
 
-    def _tell_date(self) -> None:
+    def _update_date(self) -> None:
         self.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()

@@ -1,4 +1,4 @@
-"""Which events are in an authentic request, and what makes each of them the same event as another."""
+"""Find the events in an authentic request, and what identifies each of them."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from hashlib import sha256
 
 import msgspec
 
-from ..errors import NoKey, Rejected
-from ..identities import body_identity, key_identity, new_id, token_identity
-from ..identities import identity as digest_of
+from ..errors import NoKey, Rejected, UnreadableError
+from ..ids import body_identity, key_identity, new_id, token_identity
+from ..ids import identity as digest_of
 from ..model import Item, Proof, Request
 from ..providers.contract import UNKNOWN_TYPE, Contract, TypeFields
 from ..providers.fields import Body, Content, Field, exact, found, written
 from ..providers.reading import contents, decode
 from ..providers.schemes.message import json_text_or_none
 from ..providers.schemes.times import PER_SECOND
-from ..providers.tolerant import UnreadableError, decode_plain
+from ..providers.tolerant import decode_plain
 from ..states import KeyOrigin
-from .bodies import again, unread
+from .bodies import known_body, known_unreadable_body
 from .endpoint import Endpoint
 
 MAX_TEXT = 255
 EARLIEST = 0.0
 LATEST = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
-"""Times outside are mistakes, and some of them no database can hold."""
+"""Times outside this range are errors, and some do not fit into a database."""
 
-# PostgreSQL's text takes neither NUL nor lone surrogates; other controls would let a key draw on a terminal, or turn
-# the order of what stands beside it.
+# PostgreSQL's text holds neither NUL nor lone surrogates; other control characters would let a key write to a
+# terminal or change the direction of the text beside it.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SORTED = msgspec.json.Encoder(order="sorted").encode
 _NUMBER = re.compile(r"[0-9]{9,16}(\.[0-9]{1,9})?")  # a Unix time written as text; ISO 8601 has other lengths
 
-NOT_ALLOWED = "type not allowed by the source"
-OBSERVED = "observed: the source runs nothing yet"
+NOT_ALLOWED = "the source does not accept this event type"
+OBSERVED = 'the source only observes: mode = "observe"'
 
 
 def identify(endpoint: Endpoint, request: Request, _proof: Proof, now: float) -> tuple[Item, ...]:
-    """The events in a request; nothing that a body can contain makes it fail.
+    """Return the events in a request; no body content makes it fail.
 
-    Raises NoKey where the source demands a key and an event has none, and Rejected (`type_refused`) where it
-    refuses every type in the request. An empty array of events gives no items. The proof is not read: asking
-    for it makes identifying before verifying a type error.
+    Raises NoKey if the source requires a key and an event has none, and Rejected (`type_rejected`) if it rejects
+    every type in the request. An empty array of events gives no items. The proof is not read: the parameter makes
+    it a type error to identify before verifying.
     """
     contract, raw = endpoint.contract, request.body
     if endpoint.outline is not None:
         try:
             content = endpoint.outline(raw)
         except (msgspec.MsgspecError, ValueError):
-            pass  # odd: read all of it
+            pass  # unusual: read all of it
         else:
             return _allowed(endpoint, [_whole(endpoint, request, now, content, _fingerprint(endpoint, request))])
     try:
@@ -73,18 +73,19 @@ def _whole(endpoint: Endpoint, request: Request, now: float, content: object, fi
 
 
 def _part(endpoint: Endpoint, request: Request, now: float, content: object, digest: bytes, index: int) -> Item:
-    """One of several events. What has no content to be known by is known by the body and its place there."""
+    """Return one of several events. Without usable content, body and index identify it."""
     place = sha256(digest + b"#%d" % index).digest()
-    if not isinstance(content, dict):  # never a reason to refuse the others
+    if not isinstance(content, dict):  # must not reject the others
         return _item(endpoint, request, now, {}, place, invalid="not an object", demanded=False, whole=False)
     found = _part_fingerprint(endpoint.contract, content) or place
     return _item(endpoint, request, now, content, found, whole=False)
 
 
 def _allowed(endpoint: Endpoint, items: list[Item]) -> tuple[Item, ...]:
-    """One event of an allowed type is reason enough to take the request in; the others are then skipped."""
-    if endpoint.rules.other_types == "refuse" and items and all(item.skip == NOT_ALLOWED for item in items):
-        raise Rejected("type_refused")
+    """Return the items; raise Rejected if the source accepts no type among them. Otherwise items of other types are
+    recorded as skipped."""
+    if endpoint.settings.other_types == "reject" and items and all(item.skip == NOT_ALLOWED for item in items):
+        raise Rejected("type_rejected")
     return tuple(items)
 
 
@@ -106,16 +107,19 @@ def _item(
     parts: list[bytes] | None = None
     try:
         parts = _key(endpoint, request, content)
-    except Exception as error:  # the user's function: whatever it raises, the event is authentic and must be kept
+    except Exception as error:  # from the user's function: the event is authentic and must be recorded
         invalid = invalid or f"the source's key function raised {type(error).__name__}"
     origin, trusted = endpoint.key_origin, endpoint.key_signed
     if parts is None and endpoint.key_function is not None and contract.scheme.coverage == "fields":
-        # The content is not signed, so it cannot stand for a key; the provider's own key is, and can.
+        # The content is not signed, so no key can be made from it; the provider's key fields are signed.
         parts, origin, trusted = _values(endpoint.key_fields, request, content), KeyOrigin.COMPOSITE, True
 
-    known = again(endpoint, request, content, kind, first) if invalid is None else unread(endpoint, kind, first)
-    # For what cannot be read, the bytes make a better key than an unsigned id: nobody can change them.
-    trusted = trusted or invalid is None or endpoint.rules.key_required
+    if invalid is None:
+        known = known_body(endpoint, request, content, kind, first)
+    else:
+        known = known_unreadable_body(endpoint, kind, first)
+    # For an unreadable body, its signed bytes make a better key than an unsigned id.
+    trusted = trusted or invalid is None or endpoint.settings.key_required
     by_id = False
     if parts is not None and trusted:
         by_id = endpoint.key_is_id
@@ -132,7 +136,7 @@ def _item(
         more: tuple[bytes, ...] = ()
         backed = backed or endpoint.type_unsigned  # the type is part of this identity
         if endpoint.delivered_once:
-            backed = True  # also without the id: it is not signed, so anybody can leave it out
+            backed = True  # even without the id: it is not signed, so an attacker can remove it
             more = () if delivery_id is None else (delivery_id.encode(),)
         identity = digest_of(endpoint.name, b"digest", kind.encode(), digest, *more)
 
@@ -143,7 +147,7 @@ def _item(
     tokens: tuple[bytes, ...] = ()
     if contract.tokens:
         tokens = tuple([token_identity(endpoint.name, token) for token in _tokens(contract, request, content)])
-        alert = "its signed token came with another key or other content, which may be forged"
+        alert = "its signed token was delivered with another key or other content, which may be forged"
     of_type = contract.fields_of.get(first)
     occurred_at = _time(contract, of_type, request, content)
     return Item(
@@ -174,30 +178,30 @@ def _item(
 def _skip(endpoint: Endpoint, kind: str) -> str | None:
     if not endpoint.allows(kind):
         return NOT_ALLOWED
-    return OBSERVED if endpoint.rules.mode == "observe" else None
+    return OBSERVED if endpoint.settings.mode == "observe" else None
 
 
 def _review(endpoint: Endpoint, occurred_at: float | None, now: float) -> str | None:
-    """Beyond the horizon its identity may have been forgotten, so nobody knows whether it is new."""
-    horizon = endpoint.rules.horizon
+    """Return why it needs a review: beyond the horizon its identity may have been deleted, so it may not be new."""
+    horizon = endpoint.settings.horizon
     if horizon is None or (occurred_at is not None and occurred_at >= now - horizon):
         return None
     when = "of unknown age, with a" if occurred_at is None else "older than the source's"
-    return f"{when} horizon of {horizon / 86400:g} days: it may have been here before"
+    return f"{when} horizon of {horizon / 86400:g} days: it may be a duplicate of a deleted event"
 
 
 # ── keys and digests ─────────────────────────────────────────────────────────
 
 
 def _key(endpoint: Endpoint, request: Request, content: Content) -> list[bytes] | None:
-    """The exact bytes of the event key, in parts; None if a part of it is missing."""
+    """Return the exact bytes of the event key, in parts; None if a part is missing."""
     if endpoint.key_function is not None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers[::-1]}
         made = endpoint.key_function(content, headers)
         made = made if isinstance(made, tuple) else (made,)
         for part in made:
             if part is not None and (isinstance(part, bool) or not isinstance(part, str | int | bytes)):
-                raise TypeError(f"a key is text, a number, or a tuple of them, not {type(part).__name__}")
+                raise TypeError(f"a key must be text, a number or a tuple of them, not {type(part).__name__}")
         return _complete([exact(part) for part in made])
     return _values(endpoint.key_fields, request, content)
 
@@ -210,14 +214,14 @@ def _values(fields: tuple[Field, ...], request: Request, content: Content) -> li
 
 
 def _tokens(contract: Contract, request: Request, content: Content) -> list[bytes]:
-    """Where the content cannot be read, what the proof read of it."""
+    """Return the signed tokens; if the content is unreadable, those that verification read."""
     tokens = []
     for field in contract.tokens:
         token = _value(field, request, content)
         if token is None and isinstance(field, Body):
             with suppress(Rejected):
                 token = json_text_or_none(request.body, field.path)
-        if token is not None:  # an API lists events without it
+        if token is not None:  # the provider's API lists events without it
             tokens.append(token)
     return tokens
 
@@ -228,8 +232,8 @@ def _complete(values: list[bytes | None]) -> list[bytes] | None:
 
 
 def _named_digest(contract: Contract, request: Request, content: Content) -> bytes | None:
-    """Digest of the fields that the contract calls immutable; None if it names none, or lacks the first: what the
-    others say of a thing that is not named would be said of any."""
+    """Return a digest of the fields that the contract calls immutable; None without such fields, or if the first is
+    missing: it names the object, and the others alone could match any object."""
     values = [(written(field), _value(field, request, content)) for field in contract.immutable]
     if not values or values[0][1] is None:
         return None
@@ -238,19 +242,19 @@ def _named_digest(contract: Contract, request: Request, content: Content) -> byt
 
 
 def _digest(endpoint: Endpoint, request: Request) -> bytes:
-    """Of a whole body. Where a form is signed, whatever the signature does not see makes no difference."""
+    """Return the digest of a whole body; of a signed form, only of the part that is signed."""
     signed = None
     if endpoint.canonical is not None:
-        with suppress(Rejected):  # it was verified, so it can be read; if not, its bytes will do
+        with suppress(Rejected):  # it was verified, so it is readable; if not, its bytes are used
             signed = endpoint.canonical(request)
     return sha256(request.body if signed is None else signed).digest()
 
 
 def _fingerprint(endpoint: Endpoint, request: Request) -> bytes:
-    """Digest of a whole body less what is volatile.
+    """Return the digest of a whole body without its volatile fields.
 
-    Where all that is volatile stands at the top, the rest is not read: each field at the top goes in with its
-    own bytes, in sorted order.
+    If all volatile fields are at the top level, nothing below is parsed: the digest covers the bytes of each
+    top-level field, in sorted order.
     """
     volatile, raw = endpoint.contract.volatile, request.body
     if not volatile:
@@ -273,18 +277,18 @@ def _fingerprint(endpoint: Endpoint, request: Request) -> bytes:
 
 
 def _part_fingerprint(contract: Contract, content: Content) -> bytes | None:
-    """Digest of one of several events less what is volatile; None if it cannot be written again."""
+    """Return the digest of one of several events without its volatile fields; None if it cannot be serialized."""
     try:
         for field in contract.volatile:
             content = _without(content, field.path)
-        # Sorted, so that a provider which renders the same fields in another order makes no conflict.
+        # Sorted, so that the same fields in another order are no conflict.
         return sha256(_SORTED(content)).digest()
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 
 def _without(content: Content, path: tuple[str, ...]) -> Content:
-    """A copy less one field; what it does not touch is shared."""
+    """Return a copy without one field; it shares unchanged values with the original."""
     name, *rest = path
     if name not in content:
         return content
@@ -315,13 +319,13 @@ def _text(field: Field | None, request: Request, content: Content) -> str | None
         return None
     given = found(field, request, content)
     if type(given) is str and given.isascii() and given.isprintable() and len(given) <= MAX_TEXT and given.strip():
-        return given  # as nearly all are: nothing to clean
+        return given  # most are clean
     value = exact(given)
     return None if value is None else show(value)
 
 
 def _type(contract: Contract, request: Request, content: Content) -> tuple[str, str]:
-    """The type, and the part of it that its first field gives."""
+    """Return the event type, and the value of its first field."""
     if len(contract.type) == 1:  # as most types are
         name = _text(contract.type[0], request, content) or UNKNOWN_TYPE
         return name, name
@@ -338,7 +342,7 @@ def _object(contract: Contract, of_type: TypeFields | None, request: Request, co
 
 
 def _retry(contract: Contract, request: Request, content: Content) -> str | None:
-    """Its number and why, `2 http_timeout`; None where it is the first attempt."""
+    """Return the retry's number and reason, such as `2 http_timeout`; None for a first attempt."""
     values = [_value(field, request, content) for field in contract.retry]
     return None if values[0] is None else show(b" ".join([value for value in values if value is not None]))
 
@@ -371,8 +375,8 @@ def _moment(contract: Contract, value: object) -> float | None:
 
 
 def show(value: bytes) -> str:
-    """Text that a database, a log and a screen can hold; a digest stands for what was cut off."""
-    text = value[: 4 * MAX_TEXT + 4].decode("utf-8", "replace")  # more than are shown, whatever they are
+    """Return text that a database, a log and a terminal can hold; a digest replaces what was cut off."""
+    text = value[: 4 * MAX_TEXT + 4].decode("utf-8", "replace")  # always more than MAX_TEXT characters, if there are
     if not (text.isascii() and text.isprintable()):
         text = _UNPRINTABLE.sub("\ufffd", text)
     if len(text) > MAX_TEXT:

@@ -1,6 +1,6 @@
-"""Keeps the published keys that proved a request in the database, so that a restart needs no fetch.
+"""Store published keys that verified a request in the database, so that a restart needs no fetch.
 
-Nothing waits for it: while the database is away keys are fetched, and what they proved is kept later.
+Nothing waits for it: while the database is down keys are fetched, and stored later.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from ..errors import HookledgerError
 from ..store.ops.published import PublishedKeys
 from .keyring import Fetched
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 MAX_KEYS = 64
-"""Keys of each contract; the longest not fetched go."""
+"""Keys of each contract; those that were not fetched for longest are deleted."""
 
 
 class KeptKeys:
@@ -26,7 +26,7 @@ class KeptKeys:
         self._turn = asyncio.Lock()
 
     async def sync(self) -> None:
-        """Read what was kept, once, and keep what has proved a request since."""
+        """Load the stored keys once, and store those that have verified a request since."""
         async with self._turn:
             try:
                 if not self._loaded:
@@ -36,7 +36,7 @@ class KeptKeys:
                     await self._store.keep(key, most=MAX_KEYS)
                     self._keyring.saved(where, key)
             except HookledgerError as error:
-                log.debug("published keys are not kept yet: %s", error)
+                log.debug("published keys are not stored yet: %s", error)
 
     async def run(self, every: float = 2.0) -> None:
         while True:
@@ -44,4 +44,4 @@ class KeptKeys:
             try:
                 await self.sync()
             except Exception:
-                log.exception("published keys are not kept: internal error")
+                log.exception("published keys are not stored: internal error")

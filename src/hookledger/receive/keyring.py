@@ -1,8 +1,8 @@
-"""Keys and certificates that providers publish, fetched when a request first needs them and kept in memory.
+"""Fetch the keys and certificates that providers publish, when a request first needs them, and cache them.
 
-Who can make us fetch? Anyone who names an address that a contract pins, or a key id that nobody has. So a failure is
-remembered, newer keys are asked for once a minute, and unknown keys have a budget (`key_budget.py`). What has proved
-a request is kept in the database (`kept_keys.py`).
+Anyone can cause a fetch, by naming a URL that a contract allows or a key id that does not exist. So failures are
+cached, newer keys are fetched at most once a minute, and unknown keys have a budget (`key_budget.py`). The database
+keeps keys that verified a request (`kept_keys.py`).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from .key_budget import KeyBudget
 if TYPE_CHECKING:
     import ssl
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 TIMEOUT = 5.0
 MAX_BYTES = 64 * 1024
 MAX_ENTRIES = 256
 LONGEST = 86400.0
-"""How long a certificate is kept, and anything else at most; and how long after that while it cannot be renewed."""
+"""Seconds that a certificate is cached, and a key set at most; and how much longer while it cannot be renewed."""
 SHORTEST = 300.0
 FAILURE = 30.0
-"""How long a failure is remembered."""
+"""Seconds that a failure is cached."""
 AGAIN = 60.0
-"""How long what was fetched counts as the newest there is."""
+"""Seconds that a fetched key counts as the newest."""
 
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?(\d{1,9})", re.ASCII | re.IGNORECASE)
 
@@ -56,17 +56,17 @@ class _Failure(Struct, frozen=True):
     until: float
     message: str
     reason: str | None = None
-    """Why the key is refused for good; None: it may be there later."""
+    """Why requests with this key are rejected; None: the key may be available later."""
 
     def error(self) -> Exception:
         return Unavailable(self.message) if self.reason is None else Unauthentic(self.reason, self.message)
 
 
 class Fetched:
-    """A keyring that is filled over HTTPS. One for an inbox; who asks on one event loop shares its fetches.
+    """A keyring that fetches over HTTPS. One per inbox; callers on one event loop share its fetches.
 
-    `connect` sends a host to another address, as /etc/hosts would and with a port, and `verify` says whose TLS
-    certificates to believe: for tests and for networks with a gateway. The host's name is verified all the same.
+    `connect` maps a host to another address and port, like /etc/hosts, and `verify` sets the trusted TLS
+    certificates: for tests and for networks with a gateway. TLS still verifies the host's name.
     """
 
     def __init__(
@@ -93,20 +93,20 @@ class Fetched:
         self._unsaved: OrderedDict[Where, None] = OrderedDict()
 
     def get(self, where: Where) -> bytes:
-        """What was fetched from there; KeyNeeded if nothing was, or too long ago and nobody has tried to renew it."""
+        """Return what was fetched from there; raise KeyNeeded if it must be fetched first, or again."""
         entry = self._entry(where)
         if entry is None or not self._usable(where, entry):
             raise KeyNeeded(where)
-        with contextlib.suppress(KeyError):  # the operator's thread reads here, too
+        with contextlib.suppress(KeyError):  # the operator's thread reads, too
             self._entries.move_to_end(where)
         return entry.content
 
     async def fetch(self, where: Where, *, provider: str = "", again: bool = False, who: str = "") -> None:
-        """See that `get` finds it; `again`: if it may be newer than what `get` finds. `provider`, a contract's name,
-        has a budget, and `who` asks a part of it.
+        """Fetch it if needed, so that `get` finds it. `again`: fetch it even if `get` has an older one. `provider`, a
+        contract's name, and the client `who` have budgets.
 
-        Unavailable if the provider cannot be reached now, Unauthentic if it has no such key. Many who ask at once
-        share one fetch, and it goes on for the others when one of them leaves.
+        Raises Unavailable if the provider cannot be reached, Unauthentic if it has no such key. Concurrent callers
+        share one fetch, which continues if one of them is cancelled.
         """
         mine = asyncio.get_running_loop(), where
         flight = self._flights.get(mine)
@@ -118,8 +118,8 @@ class Fetched:
             try:
                 await asyncio.shield(flight)
             except asyncio.CancelledError:
-                if flight.cancelled():  # by `close`; else it is this caller who leaves
-                    raise Unavailable("no key is fetched any more: the inbox closes") from None
+                if flight.cancelled():  # by `close`; otherwise this caller is cancelled
+                    raise Unavailable("no key is fetched: the inbox is closing") from None
                 raise
         failure = self._failures.get(where)
         entry = self._entry(where)
@@ -128,26 +128,27 @@ class Fetched:
             raise failure.error()
 
     async def visit(self, url: str) -> None:
-        """Get a page for what that does, such as confirming a subscription; Unavailable unless it is answered 2xx."""
+        """Send a GET request for its effect, such as confirming a subscription; raise Unavailable unless it
+        succeeds."""
         try:
             status, _, _ = await self._answer(Where(url))
-        except _Refused as refused:
-            raise Unavailable(f"{_host(url)} was not visited: {refused}") from None
+        except _FetchFailed as failed:
+            raise Unavailable(f"the request to {_host(url)} failed: it {failed}") from None
         if not 200 <= status < 300:
-            raise Unavailable(f"{_host(url)} answered {status} to a visit")
+            raise Unavailable(f"the request to {_host(url)} failed: it answered {status}")
 
     async def close(self) -> None:
-        """End what is under way on this event loop."""
+        """Cancel the fetches on this event loop."""
         here = asyncio.get_running_loop()
         flights = [flight for (loop, _), flight in self._flights.items() if loop is here]
         for flight in flights:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
 
-    # ── across restarts ──
+    # ── persistence ──
 
     def proved(self, where: Where) -> None:
-        """A request is authentic by what was fetched from there: it is kept, and its host trusted with more."""
+        """Note that a key from there verified a request: it is stored, and its host gets a larger budget."""
         if where not in self._proved:
             entry = self._entries.get(where)
             if entry is not None:
@@ -156,7 +157,7 @@ class Fetched:
                 self._budget.trust(entry.provider, _host(where.url))
 
     def restore(self, kept: Iterable[PublishedKey]) -> None:
-        """Know again what was kept: as good as fetched, as old as it is."""
+        """Load stored keys into the cache, with their age."""
         now = self._clock()
         for key in kept:
             if len(key.content) <= MAX_BYTES and _readable(key.content):
@@ -166,7 +167,7 @@ class Fetched:
                 self._budget.trust(key.provider, _host(key.url))
 
     def unsaved(self) -> list[tuple[Where, PublishedKey]]:
-        """What has proved a request and is not kept yet."""
+        """Return the keys that have verified a request and are not stored yet."""
         now, found = self._clock(), []
         for where in list(self._unsaved):
             entry = self._entries.get(where)
@@ -183,7 +184,7 @@ class Fetched:
             self._unsaved.pop(where, None)
 
     def _entry(self, where: Where) -> _Entry | None:
-        """What was fetched from there, now or before a restart."""
+        """Return what was fetched from there, before or after the last restart."""
         entry = self._entries.get(where)
         if entry is None and self._restored:
             entry = self._restored.pop(_digest(where), None)
@@ -192,13 +193,13 @@ class Fetched:
                 _trim(self._entries)
         return entry
 
-    # ── when ──
+    # ── freshness ──
 
     def _usable(self, where: Where, entry: _Entry) -> bool:
         now = self._clock()
         if now < entry.fresh_until:
             return True
-        # Stale: only while the provider is known to be out of reach, and not for ever.
+        # Use a stale key only while the provider cannot be reached, for a limited time.
         failure = self._failures.get(where)
         out_of_reach = failure is not None and failure.reason is None and now < failure.until
         return out_of_reach and now < entry.fresh_until + LONGEST
@@ -213,26 +214,26 @@ class Fetched:
         return now >= entry.fresh_until or (again and now - entry.fetched_at >= AGAIN)
 
     def _spend(self, where: Where, provider: str, who: str) -> None:
-        """Unavailable where strangers have had us fetch too much: random key ids, or regions that do not exist."""
+        """Raise Unavailable if the budget is used up, such as by random key ids or regions that do not exist."""
         if where.fixed or where in self._proved or self._entry(where) is not None:
             return
         host = _host(where.url)
         if not self._budget.spend(provider, host, who):
-            raise Unavailable(f"too many unknown keys of {host} are asked for")
+            raise Unavailable(f"the fetch budget for unknown keys of {host} is used up")
 
-    # ── how ──
+    # ── fetching ──
 
     async def _load(self, where: Where, provider: str) -> None:
-        """Never raises: it leaves an entry or a failure behind."""
+        """Fetch a key and store an entry or a failure; never raises."""
         host = _host(where.url)
         try:
             status, content, caching = await self._answer(where)
             _check(status, content)
-        except _Refused as refused:
-            log.warning("no key from %s: %s", host, refused)
+        except _FetchFailed as failed:
+            log.warning("no key from %s: it %s", host, failed)
             self._failures.pop(where, None)
-            reason = None if where.fixed else refused.reason
-            self._failures[where] = _Failure(self._clock() + FAILURE, f"no key from {host}: {refused}", reason)
+            reason = None if where.fixed else failed.reason
+            self._failures[where] = _Failure(self._clock() + FAILURE, f"no key from {host}: it {failed}", reason)
             _trim(self._failures)
         else:
             now = self._clock()
@@ -244,12 +245,12 @@ class Fetched:
                 self._unsaved[where] = None
 
     async def _answer(self, where: Where) -> tuple[int, bytes, str]:
-        """Status, content and Cache-Control; _Refused for whatever goes wrong on the way."""
+        """Return status, content and Cache-Control; raise _FetchFailed for any failure."""
         import httpx2
 
         parts = urlsplit(where.url)
         if parts.scheme != "https" or not parts.hostname or parts.netloc != parts.hostname:
-            raise _Refused("not a plain https address", "key_unknown")
+            raise _FetchFailed("is not a plain https address", "key_unknown")
         host, port = self._connect.get(parts.hostname, (parts.hostname, 443))
         url = httpx2.URL(where.url).copy_with(host=host, port=port)
         headers = {"host": parts.hostname, "accept-encoding": "identity"}
@@ -275,15 +276,15 @@ class Fetched:
                 async for chunk in response.aiter_raw():
                     content += chunk
                     if len(content) > MAX_BYTES:
-                        raise _Refused(f"sent more than {MAX_BYTES} bytes", "key_unknown")
+                        raise _FetchFailed(f"sent more than {MAX_BYTES} bytes", "key_unknown")
                 return response.status_code, bytes(content), response.headers.get("cache-control", "")
         except TimeoutError:
-            raise _Refused(f"did not answer within {self._timeout:g} s") from None
+            raise _FetchFailed(f"did not answer within {self._timeout:g} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
-            raise _Refused(f"{type(error).__name__}: {error}") from None
+            raise _FetchFailed(f"failed with {type(error).__name__}: {error}") from None
 
 
-class _Refused(Exception):
+class _FetchFailed(Exception):
     def __init__(self, message: str, reason: str | None = None) -> None:
         super().__init__(message)
         self.reason = reason
@@ -291,15 +292,15 @@ class _Refused(Exception):
 
 def _check(status: int, content: bytes) -> None:
     if status >= 500 or status in (408, 429):
-        raise _Refused(f"answered {status}")
-    if status != 200:  # a redirect too: where it leads is not pinned
-        raise _Refused(f"answered {status}", "key_unknown")
+        raise _FetchFailed(f"answered {status}")
+    if status != 200:  # also a redirect: the contract does not allow its target
+        raise _FetchFailed(f"answered {status}", "key_unknown")
     if not _readable(content):
-        raise _Refused("sent neither a certificate nor JSON", "key_unknown")
+        raise _FetchFailed("sent neither a certificate nor JSON", "key_unknown")
 
 
 def _digest(where: Where) -> bytes:
-    """Tells one from another without telling what was asked, which may hold credentials."""
+    """Return an identifier that does not reveal the request, which may hold credentials."""
     return hashlib.sha256(b"hookledger published key\0%b\0%b" % (where.url.encode(), where.post or b"")).digest()
 
 
@@ -321,7 +322,7 @@ def _readable(content: bytes) -> bool:
 
 
 def _lifetime(content: bytes, caching: str) -> float:
-    """A certificate never changes under its address; a key set says how long it holds."""
+    """Return how long to cache it: a certificate's URL never changes its content; a key set has a max-age."""
     if _is_certificate(content):
         return LONGEST
     age = _MAX_AGE.search(caching)

@@ -1,6 +1,6 @@
-"""Group commit: deliveries that arrive together share one transaction and one fsync.
+"""Record deliveries in batches that share one transaction and one fsync.
 
-A 2xx is possible only after the commit that holds the event.
+The sender gets a 2xx only after the commit that holds its event.
 """
 
 from __future__ import annotations
@@ -10,74 +10,73 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Protocol
 
-from ..batching import Batcher, Done, isolating
+from ..batching import Batcher, Done, retry_individually
 from ..errors import Unavailable
 from ..model import Arrival, Recorded
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class Records(Protocol):
-    """What recording needs of a store."""
+    """The store, as far as the recorder uses it."""
 
     async def record_new(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | None]: ...
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]: ...
 
 
 STEP = 16
-"""Groups of fewer cost too much each, and SQLite writes so many rows with one statement."""
-PATIENCE = 0.005
-"""Seconds; a commit that takes longer waits rather than works, be it for a disk or for a network."""
+"""Deliveries; smaller batches cost too much per delivery, and SQLite writes this many rows with one statement."""
+SOLO_TIME = 0.005
+"""Seconds; a longer commit waits for a disk or a network, not for the CPU."""
 
-HEAVIEST = 4 * 1024 * 1024
-"""Bytes of bodies after which a commit takes no more: some providers send 50 MiB, and a message to PostgreSQL holds
-1 GiB."""
+MAX_WEIGHT = 4 * 1024 * 1024
+"""Body bytes that fill a batch: some providers send 50 MiB, and a message to PostgreSQL holds 1 GiB."""
 
 
 class Recorder:
-    """`batch`: how many deliveries one commit may hold; `queue`: how many may wait; `parallel`: commits at once.
+    """Record deliveries in batches; `batch`, `queue` and `parallel` are those of `[intake]`.
 
-    `queues`: whether a commit can wait at the store for its turn, without being in the way of the one before it.
+    `queues`: whether the store queues a second commit without slowing the first.
     """
 
     def __init__(
         self, store: Records, *, batch: int = 64, queue: int = 2048, parallel: int = 2, queues: bool = False
     ) -> None:
         self._store = store
-        self._look = isolating(store.record)
-        patience = 0.0 if queues else PATIENCE
+        self._look = retry_individually(store.record)
         self._batcher = Batcher(
             self._commit,
-            most=batch,
-            queue=queue,
-            parallel=parallel,
-            patience=patience,
+            max_items=batch,
+            max_queued=queue,
+            max_in_flight=parallel,
+            solo_time=0.0 if queues else SOLO_TIME,
             step=STEP,
             weigh=lambda arrival: len(arrival.body),
-            heaviest=HEAVIEST,
+            max_weight=MAX_WEIGHT,
         )
 
     def submit(self, arrival: Arrival, done: Done[list[Recorded]]) -> None:
-        """`done` is called when the arrival is on disk; with Unavailable when it is not, or when that is unknown.
+        """Queue an arrival; `done` gets the outcomes once they are committed, or Unavailable if they are not or that
+        is unknown.
 
-        Raises Unavailable at once when too many wait already.
+        Raises Unavailable when the queue is full.
         """
         self._batcher.put(arrival, done)
 
     async def record(self, arrival: Arrival) -> list[Recorded]:
-        """The same for those who wait."""
+        """Record one arrival and return its outcomes."""
         return await self._batcher.submit(arrival)
 
     async def drain(self) -> None:
         await self._batcher.drain()
 
     async def _commit(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | Exception]:
-        """The plainly new ones first; whatever happens to the others, those are on disk and will be acked."""
+        """Record the clearly new ones first: they are committed and acked even if the others fail."""
         try:
             first = await self._store.record_new(arrivals)
         except Unavailable:
             raise
-        except Exception:  # one that is refused: found out one by one
+        except Exception:  # one arrival is bad: find it individually
             first = [None] * len(arrivals)
         rest = [arrival for arrival, recorded in zip(arrivals, first, strict=True) if recorded is None]
         if not rest:
@@ -97,6 +96,6 @@ class Recorder:
 def _not_recorded(arrival: Arrival, error: Exception) -> Unavailable:
     if isinstance(error, Unavailable):
         return error
-    # Our own mistake, since every projection was made to fit: the provider's retries keep the event alive.
-    log.error("the store refuses request %s of %s", arrival.id, arrival.source, exc_info=error)
-    return Unavailable("the store refuses it")
+    # An internal error, since every column was made to fit: answer 503, so that the provider redelivers.
+    log.error("request %s of %s not recorded: internal error", arrival.id, arrival.source, exc_info=error)
+    return Unavailable("the store could not record it: internal error")

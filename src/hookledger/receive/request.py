@@ -1,4 +1,4 @@
-"""Reads one HTTP request within its limits. The body stays bytes, exactly as received."""
+"""Read an HTTP request over ASGI, within limits. The body stays bytes, exactly as received."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from ..clock import Seconds
 from ..errors import Malformed, TooLarge, TooSlow, Unavailable, WrongEncoding
-from ..http_form import check_codings, check_form
 from ..model import Request
 from .budget import BodyBudget, no_room
+from .http_form import check_codings, check_form
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -22,28 +22,28 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stranger may make us read."""
+    """Limits on what the receiver reads from a request."""
 
     headers: int = 64
-    """How many headers."""
+    """Number of headers."""
     header_bytes: int = 16_384
-    """All names and values together."""
+    """Bytes of all header names and values together."""
     seconds: Seconds = Seconds("10s")
-    """For the whole body to arrive."""
+    """Time for the whole body to arrive."""
     body_bytes: int = 128 * 1024 * 1024
-    """Of all bodies together that have arrived and are not answered yet. Bodies over 64 KiB get at most half of it;
-    when it is used up, the slowest upload gets 503. At least twice the largest `max_body`, whatever is set."""
+    """Bytes in memory of all bodies that are not answered yet. Bodies over 64 KiB get at most half of it; when it is
+    used up, the slowest upload gets 503. Always at least twice the largest `max_body`."""
 
     def fitting(self, largest: int) -> Limits:
-        """The same, with room for the largest body that a source accepts."""
+        """Return the limits with room for the largest body that a source accepts."""
         return replace(self, body_bytes=max(self.body_bytes, 2 * largest))
 
 
 def local_paths(scope: Scope) -> Iterator[str]:
-    """What the path may be below where we are mounted, the likeliest first.
+    """Yield the possible paths below the mount point, the likeliest first.
 
-    A server or framework hands on the path with `root_path`, as ASGI has it, or without; and where a proxy takes the
-    front of it away, `root_path` names that part and the mount point, and the path begins with the mount point alone.
+    A server or framework passes the path with `root_path`, as ASGI requires, or without. If a proxy strips a prefix,
+    `root_path` holds that prefix and the mount point, and the path begins with the mount point only.
     """
     path: str = scope["path"]
     segments = [segment for segment in scope.get("root_path", "").split("/") if segment]
@@ -61,12 +61,12 @@ class Reader:
         self._limits = limits
         self._loop = loop
         self._arriving: set[AsgiUpload] = set()
-        self.budget = BodyBudget(limits.body_bytes, lambda: self._arriving, loop.time)
+        self.budget: BodyBudget = BodyBudget(limits.body_bytes, lambda: self._arriving, loop.time)
 
     async def read(self, scope: Scope, local: str, receive: Receive, max_body: int, upload: AsgiUpload) -> Request:
-        """The whole request; refused as soon as it is over a limit, not after. `local`: its path below us. The caller
-        releases the upload."""
-        headers = tuple(scope["headers"])  # the names are in lower case already: ASGI says so
+        """Return the request; reject it as soon as it exceeds a limit. `local`: its path below the mount point. The
+        caller releases the upload."""
+        headers = tuple(scope["headers"])  # ASGI guarantees lower-case names
         check_headers(headers, self._limits, max_body)
         timer = self._loop.call_later(self._limits.seconds, upload.end, TooSlow("body_too_slow"))
         self._arriving.add(upload)
@@ -83,12 +83,12 @@ class Reader:
             _check_arrived(headers, upload.held)
             raise
         finally:
-            timer.cancel()  # by hand, because asyncio.timeout costs as much as verifying the signature
+            timer.cancel()  # asyncio.timeout would cost as much as verifying the signature
             self._arriving.discard(upload)
         _check_arrived(headers, upload.held)
         client = scope.get("client")
         remote = client[0] if client else None
-        path = scope.get("root_path", "").rstrip("/") + local  # as the sender called it, whoever took its front away
+        path = scope.get("root_path", "").rstrip("/") + local  # as the sender called it
         return Request(scope["method"], path, scope.get("query_string", b""), headers, body, remote)
 
     async def _gather(self, parts: AsyncIterable[bytes], max_body: int, upload: AsgiUpload) -> bytes:
@@ -104,21 +104,21 @@ class Reader:
 
 
 class AsgiUpload:
-    """A body that arrives over ASGI, in a task of its own."""
+    """A body that arrives over ASGI, in its own task."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         task = asyncio.current_task(loop)
         assert task is not None
         self.task = task
         self.held = 0
-        self.started = loop.time()
+        self.started: float = loop.time()
         self.error: Exception | None = None
 
     def drop(self) -> None:
         self.end(no_room())
 
     def end(self, error: Exception) -> None:
-        """Have this raised where the body is read."""
+        """Raise this error in the task that reads the body."""
         self.error = error
         if asyncio.current_task() is not self.task:
             self.task.cancel()
@@ -133,10 +133,9 @@ def check_headers(
     max_body: int,
     line: tuple[str, str] | None = None,
 ) -> bool:
-    """Refuses what can be refused before the body comes; whether the sender waits to be told to go on.
+    """Reject what can be rejected before the body arrives; return whether the sender waits for "100 Continue".
 
-    `line`: the method, and the version of HTTP; without it another server has read the request, and answers for its
-    form.
+    `line`: method and HTTP version; None if another server has read the request and checked its form.
     """
     size = hosts = 0
     waits = coded = False
@@ -154,7 +153,7 @@ def check_headers(
             waits = waits or (name == b"expect" and value.lower() == b"100-continue")
     if size > limits.header_bytes or len(headers) > limits.headers:
         raise Malformed("headers_too_large")
-    if line is not None and (hosts != 1 or coded or line[1] != "1.1"):  # else it is as it should be
+    if line is not None and (hosts != 1 or coded or line[1] != "1.1"):  # otherwise the form is valid
         check_form(*line, headers)
     elif coded:
         check_codings(headers)
@@ -172,12 +171,13 @@ async def _parts(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def _check_arrived(headers: Sequence[tuple[bytes, bytes]], arrived: int) -> None:
-    """Nothing of a body that was announced: no signature could be right, and a 4xx would make the sender give up."""
+    """Raise Unavailable if an announced body is missing: no signature could match, and a 4xx would make the sender
+    give up."""
     if arrived:
         return
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and int(value[:20]) > 0:
             raise Unavailable(
-                f"a body of {int(value[:20])} bytes was announced and none arrived: a middleware read it before "
-                "Hookledger could, or the client stopped; mount Hookledger outside that middleware"
+                f"a body of {int(value[:20])} bytes was announced and none arrived: a middleware read it first, or "
+                "the client stopped; mount Hookledger outside that middleware"
             )

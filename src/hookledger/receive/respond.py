@@ -1,4 +1,4 @@
-"""The only place where the intake chooses a status code."""
+"""The intake's responses: only this module chooses their status codes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STATUS: dict[type[Rejected], int] = {
     Rejected: 422,
 }
 RETRY_AFTER = 5
-"""Seconds that a sender is asked to wait when nothing can be recorded."""
+"""Seconds that a sender should wait after a 503."""
 
 _Pairs = tuple[tuple[str, str], ...]
 _DUPLICATE = DeliveryOutcome.DUPLICATE
@@ -53,15 +53,15 @@ class Response(Struct, frozen=True):
     body: bytes = b""
     headers: _Pairs = _JSON
     authentic: bool = False
-    """Whether what was sent proved itself."""
+    """Whether the request was authentic."""
 
 
 Answer = Callable[[Response], object]
-"""Tells one sender."""
+"""Sends the response to one sender."""
 
 
-class Told(Struct, frozen=True):
-    """What a sender of one event reads."""
+class EventReply(Struct, frozen=True):
+    """The response body for a request with one event."""
 
     status: DeliveryOutcome
     event: UUID
@@ -71,7 +71,7 @@ _in_json = msgspec.json.Encoder().encode
 
 
 def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
-    """The events are on disk: 202, or the provider's own form of success; 200 when all of them were known."""
+    """Return the response for recorded events: 202, or the provider's own form of success; 200 if all were known."""
     answer = contract.answer
     if answer.body is not None:
         kind = () if answer.content_type is None else (("content-type", answer.content_type),)
@@ -80,7 +80,7 @@ def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
     if len(items) != 1:
         return Response(status, b'{"status":"recorded"}', authentic=True)
     [item] = items
-    return Response(status, _in_json(Told(item.outcome, item.event_id)), _JSON, True)
+    return Response(status, _in_json(EventReply(item.outcome, item.event_id)), _JSON, True)
 
 
 def _all_known(items: Sequence[Recorded]) -> bool:
@@ -90,39 +90,39 @@ def _all_known(items: Sequence[Recorded]) -> bool:
     return bool(items)
 
 
-def found(answer: tuple[int, bytes] | None) -> Response:
-    """What a health check says; None for a path that is none."""
+def health(answer: tuple[int, bytes] | None) -> Response:
+    """Return the response of a health check; 404 for None."""
     return Response(*(answer or (404, b'{"error":"not found"}')))
 
 
 def rejected(error: Rejected, contract: Contract | None = None) -> Response:
-    """This request will never be recorded. The reason helps whoever sets the source up; it tells no secret."""
+    """Return the 4xx for a rejected request. Its reason helps to set up a source and reveals no secret."""
     status = STATUS[type(error)]
-    if contract is not None and contract.refusal is not None and isinstance(error, Malformed | Unauthentic):
-        status = contract.refusal
-        if contract.answer.body == b"":  # whoever probes wants the refusal as empty as the answer
+    if contract is not None and contract.rejection is not None and isinstance(error, Malformed | Unauthentic):
+        status = contract.rejection
+        if contract.answer.body == b"":  # providers that test the endpoint expect an empty body here, too
             return Response(status, b"", ())
     headers = (*_JSON, ("allow", "POST")) if isinstance(error, WrongMethod) else _JSON
     return Response(status, f'{{"error":"{error.reason}"}}'.encode(), headers)
 
 
-def handshake(question: Handshake, body: bytes, headers: _Pairs) -> Response:
-    """Who asks whether we are here is answered as its contract says."""
-    return Response(question.status, body, headers)
+def handshake(contract: Handshake, body: bytes, headers: _Pairs) -> Response:
+    """Return the response to a handshake."""
+    return Response(contract.status, body, headers)
 
 
 def unavailable() -> Response:
-    """Not recorded, or not known whether: the sender must come again. Never a 4xx, that would make it give up."""
+    """Return a 503: not recorded, or unknown, so the sender must retry. A 4xx would make it give up."""
     headers = (*_JSON, ("retry-after", str(RETRY_AFTER)))
     return Response(503, b'{"error":"unavailable"}', headers)
 
 
-_PHRASES = {status.value: status.phrase for status in HTTPStatus}  # some providers want one that is not among them
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}  # some providers require another one
 
 
 @lru_cache(maxsize=64)
 def head(status: int, headers: _Pairs, length: int, keep: bool) -> bytes:
-    """The start of an HTTP/1.1 answer, less its date and the empty line."""
+    """Return the head of an HTTP/1.1 response, without its date and the empty line."""
     phrase = _PHRASES.get(status, "Unassigned")
     lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers)]
     if status != HTTPStatus.NO_CONTENT:

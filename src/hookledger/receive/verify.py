@@ -1,4 +1,4 @@
-"""Is this request from the provider? Decided over the raw bytes, before anything is parsed or stored."""
+"""Verify that a request is from the provider, by its raw bytes, before anything is parsed or stored."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from .endpoint import Endpoint
 
 
 def verify(endpoint: Endpoint, request: Request, now: float) -> Proof:
-    """The proof that the request is authentic and fresh; else Malformed or Unauthentic, a reason of UNPROVED.
+    """Return the proof that the request is authentic and fresh; else raise Malformed or Unauthentic, with a reason of
+    UNPROVED.
 
-    Does not prevent the replay of a captured request within the tolerance, or ever where no time is signed:
-    that is what identities are for. Raises KeyNeeded where a published key has to be fetched first.
+    Does not prevent the replay of a captured request within the tolerance, or at any time if no time is signed: event
+    identities do. Raises KeyNeeded if a published key must be fetched first.
     """
     scheme = endpoint.contract.scheme
-    if not endpoint.secrets:  # `configure` lets that pass only for providers that prove nothing
+    if not endpoint.secrets:  # `configure` allows that only for providers that sign nothing
         return Proof("none", "")
     presented = scheme.read(request, endpoint.url(request), endpoint.keyring)
     expired = False
@@ -32,7 +33,7 @@ def verify(endpoint: Endpoint, request: Request, now: float) -> Proof:
             raise Malformed("signature_malformed")
         raise Unauthentic("signature_mismatch")
 
-    # Only now: a time that nobody signed says nothing, not even that it is stale.
+    # check last: an unsigned time proves nothing
     signed_at = scheme.signed_at(presented, request)
     if signed_at is not None and endpoint.tolerance is not None:
         if signed_at < now - endpoint.tolerance:

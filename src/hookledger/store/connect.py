@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from ..clock import Clock
 from ..errors import ConfigError
@@ -38,3 +39,18 @@ def connect(
     # Never the whole of it: it may hold a password.
     given = f"{scheme}://…" if rest else "something without ://"
     raise ConfigError(f"a database is postgresql://… or sqlite:///FILE, not {given}")
+
+
+def without_password(url: str) -> str:
+    """The URL as people may see it: which database it is, and nothing of who connects."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        return f"sqlite:///{Path(rest.removeprefix('/')).absolute()}"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{scheme}://…"
+    if "@" in parts.path + parts.query + parts.fragment:  # a password that was not quoted may be anywhere
+        return f"{scheme}://…"
+    hosts = parse_qs(parts.query).get("host", [])
+    return f"{scheme}://{parts.netloc.rpartition('@')[2] or ','.join(hosts)}{parts.path}"

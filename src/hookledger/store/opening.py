@@ -26,13 +26,13 @@ class Opener:
         self._make = make
         self._not_before = float("-inf")
 
-    async def open(self, stack: contextlib.AsyncExitStack, *, apart: bool = False) -> Store:
-        """Closed with the stack; Unavailable while there is no database. `apart`: as the store has it."""
+    async def open(self, stack: contextlib.AsyncExitStack, *, writer_process: bool = False) -> Store:
+        """Closed with the stack; Unavailable while there is no database. `writer_process`: see `Store.open`."""
         if time.monotonic() < self._not_before:
             raise Unavailable("the database did not answer a moment ago")
         store = self._make()
         try:
-            await store.open(apart=apart)
+            await store.open(writer_process=writer_process)
         except Unavailable:
             # Those who wait for their turn now need not wait for the same answer once more.
             self._not_before = time.monotonic() + PAUSE

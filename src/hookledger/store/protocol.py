@@ -1,45 +1,53 @@
-"""What a store must do. Reading this file top to bottom is reading the state machine.
+"""What a store does. Operations that are not on the hot path are in `ops/`, once for every store.
 
 Times: the store's own clock decides. Callers pass durations, never instants.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from ..filters import EVERYTHING, Filter
-from ..ledger import Effect, Intent, Known
+from ..clock import Clock
+from ..ledger import Intent, Known
 from ..model import (
     Arrival,
     Claimed,
     EventRow,
-    Expired,
     Health,
-    History,
     Kind,
     Outcome,
     Recorded,
-    Rescue,
     Waiting,
-    WorkerInfo,
 )
-from ..states import State
+from .heartbeat import Heartbeat
 from .ledger import Ledger
-from .ops.cases import Cases
+from .ops.alerts import Alerts
+from .ops.attention import Attention
+from .ops.audit import AuditLog
 from .ops.circuits import Circuits
-from .ops.consistency import Books
+from .ops.consistency import Consistency
+from .ops.copy import Copies
+from .ops.decisions import Decisions
 from .ops.erasure import Erasure
+from .ops.events import Events
+from .ops.filters import EVERYTHING, Filter
+from .ops.imported_keys import ImportedKeys
 from .ops.jobs import Jobs
+from .ops.key_audit import KeyAudits
 from .ops.pauses import Pauses
 from .ops.pruning import Pruning
 from .ops.published import PublishedKeys
+from .ops.quarantine import Quarantine
 from .ops.reconciling import Reconciling
+from .ops.rejections import Rejections
 from .ops.restores import Restores
-from .pulse import Pulse
-from .search import Search
-from .trouble import Trouble
+from .ops.search import Search
+from .ops.sets import Sets
+from .ops.workers import Workers
+from .session import Database
 
 
 class Statements(Protocol):
@@ -86,6 +94,14 @@ class Transaction(Protocol):
 
         A call of a handler with the same arguments that is planned or failed becomes an outbox row: planned, too.
         """
+        ...
+
+    async def known(self, intent: Intent) -> Known | None:
+        """What the ledger has of this effect. Raises HandlerCommitted as `once` and `plan` do."""
+        ...
+
+    async def check(self) -> None:
+        """Raise what a commit now would raise: write what is held back, and check deferred constraints."""
         ...
 
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
@@ -159,25 +175,72 @@ class Transactions(Protocol):
         ...
 
 
-class Store(Protocol):
-    """One database."""
+class Store(Events, Workers, Decisions, ABC):
+    """One database. Abstract is what each writes by itself: the hot path, and what its driver does."""
+
+    copies: Copies
+    """The copy of this inbox to another database, over the tables as the dialect reads and writes them."""
+
+    def __init__(self, database: Database, clock: Clock, ledger: Ledger, sets: Sets, calls: Database) -> None:
+        """`calls`: where a call that a handler waits for may need an operation."""
+        super().__init__(database)
+        self.ledger: Ledger = ledger
+        """The effects that are calls."""
+        self.search: Search = Search(database, clock)
+        """Finding events among many."""
+        self.audit: AuditLog = AuditLog(database, clock)
+        """What operators did."""
+        self.attention: Attention = Attention(database)
+        """What an operator must see, and effects by state."""
+        self.rejections: Rejections = Rejections(database)
+        """Requests that were rejected."""
+        self.quarantine: Quarantine = Quarantine(database)
+        """Deliveries that an operator can make events of."""
+        self.alerts: Alerts = Alerts(database)
+        """Marks for an operator."""
+        self.imported_keys: ImportedKeys = ImportedKeys(database)
+        """Keys whose events were processed elsewhere."""
+        self.key_audits: KeyAudits = KeyAudits(database)
+        """What the keys of a source look like."""
+        self.consistency: Consistency = Consistency(database)
+        """Whether everything is accounted for."""
+        self.jobs: Jobs = Jobs(database, sets, ledger)
+        """Bulk work."""
+        self.circuits: Circuits = Circuits(calls)
+        self.pauses: Pauses = Pauses(database)
+        """What workers leave alone for now."""
+        self.restores: Restores = Restores(database, ledger)
+        """Restores from a backup."""
+        self.reconciling: Reconciling = Reconciling(database)
+        """Comparisons with a provider's log, and repairs."""
+        self.pruning: Pruning = Pruning(database)
+        """What retention takes away."""
+        self.published: PublishedKeys = PublishedKeys(database)
+        """Keys that providers publish."""
+        self.erasure: Erasure = Erasure(database)
+        """What is forgotten on purpose."""
 
     # ── life ──
-    async def open(self, *, handlers: int = 0, apart: bool = False) -> None:
-        """Connect. `handlers` is how many handler transactions may be open at once; `apart`, that arrivals are
-        recorded outside this process."""
+    @abstractmethod
+    async def open(self, *, handlers: int = 0, writer_process: bool = False) -> None:
+        """Connect. `handlers`: how many handler transactions may be open concurrently. `writer_process`: on SQLite, a
+        process of its own records the arrivals."""
         ...
 
+    @abstractmethod
     async def close(self) -> None: ...
 
+    @abstractmethod
     def migrations(self) -> list[tuple[str, str]]:
         """Name and SQL of every migration, for people who run them by hand."""
         ...
 
+    @abstractmethod
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of the migrations applied."""
         ...
 
+    @abstractmethod
     async def health(self) -> Health:
         """Prove that the database can be written, and read its schema version and clock."""
         ...
@@ -187,10 +250,7 @@ class Store(Protocol):
     """Whether arrivals that are to be recorded can wait there for their turn, and are not in the way of those before
     them."""
 
-    async def know_sources(self, names: Sequence[str]) -> None:
-        """Remember the sources that a receiver serves, so that keys can be looked for in each."""
-        ...
-
+    @abstractmethod
     async def record_new(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | None]:
         """Record what is plainly new the short way, durably; None for whatever `record` must look at.
 
@@ -198,6 +258,7 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
         """Record every item of every arrival, all in one durable commit.
 
@@ -207,10 +268,12 @@ class Store(Protocol):
         ...
 
     # ── work ──
+    @abstractmethod
     async def waiting(self) -> list[Waiting]:
         """Which kinds have events in the queue, the longest due first; nothing of what is paused."""
         ...
 
+    @abstractmethod
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
         """pending, retrying → processing, for up to `limit` due events, the longest due first.
 
@@ -218,174 +281,43 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
         """The same for at most one event that crashed twice or more."""
         ...
 
-    @property
-    def ledger(self) -> Ledger:
-        """The effects that are calls."""
-
-    @property
-    def cases(self) -> Cases:
-        """Requests, deliveries and keys that did not plainly become events."""
-
-    @property
-    def books(self) -> Books:
-        """Whether everything is accounted for."""
-
-    @property
-    def search(self) -> Search:
-        """Finding events among many."""
-
-    @property
-    def trouble(self) -> Trouble:
-        """What an operator must see, and effects by state."""
-
-    @property
-    def jobs(self) -> Jobs:
-        """Bulk work."""
-
-    @property
-    def circuits(self) -> Circuits: ...
-
-    @property
-    def pauses(self) -> Pauses:
-        """What workers leave alone for now."""
-
-    @property
-    def restores(self) -> Restores:
-        """Restores from a backup."""
-        ...
-
-    @property
-    def reconciling(self) -> Reconciling:
-        """Comparisons with a provider's log, and repairs."""
-
-    @property
-    def pruning(self) -> Pruning:
-        """What retention takes away."""
-
-    @property
-    def published(self) -> PublishedKeys:
-        """Keys that providers publish."""
-
-    @property
-    def erasure(self) -> Erasure:
-        """What is forgotten on purpose."""
-
+    @abstractmethod
     def transaction(self, adapter: Adapter | None = None) -> Transaction:
         """A transaction for one handler, not begun yet; in the user's own library if there is an adapter to it."""
         ...
 
+    @abstractmethod
     async def check(self, transactions: Transactions) -> None:
         """Prove at start-up that the user's own transactions hold, and reach this very database; else ConfigError."""
         ...
 
+    @abstractmethod
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
         """processing → wherever each outcome says; returns the ids that were still ours."""
         ...
 
-    async def held(self, worker: str) -> list[tuple[UUID, int]]:
-        """Id and claim of every event that this worker holds, whether it knows or not."""
-        ...
-
-    async def pulse(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> Pulse:
+    @abstractmethod
+    async def heartbeat(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> Heartbeat:
         """A heartbeat connection for the running loop; a beat waits at most `patience` seconds for anyone."""
         ...
 
-    async def expired(self, limit: int) -> list[Expired]:
-        """Events whose lease has run out."""
-        ...
-
-    async def rescue(self, rescues: Sequence[Rescue]) -> int:
-        """processing → retrying or failed, with a new fence; returns how many were still expired."""
-        ...
-
-    async def skip_unhandled(self, kind: Kind, older_than: float, limit: int) -> int:
-        """pending → skipped, for events that nobody handled for so many seconds."""
-        ...
-
+    @abstractmethod
     async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:
         """Renew one lease; whether the claim was still ours."""
         ...
 
-    async def register(self, worker: str, handles: Sequence[tuple[str, str]]) -> None:
-        """Make a worker and what it handles known to the others."""
-
-    async def workers(self) -> list[WorkerInfo]:
-        """Every worker seen, living or not."""
-
-    async def leave(self, worker: str) -> None:
-        """The worker has stopped. What it handled stays known, as for one that died."""
-
-    async def forget_workers(self, unseen_for: float) -> None:
-        """Drop workers that were not seen for so many seconds."""
-
     # ── operate ──
-    async def retry(
-        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
-    ) -> None:
-        """failed, retrying, needs_review → pending, audited, with a fresh budget in the same run.
-
-        Raises WrongState as `replay` does.
-        """
-        ...
-
-    async def replay(
-        self,
-        event_id: UUID,
-        expected: State,
-        actor: str,
-        reason: str,
-        *,
-        seen: int | None = None,
-        repeat: Sequence[Effect] = (),
-    ) -> int:
-        """processed, skipped, failed, discarded, needs_review → pending, audited, as a new run; returns its number.
-
-        `seen`: the claim number that the decision was made on; an event that went round since then is refused,
-        though it be in the expected state again. `repeat`: done or cancelled effects of this event that are to be
-        done once more when the run asks for them, each audited by itself, in the same transaction.
-
-        Raises WrongState, which says what the event is now and what was done to it last; then nothing is changed.
-        """
-        ...
-
-    async def discard(
-        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
-    ) -> None:
-        """pending, retrying, failed, needs_review → discarded, audited. Its effects stay as they are.
-
-        Raises WrongState as `replay` does.
-        """
-        ...
-
-    async def find(self, reference: str) -> list[UUID]:
-        """Events with this id or beginning of an id, or with this key in a known source; at most ten.
-
-        Those that were admitted have keys of their own: `KEY~2`.
-        """
-        ...
-
-    async def history(self, event_id: UUID) -> History | None:
-        """Everything known of one event."""
-        ...
-
     async def events(
         self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
     ) -> list[EventRow]:
         """`search.events`: the newest first, from before `before`; fewer than `limit` means that that is all."""
-        ...
+        return await self.search.events(where, before=before, limit=limit)
 
     async def count(self, where: Filter) -> int:
         """`search.count`, within its usual time."""
-        ...
-
-    async def counts(self) -> dict[State, int]:
-        """How many events are in each state."""
-        ...
-
-    async def delivery_counts(self) -> dict[str, int]:
-        """How many deliveries had each outcome."""
-        ...
+        return await self.search.count(where)

@@ -5,10 +5,43 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
+from ..states import BY_NAME, TRANSITIONS, AttemptOutcome
+
+
+def _attempt_outcome() -> str:
+    """The outcome of the attempt that `transition` ends; NULL where it ends none."""
+    cases = [f"WHEN '{t.name}' THEN '{t.attempt}'" for t in TRANSITIONS if t.attempt]
+    return f"CASE transition {' '.join(cases)} END"
+
+
+def _attempt_explains_state() -> str:
+    """Whether the outcome of attempt `a` is one that brings event `e` into its state; true for states without any."""
+    outcomes: dict[str, list[AttemptOutcome]] = {}
+    for transition in TRANSITIONS:
+        if transition.attempt:
+            outcomes.setdefault(transition.target, []).append(transition.attempt)
+    cases = [
+        f"WHEN '{state}' THEN coalesce(a.outcome, '') IN ({_listed(expected)})"
+        for state, expected in outcomes.items()
+    ]
+    return f"CASE e.state {' '.join(cases)} ELSE true END"
+
+
+def _listed(values: list[AttemptOutcome]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+FRAGMENTS = {
+    "attempt_outcome": _attempt_outcome(),
+    "attempt_explains_state": _attempt_explains_state(),
+    "crashed": f"'{BY_NAME['reclaim'].attempt}'",
+}
+"""SQL made from `states.TRANSITIONS`, for every file of queries."""
+
 
 def load(package: str, name: str = "queries.sql", **given: str) -> dict[str, str]:
-    """Every named query of one file, in order. Where {columns} stands in one, `columns` from above or as `given` goes
-    in."""
+    """Every named query of one file, in order. `{columns}` in one is replaced by the query `columns` above it, by
+    what is `given`, or by a fragment."""
     text = files(package).joinpath(name).read_text()
     parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
     names, bodies = parts[::2], parts[1::2]
@@ -16,8 +49,13 @@ def load(package: str, name: str = "queries.sql", **given: str) -> dict[str, str
         raise ValueError(f"{package}/{name}: a query name stands twice")
     found: dict[str, str] = dict(given)
     for title, body in zip(names, bodies, strict=True):
-        found[title] = re.sub(r"{(\w+)}", lambda m: found.get(m[1], m[0]), statement(body))
+        found[title] = filled(statement(body), found)
     return found
+
+
+def filled(query: str, known: dict[str, str]) -> str:
+    """The query with each `{name}` that is known, or a fragment, replaced."""
+    return re.sub(r"{(\w+)}", lambda m: known.get(m[1]) or FRAGMENTS.get(m[1], m[0]), query)
 
 
 def statement(body: str) -> str:

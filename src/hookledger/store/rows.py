@@ -8,7 +8,6 @@ from uuid import UUID
 
 import msgspec
 
-from ..causes import cause_of
 from ..ledger import Call, Effect, EffectHistory
 from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow, WorkerInfo
 from ..states import (
@@ -22,9 +21,10 @@ from ..states import (
     Repeat,
     State,
 )
-from .judge import Verdict
+from .call_outcome import CallEnd, Standing
+from .causes import cause_of
+from .classify import Verdict
 from .ops.pruning import Tombstone
-from .weigh import Standing, Told
 
 Convert = Callable[[Any], Any]
 
@@ -75,11 +75,6 @@ class Rows:
             values[name] = self.when(row[name])
         return EventRow(**values)
 
-    def body_of(self, event: EventRow, owners: Iterable[Row]) -> UUID | None:
-        """The event that had its body first, if that is another."""
-        found = [self.ident(row["event_id"]) for row in owners]
-        return next((owner for owner in found if owner != event.id), None)
-
     def delivery(self, row: Row) -> DeliveryRow:
         state = row["event_state"]
         return DeliveryRow(
@@ -113,15 +108,8 @@ class Rows:
             row["subject"],
             row["from_state"],
             row["to_state"],
-            self._replaced(row),
+            None if row["replaced"] is None else row["replaced"].decode("utf-8", "replace"),
         )
-
-    def _replaced(self, row: Row) -> str | None:
-        try:
-            kept = row["replaced"]
-        except KeyError:  # a schema before 11
-            return None
-        return None if kept is None else bytes(kept).decode("utf-8", "replace")
 
     def request(self, row: Row) -> RequestRow:
         values = {name: row[name] for name in RequestRow.__struct_fields__}
@@ -165,7 +153,7 @@ class Rows:
 
     def worker(self, row: Row) -> WorkerInfo:
         handles = msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...])
-        return WorkerInfo(row["id"], handles, row["seen_ago"], row["left_at"] is not None)
+        return WorkerInfo(row["id"], handles, row["seen_ago"], row["stopped_at"] is not None)
 
 
 # Asked of the class each time, a member costs a call.
@@ -218,16 +206,16 @@ def standing(row: Row) -> Standing:
     )
 
 
-def told(calls: Iterable[Row], generation: int) -> list[Told]:
+def told(calls: Iterable[Row], generation: int) -> list[CallEnd]:
     """The calls of one generation."""
     return [
-        Told(row["number"], CallOutcome(row["outcome"]) if row["outcome"] else None)
+        CallEnd(row["number"], CallOutcome(row["outcome"]) if row["outcome"] else None)
         for row in calls
         if row["generation"] == generation
     ]
 
 
-TROUBLE = frozenset({"reschedule", "wait", "fail", "review"})
+WITH_CAUSE = frozenset({"reschedule", "wait", "fail", "review"})
 """The ways out of `processing` that have a cause."""
 
 
@@ -242,5 +230,5 @@ def outcome_values(outcome: Outcome) -> tuple[Any, ...]:
         outcome.due_in,
         outcome.result,
         outcome.error,
-        cause_of(outcome.reason, outcome.error, outcome.where) if outcome.transition in TROUBLE else None,
+        cause_of(outcome.reason, outcome.error, outcome.where) if outcome.transition in WITH_CAUSE else None,
     )

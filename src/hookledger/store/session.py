@@ -39,6 +39,14 @@ class Session(Protocol):
 
     async def __call__(self, query: str, /, **parameters: Any) -> list[Row]: ...
 
+    def piece(self, query: str) -> str:
+        """The text of a query, or of a part of one, to be composed with others."""
+        ...
+
+    async def run(self, text: str, parameters: Mapping[str, Any]) -> list[Row]:
+        """Run what was composed of pieces."""
+        ...
+
     async def many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run a query once for each of these parameters, in one round trip; it gives no rows. For bodies: a list of
         bytes goes to SQLite as hexadecimal text, which takes ten times as long."""
@@ -58,13 +66,19 @@ class Database(Protocol):
     exclusive: bool
     """Whether nobody else can write while a transaction of ours is open, as on SQLite."""
 
-    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+    async def write(self, work: Work[T], *, durable: bool = True, limit: float | None = None) -> T:
         """In one transaction. One that is not durable is undone by a crash of the database, wholly or not at all; it
-        waits for no disk where that can be had, and hardly for a lock."""
+        waits for no disk where that can be had, and hardly for a lock. `limit`: seconds that a query may take, if
+        that is more than usual."""
         ...
 
     async def read(self, work: Work[T]) -> T:
         """A short look: each query sees what is committed at its start."""
+        ...
+
+    async def search(self, work: Work[T]) -> T:
+        """A look at many rows, on a connection that no ack waits for. It bounds itself: each query sees what is
+        committed at its start, or earlier."""
         ...
 
     async def scan(self, work: Work[T], limit: float) -> T:
@@ -116,6 +130,16 @@ def reads(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
     @wraps(operation)
     async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._database.read(lambda db: operation(self, db, *args, **kwargs))
+
+    return run
+
+
+def searches(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
+    """Run the operation as a look at many rows that bounds itself."""
+
+    @wraps(operation)
+    async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.search(lambda db: operation(self, db, *args, **kwargs))
 
     return run
 

@@ -12,22 +12,28 @@ Macros, which may stand in one another:
     {greatest} {least}       of several values; no NULL among them, on which the databases differ
     {lock}                   FOR NO KEY UPDATE, where several may write
     {lock_free e}            the same for the table e, without the rows that somebody has locked
+    {indexed events_marked}  along this index, for SQLite, which keeps no statistics of its own accord
+    {ordered} JOIN           with what stands before it read first, for SQLite
+    {offset_0}               PostgreSQL's planner leaves a subquery with OFFSET 0 as it is
     IN {list :ids uuid}      among a list
     {rows :given id uuid, claim bigint}    a table of these columns, with a row for each tuple of a list
 
-And `{name}`: what an earlier query of the same file with that name says, for columns that several queries have.
+And `{name}`: what an earlier query of the same file, or of `columns.sql`, with that name says, for columns that
+several queries have; or a fragment of `queries.py`. Any other `{name}` is left for the operation, which composes the
+query (`Session.piece`).
 Casts (`:seen::bigint`), which PostgreSQL needs where nothing else tells a type, are dropped on SQLite.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Literal
 
-from .queries import statement
+from .queries import filled, statement
 
 Name = Literal["postgres", "sqlite"]
 Macro = Callable[[str], str]
@@ -38,18 +44,20 @@ PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 @cache
 def shared(dialect: Name) -> dict[str, str]:
     """Every shared query as this dialect has it, macros not yet written out."""
-    found: dict[str, str] = {}
-    for entry in sorted(files(f"{__package__}.sql").iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith(".sql"):
-            queries = parse(entry.read_text(), dialect)
+    folder = files(f"{__package__}.sql")
+    columns = parse(folder.joinpath("columns.sql").read_text(), dialect)
+    found = dict(columns)
+    for entry in folder.iterdir():
+        if entry.name.endswith(".sql") and entry.name != "columns.sql":
+            queries = parse(entry.read_text(), dialect, columns)
             if twice := sorted(found.keys() & queries.keys()):
                 raise ValueError(f"store/sql/{entry.name}: another file has queries of these names: {twice}")
             found |= queries
     return found
 
 
-def parse(text: str, dialect: Name) -> dict[str, str]:
-    """The queries of one file."""
+def parse(text: str, dialect: Name, columns: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """The queries of one file; `columns` can stand in them."""
     found: dict[str, str] = {}
     own: set[str] = set()
     parts = _HEADING.split(text)[1:]
@@ -59,7 +67,7 @@ def parse(text: str, dialect: Name) -> dict[str, str]:
         if name in found and only is None:
             raise ValueError(f"the query {name} stands twice")
         own |= {name} if only else set()
-        found[name] = re.sub(r"{(\w+)}", lambda m: found.get(m[1], m[0]), statement(body))
+        found[name] = filled(statement(body), {**columns, **found})
     return found
 
 
@@ -67,7 +75,7 @@ def written_out(text: str, macros: dict[str, Macro]) -> str:
     """The text with its macros in the dialect's own words, the innermost first."""
 
     def replaced(match: re.Match[str]) -> str:
-        return macros[match[1]](match[2].strip())
+        return macros[match[1]](match[2].strip()) if match[1] in macros else match[0]
 
     while (done := re.sub(r"\{(\w+)([^{}]*)\}", replaced, text)) != text:
         text = done

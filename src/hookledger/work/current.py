@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..effects.model import is_async
+from ..effects.thread import in_a_thread
 from ..errors import ConfigError
-from .effect import is_async
 from .event import Facts
-from .thread import in_a_thread
 
 Present = Callable[[Any], Any]
 """An async or plain function of the event."""

@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 from uuid import UUID
 
+from ..effects.attempt import AttemptEffects, PendingEffect
+from ..effects.model import Effect
 from ..errors import NoTransaction
 from ..model import Claimed, unpack_headers
 from ..states import KeyOrigin
 from ..store.protocol import Statements
-from .effect import Effect
-from .effects import Asked, AttemptEffects
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # every type checker has it; only there a TypeVar has a default
@@ -137,7 +137,7 @@ class Event(Facts, Generic[Tx]):
             raise NoTransaction()
         return self._tx
 
-    def once(self, name: str, key: str | int | UUID) -> Asked[bool]:
+    def once(self, name: str, key: str | int | UUID) -> PendingEffect[bool]:
         """Whether this is the first time, for this or any other event of the source; in the handler's transaction.
 
         What follows a true answer is done once, whatever crashes and however often the event is replayed, as far as

@@ -5,28 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NoReturn, Protocol
 
+from ..effects.attempt import AttemptEffects
+from ..effects.caller import Calls
+from ..effects.declare import Effects
 from ..errors import ClaimLost, HandlerCommitted, HookledgerError, MayHaveCommitted, NeedsDecision, WrongState
 from ..model import Claimed, Outcome
 from ..observe import deliveries
-from ..observe.logs import Seldom, about
+from ..observe.logs import RateLimitedLogger, about
+from ..observe.report import Reporter
+from ..retry import message_of
 from ..states import State
 from ..store.protocol import Store, Transaction, Transactions
 from . import outcome as ways
-from .claim import Leases
-from .declare import Effects
-from .effects import AttemptEffects
 from .event import Renew
-from .ledger import Calls
+from .lease import Leases
 from .outcome import Budget, Settler
-from .report import Reporter
-from .retry import words
 from .route import Handler
 from .run import Runner
 from .slots import Slots
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 PATIENCE = 2.0
 """Seconds for which a worker that is told to stop waits for a rollback."""
@@ -77,7 +77,7 @@ class Handling:
         self._settings = settings
         self._planned = planned
         self._slots = slots
-        self._seldom = Seldom(log)
+        self._seldom = RateLimitedLogger(log)
         self._reporter = Reporter(log)
 
     async def handle(self, handler: Handler, group: Sequence[Claimed]) -> None:
@@ -105,7 +105,7 @@ class Handling:
 
     async def _failed(self, handler: Handler, claimed: Claimed, error: Exception) -> None:
         if isinstance(error, ClaimLost):
-            log.warning("late outcome refused: event %s is not ours any more", claimed.id)
+            log.warning("outcome discarded: claim on event %s lost", claimed.id)
             return
         with about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type):
             error = ways.conclusive(claimed, handler.retry or self._settings.retry, error)
@@ -114,9 +114,9 @@ class Handling:
             self._reporter.tell(level, handler.name, f"{way.transition}: {way.reason}", error, handler.package)
             await self._settler.settle(way)
             if isinstance(error, NeedsDecision):
-                await self._go_on_if_known(claimed, error)
+                await self._retry_if_known(claimed, error)
 
-    async def _go_on_if_known(self, claimed: Claimed, error: NeedsDecision) -> None:
+    async def _retry_if_known(self, claimed: Claimed, error: NeedsDecision) -> None:
         """The answer may have come between the handler's question and the event's review: then nobody else would send
         it round.
         """
@@ -127,7 +127,7 @@ class Handling:
         except WrongState:
             log.debug("event %s was sent round already", claimed.id)
         except HookledgerError as failure:
-            log.warning("event %s waits for a person, who may find its answer there already: %s", claimed.id, failure)
+            log.warning("event %s waits for an operator, although its outcome may be known: %s", claimed.id, failure)
 
     async def _attempt(self, handler: Handler, group: Sequence[Claimed]) -> None:
         library = self._runner.library(handler)
@@ -144,11 +144,7 @@ class Handling:
                     self._planned()
                 return
         except BaseException as error:
-            explained = tx.explain(error) if isinstance(error, Exception) else error
-            await self._undo(handler, tx, error)
-            if explained is not error:
-                raise explained from error
-            raise
+            await undo(handler, tx, error)
         await tx.rollback()  # nothing was begun, and nothing may be from now on
         await asyncio.gather(*map(self._settler.settle, outcomes))
 
@@ -159,13 +155,6 @@ class Handling:
             raise NotBegun(error, self._slots.rest(library)) from error
         self._slots.works(library)
 
-    async def _undo(self, handler: Handler, tx: Transaction, error: BaseException) -> None:
-        """Also a worker that is told to stop has time for this: what was committed must not be run again."""
-        abandoned = handler.plain and isinstance(error, asyncio.CancelledError | TimeoutError)  # its thread lives on
-        committed = await _answer(asyncio.ensure_future(tx.rollback(abandoned=abandoned)))
-        if committed and not isinstance(error, HandlerCommitted):
-            raise HandlerCommitted(f"{HandlerCommitted()} Then: {type(error).__name__}: {words(error)}") from error
-
     def _effects(self, handler: Handler, claimed: Claimed, tx: Transaction) -> AttemptEffects:
         def owns() -> bool:
             return self._leases.owns(claimed.id)
@@ -173,7 +162,7 @@ class Handling:
         return AttemptEffects(claimed, tx, self._calls, self._declared.find, owns, transaction=handler.transaction)
 
     async def _run(self, handler: Handler, claimed: Claimed, tx: Transaction, effects: AttemptEffects) -> Outcome:
-        async with asyncio.timeout(self._settings.timeout if handler.timeout is None else handler.timeout):
+        async with time_limit(handler, self._settings):
             return await self._runner.run(handler, claimed, tx, effects, self._renewal(claimed))
 
     def _renewal(self, claimed: Claimed) -> Renew:
@@ -182,6 +171,26 @@ class Handling:
                 raise ClaimLost()
 
         return renew
+
+
+def time_limit(handler: Handler, settings: Defaults) -> asyncio.Timeout:
+    """Of one attempt."""
+    return asyncio.timeout(settings.timeout if handler.timeout is None else handler.timeout)
+
+
+async def undo(handler: Handler, tx: Transaction, error: BaseException) -> NoReturn:
+    """Roll back, and raise why the attempt ended: `error`, what explains it, or HandlerCommitted.
+
+    Also a worker that is told to stop has time for this: what was committed must not be run again.
+    """
+    explained = tx.explain(error) if isinstance(error, Exception) else error
+    abandoned = handler.plain and isinstance(error, asyncio.CancelledError | TimeoutError)  # its thread lives on
+    committed = await _answer(asyncio.ensure_future(tx.rollback(abandoned=abandoned)))
+    if committed and not isinstance(error, HandlerCommitted):
+        raise HandlerCommitted(f"{HandlerCommitted()}; then {type(error).__name__}: {message_of(error)}") from error
+    if explained is not error:
+        raise explained from error
+    raise error
 
 
 async def _answer(rollback: asyncio.Future[bool]) -> bool:

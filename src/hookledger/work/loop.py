@@ -4,80 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from uuid import UUID
 
-from msgspec import Struct
-
-from ..clock import Seconds
-from ..errors import ClaimLost, ConfigError, HookledgerError
+from ..effects.caller import Calls
+from ..effects.circuit import Breakers
+from ..effects.declare import Effects
+from ..effects.outbox import Outbox
+from ..effects.perform import performed_by
+from ..effects.restore_gap import Gap
+from ..errors import ClaimLost, HookledgerError
 from ..model import Claimed, Kind, Outcome
 from ..observe.second_connection import watch_libraries
 from ..observe.watchdog import Busy, Watchdog
 from ..store.protocol import Store, Transactions
 from . import outcome as ways
-from .circuit import Breakers, CircuitSettings
-from .claim import Leases
-from .declare import Effects
 from .event import Current
-from .gap import Gap
 from .handle import Handling
-from .ledger import Calls
-from .outbox import Outbox, OutboxSettings
+from .lease import Leases
 from .outcome import Settler
-from .perform import performed_by
-from .retry import RetryPolicy
 from .route import Handler, Routes
 from .run import Read, Runner
+from .settings import WorkSettings, worker_name
 from .slots import Library, Slots, small_pools
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 KINDS = 16
 """That one claim names, at most: it locks a few rows of each."""
-
-
-class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[work]` in hookledger.toml."""
-
-    concurrency: int = 16
-    """Handlers at once."""
-    lease: Seconds = Seconds("60s")
-    """How long a claim holds without a heartbeat; a crashed worker's events wait this long."""
-    poll: Seconds = Seconds("200ms")
-    """Between looks at an empty queue."""
-    grace: Seconds = Seconds("25s")
-    """What running handlers get to finish when the worker is told to stop."""
-    ahead: Seconds = Seconds("100ms")
-    """Work that may be claimed before a slot is free for it."""
-    timeout: Seconds = Seconds("30s")
-    """For a handler that names none itself."""
-    unhandled_after: Seconds = Seconds("1h")
-    """How long an event waits for a worker that handles it, before it is skipped."""
-    transaction_limit: Seconds = Seconds("1s")
-    """How long a handler may hold SQLite's write lock."""
-    retry: RetryPolicy = RetryPolicy()
-    """For a handler that names none itself."""
-    bug_attempts: int = 3
-    """Attempts when your own code raises KeyError, TypeError, AttributeError, NameError or AssertionError; for a
-    handler that names no retry policy itself."""
-    outbox: OutboxSettings = OutboxSettings()
-    circuit: CircuitSettings = CircuitSettings()
-
-    def __post_init__(self) -> None:
-        if self.concurrency < 1 or self.lease < 0.5 or self.poll <= 0 or self.timeout <= 0 or self.bug_attempts < 1:
-            raise ConfigError("work needs concurrency >= 1, lease >= 500ms, poll > 0, timeout > 0, bug_attempts >= 1")
-
-
-def worker_name() -> str:
-    """Who we are to the other workers and in the evidence: never the same twice."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 class Worker:
@@ -99,9 +56,9 @@ class Worker:
         self._store = store
         self._routes = routes
         self._settings = settings
-        self.name = name or worker_name()
+        self.name: str = name or worker_name()
         self._leases = Leases(
-            lambda patience: store.pulse(self.name, routes.handles(), patience),
+            lambda patience: store.heartbeat(self.name, routes.handles(), patience),
             settings.lease,
             self._on_lost,
             patience=routes.longest_timeout(settings.timeout) + settings.lease,
@@ -124,12 +81,12 @@ class Worker:
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
         self._settling: dict[asyncio.Task[None], UUID] = {}
         self._kinds: list[Kind] = []
-        self._outcasts: list[Kind] = []
+        self._poison_types: list[Kind] = []
         self._alone = False
-        self._in_doubt = False
+        self._orphans_possible = False
         self._look_at = 0.0
         self._nothing_due = False
-        self._pace = 0.01
+        self._mean_time = 0.01
         self.claims_first: Callable[[], None] = lambda: None
         """Called once, when the first event or outbox entry was claimed."""
         self._stopping = asyncio.Event()
@@ -196,7 +153,7 @@ class Worker:
             return await self._claim()
         except HookledgerError as error:
             log.warning("nothing claimed: %s", error)
-            self._in_doubt = True
+            self._orphans_possible = True
             await asyncio.sleep(min(1.0, self._settings.poll * 5))
             return -1
 
@@ -204,17 +161,17 @@ class Worker:
         if self._alone and (self._running or self._hand):
             return 0
         self._alone = False
-        if self._in_doubt:
-            await self._give_back_strays()
+        if self._orphans_possible:
+            await self._release_orphans()
         if time.monotonic() >= self._look_at:
             await self._look()
-        if self._outcasts:
+        if self._poison_types:
             # Nothing may run beside an event that crashed its worker twice: finish first, then take it alone.
             if self._running or self._hand:
                 return 0
-            since, outcasts = time.monotonic(), self._outcasts
-            self._look_at, self._outcasts = 0.0, []
-            claimed = await self._store.claim_alone(self.name, outcasts, self._settings.lease)
+            since, poison = time.monotonic(), self._poison_types
+            self._look_at, self._poison_types = 0.0, []
+            claimed = await self._store.claim_alone(self.name, poison, self._settings.lease)
             self._alone = bool(claimed)
             return self._take(claimed, since)
         if not self._kinds:
@@ -230,12 +187,12 @@ class Worker:
             total += self._take(claimed, since)
         return total
 
-    async def _give_back_strays(self) -> None:
+    async def _release_orphans(self) -> None:
         """A claim that failed may have been made all the same, its answer lost: we hold what we do not know of."""
         known = {claimed.id for group in (self._hand, *self._running.values()) for claimed in group}
         known.update(self._settling.values())
         held = await self._store.held(self.name)
-        self._in_doubt = False
+        self._orphans_possible = False
         self._settle_later([Outcome(i, claim, "release") for i, claim in held if i not in known])
 
     async def _look(self) -> None:
@@ -243,7 +200,7 @@ class Worker:
         waiting = [w for w in await self._store.waiting() if w.due_in <= 0 and self._routes.find(w.kind)]
         self._kinds = [w.kind for w in waiting if not w.alone]
         alone = [w.kind for w in waiting if w.alone]
-        self._outcasts = [kind for kind in alone if not self._slots.resting(self._library(self._handler(kind)))]
+        self._poison_types = [kind for kind in alone if not self._slots.resting(self._library(self._handler(kind)))]
         self._nothing_due = not waiting
         self._look_at = time.monotonic() + 1.0
 
@@ -264,7 +221,7 @@ class Worker:
         """How many more to claim: the free slots, and as much as they will get through in a moment."""
         if self._slots.resting(library):
             return 0
-        moments = min(4.0, self._settings.ahead / self._pace)
+        moments = min(4.0, self._settings.prefetch / self._mean_time)
         largest = max(self._handler(kind).batch for kind in kinds)
         room = (self._slots.left + int(self._settings.concurrency * moments)) * largest - len(self._hand)
         limit = self._slots.limit(library)
@@ -319,7 +276,7 @@ class Worker:
         begun = time.monotonic()
         await self._handling.handle(handler, group)
         elapsed = (time.monotonic() - begun) / len(group)
-        self._pace = 0.9 * self._pace + 0.1 * max(elapsed, 1e-4)
+        self._mean_time = 0.9 * self._mean_time + 0.1 * max(elapsed, 1e-4)
 
     def _busy(self, task: asyncio.Task[object] | None) -> Busy | None:
         """What a task handles or performs. Called in the watchdog's thread."""
@@ -337,11 +294,11 @@ class Worker:
 
     def _ended(self, library: Library, task: asyncio.Task[None]) -> None:
         group = self._running.pop(task)
-        self._slots.give_back(library)
+        self._slots.release(library)
         if task.cancelled():
             self._settle_later([self._cut_short(claimed) for claimed in group])
         elif error := task.exception():
-            log.error("a defect in the worker", exc_info=error)
+            log.error("worker: internal error", exc_info=error)
         for claimed in group:
             self._leases.drop(claimed.id)
         self._changed.set()
@@ -386,20 +343,20 @@ class Worker:
             task.add_done_callback(self._settling.pop)
 
     async def _shut_down(self) -> None:
-        """Give back what was not started, let the rest finish, cut it short after the grace."""
+        """Give back what was not started, let the rest finish, cut it short after `shutdown_timeout`."""
         self._settle_later([ways.released(claimed) for claimed in self._hand])
         for claimed in self._hand:
             self._leases.drop(claimed.id)
         self._hand.clear()
-        grace = asyncio.create_task(self._outbox.shut_down(self._settings.grace))
+        outbox = asyncio.create_task(self._outbox.shut_down(self._settings.shutdown_timeout))
         if self._running:
-            await asyncio.wait(self._running, timeout=self._settings.grace)
+            await asyncio.wait(self._running, timeout=self._settings.shutdown_timeout)
         for _ in range(2):  # the second time for those that wait for a database that does not answer
             for task in list(self._running):
                 task.cancel()
             if self._running:
                 await asyncio.wait(self._running, timeout=5.0)
-        await grace
+        await outbox
         await self._calls.close(5.0)
         if self._settling:
             await asyncio.wait(self._settling, timeout=5.0)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from ..batching import Batcher, isolating
+from ..batching import Batcher, retry_individually
 from ..errors import (
     BadData,
     BadResult,
@@ -27,14 +27,14 @@ from ..errors import (
     Wait,
 )
 from ..model import Claimed, Outcome
+from ..observe.blame import Blame, blame
+from ..observe.traces import excerpt
+from ..retry import RetryPolicy, clean, is_permanent, message_of
 from ..store.protocol import Store
 from ..store.sqlstate import hint
-from .blame import Blame, blame
-from .retry import RetryPolicy, clean, is_permanent, words
 from .route import Handler, Result
-from .traces import excerpt
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 MAX_RESULT = 16_384
 MAX_REASON = 500
@@ -102,7 +102,7 @@ def _policy(handler: Handler | None, budget: Budget, found: Blame) -> RetryPolic
 
 
 def _way(claimed: Claimed, policy: RetryPolicy, found: Blame, error: BaseException) -> Outcome:
-    reason = clean(words(error) or type(error).__name__, MAX_REASON)
+    reason = clean(message_of(error) or type(error).__name__, MAX_REASON)
     match error:
         case Skip():
             return Outcome(claimed.id, claimed.claim, "skip", reason=reason)
@@ -137,7 +137,7 @@ def _blaming(found: Blame, error: BaseException) -> str:
 
 def _plainly(error: BaseException) -> str:
     """What was raised, and which setting to look at where one causes it; first, because drivers say a lot."""
-    return ": ".join(filter(None, (type(error).__name__, hint(error), words(error))))
+    return ": ".join(filter(None, (type(error).__name__, hint(error), message_of(error))))
 
 
 class Settler:
@@ -145,7 +145,7 @@ class Settler:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._batcher = Batcher(isolating(self._flush), most=256, queue=100_000)
+        self._batcher = Batcher(retry_individually(self._flush), max_items=256, max_queued=100_000)
         self._unwritten: dict[UUID, Outcome] = {}
 
     async def settle(self, outcome: Outcome) -> None:
@@ -172,7 +172,7 @@ class Settler:
                 continue
             self._unwritten.pop(outcome.id, None)
             if not mine:
-                log.warning("late outcome refused: event %s is not ours any more", outcome.id)
+                log.warning("outcome discarded: claim on event %s lost", outcome.id)
             return
 
     async def _flush(self, outcomes: Sequence[Outcome]) -> Sequence[bool]:

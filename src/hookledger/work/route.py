@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from ..effects.model import is_async
 from ..errors import ConfigError
 from ..model import Kind, covers
-from .blame import named_by, package_of, shortened
-from .effect import is_async
+from ..observe.blame import named_by, package_of, shortened
+from ..retry import RetryPolicy
 from .event import Event, SyncEvent
-from .retry import RetryPolicy
 
 Result = str | dict[str, Any] | None
 AsyncFunction = Callable[[Event[Any]], Awaitable[Result]]
@@ -34,6 +34,10 @@ class Handler(Struct, frozen=True):
     @property
     def name(self) -> str:
         return getattr(self.function, "__qualname__", repr(self.function))
+
+    @property
+    def converges(self) -> bool:
+        return self.replay == "converges"
 
     @property
     def package(self) -> str:

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from ..effects.attempt import AttemptEffects
+from ..effects.thread import in_a_thread
 from ..errors import HandlerEnded
 from ..model import Claimed, Outcome
 from ..observe.logs import about
 from ..observe.second_connection import in_handler
 from ..store.protocol import Transaction, Transactions
 from . import outcome as ways
-from .effects import AttemptEffects
 from .event import Current, Event, Renew, SyncEvent, SyncStatements
 from .route import AsyncFunction, Handler, PlainFunction, Result
-from .thread import in_a_thread
 
 Read = Callable[[Claimed], Any]
 
@@ -52,7 +52,7 @@ class Runner:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise  # by us, or by the time-out
-            raise HandlerEnded("the handler was cancelled by something of its own") from None
+            raise HandlerEnded("the handler's own code cancelled it") from None
         except SystemExit as error:
             raise HandlerEnded(f"the handler called sys.exit({error.code!r})") from error
 

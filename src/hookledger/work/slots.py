@@ -44,7 +44,7 @@ class Slots:
     def take(self, library: Library) -> None:
         self._taken[library] += 1
 
-    def give_back(self, library: Library) -> None:
+    def release(self, library: Library) -> None:
         self._taken[library] -= 1
 
     def resting(self, library: Library) -> bool:
@@ -66,8 +66,9 @@ class Slots:
 def small_pools(transactions: Sequence[Transactions], concurrency: int) -> list[str]:
     """What to say of pools that cannot serve as many handlers as the worker would run."""
     return [
-        f"{type(given).__name__}: its pool has {given.size} connections and concurrency is {concurrency}, so at most "
-        f"{given.size} of its handlers run at once: give the pool {concurrency} connections, or lower concurrency"
+        f"{type(given).__name__}: its pool has {given.size} connections and concurrency is {concurrency}, so at "
+        f"most {given.size} of its handlers run concurrently: give the pool {concurrency} connections, or lower "
+        "concurrency"
         for given in transactions
         if given.size is not None and given.size < concurrency
     ]

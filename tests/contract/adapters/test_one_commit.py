@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from hookledger.clock import Clock
 from hookledger.errors import ClaimLost, HandlerCommitted
-from hookledger.model import Rescue
+from hookledger.model import Reclaim
 from hookledger.states import State
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, Raw, claimed, event, settle, way_out
@@ -20,7 +20,8 @@ from tests.contract.adapters.libraries import Entry, Library, entries, works
 from tests.contract.test_transaction_effects import KNOWN, LATER, intent, several
 
 
-async def test_everything_commits_together(library: Library, store: Store, raw: Raw) -> None:  # proves R20, R28, R29
+# proves R20
+async def test_everything_commits_together(library: Library, store: Store, raw: Raw) -> None:
     owner = await claimed(store, "evt")
     tx = await library.begun()
     await library.write(tx.tx, "credit")
@@ -41,7 +42,7 @@ async def test_everything_commits_together(library: Library, store: Store, raw: 
     await works(library, store, raw)
 
 
-async def test_several_outcomes_in_one_commit(library: Library, store: Store, raw: Raw) -> None:  # proves R20
+async def test_several_outcomes_in_one_commit(library: Library, store: Store, raw: Raw) -> None:
     owners = await several(store, 3)
     tx = await library.begun()
     await library.write(tx.tx, "three")
@@ -49,7 +50,7 @@ async def test_several_outcomes_in_one_commit(library: Library, store: Store, ra
     assert await store.counts() == {State.PROCESSED: 1, State.SKIPPED: 1, State.RETRYING: 1}
 
 
-async def test_a_handler_that_raises_leaves_nothing(library: Library, store: Store, raw: Raw) -> None:  # proves R20
+async def test_a_handler_that_raises_leaves_nothing(library: Library, store: Store, raw: Raw) -> None:
     owner = await claimed(store, "evt")
     tx = await library.begun()
     await library.write(tx.tx, "credit")
@@ -65,7 +66,7 @@ async def test_a_handler_that_raises_leaves_nothing(library: Library, store: Sto
 
 async def test_what_an_orm_has_not_written_yet(
     theirs: Library, store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch
-) -> None:  # proves R20
+) -> None:
     """An object that was only added is written before the outcome; if that fails, there is no outcome."""
     if not theirs.name.startswith("sqlalchemy"):
         return  # nothing is kept back there
@@ -103,7 +104,7 @@ async def test_what_an_orm_has_not_written_yet(
 @pytest.mark.parametrize("ending", [["COMMIT"], ["ROLLBACK"], ["COMMIT", "BEGIN"]], ids="-".join)
 async def test_a_handler_that_ends_it_by_a_statement(
     library: Library, store: Store, raw: Raw, ending: list[str]
-) -> None:  # proves R20
+) -> None:
     owner = await claimed(store, "evt")
     tx = await library.begun()
     await library.write(tx.tx, "credit")
@@ -121,9 +122,7 @@ async def test_a_handler_that_ends_it_by_a_statement(
 
 
 @pytest.mark.parametrize("ending", ["commit", "rollback", "close"])
-async def test_a_handler_that_ends_it_by_a_method(
-    theirs: Library, store: Store, raw: Raw, ending: str
-) -> None:  # proves R20
+async def test_a_handler_that_ends_it_by_a_method(theirs: Library, store: Store, raw: Raw, ending: str) -> None:
     owner = await claimed(store, "evt")
     tx = await theirs.begun()
     await theirs.write(tx.tx, "credit")
@@ -142,7 +141,7 @@ async def test_a_handler_that_ends_it_by_a_method(
     await works(theirs, store, raw)
 
 
-async def test_a_handler_that_commits_and_closes(theirs: Library, store: Store, raw: Raw) -> None:  # proves R20
+async def test_a_handler_that_commits_and_closes(theirs: Library, store: Store, raw: Raw) -> None:
     """It leaves nothing that could be asked; a retry would do its writes twice."""
     owner = await claimed(store, "evt")
     tx = await theirs.begun()
@@ -160,13 +159,13 @@ async def test_a_handler_that_commits_and_closes(theirs: Library, store: Store, 
     await works(theirs, store, raw)
 
 
-async def test_a_lost_claim(library: Library, store: Store, raw: Raw, clock: Clock) -> None:  # proves R19, R20
+async def test_a_lost_claim(library: Library, store: Store, raw: Raw, clock: Clock) -> None:
     zombie = await claimed(store, "evt")
     tx = await library.begun()
     await library.write(tx.tx, "zombie")
     await tx.once(intent(zombie, "credit"))
     clock.offset += LEASE + 1
-    assert await store.rescue([Rescue(zombie.id, zombie.claim, 60.0, "died")]) == 1
+    assert await store.reclaim([Reclaim(zombie.id, zombie.claim, 60.0, "died")]) == 1
     with pytest.raises(ClaimLost):
         await tx.commit([way_out(zombie, "complete")])
     assert await entries(raw) == []

@@ -7,19 +7,21 @@ import threading
 
 import pytest
 
-from hookledger.errors import BadData, ClaimLost, HandlerCommitted
-from hookledger.model import Claimed
+from hookledger.clock import Clock
+from hookledger.errors import BadData, ClaimLost, HandlerCommitted, WrongState
+from hookledger.model import Claimed, Reclaim
+from hookledger.retry import is_permanent
 from hookledger.states import State
+from hookledger.store.ops.audit import Audit
 from hookledger.store.protocol import Store
-from hookledger.work.retry import is_permanent
-from tests.builders import Raw, claimed, event, settle, way_out
+from tests.builders import LEASE, Raw, claimed, event, settle, way_out
 from tests.contract.adapters.libraries import DEFERRED, Library, entries, works
 from tests.contract.test_transaction_effects import LATER, intent, several
 
 # ── at once ──────────────────────────────────────────────────────────────────
 
 
-async def test_two_handlers_at_once(library: Library, store: Store, raw: Raw) -> None:  # proves R18, R20, R28
+async def test_two_concurrent_handlers(library: Library, store: Store, raw: Raw) -> None:
     """Both want one effect: one of them has it, and what the other wrote besides is kept."""
     owners = await several(store, 2)
     both = asyncio.Barrier(2)
@@ -37,7 +39,7 @@ async def test_two_handlers_at_once(library: Library, store: Store, raw: Raw) ->
     assert await raw.count("effects") == 1
 
 
-async def test_a_deadlock_is_transient(library: Library, store: Store, raw: Raw) -> None:  # proves R20, R22
+async def test_a_deadlock_is_transient(library: Library, store: Store, raw: Raw) -> None:
     await raw.run("INSERT INTO public.ledger VALUES ('a'), ('b')")
     owners = await several(store, 2)
     both = asyncio.Barrier(2)
@@ -63,7 +65,7 @@ async def test_a_deadlock_is_transient(library: Library, store: Store, raw: Raw)
     await works(library, store, raw)
 
 
-async def test_a_failure_at_the_commit_itself(library: Library, store: Store, raw: Raw) -> None:  # proves R20, R22
+async def test_a_failure_at_the_commit_itself(library: Library, store: Store, raw: Raw) -> None:
     await raw.run(DEFERRED)
     owner = await claimed(store, "evt")
     tx = await library.begun()
@@ -77,7 +79,7 @@ async def test_a_failure_at_the_commit_itself(library: Library, store: Store, ra
     await works(library, store, raw)
 
 
-async def test_a_failing_statement(library: Library, store: Store, raw: Raw) -> None:  # proves R20
+async def test_a_failing_statement(library: Library, store: Store, raw: Raw) -> None:
     """Also one that the handler takes no notice of: nothing can follow it."""
     owner = await claimed(store, "evt")
     tx = await library.begun()
@@ -91,7 +93,7 @@ async def test_a_failing_statement(library: Library, store: Store, raw: Raw) -> 
 
 
 @pytest.mark.parametrize(("given", "kept"), [("0", "1min"), ("5s", "5s"), ("1500ms", "1500ms"), ("1h", "1min")])
-async def test_stricter_time_outs_stay(theirs: Library, raw: Raw, given: str, kept: str) -> None:  # proves R20
+async def test_stricter_time_outs_stay(theirs: Library, raw: Raw, given: str, kept: str) -> None:
     names = ("lock_timeout", "idle_in_transaction_session_timeout")
     [(database,)] = await raw.run("SELECT quote_ident(current_database())")
     for name in names:
@@ -123,7 +125,7 @@ async def test_data_that_no_column_can_hold(library: Library, store: Store, raw:
 # ── cut short ────────────────────────────────────────────────────────────────
 
 
-async def test_a_connection_that_dies(library: Library, store: Store, raw: Raw) -> None:  # proves R20
+async def test_a_connection_that_dies(library: Library, store: Store, raw: Raw) -> None:
     owner = await claimed(store, "evt")
     tx = await library.begun()
     await library.write(tx.tx, "half")
@@ -138,7 +140,7 @@ async def test_a_connection_that_dies(library: Library, store: Store, raw: Raw) 
     assert await settle(store, owner, "reschedule")
 
 
-async def test_cancelled_at_every_step(library: Library, store: Store, raw: Raw) -> None:  # proves R20
+async def test_cancelled_at_every_step(library: Library, store: Store, raw: Raw) -> None:
     """Wherever the cancellation strikes, it is all or nothing, and the next transactions work."""
 
     async def handle(owner: Claimed) -> None:
@@ -167,7 +169,7 @@ async def test_cancelled_at_every_step(library: Library, store: Store, raw: Raw)
             await asyncio.wait_for(handle(owner), 20)
 
 
-async def test_a_thread_that_goes_on_after_its_time(theirs: Library, store: Store, raw: Raw) -> None:  # proves R20
+async def test_a_thread_that_continues_after_its_timeout(theirs: Library, store: Store, raw: Raw) -> None:
     """A plain function cannot be stopped: what it does after its time-out reaches no later transaction."""
     if not theirs.plain:
         return  # the others end when they are told to
@@ -199,7 +201,7 @@ async def test_a_thread_that_goes_on_after_its_time(theirs: Library, store: Stor
     assert await entries(raw) == ["evt_0", "evt_1"]
 
 
-async def test_a_thread_in_the_midst_of_a_statement(theirs: Library, store: Store, raw: Raw) -> None:  # proves R20
+async def test_a_thread_in_the_midst_of_a_statement(theirs: Library, store: Store, raw: Raw) -> None:
     if not theirs.plain:
         return  # the others end when they are told to
     owner = await claimed(store, "evt")
@@ -213,3 +215,33 @@ async def test_a_thread_in_the_midst_of_a_statement(theirs: Library, store: Stor
     assert await entries(raw) == []
     assert await settle(store, owner, "reschedule")
     await works(theirs, store, raw)
+
+
+async def test_nothing_is_committed_once_the_inbox_is_being_moved(
+    library: Library, store: Store, raw: Raw, clock: Clock
+) -> None:
+    """A handler that lost its claim and is still in its transaction when the copy begins."""
+    owner = await claimed(store, "evt")
+    tx = await library.begun()
+    await library.write(tx.tx, "theirs")
+    clock.offset += LEASE + 1
+    assert await store.reclaim([Reclaim(owner.id, owner.claim, 0.0, "the worker died")]) == 1
+    await store.copies.move("elsewhere", Audit("ada", "why"))
+    with pytest.raises(Exception, match="this inbox is being moved to another database: elsewhere"):
+        await tx.commit([way_out(owner, "complete")])
+    assert await entries(raw) == []
+
+
+async def test_a_copy_does_not_begin_while_a_handler_has_written(
+    library: Library, store: Store, clock: Clock
+) -> None:
+    owner = await claimed(store, "evt")
+    tx = await library.begun()
+    assert await tx.once(intent(owner, "credit"))
+    clock.offset += LEASE + 1
+    assert await store.reclaim([Reclaim(owner.id, owner.claim, 0.0, "the worker died")]) == 1
+    with pytest.raises(WrongState, match="a transaction has written to effects and is not over"):
+        await store.copies.move("elsewhere", Audit("ada", "why"))
+    assert await store.copies.state() is None
+    await tx.rollback()
+    await store.copies.move("elsewhere", Audit("ada", "why"))

@@ -1,1 +1,1 @@
-"""What a person may see and do, over HTTP: the same services as the command line, behind tokens with roles."""
+"""The operator API over HTTP: the same functions as the command line, behind tokens with roles."""

@@ -1,4 +1,4 @@
-"""Who asks, and what they may: bearer tokens with roles."""
+"""Bearer tokens with roles: who calls, and what the caller may do."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from msgspec import Struct
 
 from ...errors import ConfigError, HookledgerError
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 SHORTEST = 20
-"""Characters of a token, at least."""
+"""Minimum length of a token."""
 SPEAK_EVERY = 60.0
-"""Seconds between two lines in the log about requests without a valid token."""
+"""Seconds between two log lines about requests without a valid token."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 _TOKEN = re.compile(r"[!-~]+")
 
 
 class Role(StrEnum):
-    """What a token allows; each role may do what those before it may."""
+    """What a token allows; each role includes those before it."""
 
     VIEWER = "viewer"
-    """Sees what happened; no bodies, headers, arguments, results or tracebacks."""
+    """Reads what happened, without bodies, headers, arguments, results and tracebacks."""
 
     OPERATOR = "operator"
-    """Sees everything, and decides about events, effects, circuits, bulk work, pauses and comparisons."""
+    """Reads everything, and decides about events, effects, circuits, jobs, pauses and reconciliation."""
 
     ADMIN = "admin"
-    """Decides about what is known at all: imports keys, prunes, erases."""
+    """Imports keys, prunes and erases."""
 
     def covers(self, needed: Role) -> bool:
         order = list(Role)
@@ -42,7 +42,7 @@ class Role(StrEnum):
 
 
 class NotAuthenticated(HookledgerError):
-    """This needs a valid token: `Authorization: Bearer TOKEN`."""
+    """A valid token is required: send `Authorization: Bearer TOKEN`."""
 
 
 class NotAllowed(HookledgerError):
@@ -50,44 +50,44 @@ class NotAllowed(HookledgerError):
 
 
 class Caller(Struct, frozen=True):
-    """`name` is the actor in the audit."""
+    """Who calls; `name` is the actor in the audit log."""
 
     name: str
     role: Role
 
     def require(self, needed: Role, what: str = "this") -> None:
         if not self.role.covers(needed):
-            raise NotAllowed(f"{what} needs the role {needed}, and the token {self.name!r} has the role {self.role}")
+            raise NotAllowed(f"{what} needs the role {needed}; the token {self.name!r} has the role {self.role}")
 
 
 class Token(Struct, frozen=True):
-    """A token, known by its digest only."""
+    """A token, stored as a digest only."""
 
     caller: Caller
     digest: bytes
 
 
 def token(name: str, role: Role, text: str) -> Token:
-    """Refuses, without ever quoting it, what nobody should rely on."""
+    """Return a token; ConfigError if its name or text is unsafe. The error never quotes the text."""
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"a token's name is the actor in the audit: letters, digits and . _ @ + -, not {name!r}")
+        raise ConfigError(f"token name {name!r} is not allowed: use letters, digits and . _ @ + -")
     if len(text) < SHORTEST:
-        raise ConfigError(f"the token {name!r} is shorter than {SHORTEST} characters")
+        raise ConfigError(f"token {name!r} is too short: use at least {SHORTEST} characters")
     if not _TOKEN.fullmatch(text):
-        raise ConfigError(f"the token {name!r} has characters that no header carries: visible ASCII only")
+        raise ConfigError(f"token {name!r} has characters that a header cannot carry: use visible ASCII")
     return Token(Caller(name, role), _digest(text.encode()))
 
 
 class Tokens:
-    """All tokens. Counts what was refused; keeps nothing else about strangers."""
+    """All tokens. Counts requests without a valid token, and stores nothing else about them."""
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
         self._tokens = tuple(tokens)
         if len({one.caller.name for one in self._tokens}) < len(self._tokens):
-            raise ConfigError("two tokens of [operator] have the same name: the audit could not tell them apart")
+            raise ConfigError("two tokens of [operator] have the same name: the audit log needs distinct names")
         if len({one.digest for one in self._tokens}) < len(self._tokens):
-            raise ConfigError("two tokens of [operator] are the same: the audit could not tell them apart")
-        self.refused = 0
+            raise ConfigError("two tokens of [operator] are equal: give each caller its own token")
+        self.unauthenticated: int = 0
         self._spoke = float("-inf")
 
     def __bool__(self) -> bool:
@@ -98,7 +98,7 @@ class Tokens:
         return [one.caller for one in self._tokens]
 
     def who(self, authorization: Sequence[str]) -> Caller:
-        """The one whose token is in the Authorization header. Every token is compared, in constant time."""
+        """Return the caller whose token the Authorization header has. Compares with every token, in constant time."""
         presented = _digest(_bearer(authorization))
         found = [one for one in self._tokens if hmac.compare_digest(one.digest, presented)]
         if len(found) != 1:
@@ -107,15 +107,15 @@ class Tokens:
         return found[0].caller
 
     def _count(self) -> None:
-        self.refused += 1
+        self.unauthenticated += 1
         now = time.monotonic()
         if now - self._spoke >= SPEAK_EVERY:
             self._spoke = now
-            log.warning("requests to the API without a valid token, since the start: %d", self.refused)
+            log.warning("API requests without a valid token since the start: %d", self.unauthenticated)
 
 
 def _bearer(authorization: Sequence[str]) -> bytes:
-    """What was presented; nothing where it is missing, of another scheme, or given twice."""
+    """Return the presented token; empty if it is missing, has another scheme, or is given twice."""
     if len(authorization) != 1:
         return b""
     scheme, _, presented = authorization[0].partition(" ")

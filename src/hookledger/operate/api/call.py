@@ -1,29 +1,29 @@
-"""One call of the API: a function, whose signature says what it takes and answers, and the role that it needs."""
+"""One API call: a function whose signature names request and answer types, and the role it needs."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import cached_property
-from typing import Annotated, Any, Generic, Protocol, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_type_hints
 
 from msgspec import Meta, Struct
 
-from ...store.ops.pruning import Pruned
-from ..actions import Actions
-from ..insight import Insight
+from ...store.ops.audit import Audit
+from .. import audit
+from ..context import Context
 from .auth import Caller, Role
 
 Q = TypeVar("Q")
 B = TypeVar("B")
 
 Text = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00]+$")]
-"""A name or a reference: what no database refuses."""
+"""A name or reference that every database can store."""
 Reason = Annotated[
-    str, Meta(max_length=2000, pattern=r"^[^\x00]*[^\x00\s][^\x00]*$", description="Why, for the audit.")
+    str, Meta(max_length=2000, pattern=r"^[^\x00]*[^\x00\s][^\x00]*$", description="Reason, for the audit log.")
 ]
 MOST_BODY = 2**20
-"""Bytes of a request."""
+"""Maximum bytes of a request body."""
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Limit = Annotated[int, Meta(ge=1, le=500)]
 
@@ -32,52 +32,34 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
     """No parameters."""
 
 
-class Services(Protocol):
-    """What the calls are made of; inbox.py's side hands it in."""
+class Why(Struct, frozen=True, forbid_unknown_fields=True):
+    """An action without a state to compare: done twice, it is audited twice, and the end is the same."""
 
-    @property
-    def insight(self) -> Insight: ...
-
-    @property
-    def lease(self) -> float:
-        """Of the workers, in seconds."""
-        ...
-
-    def actions(self, actor: str) -> Actions: ...
-
-    async def prune(
-        self, actor: str, reason: str, *, source: str | None, anew: bool, dry: bool, told: Callable[[Pruned], None]
-    ) -> None:
-        """One round of retention; `told` hears what it has come to, step by step."""
-        ...
+    reason: Reason
 
 
 class Asked(Generic[Q, B]):
-    """One request: its query and body decoded, and who asks."""
+    """One request: decoded query and body, and the caller."""
 
     def __init__(
-        self, services: Services, caller: Caller, path: dict[str, str], query: Q, body: B, refused: int = 0
+        self, context: Context, caller: Caller, path: dict[str, str], query: Q, body: B, unauthenticated: int = 0
     ) -> None:
-        self.services = services
+        self.context = context
         self.caller = caller
         self.path = path
         self.query = query
         self.body = body
-        self.refused = refused
+        self.unauthenticated = unauthenticated
         """Requests without a valid token, since the start."""
 
     @property
-    def insight(self) -> Insight:
-        return self.services.insight
-
-    @property
-    def actions(self) -> Actions:
-        """In the name of the caller."""
-        return self.services.actions(self.caller.name)
+    def by(self) -> Audit:
+        """Return the caller and the body's reason, for the audit log."""
+        return audit.by(self.caller.name, getattr(self.body, "reason", ""))
 
     @property
     def sees_all(self) -> bool:
-        """Whether the caller may see payloads, and what was made of them."""
+        """Whether the caller may read payloads."""
         return self.caller.role.covers(Role.OPERATOR)
 
 
@@ -85,10 +67,10 @@ Look = Asked[Nothing, Nothing]
 
 
 class Call:
-    """`does(asked: Asked[QUERY, BODY]) -> ANSWER`. `seconds`: its time limit; `late`: what is known when that has run
-    out.
+    """An API call: `does(asked: Asked[QUERY, BODY]) -> ANSWER`. `seconds`: its time limit; `late`: what holds when it
+    is exceeded.
 
-    Its name is the operation's, its docstring the description.
+    The function's name is the operation id, its docstring the description.
     """
 
     def __init__(
@@ -99,14 +81,14 @@ class Call:
         does: Callable[[Any], Awaitable[Any]],
         *,
         seconds: float = 30.0,
-        late: str = "whether it was done, the event tells",
+        late: str = "the event shows whether it was done",
     ) -> None:
         self.method = method
         self.path = path
         self.role = role
         self.does = does
         self.seconds = seconds
-        self.late = late if method != "GET" else "nothing was changed"
+        self.late: str = late if method != "GET" else "nothing was changed"
 
     @property
     def name(self) -> str:

@@ -1,15 +1,16 @@
-"""Downstreams: which are not being called for now, and stopping or letting through their calls."""
+"""Circuits: list them, and stop or allow calls to a downstream."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from ...store.ops.circuits import Circuit
+from .. import circuits
 from .call import Asked, Look, Nothing, Reason
 
 
 class Why(Struct, frozen=True, forbid_unknown_fields=True):
-    """An action without a state to compare: done twice, it is audited twice, and the end is the same."""
+    """An action that compares no state: repeating it changes nothing, and is audited again."""
 
     reason: Reason
 
@@ -19,22 +20,23 @@ class Circuits(Struct, frozen=True):
 
 
 async def list_circuits(asked: Look) -> Circuits:
-    """Every downstream that ever failed or was tripped."""
-    return Circuits(await asked.insight.circuits())
+    """List every downstream that ever failed or was tripped."""
+    return Circuits(await circuits.circuits(asked.context))
 
 
 async def trip_circuit(asked: Asked[Nothing, Why]) -> Circuits:
-    """Stop all calls to a downstream until it is reset. What needs it waits, without using up its attempts."""
-    await asked.actions.trip(asked.path["downstream"], asked.body.reason)
+    """Stop all calls to a downstream until it is reset. Events and effects that need it wait, without using up
+    attempts."""
+    await circuits.trip(asked.context, asked.by, asked.path["downstream"])
     return await _one(asked)
 
 
 async def reset_circuit(asked: Asked[Nothing, Why]) -> Circuits:
-    """Let a downstream be called again."""
-    await asked.actions.reset(asked.path["downstream"], asked.body.reason)
+    """Allow calls to a downstream again."""
+    await circuits.reset(asked.context, asked.by, asked.path["downstream"])
     return await _one(asked)
 
 
 async def _one(asked: Asked[Nothing, Why]) -> Circuits:
-    known = await asked.insight.circuits()
+    known = await circuits.circuits(asked.context)
     return Circuits([circuit for circuit in known if circuit.downstream == asked.path["downstream"]])

@@ -1,4 +1,4 @@
-"""Deciding about events and effects. Each names what the decision was made on, and is refused when that changed."""
+"""Decisions about events and effects. Each names the state it was based on; 409 if that has changed."""
 
 from __future__ import annotations
 
@@ -11,58 +11,59 @@ from ...errors import WrongState
 from ...ledger import Effect
 from ...model import EventRow
 from ...states import EffectState, State
+from .. import decide, effects, search
+from ..replay.replay import preview, replay
 from .call import Asked, Count, Nothing, Reason, Text
 from .views import EffectView, effect_of, effect_view, fingerprint
 
 
 class Expected(Struct, frozen=True, forbid_unknown_fields=True):
-    """The event as it was when the decision was made."""
+    """The event as you saw it when you decided."""
 
     state: State
     claim: Count
 
 
 class ExpectedReplay(Struct, frozen=True, forbid_unknown_fields=True):
-    """The event as it was, and the preview if one was looked at."""
+    """The event as you saw it, and the preview if you read one."""
 
     state: State
     claim: Count
     preview: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")] | None = None
-    """The `fingerprint` of the preview: a replay that would do something else is refused."""
+    """The preview's `fingerprint`: 409 if the replay would now do something else."""
 
 
 class ExpectedEffect(Struct, frozen=True, forbid_unknown_fields=True):
-    """The effect as it was when the decision was made."""
+    """The effect as you saw it when you decided."""
 
     state: EffectState
     fence: Count
 
 
 class Decision(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to decide an event on."""
+    """A decision about an event."""
 
     reason: Reason
     expected: Expected
 
 
 class Replay(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to replay an event on."""
+    """A replay of an event."""
 
     reason: Reason
     expected: ExpectedReplay
     repeat_effects: Annotated[list[Text], Meta(max_length=50)] = []
-    """Effects to be done once more though they are done, each a decision of its own: NAME, NAME:KEY, or an
-    idempotency key."""
+    """Finished effects to perform again: NAME, NAME:KEY or an idempotency key."""
 
 
 class Resolution(Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody found out about an effect."""
+    """The outcome that you found for an effect."""
 
     decision: Literal["happened", "did_not_happen", "cancel"]
     reason: Reason
     expected: ExpectedEffect
     result: Any = UNSET
-    """With `happened`: what the call would have returned; needed where the handler reads it."""
+    """With `happened`: the call's result; required if the handler reads it."""
 
 
 class Resolved(Struct, frozen=True):
@@ -71,48 +72,48 @@ class Resolved(Struct, frozen=True):
 
 
 async def _as_seen(asked: Asked[Nothing, Decision]) -> EventRow:
-    """The event as the caller says that it was; what it is now, the store compares when it acts."""
-    event = (await asked.insight.event(asked.path["reference"])).event
+    """Return the event as the caller saw it; the store compares it when it acts."""
+    event = (await search.find(asked.context, asked.path["reference"])).event
     return msgspec.structs.replace(event, state=asked.body.expected.state, claim=asked.body.expected.claim)
 
 
 async def retry_event(asked: Asked[Nothing, Decision]) -> EventRow:
-    """Send a failed, retrying or reviewed event round again now, with a fresh budget."""
-    return (await asked.actions.retry(await _as_seen(asked), asked.body.reason)).event
+    """Retry a failed, retrying or needs_review event now, with a fresh retry budget."""
+    return (await decide.retry(asked.context, asked.by, await _as_seen(asked))).event
 
 
 async def discard_event(asked: Asked[Nothing, Decision]) -> EventRow:
-    """Close an event that is pending, retrying, failed or in review. Its effects stay as they are."""
-    return (await asked.actions.discard(await _as_seen(asked), asked.body.reason)).event
+    """Close a pending, retrying, failed or needs_review event without processing it. Its effects stay as they are."""
+    return (await decide.discard(asked.context, asked.by, await _as_seen(asked))).event
 
 
 async def replay_event(asked: Asked[Nothing, Replay]) -> EventRow:
-    """Process an event again, as a new run: what is done is skipped. Refused while something is to be decided."""
+    """Process an event again as a new run; effects that are done are skipped. 409 if something needs a decision."""
     wanted, repeat = asked.body.expected, asked.body.repeat_effects
-    history = await asked.insight.event(asked.path["reference"])
+    history = await search.find(asked.context, asked.path["reference"])
     seen = msgspec.structs.replace(history.event, state=wanted.state, claim=wanted.claim)
     shown = None
     if wanted.preview is not None:
-        shown = asked.insight.preview(history, asked.insight.repeated(history, repeat))
+        shown = preview(asked.context, history, repeat)
         if fingerprint(shown) != wanted.preview:
-            raise WrongState(f"event {seen.id} is not what the preview showed any more. A replay now: {shown.words}")
-    return (await asked.actions.replay(seen, asked.body.reason, repeat, shown=shown)).event
+            raise WrongState(f"event {seen.id}: the preview no longer applies; a replay now: {shown.words}")
+    return (await replay(asked.context, asked.by, seen, repeat, shown=shown)).event
 
 
 async def as_expected(asked: Asked[Any, Any], expected: ExpectedEffect) -> Effect:
-    """The effect that the path names; WrongState unless it is as it was when the decision was made."""
-    effect = await asked.insight.effect(asked.path["reference"], asked.path["effect"])
+    """Return the effect that the path names; WrongState if it has changed since the decision."""
+    effect = await effects.find(asked.context, asked.path["reference"], asked.path["effect"])
     if (effect.state, effect.fence) != (expected.state, expected.fence):
         raise WrongState(
-            f"effect {effect.name}:{effect.key} changed meanwhile: it is {effect.state}, with fence {effect.fence}"
+            f"effect {effect.name}:{effect.key} has changed: it is now {effect.state}, fencing token {effect.fence}"
         )
     return effect
 
 
 async def resolve_effect(asked: Asked[Nothing, Resolution]) -> Resolved:
-    """Decide about an effect when nobody knows whether it happened, or when it failed: NAME, NAME:KEY, or its
-    idempotency key. The event, or the outbox, goes on from there."""
+    """Decide the outcome of an unknown or failed effect, named by NAME, NAME:KEY or its idempotency key. Then the
+    event, or the outbox, continues."""
     given = asked.body
     effect = await as_expected(asked, given.expected)
-    history = await asked.actions.resolve(effect, given.decision, given.reason, given.result)
+    history = await effects.resolve(asked.context, asked.by, effect, given.decision, given.result)
     return Resolved(effect_view(effect_of(history, effect), complete=True), history.event)

@@ -1,4 +1,4 @@
-"""Which answer each error gets. Every error is `{"error": CODE, "message": WORDS}`."""
+"""Maps errors to answers. Every error is `{"error": CODE, "message": TEXT}`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ...errors import (
     Unavailable,
     WrongState,
 )
-from ..insight import Ambiguous, NotFound
+from ..errors import Ambiguous, NotFound
 from .auth import NotAllowed, NotAuthenticated
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class Error(Struct, frozen=True):
-    """Why a request was not answered as asked."""
+    """Why the request failed."""
 
     error: str
-    """A code from a closed set."""
+    """One of a fixed set of codes."""
     message: str
-    """For people."""
+    """The reason, for people."""
 
 
 class ApiOff(HookledgerError):
@@ -42,35 +42,39 @@ class ApiOff(HookledgerError):
 
 
 class NoSuchCall(HookledgerError):
-    """The API has no such call: GET /api/openapi.json lists them."""
+    """The API has no such call: GET /api/v1/openapi.json lists them."""
+
+
+class NoSuchVersion(HookledgerError):
+    """This version of the API does not exist: use /api/v1."""
 
 
 class WrongMethod(HookledgerError):
-    """The call has other methods."""
+    """The path has other methods."""
 
     def __init__(self, allowed: str) -> None:
-        super().__init__(f"this path takes {allowed}")
+        super().__init__(f"this path allows only {allowed}")
         self.allowed = allowed
 
 
 class Malformed(HookledgerError):
-    """The request cannot be read."""
+    """The request is malformed."""
 
 
 class TooLarge(HookledgerError):
-    """The body is over the limit."""
+    """The body is too large."""
 
 
 class NotJson(HookledgerError):
-    """A body is sent with another content type, and without a content encoding."""
+    """The body is not JSON: send Content-Type: application/json without a content encoding."""
 
 
 class Busy(HookledgerError):
-    """Too many requests at once: ask again in a moment."""
+    """Too many concurrent requests: try again soon."""
 
 
 class TooSlow(HookledgerError):
-    """It took too long."""
+    """The call took too long."""
 
 
 TABLE: tuple[tuple[type[Exception], int, str], ...] = (
@@ -79,10 +83,11 @@ TABLE: tuple[tuple[type[Exception], int, str], ...] = (
     (NotAuthenticated, 401, "not_authenticated"),
     (NotAllowed, 403, "not_allowed"),
     (ApiOff, 404, "api_off"),
+    (NoSuchVersion, 404, "no_such_version"),
     (NoSuchCall, 404, "no_such_call"),
     (NotFound, 404, "not_found"),
     (WrongMethod, 405, "wrong_method"),
-    (WrongState, 409, "refused"),
+    (WrongState, 409, "conflict"),
     (TooLarge, 413, "too_large"),
     (NotJson, 415, "not_json"),
     (BadData, 422, "bad_data"),
@@ -95,45 +100,46 @@ TABLE: tuple[tuple[type[Exception], int, str], ...] = (
     (Unavailable, 503, "unavailable"),
     (StoreError, 503, "unavailable"),
 )
-"""The first that fits."""
+"""The first match applies."""
 
 WORDS = {
-    400: "The request cannot be read, or what it names fits several.",
+    400: "The request is malformed, or a name in it is ambiguous.",
     401: "No valid token.",
     403: "The token's role does not allow it.",
-    404: "There is nothing of that name, or no such call.",
+    404: "Not found: no such call, or nothing has that name.",
     405: "The path has other methods; `Allow` names them.",
-    409: "Not allowed as things stand, or they changed meanwhile: the message says what they are now.",
-    413: "The body is over the limit.",
-    415: "The body is not sent as JSON, or as JSON lines where these are asked for.",
-    422: "It can be read, and cannot be done or kept.",
-    503: "The database is not available, or too much is asked at once; `Retry-After` says when to ask again.",
+    409: "Not allowed in this state, or the state has changed; the message says what it is now.",
+    413: "The body is too large.",
+    415: "The body is not JSON, or not JSON lines where the call needs them.",
+    422: "The request is well-formed, but cannot be carried out or stored.",
+    503: "The database is not available, or there are too many concurrent requests; retry after `Retry-After`.",
 }
-"""What each status means, for the description."""
+"""What each status means, for the OpenAPI description."""
 
 HEADERS = {401: {"www-authenticate": 'Bearer realm="hookledger"'}, 503: {"retry-after": "2"}}
 
 
 def answer(error: Exception) -> tuple[int, Error, dict[str, str]]:
-    """Status, body and headers. Every 503 is in the log, with what is behind it: a defect in a statement looks like a
-    database that is away. What nobody expected is 500, logged by its kind and place and not by its words, which may
-    quote a payload."""
+    """Return status, body and headers. Every 503 is logged with its cause: an internal error in a statement looks
+    like an unreachable database. An unexpected error is 500, logged by type and place only, since its text may quote
+    a payload."""
     for kind, status, code in TABLE:
         if isinstance(error, kind):
             if status == 503:
-                log.warning("the API answers 503 (%s): %s", code, _behind(error))
+                log.warning("API answered 503 (%s): %s", code, _behind(error))
             headers = dict(HEADERS.get(status, {}))
             if isinstance(error, WrongMethod):
                 headers["allow"] = error.allowed
             return status, Error(code, str(error)), headers
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
-    log.error("the API failed: %s at %s", type(error).__name__, where)
-    return 500, Error("failed", "Something unexpected happened; the log says where."), {}
+    log.error("API internal error: %s at %s", type(error).__name__, where)
+    return 500, Error("failed", "internal error: the log says where"), {}
 
 
 def _behind(error: Exception) -> str:
-    """Its kind, that of its cause, and the first line of its words: what follows in a driver's may quote a row."""
+    """Return the type of the error and of its cause, and the first line of its text: later lines of a driver's error
+    may quote a row."""
     kinds = [type(one).__name__ for one in (error, error.__cause__) if one is not None]
     first = str(error).strip().partition("\n")[0]
     return f"{' from '.join(kinds)}: {first[:300]}"

@@ -1,4 +1,4 @@
-"""Bulk work: what it would be about, making it, how far it is, stopping it. Workers run it."""
+"""Bulk jobs: preview, plan, show and cancel them. Workers run them."""
 
 from __future__ import annotations
 
@@ -9,107 +9,106 @@ from uuid import UUID
 from msgspec import Meta, Struct
 
 from ...errors import ConfigError
-from ...filters import Filter
-from ...store.ops.job import Decided, Deed, ItemOutcome, Job, JobItem, JobState, Refusals, Resolving
-from ..bulk import PER_SECOND, Prospect
-from .call import Asked, Count, Limit, Look, Nothing, Reason, Text
-from .circuits import Why
+from ...store.ops.filters import Filter
+from ...store.ops.job import BulkAction, Decided, ItemOutcome, Job, JobItem, JobState, NotAllowedGroup, Resolving
+from ..bulk import jobs
+from ..bulk.plan import PER_SECOND, JobPreview, look, plan
+from .call import Asked, Count, Limit, Look, Nothing, Reason, Text, Why
 from .events import IN_PAYLOADS, asked_filter
 
 
-class ProspectQuery(Filter, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A filter, and what is to be done."""
+class JobPreviewQuery(Filter, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A filter and an action."""
 
-    name: Deed
+    name: BulkAction
     resolves: Text | None = None
-    """For `resolve`: the name of the effect, of which those are meant that are unknown,"""
+    """For `resolve`: the name of the unknown effects to decide."""
     decision: Decided | None = None
-    """and what they would be decided to be."""
+    """For `resolve`: the outcome to record."""
 
 
 class NewJob(Struct, frozen=True, forbid_unknown_fields=True):
-    """One action on all events for which the filter holds."""
+    """One action on all events that match the filter."""
 
-    name: Deed
+    name: BulkAction
     where: Filter
     count: Count
-    """How many events you mean, or to resolve how many effects, as `GET /jobs-prospect` said (`count`, or `effects`):
-    refused if there are more or fewer."""
+    """Number of events, or with `resolve` of effects, that `GET /jobs-preview` returned (`count` or `effects`): 409
+    if it differs."""
     reason: Reason
     per_second: Annotated[float, Meta(ge=0, le=1_000_000)] = PER_SECOND
-    """The pace; 0: as fast as it goes."""
+    """Events per second; 0: unlimited."""
     resolving: Resolving | None = None
-    """For `resolve`, and for nothing else: the name of the effect, of which those are meant that are unknown, and
-    what they are decided to be."""
+    """Only for `resolve`: the name of the unknown effects, and the outcome to record."""
     fingerprint: Text | None = None
-    """For `resolve`: `fingerprint` of the prospect; refused if one of these effects was called since, or if they are
-    others. Without it the count alone is compared."""
+    """For `resolve`: the preview's `fingerprint`; 409 if the effects differ or one was called since. Without it only
+    the count is compared."""
 
 
 class JobView(Struct, frozen=True):
-    """Bulk work: one action on a frozen set of events."""
+    """A bulk job: one action on a frozen set of events."""
 
     id: UUID
-    name: Deed
+    name: BulkAction
     resolving: Resolving | None
-    """For `resolve` alone: which effects of its events, and what they are decided to be;"""
+    """Only for `resolve`: which effects, and the outcome to record."""
     effects: int | None
-    """and how many these are."""
+    """Only for `resolve`: the number of effects."""
     where: Filter | None
-    """What the set was made of; null for a viewer where it looks into payloads."""
+    """The filter of the set; null for a viewer if it looks into payloads."""
     actor: str
     reason: str
     per_second: float
-    """0: as fast as it goes."""
+    """0: unlimited."""
     state: JobState
     total: int
     done: int
-    refused: int
+    not_allowed: int
     open: int
     created_at: datetime
     frozen_at: datetime | None
-    """When its whole set was there; null: whoever made it did not come so far, and it is never run."""
+    """When the set was complete; null: planning was interrupted, and the job never runs."""
     started_at: datetime | None
     finished_at: datetime | None
-    ended_by: str | None
-    ended_why: str | None
+    cancelled_by: str | None
+    cancel_reason: str | None
     worker: str | None
-    """Who runs it, or ran it last."""
+    """The worker that runs it or ran it last."""
     lease_left: float
-    """Seconds; 0: nobody is at it."""
+    """Seconds left of the worker's lease; 0: no worker runs the job."""
 
 
 class JobsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     before: UUID | None = None
-    """Older than this job: `next` of the page before."""
+    """Only older than this job: `next` of the previous page."""
     limit: Limit = 50
 
 
 class Jobs(Struct, frozen=True):
     jobs: list[JobView]
     next: UUID | None
-    """`before` of the next page; null at the end."""
+    """`before` for the next page; null at the end."""
 
 
 class JobShown(Struct, frozen=True):
     job: JobView
-    refusals: list[Refusals]
-    """Its refused events, by cause."""
+    causes: list[NotAllowedGroup]
+    """Events for which the action was not allowed, by cause."""
     now: dict[str, int]
-    """How many of the events that it acted on are in each state by now; `pruned`: gone."""
+    """Current states of the events it acted on; `pruned`: deleted since."""
 
 
 class ItemsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     outcome: ItemOutcome | None = None
     after: UUID | None = None
-    """After this event: `next` of the page before."""
+    """Only after this event: `next` of the previous page."""
     limit: Limit = 50
 
 
 class Items(Struct, frozen=True):
     items: list[JobItem]
     next: UUID | None
-    """`after` of the next page; null at the end."""
+    """`after` for the next page; null at the end."""
 
 
 def _view(asked: Asked[Any, Any], job: Job) -> JobView:
@@ -119,27 +118,28 @@ def _view(asked: Asked[Any, Any], job: Job) -> JobView:
     return JobView(**shown)
 
 
-async def foresee_job(asked: Asked[ProspectQuery, Nothing]) -> Prospect:
-    """What a job would be about, if it were made now; nothing is changed. The filters `text`, `error` and `cause`
-    need the role operator."""
+async def preview_job(asked: Asked[JobPreviewQuery, Nothing]) -> JobPreview:
+    """Show what a job would act on if it were planned now; nothing is changed. The filters `text`, `error` and
+    `cause` need the role operator."""
     query, where = asked.query, asked_filter(asked)
     resolving = None
     if query.resolves is not None and query.decision is not None:
         resolving = Resolving(query.resolves, query.decision)
     elif query.resolves is not None or query.decision is not None:
-        raise ConfigError("resolves and decision go together")
-    return await asked.insight.prospect(query.name, where, resolving)
+        raise ConfigError("resolves and decision are required together")
+    return await look(asked.context, query.name, where, resolving)
 
 
 async def make_job(asked: Asked[Nothing, NewJob]) -> JobView:
-    """Freeze the events that are meant, and leave it to the workers to retry, replay or discard each, or to resolve
-    its effects, as the single action would. It compares the count, and to resolve also the fingerprint, if there is
-    one: after an answer that was lost, look at `GET /jobs` before you send it again, or there may be two."""
+    """Plan a job: freeze the matching events; workers then retry, replay, discard or resolve each, as the single
+    action would. Compares the count and, to resolve, the fingerprint if given. If the answer is lost, check `GET
+    /jobs` before you send it again: else there may be two jobs."""
     new = asked.body
-    job = await asked.actions.plan_job(
+    job = await plan(
+        asked.context,
+        asked.by,
         new.name,
         new.where,
-        new.reason,
         count=new.count,
         per_second=new.per_second,
         resolving=new.resolving,
@@ -149,26 +149,27 @@ async def make_job(asked: Asked[Nothing, NewJob]) -> JobView:
 
 
 async def list_jobs(asked: Asked[JobsQuery, Nothing]) -> Jobs:
-    """Bulk work, the newest first."""
-    found = await asked.insight.jobs(before=asked.query.before, limit=asked.query.limit)
+    """List jobs, newest first."""
+    found = await jobs.jobs(asked.context, before=asked.query.before, limit=asked.query.limit)
     return Jobs([_view(asked, job) for job in found], found[-1].id if len(found) == asked.query.limit else None)
 
 
 async def show_job(asked: Look) -> JobShown:
-    """How far one job is, by id or the beginning of one, what its events are now, and why some were refused."""
-    job, insight = await asked.insight.job(asked.path["job"]), asked.insight
-    return JobShown(_view(asked, job), await insight.job_refusals(job), await insight.job_states(job))
+    """Show a job's progress, by id or id prefix, the current states of its events, and what was not allowed."""
+    context = asked.context
+    job = await jobs.find(context, asked.path["job"])
+    return JobShown(_view(asked, job), await jobs.causes(context, job), await jobs.states(context, job))
 
 
 async def list_job_items(asked: Asked[ItemsQuery, Nothing]) -> Items:
-    """The events of a job as they were frozen, and what became of each: `now` is the state of the event by now."""
+    """List a job's events: as frozen, what was done, and the state `now`."""
     query = asked.query
-    job = await asked.insight.job(asked.path["job"])
-    found = await asked.insight.job_items(job, outcome=query.outcome, after=query.after, limit=query.limit)
+    job = await jobs.find(asked.context, asked.path["job"])
+    found = await jobs.items(asked.context, job, outcome=query.outcome, after=query.after, limit=query.limit)
     return Items(found, found[-1].event_id if len(found) == query.limit else None)
 
 
 async def cancel_job(asked: Asked[Nothing, Why]) -> JobView:
-    """Stop a job after the step that is being taken: what was done stays, the rest is not touched."""
-    job = await asked.insight.job(asked.path["job"])
-    return _view(asked, await asked.actions.cancel_job(job, asked.body.reason))
+    """Cancel a job after its current step: actions already taken stay, the other events are not changed."""
+    job = await jobs.find(asked.context, asked.path["job"])
+    return _view(asked, await jobs.cancel(asked.context, asked.by, job))

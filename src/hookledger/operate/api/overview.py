@@ -1,4 +1,4 @@
-"""The inbox as a whole: counts, health, workers, what the doctor says, the providers that are known."""
+"""The inbox as a whole: counts, health, workers, doctor, providers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from ...providers import words
 from ...providers.catalogue import contracts
 from ...providers.contract import Contract
 from ...store import SCHEMA_RANGE
-from ..doctor import examine
-from ..finding import Finding
-from ..insight import NotFound, Summary
+from .. import search
+from ..doctor.checks import examine
+from ..doctor.finding import Finding
+from ..errors import NotFound
+from ..health import database_health
+from ..search import Summary
+from ..workers import workers
 from .auth import Caller
 from .call import Asked, Look, Nothing
 
@@ -21,17 +25,17 @@ from .call import Asked, Look, Nothing
 class HealthView(Struct, frozen=True):
     health: Health
     schema_range: list[int]
-    """The oldest and the newest that this release works with."""
+    """Oldest and newest schema version that this release works with."""
     caller: Caller
-    """Who asks."""
-    refused: int
-    """Requests without a valid token, since the start."""
+    """Name and role of the caller's token."""
+    unauthenticated: int
+    """Requests without a valid token since the start."""
 
 
 class WorkerView(Struct, frozen=True):
     id: str
     handles: list[Kind]
-    """Source and type, or pattern of types, of every handler it has."""
+    """Source and type, or type pattern, of each handler."""
     seen_ago: float
     alive: bool
 
@@ -42,9 +46,9 @@ class Workers(Struct, frozen=True):
 
 class DoctorQuery(Struct, frozen=True, forbid_unknown_fields=True):
     deep: bool = False
-    """Let the database check its own file as well."""
+    """Have the database check its file too."""
     limit: Annotated[float, Meta(gt=0, le=120)] = 60.0
-    """Seconds that the books, or the file, may be looked at."""
+    """Time limit in seconds of the consistency check and of `deep`."""
 
 
 class Examined(Struct, frozen=True):
@@ -60,7 +64,7 @@ class Provider(Struct, frozen=True):
     confirmed: dict[str, str]
     facts: dict[str, list[str]]
     example: str
-    """For hookledger.toml."""
+    """Example for hookledger.toml."""
 
 
 class Providers(Struct, frozen=True):
@@ -68,20 +72,18 @@ class Providers(Struct, frozen=True):
 
 
 async def summary(asked: Look) -> Summary:
-    """How many events there are in each state, and deliveries of each outcome."""
-    return await asked.insight.summary()
+    """Count events by state, and deliveries by outcome."""
+    return await search.summary(asked.context)
 
 
 async def health(asked: Look) -> HealthView:
-    """Whether the database can be written, and who asks."""
-    return HealthView(await asked.insight.health(), list(SCHEMA_RANGE), asked.caller, asked.refused)
+    """Show whether the database can be written, and the caller."""
+    return HealthView(await database_health(asked.context), list(SCHEMA_RANGE), asked.caller, asked.unauthenticated)
 
 
 async def list_workers(asked: Look) -> Workers:
-    """Every worker seen that has not stopped: those that live, and those that died."""
-    lease = asked.services.lease
-    seen = await asked.insight.workers()
-    return Workers([_worker(one, lease) for one in seen])
+    """List workers that are alive, and those that died without stopping."""
+    return Workers([_worker(one, asked.context.lease) for one in await workers(asked.context)])
 
 
 def _worker(seen: WorkerInfo, lease: float) -> WorkerView:
@@ -90,26 +92,27 @@ def _worker(seen: WorkerInfo, lease: float) -> WorkerView:
 
 
 async def doctor(asked: Asked[DoctorQuery, Nothing]) -> Examined:
-    """Look at the inbox: whether every event is accounted for, database, clocks, workers, sources, what was refused.
+    """Check consistency, database, clocks, workers, sources and rejections.
 
-    The books are read in one snapshot, which takes a while on many events."""
+    The consistency check reads one snapshot, which takes time with many events.
+    """
     query = asked.query
-    found = await examine(asked.insight, lease=asked.services.lease, deep=query.deep, limit=query.limit)
+    found = await examine(asked.context, deep=query.deep, limit=query.limit)
     levels = [finding.level for finding in found]
     return Examined(levels.count("problem"), levels.count("warn"), found)
 
 
 async def list_providers(asked: Look) -> Providers:
-    """The providers that are known."""
+    """List the known providers."""
     del asked
     return Providers(sorted(contracts()))
 
 
 async def show_provider(asked: Look) -> Provider:
-    """Everything about one provider."""
+    """Describe one provider."""
     contract = contracts().get(asked.path["provider"])
     if contract is None:
-        raise NotFound(f"no provider is called {asked.path['provider']!r}")
+        raise NotFound(f"unknown provider {asked.path['provider']!r}: GET /api/v1/providers lists the known ones")
     return _provider(contract)
 
 

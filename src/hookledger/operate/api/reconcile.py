@@ -1,4 +1,4 @@
-"""Comparing with providers' logs, and putting one object right."""
+"""Compare with providers' logs, and repair single objects."""
 
 from __future__ import annotations
 
@@ -9,39 +9,42 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ...errors import ConfigError
-from ...filters import EARLIEST, LATEST, Moment
 from ...model import EventRow
+from ...store.ops.filters import EARLIEST, LATEST, Moment
 from ...store.ops.reconciling import Reconciliation
-from ..reconcile import Report, Window
-from .call import Asked, Look, Nothing, Reason
-from .circuits import Why
+from .. import search
+from ..reconcile import repair
+from ..reconcile.compare import Report
+from ..reconcile.plan import Window
+from ..reconcile.reconcile import compare, reconcile, reconciliations
+from .call import Asked, Look, Nothing, Reason, Why
 from .sources import known_source
 
 
 class ToCompare(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the provider is asked about."""
+    """The window of a comparison."""
 
     reason: Reason
     since: Moment | None = None
-    """As far back as the source says unless it is given."""
+    """Default: as far back as the source's settings say."""
     until: Moment | None = None
-    """Now unless it is given."""
+    """Default: now."""
     dry_run: bool = False
-    """Only compare: take in nothing, ask for nothing."""
+    """Compare only: import nothing, request nothing."""
     resend: bool = False
-    """Have the provider deliver what is missing again, where it can."""
+    """Ask the provider to redeliver missing events, if it can."""
 
     def __post_init__(self) -> None:
         for moment in (self.since, self.until):
             if moment is not None and not EARLIEST <= moment < LATEST:
-                raise ConfigError("since and until are between 1970 and 9000")
+                raise ConfigError("since and until must be between the years 1970 and 9000")
 
 
 class ToRepair(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which object is to be put right."""
+    """Which object to repair."""
 
     object_id: Annotated[str, Meta(min_length=1, max_length=255)]
-    """As the provider names it; printable characters."""
+    """The provider's id of the object; printable characters."""
     reason: Reason
 
 
@@ -50,36 +53,39 @@ class Reconciliations(Struct, frozen=True):
 
 
 async def list_reconciliations(asked: Look) -> Reconciliations:
-    """The last comparison of each source with its provider's log. A viewer sees that there was a problem, not which:
-    it may quote an answer of the provider's."""
-    found = await asked.insight.reconciliations()
+    """Show the last comparison of each source with its provider's log. A viewer does not get the text of a problem,
+    which may quote the provider's answer."""
+    found = await reconciliations(asked.context)
     if not asked.sees_all:
         found = [msgspec.structs.replace(one, problem=one.problem and "for operators") for one in found]
     return Reconciliations(found)
 
 
 async def reconcile_source(asked: Asked[Nothing, ToCompare]) -> Report:
-    """Compare a source with its provider's log, and take in what is missing here. It is done while the caller waits,
-    for at most five minutes: what was taken in until then stays, and a second call finds it known. For more, give a
-    shorter window, let it be done every day (`[sources.NAME.reconcile] at`), or use the command line.
+    """Compare a source with its provider's log, and import missing events. Runs within the request for at most five
+    minutes: events imported until then stay, and a second call finds them. For more, use a shorter window, a daily
+    comparison (`[sources.NAME.reconcile] at`) or the command line.
 
-    `problem` says why it ended early; what differs is an answer, and no error."""
+    `problem` says why it ended early; differences are no error.
+    """
     source, given = known_source(asked), asked.body
     window = None
     if given.since is not None or given.until is not None:
         end = given.until or datetime.now(UTC)
-        back = timedelta(seconds=asked.insight.receiving.plan(source).look_back)
+        back = timedelta(seconds=asked.context.sources.source(source).plan().look_back)
         window = Window(given.since or max(EARLIEST, end - back), end)
-    return await asked.actions.reconcile(source, window, given.reason, dry_run=given.dry_run, resend=given.resend)
+    if given.dry_run:
+        return await compare(asked.context, source, window, resend=given.resend)
+    return await reconcile(asked.context, asked.by, source, window, resend=given.resend)
 
 
 async def repair_event(asked: Asked[Nothing, Why]) -> EventRow:
-    """Have a worker run the source's repair handler for the object that an event is about: an event of its own, which
-    is the answer. Refused while an earlier repair of the object is still to come."""
-    about = (await asked.insight.event(asked.path["reference"])).event
-    return (await asked.actions.repair_event(about, asked.body.reason)).event
+    """Have a worker run the source's repair handler for the object of an event; returns the event made for it. 409
+    while an earlier repair of the object is pending."""
+    about = (await search.find(asked.context, asked.path["reference"])).event
+    return (await repair.repair_event(asked.context, asked.by, about)).event
 
 
 async def repair_object(asked: Asked[Nothing, ToRepair]) -> EventRow:
-    """The same for an object that is named."""
-    return (await asked.actions.repair(known_source(asked), asked.body.object_id, asked.body.reason)).event
+    """Have a worker run the source's repair handler for one object, by its id."""
+    return (await repair.repair(asked.context, asked.by, known_source(asked), asked.body.object_id)).event

@@ -1,4 +1,4 @@
-"""The OpenAPI description, made of the table of calls and of the types that their functions name."""
+"""The OpenAPI description, made from the table of calls and the types in their signatures."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import msgspec
 from .call import Call
 from .errors import WORDS, Error
 
-BASE = "/api"
+ROOT = "/api"
 VERSION = "1"
+BASE = f"{ROOT}/v{VERSION}"
 REF = "#/components/schemas/{name}"
 ALWAYS = (400, 401, 403, 404, 405, 422, 503)
 WITH_BODY = (409, 413, 415)
@@ -20,14 +21,14 @@ _PARAMETER = re.compile(r"{(\w+)}")
 
 INTRODUCTION = (
     "What operators see and do, as on the command line. Every call needs a token: `Authorization: Bearer TOKEN`. "
-    "A role may do what those before it may: viewer, operator, admin. The token's name is the actor in the audit. "
+    "Each role includes those before it: viewer, operator, admin. The token's name is the actor in the audit log. "
     "GET changes nothing. A decision about an event or an effect names what it was made on in `expected`; a repeated "
     "one, after an answer that was lost, is refused with 409, and the message says what was done and by whom."
 )
 
 
 def describe(calls: Sequence[Call]) -> dict[str, Any]:
-    """OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 description."""
     kinds = [kind for call in calls for kind in (call.query, call.body, call.answer)]
     schemas, components = msgspec.json.schema_components([*kinds, Error], ref_template=REF)
     refs = iter(schemas)
@@ -80,7 +81,7 @@ def _in_path(call: Call) -> list[dict[str, Any]]:
 
 
 def _in_query(query: dict[str, Any]) -> list[dict[str, Any]]:
-    """The fields of the query's type, each a parameter; one that takes several is given several times."""
+    """Return each field of the query's type as a parameter; lists are repeated parameters."""
     required = query.get("required", [])
     return [
         {"name": name, "in": "query", "required": name in required, "schema": _given(schema)}
@@ -89,7 +90,7 @@ def _in_query(query: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _given(schema: dict[str, Any]) -> dict[str, Any]:
-    """Of a parameter that is there: none is null."""
+    """Return the schema of a parameter that is present: never null."""
     if "anyOf" not in schema:
         return schema
     kinds = [kind for kind in schema["anyOf"] if kind != {"type": "null"}]
@@ -103,7 +104,7 @@ def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, A
 
 
 def _used(parts: Iterable[Any], components: dict[str, Any]) -> set[str]:
-    """The names of the types that are referred to: a query is told as its parameters, and by no name."""
+    """Return the names of the types that are referenced; query types appear as parameters only."""
     found: set[str] = set()
     waiting = list(parts)
     while waiting:

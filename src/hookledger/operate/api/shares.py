@@ -1,4 +1,4 @@
-"""What many callers share, so that one address cannot take all of it."""
+"""A resource shared by many clients, so that one address cannot use all of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import Busy
 
 
 class Shares:
-    """`total` of something, and at most `each` of it for one client."""
+    """`total` of a resource, and at most `each` per client."""
 
     def __init__(self, total: int, each: int) -> None:
         self._total = total
@@ -22,13 +22,13 @@ class Shares:
         return self._taken.total()
 
     def take(self, client: str, amount: int = 1) -> None:
-        """Busy where there is no more; then nothing is taken."""
+        """Take an amount; Busy, and nothing taken, if there is not enough."""
         if self._taken[client] + amount > self._each or self.taken + amount > self._total:
-            self.give_back(client, 0)
+            self.release(client, 0)
             raise Busy
         self._taken[client] += amount
 
-    def give_back(self, client: str, amount: int = 1) -> None:
+    def release(self, client: str, amount: int = 1) -> None:
         self._taken[client] -= amount
         if self._taken[client] <= 0:
             del self._taken[client]
@@ -39,4 +39,4 @@ class Shares:
         try:
             yield
         finally:
-            self.give_back(client)
+            self.release(client)

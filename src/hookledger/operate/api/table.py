@@ -1,18 +1,33 @@
-"""Every call of the API, one line each. A new one is a function in a module beside, and a line here."""
+"""Every API call, one line each. For a new call, add a function in a sibling module and a line here."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import circuits, decide, effects, events, jobs, keeping, odd, overview, pauses, reconcile, sources, trouble
+from . import (
+    actions,
+    circuits,
+    decide,
+    effects,
+    events,
+    failures,
+    jobs,
+    overview,
+    pauses,
+    quarantine,
+    reconcile,
+    rejections,
+    retention,
+    sources,
+)
 from .auth import Role
 from .call import Call, Look
 from .schema import describe
 
 VIEWER, OPERATOR, ADMIN = Role
 LONG = 300.0
-"""Seconds, for what is known to take long."""
-STAYS = "what was done until then stays; ask again, and it goes on"
+"""Time limit in seconds of slow calls."""
+STAYS = "what was done until then stays; call again to continue"
 
 
 async def openapi(asked: Look) -> dict[str, Any]:
@@ -33,7 +48,7 @@ CALLS: tuple[Call, ...] = (
     Call("GET", "/events/{reference}/conflicts", OPERATOR, events.list_conflicts),
     Call("GET", "/events/{reference}/preview", VIEWER, events.preview_replay),
     Call("GET", "/events/{reference}/timeline", VIEWER, events.show_timeline),
-    Call("GET", "/events/{reference}/answers", VIEWER, events.answer_questions),
+    Call("GET", "/events/{reference}/answers", VIEWER, events.show_answers),
     Call("POST", "/events/{reference}/retry", OPERATOR, decide.retry_event),
     Call("POST", "/events/{reference}/replay", OPERATOR, decide.replay_event),
     Call("POST", "/events/{reference}/discard", OPERATOR, decide.discard_event),
@@ -41,10 +56,11 @@ CALLS: tuple[Call, ...] = (
     Call("POST", "/events/{reference}/effects/{effect}/try", OPERATOR, effects.try_effect),
     Call("GET", "/effects", VIEWER, effects.list_effects),
     Call("POST", "/events/{reference}/repair", OPERATOR, reconcile.repair_event),
-    Call("POST", "/events/{reference}/erase", ADMIN, keeping.erase_event),
-    Call("GET", "/failures", VIEWER, trouble.list_failures),
-    Call("GET", "/lag", VIEWER, trouble.list_lag),
-    Call("GET", "/jobs-prospect", VIEWER, jobs.foresee_job, seconds=60.0),
+    Call("POST", "/events/{reference}/erase", ADMIN, retention.erase_event),
+    Call("GET", "/actions", VIEWER, actions.list_actions),
+    Call("GET", "/failures", VIEWER, failures.list_failures),
+    Call("GET", "/lag", VIEWER, failures.list_lag),
+    Call("GET", "/jobs-preview", VIEWER, jobs.preview_job, seconds=60.0),
     Call("POST", "/jobs", OPERATOR, jobs.make_job, seconds=LONG, late="a job without `frozen_at` is to be cancelled"),
     Call("GET", "/jobs", VIEWER, jobs.list_jobs),
     Call("GET", "/jobs/{job}", VIEWER, jobs.show_job),
@@ -54,16 +70,21 @@ CALLS: tuple[Call, ...] = (
     Call("GET", "/circuits", VIEWER, circuits.list_circuits),
     Call("POST", "/circuits/{downstream}/trip", OPERATOR, circuits.trip_circuit),
     Call("POST", "/circuits/{downstream}/reset", OPERATOR, circuits.reset_circuit),
-    Call("GET", "/quarantine", VIEWER, odd.list_quarantine),
-    Call("GET", "/quarantine/{delivery}", OPERATOR, odd.show_quarantined),
-    Call("POST", "/quarantine/{delivery}/accept", OPERATOR, odd.accept_quarantined),
-    Call("GET", "/rejections", VIEWER, odd.list_rejections),
-    Call("GET", "/rejections-count", VIEWER, odd.count_rejections),
-    Call("GET", "/rejections/{rejection}", OPERATOR, odd.show_rejection),
+    Call("GET", "/quarantine", VIEWER, quarantine.list_quarantine),
+    Call("GET", "/quarantine/{delivery}", OPERATOR, quarantine.show_quarantined),
+    Call("POST", "/quarantine/{delivery}/accept", OPERATOR, quarantine.accept_quarantined),
+    Call("GET", "/rejections", VIEWER, rejections.list_rejections),
+    Call("GET", "/rejections-count", VIEWER, rejections.count_rejections),
+    Call("GET", "/rejections/{rejection}", OPERATOR, rejections.show_rejection),
     Call("GET", "/sources", VIEWER, sources.list_sources),
-    Call("GET", "/sources/{source}/rejections/recheck", OPERATOR, sources.recheck_rejections),
+    Call("GET", "/sources/{source}/rejections/recheck", OPERATOR, rejections.recheck_rejections),
     Call(
-        "POST", "/sources/{source}/rejections/recheck", OPERATOR, sources.accept_rejections, seconds=LONG, late=STAYS
+        "POST",
+        "/sources/{source}/rejections/recheck",
+        OPERATOR,
+        rejections.accept_rejections,
+        seconds=LONG,
+        late=STAYS,
     ),
     Call("GET", "/sources/{source}/keys", VIEWER, sources.audit_keys),
     Call("POST", "/sources/{source}/keys/compare", VIEWER, sources.compare_keys),
@@ -73,9 +94,9 @@ CALLS: tuple[Call, ...] = (
     Call("POST", "/sources/{source}/reconcile", OPERATOR, reconcile.reconcile_source, seconds=LONG, late=STAYS),
     Call("POST", "/sources/{source}/repair", OPERATOR, reconcile.repair_object),
     Call("GET", "/reconciliations", VIEWER, reconcile.list_reconciliations),
-    Call("GET", "/prune", OPERATOR, keeping.foresee_prune, seconds=90.0),
-    Call("POST", "/prune", ADMIN, keeping.prune, seconds=90.0, late=STAYS),
-    Call("POST", "/erase", ADMIN, keeping.erase_events, seconds=LONG, late=STAYS),
+    Call("GET", "/prune", OPERATOR, retention.preview_prune, seconds=90.0),
+    Call("POST", "/prune", ADMIN, retention.prune, seconds=90.0, late=STAYS),
+    Call("POST", "/erase", ADMIN, retention.erase_events, seconds=LONG, late=STAYS),
     Call("GET", "/providers", VIEWER, overview.list_providers),
     Call("GET", "/providers/{provider}", VIEWER, overview.show_provider),
     Call("GET", "/openapi.json", VIEWER, openapi),

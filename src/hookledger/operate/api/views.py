@@ -1,4 +1,4 @@
-"""What the API shows: an event in full, its effects, a preview. What may hold a payload is for operators."""
+"""What the API returns: an event in full, its effects, a preview. Only operators get data that may hold a payload."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ...causes import masked, masked_cause
-from ...identities import operation_key
+from ...ids import operation_key
 from ...ledger import Call, Effect, EffectHistory
 from ...model import ActionRow, AttemptRow, DeliveryRow, EventRow, History, RequestRow, unpack_headers
 from ...states import EffectKind, EffectState, Repeat, State
-from ..preview import Forecast, Preview, Verdict
+from ...store.causes import masked, masked_cause
+from ..replay.preview import EffectPreview, Preview, Verdict
 
 
 class Header(Struct, frozen=True):
@@ -36,7 +36,7 @@ class RequestFacts(Struct, frozen=True):
 
 
 class RequestContent(Struct, frozen=True):
-    """A request as it was kept: less the secrets that the provider's contract names."""
+    """A kept request, without the secrets that the provider's contract names."""
 
     id: UUID
     source: str
@@ -49,7 +49,7 @@ class RequestContent(Struct, frozen=True):
     query: str
     headers: list[Header]
     body: bytes
-    """Exactly as received, in base64."""
+    """The exact body, in base64."""
 
 
 class EffectView(Struct, frozen=True):
@@ -60,7 +60,7 @@ class EffectView(Struct, frozen=True):
     kind: EffectKind
     state: EffectState
     idempotency_key: str | None
-    """What the remote knows it by."""
+    """The idempotency key that the downstream gets."""
     generation: int
     fence: int
     number: int
@@ -68,7 +68,7 @@ class EffectView(Struct, frozen=True):
     source: str
     event_id: UUID
     claim: int
-    """Of the attempt that asked for it."""
+    """Claim of the attempt that requested it."""
     repeat: Repeat | None
     downstream: str
     lane: str | None
@@ -81,7 +81,7 @@ class EffectView(Struct, frozen=True):
     alert: str | None
     superseded: bool
     error: str | None
-    """For operators, as are arguments and result."""
+    """Only for operators, as arguments and result."""
     arguments: Any
     result: Any
     calls: tuple[Call, ...]
@@ -94,20 +94,20 @@ class PreviewView(Struct, frozen=True):
     state: State
     claim: int
     run: int
-    """That the replay would begin."""
+    """The run that a replay would start."""
     verdict: Verdict
     words: str
-    deeds: tuple[str, ...]
+    items: tuple[str, ...]
     reasons: tuple[str, ...]
     handler: str | None
     converges: bool
-    effects: tuple[Forecast, ...]
+    effects: tuple[EffectPreview, ...]
     fingerprint: str
-    """Of what was shown: named as `expected.preview`, a replay that would do something else is refused."""
+    """Give it as `expected.preview`: 409 if the replay would then do something else."""
 
 
 class EventView(Struct, frozen=True):
-    """Everything known of one event."""
+    """Everything known about one event."""
 
     event: EventRow
     request: RequestFacts | None
@@ -117,7 +117,8 @@ class EventView(Struct, frozen=True):
     actions: tuple[ActionRow, ...]
     replay: PreviewView
     body_of: UUID | None
-    """The event that had its body before: its type repeats or shares bodies, or an operator admitted it."""
+    """The earlier event with the same body: its type allows shared bodies, or an operator accepted it from
+    quarantine."""
     complete: bool
     """False for a viewer: arguments, results and errors are left out."""
 
@@ -141,7 +142,8 @@ def event_view(history: History, preview: Preview, *, complete: bool) -> EventVi
 
 
 def without_errors(history: History) -> History:
-    """Attempts and calls without what went wrong in them. A `once` that made way says for what, which is no error."""
+    """Return the history for a viewer's timeline: no errors of attempts and calls, nothing that actions replaced.
+    Effects keep their error: the timeline prints only that of a superseded `once`, which is the reason."""
     replace = msgspec.structs.replace
     return replace(
         history,
@@ -156,8 +158,8 @@ def _without(known: EffectHistory) -> EffectHistory:
 
 
 def row_view(row: EventRow, *, complete: bool) -> EventRow:
-    """A viewer sees Hookledger's own reasons, but not the words of the handler's exceptions: they may quote a payload
-    or an effect's arguments."""
+    """Return an event row. A viewer gets Hookledger's own reasons, but no exception text: it may quote a payload or
+    arguments."""
     if complete:
         return row
     quoted = row.error is not None or (row.state is State.SKIPPED and row.attempts > 0)
@@ -208,7 +210,7 @@ def effect_view(known: EffectHistory, *, complete: bool) -> EffectView:
 
 
 def _json(text: bytes | None) -> Any:
-    """As it is kept, without reading it: numbers of any size stay what they are."""
+    """Return stored JSON unparsed, so that numbers of any size stay exact."""
     return msgspec.Raw(text) if text else None
 
 
@@ -218,9 +220,9 @@ def preview_view(event: EventRow, preview: Preview) -> PreviewView:
 
 
 def fingerprint(preview: Preview) -> str:
-    """The same for two previews exactly when whoever agreed to the one has agreed to the other."""
-    fates = [(effect.identity, effect.fate, effect.generation) for effect in preview.effects]
-    return sha256(msgspec.json.encode([preview.verdict, preview.deeds, fates])).hexdigest()[:32]
+    """Return a digest that two previews share exactly if agreeing to one means agreeing to the other."""
+    in_replay = [(effect.identity, effect.in_replay, effect.generation) for effect in preview.effects]
+    return sha256(msgspec.json.encode([preview.verdict, preview.items, in_replay])).hexdigest()[:32]
 
 
 def effect_of(history: History, effect: Effect) -> EffectHistory:

@@ -1,1 +1,1 @@
-"""One module a provider, each with its contracts as data. CONTRIBUTING.md shows how to add one."""
+"""One module per provider, with its contracts as data. CONTRIBUTING.md shows how to add one."""

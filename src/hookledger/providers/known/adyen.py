@@ -1,4 +1,4 @@
-"""Adyen: webhooks signed in a header, and the classic notifications whose items are signed one by one."""
+"""Adyen: webhooks signed in a header, and classic notifications whose items are signed individually."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CONTRACTS = (
         scheme=Hmac(header=b"hmacsignature", encoding="base64", key="hex", min_key=16),
         secret=SECRET,
         id=body("eventId"),
-        # The id is the PSP reference of what happened, which can give more than one type. Where there is none
-        # (configuration, transfers) the whole body stands for the event: it has the time and the new state.
+        # The id is the PSP reference of what happened, which can have several types. Without an id (configuration,
+        # transfers) the whole body identifies the event: it has the time and the new state.
         key=(body("type"), body("eventId")),
         type=(body("type"),),
         object_id=(
@@ -70,9 +70,9 @@ CONTRACTS = (
             signature="run", event="memory", response="docs", retry="memory", reconcile="memory", sources=SOURCES
         ),
         notes=(
-            "Eight fields of each item are signed and nothing else: reason, eventDate, live and all other "
-            "additionalData may be anybody's words.",
-            "success says whether it worked, not the type: an AUTHORISATION may be a refusal.",
+            "Only eight fields of each item are signed: reason, eventDate, live and all other additionalData may be "
+            "forged.",
+            "success says whether it worked, not the type: an AUTHORISATION may have been declined.",
             "A later notification of the same reference, code and success with other details shows as a conflict.",
         ),
     ),

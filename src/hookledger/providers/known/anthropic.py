@@ -20,7 +20,7 @@ CONTRACTS = (
             automatic=True,
             hours=76,
             schedule="not documented; these are the hours of Standard Webhooks' example",
-            why="nobody says; Standard Webhooks, which it follows, gives every retry the time of its own attempt",
+            why="not documented; Standard Webhooks, which it follows, gives every retry the time of that attempt",
         ),
         lister=Lister(list="the objects themselves, by id"),
         confirmed=Confirmed(
@@ -34,7 +34,7 @@ CONTRACTS = (
         notes=(
             "The body names the object and does not contain it: fetch it by data.id.",
             "The outer type is always event; the event's own is data.type.",
-            "How long it retries is not known. A redirect counts as a failure.",
+            "It is unknown how long it retries. A redirect counts as a failure.",
         ),
     ),
 )

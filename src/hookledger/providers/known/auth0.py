@@ -15,7 +15,7 @@ CONFIRMED = Confirmed(
     sources=("Auth0's documentation: events, custom webhook log streams",),
 )
 RETRIES = Retries(automatic=True, schedule="documented for each product; the steps were not seen")
-PROVES_LITTLE = "Auth0 signs nothing: the token proves who sends, not what."
+PROVES_LITTLE = "Auth0 signs nothing: the token proves the sender, not the content."
 
 CONTRACTS = (
     Contract(
@@ -34,7 +34,7 @@ CONTRACTS = (
         confirmed=CONFIRMED,
         notes=(
             PROVES_LITTLE,
-            "Choose JSON Array or JSON Object as the stream's format: JSON Lines is kept in the dead letter.",
+            "Choose JSON Array or JSON Object as the stream's format: JSON Lines becomes a dead letter.",
         ),
     ),
     Contract(
@@ -52,7 +52,7 @@ CONTRACTS = (
         notes=(
             PROVES_LITTLE,
             "Choose a bearer token for the stream, not Basic.",
-            "Events come out of order, and more than once.",
+            "Events arrive out of order, and more than once.",
         ),
     ),
 )

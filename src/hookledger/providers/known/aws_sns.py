@@ -7,7 +7,7 @@ from ..fields import body
 from ..handshake import Handshake
 from ..schemes.certificate import Certificate
 
-# A region, not any word: sns.s3.amazonaws.com would be somebody's bucket. Each partition has its own domain.
+# Regions only: sns.s3.amazonaws.com would be a customer's bucket. Each partition has its own domain.
 REGION = (
     r"((?!cn-)[a-z]{2}(-[a-z]+)+-[0-9]\.amazonaws\.com"
     r"|cn-[a-z]+-[0-9]\.amazonaws\.com\.cn"
@@ -36,7 +36,7 @@ CONTRACTS = (
         type=(body("Type"),),
         object_id=(body("TopicArn"),),
         occurred_at=body("Timestamp"),
-        # What is not signed: a rotated certificate, or another subscription, changes it and not the message.
+        # Not signed: a rotated certificate or another subscription changes these, not the message.
         volatile=(
             body("Signature"),
             body("SignatureVersion"),
@@ -61,7 +61,7 @@ CONTRACTS = (
             hours=1,
             schedule="3 times, 20 seconds apart; another delivery policy lasts an hour at most; only after 5xx, 429 "
             "and failed connections",
-            anew="no",
+            signs_each_attempt="no",
             why="the signed Timestamp is that of the publication",
             advice="by default it retries three times, 20 seconds apart, so an outage of a minute loses events: give "
             "the subscription a delivery policy of up to an hour, and a dead-letter queue",
@@ -81,13 +81,15 @@ CONTRACTS = (
             ),
         ),
         notes=(
-            "Any 4xx but 429 is final, so a wrong topic ARN loses events at once; that 429 is not is from memory.",
-            "Regions of the partitions aws, aws-us-gov, aws-cn and aws-eusc are known, the isolated ones are not.",
-            "The subscription confirms itself; the request for it is recorded as an event too.",
-            "An UnsubscribeConfirmation is an event like any other. Its URL would subscribe again: it is not called.",
+            "Any 4xx but 429 is final, so a wrong topic ARN loses events immediately; that 429 is retried is from "
+            "memory.",
+            "Regions of the partitions aws, aws-us-gov, aws-cn and aws-eusc work, the isolated ones do not.",
+            "Hookledger confirms the subscription, and records the request for it as an event.",
+            "An UnsubscribeConfirmation is an ordinary event. Hookledger does not call its URL, which would "
+            "subscribe again.",
             "Leave raw message delivery off: without the envelope there is no signature.",
             "Choose signature version 2 for the topic: version 1 is SHA-1.",
-            "What you published is a text in Message, often JSON once more. MessageAttributes are not signed.",
+            "Message holds what you published as a text, often JSON. MessageAttributes are not signed.",
         ),
     ),
 )

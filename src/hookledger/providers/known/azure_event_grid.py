@@ -45,8 +45,8 @@ GRID = Contract(
         sources=("Microsoft's documentation of Event Grid, of 2020",),
     ),
     notes=(
-        "Event Grid signs nothing: the secret in the URL proves who sends, not what.",
-        "Configure a dead-letter container: what failed for a day is dropped otherwise.",
+        "Event Grid signs nothing: the secret in the URL proves the sender, not the content.",
+        "Configure a dead-letter container: otherwise Event Grid drops what failed for a day.",
     ),
 )
 
@@ -68,7 +68,7 @@ CONTRACTS = (
                 headers=(("webhook-allowed-origin", "{value}"), ("webhook-allowed-rate", "*"), ("allow", "POST")),
             ),
         ),
-        notes=(*GRID.notes, 'Set origins = ["eventgrid.azure.net"], or the subscription cannot be made.'),
+        notes=(*GRID.notes, 'Set origins = ["eventgrid.azure.net"], or the subscription cannot be created.'),
     ),
     msgspec.structs.replace(
         GRID,
@@ -77,18 +77,20 @@ CONTRACTS = (
         scheme=Jwt(
             jwks="https://login.microsoftonline.com/common/discovery/v2.0/keys",
             claims=(Claim(("azp", "appid"), "4962773b-9cdb-44cf-a8bf-237846a00ab7"),),  # Event Grid itself
-            tolerance=5400,  # a token lives for up to 90 minutes, and serves many requests
+            tolerance=5400,  # a token is valid for up to 90 minutes and used for many requests
         ),
         options=("issuers",),
         retries=msgspec.structs.replace(
-            GRID.retries, anew="yes", why="the token is not the event's: every request has one that has not ended"
+            GRID.retries,
+            signs_each_attempt="yes",
+            why="the token is not the event's: every request has one that has not expired",
         ),
         secret="the application id (URI) that the subscription asks tokens for",
         confirmed=msgspec.structs.replace(GRID.confirmed, signature="memory"),
         notes=(
             "Set issuers to those of your tenant: https://sts.windows.net/TENANT/ and "
             "https://login.microsoftonline.com/TENANT/v2.0.",
-            "The token says who sends and nothing about the events.",
+            "The token proves the sender, not the events.",
             GRID.notes[1],
         ),
     ),

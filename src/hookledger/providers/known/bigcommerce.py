@@ -12,7 +12,7 @@ CONTRACTS = (
         title="BigCommerce",
         scheme=standard_webhooks(key="utf8", tolerance=49 * 3600),
         secret="the app's client secret, as text: it is the key itself",
-        # Not body.hash: it is the payload's own digest, so a later change that reads the same has the same hash.
+        # Not body.hash, the payload's digest: a later identical payload has the same hash.
         id=header("webhook-id"),
         type=(body("scope"),),
         object_id=(body("data.id"),),
@@ -23,7 +23,7 @@ CONTRACTS = (
             hours=48.07,
             schedule="1m, 3m, 5m, 10m, 15m, 30m, 1h, 2h, 6h, 14h, 24h",
             disables="disables the hook after the last retry; holds a failing domain back with all its hooks",
-            why="nobody says; Standard Webhooks, which it follows, gives every retry the time of its own attempt",
+            why="not documented; Standard Webhooks, which it follows, gives every retry the time of that attempt",
         ),
         confirmed=Confirmed(
             signature="run",
@@ -35,8 +35,8 @@ CONTRACTS = (
         ),
         notes=(
             "The body names the resource and does not contain it: fetch it by data.id.",
-            "BigCommerce's recipe encodes the client secret in base64 only because the library decodes it: give it "
-            "as it is.",
+            "BigCommerce's recipe encodes the client secret in base64 only because the library decodes it: set it "
+            "unencoded.",
         ),
     ),
 )

@@ -24,7 +24,7 @@ CONTRACTS = (
         scheme=Hmac(header=b"x-hub-signature", prefix=b"sha256="),
         secret="the webhook's secret, as text",
         id=header("X-Request-UUID"),
-        stable="unknown",  # if an attempt gets an id of its own, the body gives it away
+        stable="unknown",  # if attempts have different ids, the body identifies the event
         type=(header("X-Event-Key"),),
         object_id=(body("pullrequest.id"), body("issue.id"), body("repository.uuid")),
         delivery_id=header("X-Request-UUID"),
@@ -44,9 +44,9 @@ CONTRACTS = (
         notes=(
             "Only the body is signed: neither the id nor X-Event-Key. A known body under another id or type is "
             "quarantined.",
-            "A branch moved forth, back and forth again pushes the same body twice: the second is quarantined "
+            "A branch moved forward, back and forward again pushes the same body twice: the second is quarantined "
             "as `same body`, unless the source declares repo:push repeatable.",
-            "A payload over 256 KB is never sent, and nothing says so.",
+            "Bitbucket silently drops payloads over 256 KB.",
             "Bitbucket Data Center has other headers and bodies.",
         ),
     ),

@@ -8,7 +8,7 @@ from ..handshake import Handshake
 from ..schemes.hmac import Hmac
 
 CHALLENGE = "[0-9a-f]{20,32}"
-"""We sign it for whoever asks, under the key of the deliveries; the base64 of a notification is longer."""
+"""The handshake signs a challenge for anyone, with the key of the deliveries; a notification's base64 is longer."""
 
 SUBJECTS = tuple(
     body(f"subject.{path}")
@@ -33,7 +33,7 @@ SUBJECTS = tuple(
         "account-updater-daily-report.report-url",
     )
 )
-"""Of every kind that Braintree's library knows, whatever identifies it."""
+"""The identifying field of every kind that Braintree's library knows."""
 
 CONTRACTS = (
     Contract(
@@ -51,7 +51,7 @@ CONTRACTS = (
         ),
         secret="PUBLIC_KEY:PRIVATE_KEY of the API",
         content="braintree",
-        # There is no id. The rest of the XML is a state that a retry may render anew, so it is left out.
+        # No id. The rest of the XML is a state that a retry may render differently, so it is left out.
         immutable=(body("kind"), body("timestamp"), body("source-merchant-id"), *SUBJECTS),
         type=(body("kind"),),
         object_id=SUBJECTS,
@@ -83,10 +83,10 @@ CONTRACTS = (
             ),
         ),
         notes=(
-            "An event has no id: kind, time and subject stand for it. A second notification of the same kind about "
-            "the same subject within one second would show as a conflict.",
+            "An event has no id: kind, time and subject identify it. A second notification of the same kind about "
+            "the same subject within one second becomes a conflict.",
             "The digest is SHA-1 and no time is signed: Braintree offers nothing newer.",
-            "The endpoint is confirmed with the first of the secrets.",
+            "Hookledger answers the handshake with the first of the secrets.",
         ),
     ),
 )

@@ -20,7 +20,7 @@ CONTRACTS = (
             message="{ts}.{body}",
         ),
         secret="the signing key of the subscription, or of the OAuth app, as text",
-        # No id. The resource's address is unique, and one resource has one event of a kind at a time.
+        # No id. The resource's URI is unique, and one resource has one event of a kind at a time.
         key=(body("event"), body("payload.uri"), body("created_at")),
         type=(body("event"),),
         object_id=(body("payload.uri"),),
@@ -39,8 +39,8 @@ CONTRACTS = (
             response="docs",
             retry="docs",
             reconcile="memory",
-            sources=("Calendly's documentation: signatures, time-outs, errors",),
+            sources=("Calendly's documentation: signatures, timeouts, errors",),
         ),
-        notes=("A subscription that failed for 24 hours is disabled: make it anew, and list the scheduled events.",),
+        notes=("Calendly disables a subscription after 24 hours: create it again, and list the scheduled events.",),
     ),
 )

@@ -1,4 +1,4 @@
-"""Chargebee: subscriptions and invoices, proved by a password or by a key in the URL."""
+"""Chargebee: subscriptions and invoices, authenticated by a password or a key in the URL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BASIC = Contract(
         body("content.customer.id"),
     ),
     occurred_at=body("occurred_at"),
-    volatile=(body("webhook_status"), body("webhooks")),  # how the delivery itself fares
+    volatile=(body("webhook_status"), body("webhooks")),  # the delivery's own status
     retries=Retries(automatic=True, hours=72, schedule="7 retries: 2m, 6m, 30m, 1h, 5h, 1d, 2d"),
     lister=Lister(list="GET /api/v2/events, by occurred_at, type and webhook_status", redeliver="admin console"),
     confirmed=Confirmed(
@@ -37,9 +37,9 @@ BASIC = Contract(
         sources=("chargebee.com: webhook settings, FAQ", "chargebee 3.29.0: models/event"),
     ),
     notes=(
-        "Nothing is signed: whoever has the password can say anything. Fetch the event by its id where much depends "
+        "Nothing is signed: anyone with the password can forge events. Fetch the event by its id where much depends "
         "on it.",
-        "Events come out of order: content.<resource>.resource_version tells which state is newer.",
+        "Events arrive out of order: content.<resource>.resource_version tells which state is newer.",
         "The seven retries within three days are documented, their intervals are from memory.",
     ),
 )

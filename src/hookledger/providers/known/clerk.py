@@ -23,7 +23,7 @@ CONTRACTS = (
             hours=27.58,
             schedule="5s, 5m, 30m, 2h, 5h, 10h, 10h",
             disables="disables the endpoint after five days of failure",
-            anew="yes",
+            signs_each_attempt="yes",
             why="Svix documents the time as that of the attempt, and its server signs when it sends",
         ),
         lister=Lister(redeliver="dashboard"),

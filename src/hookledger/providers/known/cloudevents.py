@@ -1,4 +1,4 @@
-"""CloudEvents 1.0 over HTTP: the preset for whoever follows the web hook specification."""
+"""CloudEvents 1.0 over HTTP: the preset for senders that follow the web hook specification."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STRUCTURED = Contract(
         sources=("cloudevents/spec: http-webhook.md",),
     ),
     notes=(
-        "The specification signs nothing: the token proves who sends, not what.",
+        "The specification signs nothing: the token proves the sender, not the content.",
         "Set origins to the names of the senders that may subscribe this endpoint.",
     ),
 )
@@ -56,6 +56,6 @@ CONTRACTS = (
         object_id=(header("ce-subject"),),
         occurred_at=header("ce-time"),
         items=None,
-        notes=(*STRUCTURED.notes, "The data must be JSON: anything else is kept in the dead letter."),
+        notes=(*STRUCTURED.notes, "The data must be JSON: anything else becomes a dead letter."),
     ),
 )

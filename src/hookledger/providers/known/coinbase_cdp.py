@@ -31,7 +31,7 @@ CONTRACTS = (
             """
         ),
         retries=Retries(
-            anew="yes",
+            signs_each_attempt="yes",
             why="Hook0, which it sends through, signs when it sends: read in Hook0's worker",
         ),
         confirmed=Confirmed(
@@ -48,7 +48,7 @@ CONTRACTS = (
         notes=(
             "Which headers are signed is up to each request, so event id and type count as unsigned, although "
             "Coinbase does sign them: a known body under another id or type is quarantined.",
-            "How it retries, and whether a retry has the same event id, is not known.",
+            "It is unknown how it retries, and whether a retry has the same event id.",
         ),
     ),
 )

@@ -33,7 +33,7 @@ CONTRACTS = (
             ),
         ),
         notes=(
-            "The id at the top is the delivery's; the event's is event.id.",
+            "The top-level id is the delivery's; the event's is event.id.",
             "No time is signed.",
         ),
     ),

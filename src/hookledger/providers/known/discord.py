@@ -19,15 +19,15 @@ CONFIRMED = Confirmed(
     reconcile="memory",
     sources=("discord-api-docs: webhook events, interactions", "discord-interactions 0.4.0"),
 )
-PROBED = "Discord sends wrong signatures on purpose and removes the URL unless they are answered 401."
-# Discord's own verifier looks at no time, and lets captured requests live for ever.
+PROBED = "Discord sends wrong signatures on purpose, and removes the URL unless they get 401."
+# Discord's own verifier does not check the time, so captured requests stay valid.
 SCHEME = PublicKey(
     header=b"x-signature-ed25519",
     alg="ed25519",
     message="{ts}{body}",
     encoding="hex",
     key="hex",
-    # There is no advice and no retry of interactions; five minutes allow for clocks.
+    # Discord gives no advice and does not retry interactions; five minutes allow for clock skew.
     timestamp=Timestamp(header=b"x-signature-timestamp", tolerance=300),
 )
 
@@ -35,22 +35,22 @@ CONTRACTS = (
     Contract(
         name="discord_interactions",
         title="Discord interactions",
-        scheme=SCHEME,  # never sent twice, and void after 3 seconds
+        scheme=SCHEME,  # sent once, and void after 3 seconds
         secret="the application's public key, in hex",
         id=body("id"),
         type=(body("type"), body("data.name")),  # a number: 2 command, 3 component, 4 autocomplete, 5 modal
         object_id=(body("data.id"), body("data.custom_id")),
         # "Working on it": the handler edits the answer with the interaction's token, within 15 minutes.
         answer=Answer(200, b'{"type":5}', "application/json"),
-        refusal=401,
+        rejection=401,
         deadline=3,
         handshakes=(Handshake(method="POST", when=((body("type"), "1"),), signed=True, json=(("type", 1),)),),
-        retries=Retries(automatic=False, hours=0, schedule="never", anew="yes", why="it is sent once"),
+        retries=Retries(automatic=False, hours=0, schedule="never", signs_each_attempt="yes", why="it is sent once"),
         confirmed=CONFIRMED,
         notes=(
             PROBED,
-            "Every command is answered with a deferred message. Where the person should see something at once, and "
-            "for components and autocompletion, which want another answer, an inbox is not the place.",
+            "Every command is answered with a deferred message. If the user should see something immediately, and "
+            "for components and autocompletion, which need another answer, do not use an inbox.",
         ),
     ),
     Contract(
@@ -64,7 +64,7 @@ CONTRACTS = (
         object_id=(body("event.data.id"), body("event.data.user.id"), body("event.data.user_id")),
         occurred_at=body("event.timestamp"),
         answer=Answer(204, b"", "application/json"),
-        refusal=401,
+        rejection=401,
         deadline=3,
         handshakes=(
             Handshake(

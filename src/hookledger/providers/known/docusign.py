@@ -1,4 +1,4 @@
-"""DocuSign Connect: messages in the JSON format that carries one event each (JSON SIM)."""
+"""DocuSign Connect: messages in the JSON format with one event each (JSON SIM)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTRACTS = (
         scheme=Hmac(header=b"x-docusign-signature-", numbered=True, encoding="base64"),
         secret="a Connect HMAC key, as text",
         # No id. Events about recipients name one besides the envelope; some events are about neither. Two
-        # configurations with one URL send each event twice: they are kept apart, since their contents differ.
+        # configurations with one URL send each event twice: these are two events, since their contents differ.
         immutable=(
             body("event"),
             body("generatedDateTime"),
@@ -27,14 +27,14 @@ CONTRACTS = (
         object_id=(body("data.envelopeId"), body("data.templateId")),
         occurred_at=body("generatedDateTime"),
         volatile=(body("retryCount"),),
-        max_body=50 * MIB,  # documents may come along, as base64
+        max_body=50 * MIB,  # may include documents, as base64
         deadline=100,
         retries=Retries(
             automatic=True,
             hours=240,
             schedule="with Require Acknowledgement once a day, ten times at most, else never",
-            advice="without Require Acknowledgement it does not deliver again what it could not deliver: turn that "
-            "on in the Connect configuration (requiresAcknowledgement)",
+            advice="without Require Acknowledgement it does not redeliver failed deliveries: turn that on in the "
+            "Connect configuration (requiresAcknowledgement)",
         ),
         lister=Lister(
             list="the Connect logs and failures API, the last 100",
@@ -55,8 +55,8 @@ CONTRACTS = (
         ),
         notes=(
             "Choose JSON SIM: the older formats are XML or envelope summaries, which this contract does not read.",
-            "Each active key signs, in a header of its own with a number: one match is enough.",
-            "An envelope that is republished by hand may have another generatedDateTime, and then is a new event.",
+            "Each active key signs in a separate, numbered header: one match is enough.",
+            "A manually republished envelope may have another generatedDateTime, and then is a new event.",
         ),
     ),
 )

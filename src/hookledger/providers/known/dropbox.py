@@ -13,7 +13,7 @@ CONTRACTS = (
         title="Dropbox",
         scheme=Hmac(header=b"x-dropbox-signature"),
         secret="the app's secret, as text",
-        hint=True,  # the same accounts in the same words after every change
+        hint=True,  # the same body after every change
         type=(Constant("list_folder"),),
         deadline=10,
         handshakes=(
@@ -31,9 +31,9 @@ CONTRACTS = (
             sources=("hapi-dropbox-webhooks: a test vector", "Dropbox's documentation, quoted by others"),
         ),
         notes=(
-            "A notification only names accounts: the handler asks list_folder/continue what changed in each, "
-            "from the cursor it kept.",
-            "Each arrival is an event of its own, also a retry: the cursor makes the second one find nothing.",
+            "A notification only names accounts: let the handler call list_folder/continue for each, from the "
+            "cursor that it stored.",
+            "Each arrival is a separate event, also a retry: from the cursor, the second one finds nothing.",
         ),
     ),
 )

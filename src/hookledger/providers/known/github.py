@@ -48,14 +48,14 @@ SHAPES = (
     shape("team", "team organization action", "member"),
     shape("label", "label repository action", "issue pull_request discussion"),
 )
-# These have times or commits in them; a source may still declare them repeatable.
+# These contain times or commits; a source may still declare them repeatable.
 MORE_SHAPES = (shape("gollum", "pages"), shape("push", "commits pusher compare"))
 
 REPOSITORY = body("repository.id")
 
 
 def _of(types: str, *about: str, at: str = "") -> TypeFields:
-    """What these types are about, within their repository, and when: the paths in the order in which they count."""
+    """Return object and time of these types, within their repository; the first path present is used."""
     fields = tuple(map(body, about))
     return TypeFields(
         types=tuple(types.split()), object_id=(REPOSITORY, *fields), occurred_at=tuple(map(body, at.split()))
@@ -128,13 +128,13 @@ CONTRACTS = (
         hook_id=header("X-GitHub-Hook-ID"),
         types=TYPES,
         shown=SHAPES + MORE_SHAPES,
-        # Two dispatches with the same inputs are two intents, and a member that is added again reads as the first
-        # time: nothing in these bodies, no time either, tells the second from the first.
+        # Two dispatches with the same inputs are two intents, and adding a member again gives the same body: nothing
+        # in these bodies, not even a time, distinguishes the second from the first.
         repeatable=frozenset(name for shape in SHAPES for name in shape.types),
         form_field="payload",
         max_body=25 * MIB,
         deadline=10,
-        retries=Retries(automatic=False, hours=0, schedule="GitHub never redelivers by itself"),
+        retries=Retries(automatic=False, hours=0, schedule="GitHub never redelivers automatically"),
         lister=Lister(
             list="GET /repos/{owner}/{repo}/hooks/{id}/deliveries, /orgs/…, /app/hook/deliveries",
             days=3,
@@ -157,13 +157,13 @@ CONTRACTS = (
         notes=(
             "Only the body is signed. A known body under another delivery id or X-GitHub-Event is quarantined, "
             "unless it shows a type that repeats identical bodies, such as workflow_dispatch: that is accepted "
-            "again, so whoever captured one can repeat it. `repeatable = []` quarantines those too.",
-            "There are no automatic redeliveries: what was missed must be fetched.",
+            "again, so anyone who captured one can repeat it. `repeatable = []` quarantines those too.",
+            "There are no automatic redeliveries: fetch missed events.",
             "The ping after creation is an event of type ping.",
             "Deliveries can be listed and redelivered for three days; on Enterprise Server for seven.",
-            "An event is about an object of its repository, REPOSITORY:OBJECT; its time is what the object says of "
-            "its last change. Types without one (label, member, membership, team) have no time.",
-            "One event has one delivery id at all webhooks that get it: give each webhook a source of its own.",
+            "The object of an event is REPOSITORY:OBJECT; its time is the object's last change. Types without one "
+            "(label, member, membership, team) have no time.",
+            "An event has the same delivery id at every webhook: give each webhook its own source.",
         ),
     ),
 )

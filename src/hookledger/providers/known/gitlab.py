@@ -12,10 +12,10 @@ OBJECT = (body("object_attributes.id"), body("project_id"), body("project.id"))
 RETRIES = Retries(
     automatic=False,
     hours=0,
-    schedule="GitLab never redelivers by itself",
+    schedule="GitLab never redelivers automatically",
     disables="disables the endpoint after 4 failures in a row for a minute, growing to a day; after 40 until a test "
     "succeeds",
-    anew="yes",
+    signs_each_attempt="yes",
     why="it is sent once",
 )
 LISTER = Lister(
@@ -49,10 +49,9 @@ CONTRACTS = (
             signature="docs", event="code", response="code", retry="quoted", reconcile="quoted", sources=SOURCES
         ),
         notes=(
-            "The token proves who sends and nothing about the body: prefer a signing token, which is provider "
-            "gitlab_signed.",
-            "It does not retry by itself, and a hook that fails too often is switched off: reconcile after an "
-            "outage. That there are no retries is documented nowhere; when they were proposed, GitLab declined.",
+            "The token proves the sender, not the body: prefer a signing token, which is provider gitlab_signed.",
+            "It does not retry, and disables a hook that fails too often: reconcile after an outage. That there are "
+            "no retries is not documented; when they were proposed, GitLab declined.",
             "That deliveries can be listed for seven days is from an unofficial copy of the API.",
         ),
     ),
@@ -73,6 +72,6 @@ CONTRACTS = (
         confirmed=Confirmed(
             signature="docs", event="code", response="code", retry="quoted", reconcile="quoted", sources=SOURCES
         ),
-        notes=("X-Gitlab-Event is not signed; the id is, so that nobody can send a known event as another type.",),
+        notes=("X-Gitlab-Event is not signed; the id is, so a known event cannot be sent as another type.",),
     ),
 )

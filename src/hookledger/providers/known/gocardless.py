@@ -14,7 +14,7 @@ CONTRACTS = (
         secret="the endpoint's secret, as text",
         id=body("id"),
         type=(body("resource_type"), body("action")),
-        # Some events link several resources; the one that the event is about comes first here.
+        # Some events link several resources; the event's own object comes first here.
         object_id=(
             body("links.subscription"),
             body("links.instalment_schedule"),
@@ -31,8 +31,8 @@ CONTRACTS = (
         delivery_id=body("meta.webhook_id"),
         items=(("events",),),
         inherit=("meta",),
-        volatile=(body("meta"),),  # the webhook that it came in: an event may come in several
-        refusal=498,
+        volatile=(body("meta"),),  # the webhook's id: an event may be in several
+        rejection=498,
         deadline=10,
         retries=Retries(automatic=True, schedule="up to 8 retries: 1m, 2m, 10m and so on"),
         lister=Lister(list="GET /events, GET /webhooks", redeliver="POST /webhooks/{id}/actions/retry, or dashboard"),
@@ -49,9 +49,9 @@ CONTRACTS = (
             ),
         ),
         notes=(
-            "A request holds up to 250 events, which are taken or refused together.",
-            "What caused an event is in details.cause: the same action has several causes.",
-            "No time is signed, and when the last retry comes is not known.",
+            "A request holds up to 250 events, which are accepted or rejected together.",
+            "details.cause has the cause of an event: the same action has several causes.",
+            "No time is signed, and it is unknown when the last retry is sent.",
         ),
     ),
 )

@@ -16,13 +16,13 @@ V3 = Contract(
     scheme=Hmac(
         header=b"x-hubspot-signature-v3",
         encoding="base64",
-        # HubSpot's own client refuses what is older than 5 minutes; its last retry comes after a day.
+        # HubSpot's own client rejects what is older than 5 minutes; its last retry is after a day.
         timestamp=Timestamp(header=b"x-hubspot-request-timestamp", unit="ms", tolerance=90000),
         message="{method}{url}{body}{ts}",
     ),
     secret="the app's client secret",
-    # HubSpot does not promise that eventId is unique, so everything that tells two changes apart goes in with it.
-    # Which of these fields are there depends on the kind of change.
+    # HubSpot does not guarantee that eventId is unique, so all fields that distinguish changes are included. Which of
+    # them are present depends on the kind of change.
     immutable=(
         body("subscriptionType"),
         body("portalId"),
@@ -48,7 +48,7 @@ V3 = Contract(
     retries=Retries(
         automatic=True,
         hours=24,
-        schedule="up to 10 times over 24 hours, at random distances",
+        schedule="up to 10 times over 24 hours, at random intervals",
         why="HubSpot does not say; that its client allows 5 minutes suggests it",
     ),
     confirmed=Confirmed(
@@ -60,11 +60,11 @@ V3 = Contract(
         sources=("hubspot-api-client 12.0.0: utils/signature.py", "HubSpot's documentation, quoted by others"),
     ),
     notes=(
-        "The URL is signed as HubSpot calls it: set public_url.",
+        "HubSpot signs the URL that it calls: set public_url.",
         "There is no list of events: after an outage, search the CRM by date of modification.",
     ),
 )
-WEAK = "The signature is a plain hash under the secret, which can be lengthened, and signs no time: prefer v3."
+WEAK = "The signature is a plain hash with the secret, which can be extended, and signs no time: prefer v3."
 
 CONTRACTS = (
     V3,
@@ -82,7 +82,7 @@ CONTRACTS = (
         retries=Retries(
             automatic=True,
             hours=72,
-            schedule="after a minute, then at growing distances of up to 8 hours; never after a 4xx but 429",
+            schedule="after a minute, then at growing intervals of up to 8 hours; never after a 4xx but 429",
         ),
         confirmed=msgspec.structs.replace(
             V3.confirmed,
@@ -93,10 +93,10 @@ CONTRACTS = (
         notes=(
             WEAK,
             *V3.notes,
-            "Deadline and retries are those of workflows. A 4xx is final there: a wrong secret loses events at once.",
-            "A workflow posts one record instead of an array of changes, and it has no id: its whole content stands "
-            "for it. Where a workflow can send the same content twice and mean it, add a field that differs, such "
-            "as a time.",
+            "Deadline and retries are those of workflows. A 4xx is final: a wrong secret loses events immediately.",
+            "A workflow posts one record instead of an array of changes, without an id: its whole content identifies "
+            "the event. If a workflow may send the same content for two events, add a field that differs, such as a "
+            "time.",
         ),
     ),
     msgspec.structs.replace(

@@ -17,7 +17,7 @@ CONTRACTS = (
         type=(body("topic"),),
         object_id=(body("data.item.id"),),
         occurred_at=body("created_at"),
-        # The notification says of itself how often it was sent.
+        # The delivery's own status.
         volatile=(body("delivery_attempts"), body("delivery_status"), body("delivered_at"), body("first_sent_at")),
         answer=Answer(status=200),
         deadline=5,
@@ -43,7 +43,7 @@ CONTRACTS = (
         ),
         notes=(
             "X-Hub-Signature is SHA-1 here and SHA-256 at Bitbucket and Jira.",
-            "There is one retry and no list of what was sent: an outage of minutes loses events.",
+            "There is one retry and no list of events: an outage of minutes loses events.",
             "The ping that tests the URL has no id; it is an event of type ping.",
         ),
     ),

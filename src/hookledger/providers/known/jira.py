@@ -32,8 +32,9 @@ JIRA = Contract(
         sources=("jira.js: webhook headers, failed webhooks", "Atlassian's documentation, quoted by others"),
     ),
     notes=(
-        "The identifier is the same in every retry, and is not signed; the body, which has the time in it, backs it.",
-        "A webhook without a secret is not signed at all, and is refused here.",
+        "The identifier is the same in every retry, but unsigned; the body, which includes the time, also identifies "
+        "the event.",
+        "A webhook without a secret is not signed, and Hookledger rejects it.",
     ),
 )
 
@@ -43,15 +44,15 @@ CONTRACTS = (
         JIRA,
         name="jira_app",
         title="Jira Cloud apps",
-        # The retries end after 75 minutes. Whether the token says when it ends is not known.
+        # The retries end after 75 minutes. It is unknown whether the token has an expiry.
         scheme=Jwt(alg="HS256", expires=False, tolerance=5400),
         secret="the OAuth app's client secret",
         retries=msgspec.structs.replace(JIRA.retries, why="Atlassian does not say whether a retry gets a new token"),
         lister=Lister(list="GET /rest/api/3/webhook/failed"),
         notes=(
-            "The token says who sends and nothing about the body or the identifier.",
+            "The token proves the sender, not the body or the identifier.",
             "That the token is HS256 is assumed, not confirmed.",
-            "The webhooks of an app end after 30 days unless they are renewed; from memory.",
+            "An app's webhooks expire after 30 days unless they are renewed; from memory.",
         ),
     ),
 )

@@ -12,7 +12,7 @@ CONTRACTS = (
         title="Lemon Squeezy",
         scheme=Hmac(header=b"x-signature", min_key=6),
         secret="the webhook's signing secret, as text: 6 to 40 characters of your own",
-        # No id is documented, and updated_at has only seconds, so the whole content stands for the event, less the
+        # No id is documented, and updated_at has only seconds, so the whole content identifies the event, without the
         # links that expire and an id whose meaning is not documented.
         type=(body("meta.event_name"),),
         object_id=(body("data.id"),),
@@ -32,7 +32,7 @@ CONTRACTS = (
         notes=(
             "It gives up after two and a half minutes: a restart that takes longer loses events, so reconcile.",
             "Anything but 200 counts as a failure. No time is signed.",
-            "The secret may be as short as six characters: take a long one.",
+            "The secret may be as short as six characters: choose a long one.",
         ),
     ),
 )

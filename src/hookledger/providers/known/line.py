@@ -33,9 +33,9 @@ CONTRACTS = (
             sources=("line/line-openapi: webhook.yml", "line-bot-sdk 3.27.0: webhook.py"),
         ),
         notes=(
-            "Redelivery is off until you enable it in the console: without it what was missed is lost.",
-            "The console's Verify button sends no events, and is answered 200.",
-            "Reply tokens end soon after the event: a late run must push instead.",
+            "Redelivery is off until you enable it in the console: without it, missed events are lost.",
+            "The console's Verify button sends no events, and gets 200.",
+            "Reply tokens expire soon after the event: a late run must push instead.",
         ),
     ),
 )

@@ -13,7 +13,7 @@ CONTRACTS = (
         title="Linear",
         scheme=Hmac(
             header=b"linear-signature",
-            # Linear's client allows 60 seconds, which would refuse every retry. Identities stop what is sent again.
+            # Linear's client allows 60 seconds, which would reject every retry. Identities stop replayed requests.
             timestamp=Timestamp(body=("webhookTimestamp",), unit="ms", tolerance=7.25 * 3600),
         ),
         secret="the webhook's signing secret, as text",
@@ -31,7 +31,7 @@ CONTRACTS = (
             hours=7.02,
             schedule="after 1 minute, 1 hour, 6 hours",
             disables="may disable the endpoint",
-            anew="no",
+            signs_each_attempt="no",
             why="a retry was seen to be the same bytes, with the first webhookTimestamp",
         ),
         confirmed=Confirmed(
@@ -47,8 +47,8 @@ CONTRACTS = (
             ),
         ),
         notes=(
-            "The headers Linear-Timestamp, Linear-Event and Linear-Delivery are not signed: time and type are taken "
-            "from the body, and the body backs the id.",
+            "The headers Linear-Timestamp, Linear-Event and Linear-Delivery are not signed: time and type are read "
+            "from the body, which also identifies the event.",
         ),
     ),
 )

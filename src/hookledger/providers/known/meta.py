@@ -25,7 +25,7 @@ CONFIRMED = Confirmed(
     reconcile="memory",
     sources=("pywa 4.5.0: utils.py", "Meta's documentation, quoted by others"),
 )
-ASKED = "Set verify_token to what you enter beside the URL in Meta's dashboard."
+ASKED = "Set verify_token to the token that you enter with the URL in Meta's dashboard."
 
 CONTRACTS = (
     Contract(
@@ -33,8 +33,8 @@ CONTRACTS = (
         title="Meta Graph API",
         scheme=SCHEME,
         secret=HOLDS,
-        # No id: the whole change stands for itself, with the entry's time. That is when it was sent, yet without it
-        # two changes that say only which field it was would be one.
+        # No id: the whole change with the entry's time identifies the event. That is when it was sent, but without it
+        # two changes that only name the field would be one event.
         type=(body("object"), body("field")),
         object_id=(body("id"),),
         occurred_at=body("time"),
@@ -43,11 +43,11 @@ CONTRACTS = (
         max_body=4 * MIB,
         answer=Answer(status=200),
         handshakes=(SUBSCRIBE,),
-        retries=Retries(automatic=True, hours=36, schedule="at once, then at a falling rate"),
+        retries=Retries(automatic=True, hours=36, schedule="immediately, then at a falling rate"),
         confirmed=CONFIRMED,
         notes=(
             ASKED,
-            "Should a retry be stamped anew, it is a new event: let handlers ask the Graph what is true now.",
+            "A retry with a new time would be a new event: let handlers fetch the current state from the Graph.",
         ),
     ),
     Contract(
@@ -55,8 +55,8 @@ CONTRACTS = (
         title="WhatsApp Business",
         scheme=SCHEME,
         secret=HOLDS,
-        # A message has an id, and each status of it the same one: sent, delivered and read are three events, and in
-        # a group each for every reader. What is neither (a template was approved) has no id: all of it counts.
+        # A message and its statuses have the same id: sent, delivered and read are three events, in a group one per
+        # reader. Anything else (a template was approved) has no id: its whole content identifies it.
         immutable=(body("id"), body("status"), body("recipient_id"), body("recipient_participant_id")),
         type=(body("field"), body("type"), body("status"), body("event")),
         object_id=(body("from"), body("recipient_id")),
@@ -64,17 +64,18 @@ CONTRACTS = (
         volatile=(body("contacts"),),  # of all messages in the batch
         items=(("entry", "changes", "value", "messages"), ("entry", "changes", "value", "statuses")),
         inherit=("field", "metadata", "contacts"),
-        # A template that is approved, paused and approved again reads the same twice: the entry tells them apart.
+        # A template that is approved, paused and approved again has the same body twice: the entry differs.
         around=(("id", "entry_id"), ("time", "entry_time")),
         max_body=4 * MIB,
         answer=Answer(status=200),
         handshakes=(SUBSCRIBE,),
-        retries=Retries(automatic=True, hours=168, schedule="at once, then at a falling rate, for 7 days"),
+        retries=Retries(automatic=True, hours=168, schedule="immediately, then at a falling rate, for 7 days"),
         confirmed=CONFIRMED,
         notes=(
             ASKED,
             "A status may arrive before the one that precedes it.",
-            "What is neither message nor status is told apart by its entry's time: a retry stamped anew is another.",
+            "The entry's time distinguishes other events than messages and statuses: a retry with a new time would "
+            "be a new event.",
         ),
     ),
     Contract(
@@ -82,7 +83,7 @@ CONTRACTS = (
         title="Messenger and Instagram messaging",
         scheme=SCHEME,
         secret=HOLDS,
-        # Messages and postbacks have an id; a reaction has that of the message, so what was done and when count too.
+        # Messages and postbacks have an id; a reaction has the message's, so its action and time are included.
         immutable=(
             body("timestamp"),
             body("sender.id"),
@@ -113,6 +114,6 @@ CONTRACTS = (
             automatic=True, schedule="at a falling rate", disables="disables the endpoint after an hour of failures"
         ),
         confirmed=CONFIRMED,
-        notes=(ASKED, "Changes of a page that come by the same URL are kept whole, as type unknown."),
+        notes=(ASKED, "Changes of a page at the same URL are recorded whole, as type unknown."),
     ),
 )

@@ -1,4 +1,4 @@
-"""Mollie: signed events, and the classic webhooks that carry an id and nothing else."""
+"""Mollie: signed events, and classic webhooks that contain only an id."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ CONTRACTS = (
         ),
         notes=(
             "No time is signed.",
-            "The retries are those of the classic webhooks: whether they are the same here is not known.",
+            "The retries are those of the classic webhooks: it is unknown whether they are the same here.",
         ),
     ),
     Contract(
         name="mollie_classic",
         title="Mollie, classic webhooks",
         scheme=Token(parameter="token", optional=True),
-        secret="none from Mollie: a word of your own, as ?token=… in the webhook's URL",
+        secret="none from Mollie: a secret that you choose, as ?token=… in the webhook's URL",
         content="form",
-        # id=tr_… comes in the same words for each change of a payment: neither it nor the body tells two apart.
+        # Each change of a payment has the same body id=tr_…: nothing distinguishes two changes.
         hint=True,
-        max_body=4096,  # an id; and whoever likes may send it
+        max_body=4096,  # an id, from anyone
         type=(Constant("changed"),),
         object_id=(body("id"),),
         answer=Answer(200),
@@ -53,7 +53,7 @@ CONTRACTS = (
             signature="code", event="code", response="quoted", retry="quoted", reconcile="code", sources=SOURCES
         ),
         notes=(
-            "Nothing is signed: fetch the object with the API key, and believe only what it says.",
+            "Nothing is signed: fetch the object with the API key, and trust only that.",
             "Each arrival is an event. Make the handler's effects unique by the object and its new status, since a "
             "change may be announced more than once.",
         ),

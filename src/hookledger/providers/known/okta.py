@@ -18,7 +18,7 @@ CONTRACTS = (
         object_id=(body("actor.id"),),
         occurred_at=body("published"),
         delivery_id=body("eventId"),
-        # The id of the request: two hooks send one entry of the log in two requests.
+        # The request's id: two hooks send one log entry in two requests.
         volatile=(body("eventId"),),
         items=(("data", "events"),),
         inherit=("eventId",),
@@ -44,8 +44,8 @@ CONTRACTS = (
             sources=("okta/okta-developer-docs: event hooks",),
         ),
         notes=(
-            "Okta tries twice at most: fetch what was missed from the System Log, by the same uuid.",
-            "Nothing is signed: the secret proves who sends, not what.",
+            "Okta tries twice at most: fetch missed events from the System Log, by the same uuid.",
+            "Nothing is signed: the secret proves the sender, not the content.",
             "The object shown is the actor; the targets are a list.",
         ),
     ),

@@ -20,7 +20,7 @@ CONTRACTS = (
             automatic=True,
             hours=72,
             schedule="exponential",
-            why="nobody says; Standard Webhooks, which it follows, gives every retry the time of its own attempt",
+            why="not documented; Standard Webhooks, which it follows, gives every retry the time of that attempt",
         ),
         confirmed=Confirmed(
             signature="run",
@@ -33,7 +33,7 @@ CONTRACTS = (
         notes=(
             "The body names the object and does not contain it: fetch it by data.id.",
             "It waits only for a few seconds and follows no redirect.",
-            "A secret without whsec_ is refused here; OpenAI's own library would take its text for the key.",
+            "Hookledger rejects a secret without whsec_; OpenAI's own library would use its text as the key.",
         ),
     ),
 )

@@ -43,6 +43,6 @@ CONTRACTS = (
             reconcile="code",
             sources=("paddle-python-sdk 1.16.1", "developer.paddle.com: webhooks, changelog on retention"),
         ),
-        notes=("Paddle Classic signs in another way, and is not this provider.",),
+        notes=("Paddle Classic signs differently and is not supported here.",),
     ),
 )

@@ -43,12 +43,12 @@ CONTRACTS = (
             ),
         ),
         notes=(
-            "The body is bound only by a CRC-32, which anyone can match. Each transmission id proves one event: with "
-            "another id or other content it is quarantined. Whoever has a request before it is delivered can still "
-            "forge that one: before money moves, fetch the resource, or ask POST "
+            "The signature covers only a CRC-32 of the body, which anyone can match. Each transmission id proves one "
+            "event: with another id or other content it is quarantined. An attacker who has a request before it is "
+            "delivered can still forge that one: before money moves, fetch the resource, or call POST "
             "/v1/notifications/verify-webhook-signature.",
             "That a redelivery has the same id is from memory.",
-            "Live and sandbox have webhook ids of their own: give each a source.",
+            "Live and sandbox have different webhook ids: give each its own source.",
         ),
     ),
 )

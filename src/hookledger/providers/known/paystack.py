@@ -12,8 +12,8 @@ CONTRACTS = (
         title="Paystack",
         scheme=Hmac(header=b"x-paystack-signature", alg="sha512"),
         secret="the API's secret key itself, sk_live_… or sk_test_…",
-        # There is no id. Charges and transfers have both fields and reach each type once; of the rest some come
-        # again for one object (reminders of a dispute, updates of an invoice), so their whole content counts.
+        # No id. Charges and transfers have both fields and reach each type once; some others repeat for one object
+        # (reminders of a dispute, updates of an invoice), so their whole content identifies them.
         key=(body("event"), body("data.id"), body("data.reference")),
         type=(body("event"),),
         object_id=(
@@ -41,7 +41,7 @@ CONTRACTS = (
             sources=("Paystack's documentation, quoted by others",),
         ),
         notes=(
-            "Whoever can verify can also call the API: the webhook's key is the secret key, and changes with it.",
+            "The webhook's key is the API's secret key, and changes with it: anyone who can verify can call the API.",
             "Anything but 200 counts as a failure. No time is signed.",
         ),
     ),

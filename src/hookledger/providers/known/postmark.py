@@ -1,4 +1,4 @@
-"""Postmark: what became of messages sent, and messages received."""
+"""Postmark: events of sent messages, and inbound messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONFIRMED = Confirmed(
     sources=("Postmark's article on retries", "hookdeck/webhook-skills"),
 )
 PROVES_LITTLE = (
-    "Postmark signs nothing. Put user and password into the URL you give it; what they prove is who sends, not what."
+    "Postmark signs nothing. Put user and password into the URL you give it; they prove the sender, not the content."
 )
 
 CONTRACTS = (
@@ -24,8 +24,8 @@ CONTRACTS = (
         title="Postmark",
         scheme=Token(header=b"authorization", basic=True),
         secret="USER:PASSWORD, as in the URL given to Postmark",
-        # One message is opened and clicked many times, so its id and the kind are not enough: the moment counts too,
-        # which has another name in each kind. Bounces and complaints have an id besides.
+        # One message is opened and clicked many times, so id and kind are not enough: the time is included, which has
+        # another name in each kind. Bounces and complaints also have an id.
         immutable=(
             body("RecordType"),
             body("MessageID"),
@@ -55,11 +55,11 @@ CONTRACTS = (
         id=body("MessageID"),
         type=(Constant("inbound"),),
         object_id=(body("MessageID"),),
-        max_body=50 * MIB,  # attachments come along, as base64
+        max_body=50 * MIB,  # includes attachments, as base64
         answer=Answer(status=200),
         retries=Retries(automatic=True, hours=10.35, schedule="1m, 5m, 10m three times, 15m, 30m, 1h, 2h, 6h"),
         lister=Lister(list="GET /messages/inbound", redeliver="PUT /messages/inbound/{id}/retry"),
         confirmed=CONFIRMED,
-        notes=(PROVES_LITTLE, "A 403 makes Postmark give the message up."),
+        notes=(PROVES_LITTLE, "After a 403 Postmark does not retry the message."),
     ),
 )

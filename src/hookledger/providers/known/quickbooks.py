@@ -29,7 +29,7 @@ CONTRACTS = (
         title="QuickBooks Online",
         scheme=SCHEME,
         secret=HOLDS,
-        # No id. What an entity was at a time is the event; the time is of the entity, so a retry has the same.
+        # No id. The entity's change at a time is the event; the time is the entity's, so a retry has the same.
         key=(body("realmId"), body("name"), body("id"), body("operation"), body("lastUpdated")),
         type=(body("name"), body("operation")),
         object_id=(body("id"),),
@@ -42,7 +42,7 @@ CONTRACTS = (
         lister=LISTER,
         confirmed=CONFIRMED,
         notes=(
-            "One failure holds up every later event of the app.",
+            "One failure delays every later event of the app.",
             "Times are in whole seconds, so two changes of one entity within a second are one event: fetch the "
             "entity in the handler, and reconcile by change data capture.",
         ),
@@ -63,6 +63,6 @@ CONTRACTS = (
         retries=RETRIES,
         lister=LISTER,
         confirmed=CONFIRMED,
-        notes=("One failure holds up every later event of the app.",),
+        notes=("One failure delays every later event of the app.",),
     ),
 )

@@ -14,7 +14,7 @@ CONTRACTS = (
         secret="the webhook's secret, as text",
         id=header("X-Razorpay-Event-Id"),
         type=(body("event"),),
-        # An event brings related entities along, a payment nearly always: what it is about comes first here.
+        # An event includes related entities, nearly always a payment: its own object comes first here.
         object_id=(
             body("payload.refund.entity.id"),
             body("payload.dispute.entity.id"),
@@ -47,7 +47,7 @@ CONTRACTS = (
             sources=("razorpay 2.0.1: utility.py", "razorpay/markdown-docs: webhooks"),
         ),
         notes=(
-            "The event id is in a header that is not signed: a known body under another id shows as same body.",
+            "The event id is in an unsigned header: a known body under another id is quarantined as `same body`.",
             "Events that are retried after the secret was changed are still signed with the old one: keep both for a "
             "day.",
         ),

@@ -18,8 +18,8 @@ CONTRACTS = (
             message="{ts}.{body}",
         ),
         secret="the endpoint's key, as text",
-        # Whether id is the event's or the object's is not documented. As the object's it would alone make one event
-        # of all that happens to a subscription, so what happened and when are part of the key.
+        # It is not documented whether id is the event's or the object's. If it is the object's, all events of a
+        # subscription would be one, so the event's type and time are part of the key.
         key=(body("object_type"), body("event_type"), body("id"), body("event_time")),
         type=(body("object_type"), body("event_type")),
         object_id=(body("uuid"), body("id")),
@@ -34,7 +34,7 @@ CONTRACTS = (
         lister=Lister(list="the resources themselves: there is no list of events"),
         confirmed=Confirmed(
             signature="code",
-            event="quoted",  # what `id` is, nobody says
+            event="quoted",  # the meaning of `id` is not documented
             response="docs",
             retry="docs",
             reconcile="memory",
@@ -46,7 +46,7 @@ CONTRACTS = (
         notes=(
             "The body names the resource and does not contain it: fetch it.",
             "XML payloads are not signed: set the endpoint to JSON.",
-            "The signed time is in milliseconds. Only the ports 80 and 443 are called, and no redirect is followed.",
+            "The signed time is in milliseconds. Recurly calls only ports 80 and 443, and follows no redirect.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Resend: what became of emails, through Svix."""
+"""Resend: events of emails, through Svix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTRACTS = (
             automatic=True,
             hours=27.58,
             schedule="5s, 5m, 30m, 2h, 5h, 10h, 10h",
-            anew="yes",
+            signs_each_attempt="yes",
             why="Svix documents the time as that of the attempt, and its server signs when it sends",
         ),
         lister=Lister(

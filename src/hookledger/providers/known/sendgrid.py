@@ -15,7 +15,7 @@ CONTRACTS = (
             header=b"x-twilio-email-event-webhook-signature",
             alg="ecdsa-p256-sha256",
             message="{ts}{body}",
-            # SendGrid names none; repeats were seen for 29 hours.
+            # SendGrid documents none; repeats were seen for 29 hours.
             timestamp=Timestamp(header=b"x-twilio-email-event-webhook-timestamp", tolerance=30 * 3600),
             key="spki",
         ),
@@ -46,8 +46,8 @@ CONTRACTS = (
             ),
         ),
         notes=(
-            "Duplicates are common, in later batches too; sg_event_id tells them.",
-            "A bounce that comes late may have no sg_message_id.",
+            "Duplicates are common, also in later batches; sg_event_id identifies them.",
+            "A late bounce may have no sg_message_id.",
             "The body ends with a line break, which is signed: a proxy must not trim it.",
         ),
     ),

@@ -13,7 +13,7 @@ CONTRACTS = (
         scheme=Hmac(header=b"sentry-hook-signature"),
         secret="the integration's client secret",
         id=header("Request-ID"),
-        stable="unknown",  # the server draws it when it builds the request; the body gives away what comes twice
+        stable="unknown",  # the server creates it with the request; the body identifies a redelivery
         type=(header("Sentry-Hook-Resource"), body("action")),
         object_id=(
             body("data.issue.id"),
@@ -38,11 +38,11 @@ CONTRACTS = (
         ),
         notes=(
             "Sentry waits one second for the answer: keep the database close.",
-            "Id, resource and time are in headers that are not signed: a known body under another id or resource is "
+            "Id, resource and time are in unsigned headers: a known body under another id or resource is "
             "quarantined. The time is that of the request.",
             "An issue that is resolved, reopened and resolved again without a new error may send the same body "
-            "twice: the second is kept as `same body`, for an operator to accept.",
-            "Sentry's sample hashes the JSON written again; the bytes as they came are what is signed.",
+            "twice: the second is quarantined as `same body`, for an operator to accept.",
+            "Sentry's sample code hashes reserialized JSON; the signature covers the bytes as received.",
         ),
     ),
 )

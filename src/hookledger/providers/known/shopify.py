@@ -15,8 +15,8 @@ def shared(thing: str, ends: str = "create update", *says: Says) -> Shared:
     return Shared(thing, topics(thing, ends), says)
 
 
-# Topics of one resource whose published samples have the same fields, and no value that tells them apart, in any API
-# version: what is paid when it is created says the same twice.
+# Topics of one resource whose published samples have the same fields, and no value that distinguishes them, in any
+# API version: an order that is paid when it is created has the same body twice.
 SHARED = (
     Shared("shop", frozenset({"shop/update", "app/uninstalled"})),
     shared("carts"),
@@ -32,7 +32,7 @@ SHARED = (
     shared("customer_payment_methods", "create update revoke"),
     Shared("customer_segments", frozenset({"customer.joined_segment", "customer.left_segment"})),
     shared("customers", "create update enable disable"),
-    # An id alone; resources count theirs apart.
+    # Only an id; each resource has its own numbers.
     Shared(
         "deleted",
         topics(
@@ -235,16 +235,15 @@ CONTRACTS = (
             "Only the body is signed: neither the event id nor the topic is, nor the shop's domain. Take the shop "
             "from the body where it has one. A known body is accepted once as each topic that shares it, unless it "
             "says otherwise (an order that is not paid, as orders/paid), and quarantined as any other.",
-            "Bodies of what is done and undone (customer.joined_segment, customer.left_segment) may be of several "
-            "topics: such a body repeats as the topic that it came as first, and is accepted once as each other; "
-            "then it is quarantined with an alert. A source whose `repeatable` names the topics accepts each of "
-            "them.",
-            "Shopify's test notifications have one order for all topics: after the first they may be quarantined.",
+            "Some bodies fit several topics (customer.joined_segment, customer.left_segment): such a body repeats as "
+            "the topic that came first, and is accepted once as each other topic; then it is quarantined with an "
+            "alert. A source whose `repeatable` names the topics accepts each of them.",
+            "Shopify's test notifications use one order for all topics: after the first they may be quarantined.",
             "A second customers/redact, shop/redact, app/uninstalled or profiles/update with the same body is "
             "quarantined with an alert: nothing in it shows the topic. Look at `hookledger quarantine` before the "
             "deadline that the law sets.",
-            "Two subscriptions to one topic share the event id: with different fields they show as a conflict, so "
-            "give each a source of its own.",
+            "Two subscriptions to one topic have the same event id: with different fields they become a conflict, so "
+            "give each its own source.",
             "Retries end after four hours; 48 hours was the rule until September 2024.",
             "A connection that takes more than a second counts as a failure.",
         ),

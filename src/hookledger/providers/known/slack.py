@@ -19,14 +19,18 @@ SCHEME = Hmac(
 SECRET = "the app's signing secret, as text"
 SOURCES = ("slack_sdk 3.46.0 and the published vector", "api.slack.com: url_verification, types/event, Events API")
 ONCE = Retries(
-    automatic=False, hours=0, schedule="never: the user sees that it failed", anew="yes", why="it is sent once"
+    automatic=False,
+    hours=0,
+    schedule="never: the user sees that it failed",
+    signs_each_attempt="yes",
+    why="it is sent once",
 )
 
 CONTRACTS = (
     Contract(
         name="slack_events",
         title="Slack Events API",
-        # Slack's advice is five minutes, its last retry comes after six.
+        # Slack advises five minutes; its last retry is after six.
         scheme=msgspec.structs.replace(
             SCHEME, timestamp=Timestamp(header=b"x-slack-request-timestamp", tolerance=900)
         ),
@@ -50,7 +54,7 @@ CONTRACTS = (
         retries=Retries(
             automatic=True,
             hours=0.1,
-            schedule="3 retries: at once, after a minute, after five",
+            schedule="3 retries: immediately, after a minute, after five",
             disables="disables the endpoint when too few succeed within an hour",
             why="Slack does not say",
         ),
@@ -65,9 +69,9 @@ CONTRACTS = (
             sources=SOURCES,
         ),
         notes=(
-            "What is not delivered within six minutes is gone: there is neither a list nor a redelivery.",
+            "What is not delivered within six minutes is lost: there is neither a list nor a redelivery.",
             "That every event has an id is documented; that a retry has the same is from memory.",
-            "app_rate_limited has no event in it: it is of type unknown.",
+            "app_rate_limited contains no event: its type is unknown.",
         ),
     ),
     Contract(
@@ -76,15 +80,15 @@ CONTRACTS = (
         scheme=SCHEME,
         secret=SECRET,
         content="form",
-        id=body("trigger_id"),  # new for each use: the same command with the same words is another intent
+        id=body("trigger_id"),  # new for each use: the same command with the same text is another intent
         stable="unknown",
         type=(body("command"),),
         object_id=(body("channel_id"),),
-        answer=Answer(200, b""),  # whatever we say would be shown to the user
+        answer=Answer(200, b""),  # Slack would show a body to the user
         deadline=3,
         retries=ONCE,
         confirmed=Confirmed(signature="run", event="memory", response="memory", retry="memory", sources=SOURCES),
-        notes=("The handler runs after the answer: what the user is to see goes to response_url.",),
+        notes=("The handler runs after the answer: send what the user should see to response_url.",),
     ),
     Contract(
         name="slack_interactions",
@@ -92,16 +96,16 @@ CONTRACTS = (
         scheme=SCHEME,
         secret=SECRET,
         form_field="payload",
-        id=body("trigger_id"),  # view_closed has none: its view occurs once, so the content will do
+        id=body("trigger_id"),  # view_closed has none: its view occurs once, so the content identifies it
         stable="unknown",
         type=(body("type"),),
         object_id=(body("view.id"), body("container.message_ts"), body("callback_id")),
-        answer=Answer(200, b""),  # anything else is taken for errors of the form that the user sees
+        answer=Answer(200, b""),  # Slack would read a body as errors of the user's form
         deadline=3,
         retries=ONCE,
         confirmed=Confirmed(signature="run", event="memory", response="memory", retry="memory", sources=SOURCES),
         notes=(
-            "The handler runs after the answer: what the user is to see goes to response_url, or to a new view.",
+            "The handler runs after the answer: send what the user should see to response_url or to a new view.",
             "Options of an external select must be in the answer itself: they cannot be served from an inbox.",
         ),
     ),

@@ -26,7 +26,7 @@ CONTRACTS = (
         lister=Lister(
             list="POST /v2/events",
             days=28,
-            enable="events cannot be searched until PUT /v2/events/enable, and those from before that never can",
+            enable="events can be searched only after PUT /v2/events/enable, and older ones never",
             redeliver="dashboard",
         ),
         confirmed=Confirmed(
@@ -41,10 +41,10 @@ CONTRACTS = (
             ),
         ),
         notes=(
-            "The URL of the subscription is signed exactly as it was entered, down to a slash at its end: set "
+            "Square signs the subscription's URL exactly as entered, with a trailing slash if it has one: set "
             "public_url to the same.",
             "No time is signed.",
-            "payment.updated comes several times for one payment, each an event of its own: look at its status.",
+            "payment.updated is sent several times for one payment, each a separate event: check its status.",
         ),
     ),
 )

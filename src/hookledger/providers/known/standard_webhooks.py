@@ -1,4 +1,4 @@
-"""Standard Webhooks 1.0.0: the presets for whoever follows the specification."""
+"""Standard Webhooks 1.0.0: the presets for senders that follow the specification."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ RETRIES = Retries(
     automatic=True,
     schedule="for example 5s, 5m, 30m, 2h, 5h, 10h, 14h, 20h, 24h",
     disables="the specification advises to disable an endpoint that keeps failing",
-    anew="yes",
-    why="the specification says that every retry has the time of its own attempt",
+    signs_each_attempt="yes",
+    why="the specification says that every retry has the time of that attempt",
 )
 NOTES = (
     "410 disables the endpoint; a redirect counts as a failure.",
-    "How long a sender tries is its own matter: the schedule is the specification's example.",
+    "Each sender chooses how long it retries: the schedule is the specification's example.",
 )
 
 CONTRACTS = (

@@ -24,13 +24,13 @@ CONTRACTS = (
         object_id=(body("data.object.id"), body("related_object.id")),  # the second in thin events
         occurred_at=body("created"),
         account=(body("account"), body("context")),  # of Connect, and of v2
-        volatile=(body("pending_webhooks"),),  # counts down as other endpoints acknowledge the same event
+        volatile=(body("pending_webhooks"),),  # decreases as other endpoints acknowledge the event
         retries=Retries(
             automatic=True,
             hours=72,
             schedule="exponential backoff; in test mode three attempts over a few hours",
             disables="disables the endpoint after prolonged failure",
-            anew="yes",
+            signs_each_attempt="yes",
             why="Stripe's documentation of replay attacks says so",
         ),
         lister=Lister(
@@ -48,7 +48,7 @@ CONTRACTS = (
             sources=("stripe-python: _webhook.py, _event_service.py", "docs.stripe.com: webhooks, replay attacks"),
         ),
         notes=(
-            "whsec_ is also the prefix of Standard Webhooks, whose key is derived in another way: it does not tell "
+            "whsec_ is also the prefix of Standard Webhooks, whose key is derived differently: it does not identify "
             "the scheme.",
         ),
     ),

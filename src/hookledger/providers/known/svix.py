@@ -1,4 +1,4 @@
-"""Svix: whoever sends through it under Svix's own headers."""
+"""Svix: senders that use it with Svix's own headers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTRACTS = (
             hours=27.58,
             schedule="5s, 5m, 30m, 2h, 5h, 10h, 10h",
             disables="disables the endpoint after five days of failure",
-            anew="yes",
+            signs_each_attempt="yes",
             why="Svix documents the time as that of the attempt, and its server signs when it sends",
         ),
         lister=Lister(
@@ -43,7 +43,7 @@ CONTRACTS = (
             ),
         ),
         notes=(
-            "Type, object and time are what the sender puts into the body; most use the fields that are read here.",
+            "The sender chooses the fields of type, object and time; most use those that Hookledger reads.",
             "Senders under their own name use the headers webhook-*: that is provider standard_webhooks.",
         ),
     ),

@@ -49,7 +49,7 @@ CONTRACTS = (
             body("poll.id"),
         ),
         occurred_at=body("message.date"),
-        answer=Answer(200, b""),  # a body could be taken for a call of the Bot API
+        answer=Answer(200, b""),  # Telegram would read a body as a Bot API call
         retries=Retries(automatic=True, hours=24, schedule="a reasonable number of attempts"),
         lister=Lister(list="getWebhookInfo counts what waits; getUpdates works only without a webhook"),
         confirmed=Confirmed(
@@ -61,10 +61,10 @@ CONTRACTS = (
             sources=("python-telegram-bot 22.8: the Bot API's descriptions",),
         ),
         notes=(
-            "One source for each bot: the ids of two bots overlap.",
-            "After a week without updates the ids begin anew at random. Should one be met again, its content is "
-            "another: it is kept as a conflict, for an operator to accept.",
-            "Nothing is signed: the token proves who sends, not what.",
+            "Use one source per bot: the ids of two bots overlap.",
+            "After a week without updates the ids restart at random. A reused id has other content: it is "
+            "quarantined as a conflict, for an operator to accept.",
+            "Nothing is signed: the token proves the sender, not the content.",
         ),
     ),
 )

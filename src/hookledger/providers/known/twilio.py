@@ -8,7 +8,7 @@ from ..schemes.hmac import Hmac
 
 SECRET = "the account's primary auth token"
 URL_NOTE = (
-    "The URL as Twilio calls it is signed, with scheme, host and query: behind a proxy set public_url. No time is "
+    "Twilio signs the URL that it calls, with scheme, host and query: behind a proxy set public_url. No time is "
     "signed."
 )
 EMPTY = b'<?xml version="1.0" encoding="UTF-8"?><Response/>'
@@ -22,8 +22,8 @@ CONTRACTS = (
         ),
         secret=SECRET,
         content="form",
-        # The status of a message occurs once. Whatever has no MessageStatus (calls, recordings, incoming messages)
-        # is known by its whole form: a call's sid and status are the same through all its prompts.
+        # The status of a message occurs once. The whole form identifies events without MessageStatus (calls,
+        # recordings, incoming messages): a call's sid and status are the same through all its prompts.
         key=(body("MessageSid"), body("MessageStatus")),
         type=(
             present("MessageStatus", "CallStatus", "RecordingStatus", "EventType", "SmsStatus"),
@@ -48,10 +48,10 @@ CONTRACTS = (
         ),
         notes=(
             URL_NOTE,
-            "Types are the field and what it says: MessageStatus.delivered, CallStatus.completed. An incoming "
-            "message is of type SmsStatus.",
+            "Types are the field and its value: MessageStatus.delivered, CallStatus.completed. An incoming message "
+            "has type SmsStatus.",
             "The answer is an empty TwiML document: fine for callbacks and messages, but a call would end. Calls "
-            "need their instructions at once, which an inbox cannot give.",
+            "need their instructions immediately, which an inbox cannot give.",
         ),
     ),
     Contract(
@@ -82,8 +82,8 @@ CONTRACTS = (
         ),
         notes=(
             URL_NOTE,
-            "The body is covered by its digest in the signed URL (bodySHA256).",
-            "Leave the sink's batch_events on: the body must be an array, and what comes without it is not known.",
+            "The signed URL covers the body by its digest (bodySHA256).",
+            "Leave the sink's batch_events on: the body must be an array, and its form without it is unknown.",
         ),
     ),
 )

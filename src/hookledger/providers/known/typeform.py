@@ -30,7 +30,7 @@ CONTRACTS = (
         ),
         notes=(
             "The signature is base64 after sha256=, where most others write hex.",
-            "A webhook without a secret is not signed at all, and is refused here.",
+            "A webhook without a secret is not signed, and Hookledger rejects it.",
         ),
     ),
 )

@@ -32,6 +32,6 @@ CONTRACTS = (
             reconcile="memory",
             sources=("hookdeck/webhook-skills: vercel",),
         ),
-        notes=("No time is signed, so a captured request works for ever: the id is what stops it.",),
+        notes=("No time is signed, so a captured request stays valid: its id makes a replay a duplicate.",),
     ),
 )

@@ -7,11 +7,11 @@ from ..fields import body, header
 from ..handshake import Handshake
 from ..schemes.hmac import Hmac
 
-# The body is made when it is sent, so a creation and the change that followed it often say the same.
+# The body is created when it is sent, so a creation and the change after it often have the same body.
 SHARED = (
     Shared("coupon", frozenset({"coupon.created", "coupon.updated", "coupon.restored"})),
     Shared("customer", frozenset({"customer.created", "customer.updated"})),
-    # An id alone, and customers are counted apart from the rest.
+    # Only an id, and customers have their own numbers.
     Shared("deleted", frozenset({"coupon.deleted", "customer.deleted", "order.deleted", "product.deleted"})),
     Shared("order", frozenset({"order.created", "order.updated", "order.restored"})),
     Shared("product", frozenset({"product.created", "product.updated", "product.restored"})),
@@ -23,9 +23,9 @@ CONTRACTS = (
         title="WooCommerce",
         scheme=Hmac(header=b"x-wc-webhook-signature", encoding="base64"),
         secret="the webhook's secret, as text",
-        # No key. The delivery id is made of the webhook and the second, so it is shared by what happens in that
-        # second; so is date_modified, by two changes of one order. Nothing is ever sent again, so the topic and the
-        # whole body stand for the event: another state of the order is another event.
+        # No key. The delivery id is made of the webhook and the second, so events of that second share it; two
+        # changes of one order may share date_modified. Nothing is redelivered, so topic and whole body identify the
+        # event: another state of the order is another event.
         type=(header("X-WC-Webhook-Topic"),),
         object_id=(body("id"),),
         occurred_at=body("date_modified_gmt"),
@@ -53,12 +53,12 @@ CONTRACTS = (
         ),
         notes=(
             "There are no retries, and six failures in a row disable the webhook: list the orders after an outage.",
-            "The ping at its creation is not signed. It is answered and not recorded.",
-            "The topic is in a header that is not signed: a known body is accepted once as each topic that may share "
-            "it (created, updated, restored), and quarantined as any other.",
-            "A deletion says only an id, so it is accepted once for each kind of object, and a topic of your own "
-            "action says what it was called with: the second one in the same words is quarantined as `same body`.",
-            "Characters such as & and < in the secret are signed as such, not as HTML shows them.",
+            "The ping at its creation is not signed. Hookledger answers it and does not record it.",
+            "The topic is in an unsigned header: a known body is accepted once as each topic that may share it "
+            "(created, updated, restored), and quarantined as any other.",
+            "A deletion has only an id, so it is accepted once per kind of object. A topic of your own action has "
+            "its arguments: a second one with the same body is quarantined as `same body`.",
+            "Characters such as & and < in the secret are used as such, not HTML-escaped.",
         ),
     ),
 )

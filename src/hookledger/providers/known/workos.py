@@ -40,6 +40,6 @@ CONTRACTS = (
             reconcile="code",
             sources=("workos 10.6.0: webhooks/_verification.py",),
         ),
-        notes=("The signed time is in milliseconds, unlike Stripe's, whose header looks the same.",),
+        notes=("The signed time is in milliseconds, unlike Stripe's, whose header has the same form.",),
     ),
 )

@@ -12,7 +12,7 @@ CONTRACTS = (
         title="Xero",
         scheme=Hmac(header=b"x-xero-signature", encoding="base64"),
         secret="the webhook key as shown: it looks like base64 and is used as text",
-        # No id per event, and the sequence numbers are of the batch, which a retry may cut in another way.
+        # No id per event, and the sequence numbers are of the batch, which a retry may split differently.
         key=(
             body("tenantId"),
             body("eventCategory"),
@@ -25,7 +25,7 @@ CONTRACTS = (
         occurred_at=body("eventDateUtc"),
         items=(("events",),),
         answer=Answer(200, b""),
-        refusal=401,
+        rejection=401,
         deadline=5,
         retries=Retries(automatic=True, hours=24, schedule="at a falling rate"),
         confirmed=Confirmed(
@@ -38,10 +38,10 @@ CONTRACTS = (
             sources=("public samples of Intent to Receive", "Prismatic's example payload"),
         ),
         notes=(
-            "Before it delivers, Xero posts empty batches with right and wrong signatures: they must be answered 200 "
-            "and 401, without a body, and are. They are no events.",
-            "An event names what changed and not how: fetch the resource.",
-            "After an outage, ask each resource for what was modified since.",
+            "Before it delivers, Xero posts empty batches with right and wrong signatures, which must get 200 and "
+            "401 without a body. Hookledger answers so; they are no events.",
+            "An event names the changed resource, not the change: fetch the resource.",
+            "After an outage, list what was modified since, resource by resource.",
         ),
     ),
 )

@@ -10,14 +10,14 @@ from ..schemes.times import Timestamp
 SCHEME = Hmac(
     header=b"x-zendesk-webhook-signature",
     encoding="base64",
-    # Zendesk names no limit; the retries end within minutes.
+    # Zendesk documents no limit; the retries end within minutes.
     timestamp=Timestamp(header=b"x-zendesk-webhook-signature-timestamp", unit="iso", tolerance=600),
     message="{ts}{body}",
 )
 RETRIES = Retries(
     automatic=True,
     hours=0.1,
-    schedule="a few times, after 409, 429, 503 and time-outs",
+    schedule="a few times, after 409, 429, 503 and timeouts",
     disables="a circuit breaker stops calls to an endpoint that keeps failing",
     why="Zendesk does not say",
 )
@@ -53,8 +53,8 @@ CONTRACTS = (
         title="Zendesk triggers",
         scheme=SCHEME,
         secret="the webhook's signing secret, as text",
-        # The author of the trigger writes the body, so it may be the same each time the trigger fires. An invocation
-        # has several attempts, and its id is the same in all of them.
+        # The author of the trigger writes the body, so it may be the same each time the trigger fires. All attempts
+        # of an invocation have its id.
         id=header("X-Zendesk-Webhook-Invocation-Id"),
         type=(Constant("trigger"),),
         object_id=(body("ticket_id"), body("ticket.id"), body("id")),
@@ -65,9 +65,9 @@ CONTRACTS = (
         lister=LISTER,
         confirmed=CONFIRMED,
         notes=(
-            "The invocation's id is not signed: whoever captured a request can send it again under another id for as "
-            "long as the tolerance lasts.",
-            "Set the webhook to POST and JSON: it can be set to GET and DELETE without a body, which is refused.",
+            "The invocation's id is not signed: anyone who captured a request can replay it under another id within "
+            "the tolerance.",
+            "Set the webhook to POST and JSON: Hookledger rejects GET and DELETE without a body.",
         ),
     ),
 )

@@ -15,13 +15,13 @@ CONTRACTS = (
         scheme=Hmac(
             header=b"x-zm-signature",
             prefix=b"v0=",
-            # Zoom names no limit; the retries end after 85 minutes.
+            # Zoom documents no limit; the retries end after 85 minutes.
             timestamp=Timestamp(header=b"x-zm-request-timestamp", tolerance=5400),
             message="v0:{ts}:{body}",
         ),
         secret="the app's secret token, as text",
-        # There is no id. The digest is of event, event_ts and all of the object: two people who leave one meeting in
-        # the same millisecond differ somewhere in it, and nobody can list where for every kind of event.
+        # No id. The digest is of event, event_ts and the whole object: two people who leave one meeting in the same
+        # millisecond differ somewhere in it, in fields that depend on the kind of event.
         type=(body("event"),),
         object_id=(body("payload.object.uuid"), body("payload.object.id")),
         occurred_at=body("event_ts"),
@@ -51,9 +51,9 @@ CONTRACTS = (
         ),
         notes=(
             "200 and 204 are success, 202 is not documented.",
-            "The validation comes again every 72 hours, and is answered under the source's first secret: when you "
-            "rotate, put the new one first.",
-            "Zoom's sample hashes the JSON written again; the bytes as they came are what is signed.",
+            "Zoom repeats the validation every 72 hours, and Hookledger answers with the source's first secret: when "
+            "you rotate, put the new one first.",
+            "Zoom's sample code hashes reserialized JSON; the signature covers the bytes as received.",
         ),
     ),
 )

@@ -1,1 +1,1 @@
-"""What providers say they sent: ready-made listers, and the protocol for others."""
+"""List the events that providers sent: ready-made listers, and the protocol for your own."""

@@ -1,7 +1,7 @@
-"""GitHub's deliveries of one webhook: of a repository, an organization or an app.
+"""List GitHub's deliveries of one webhook: of a repository, an organization or an app.
 
-The list has only ids and types, so what is missing is asked for one by one. What then comes has the delivery's own
-headers, its signature among them; the payload is written by the API, and often the very bytes that were signed.
+The list has only ids and types, so missing events are fetched individually. They have the delivery's own headers,
+with its signature; the API serializes the payload, often to exactly the signed bytes.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class GitHubLister:
     def __init__(self, settings: ReconcileSettings, token: Callable[[], str]) -> None:
         headers = {"authorization": "Bearer {token}", "accept": "application/vnd.github+json"}
         headers["x-github-api-version"] = settings.api_version or "2022-11-28"
-        self.api = Api(settings.base_url or "https://api.github.com", headers, token)
+        self.api: Api = Api(settings.base_url or "https://api.github.com", headers, token)
         self._path = _path(settings)
 
     async def __call__(self, since: datetime, until: datetime) -> AsyncIterator[Listed]:
-        """The newest first; a redelivery has its event's guid, and comes but once."""
+        """Yield deliveries, newest first, each guid once: a redelivery has its event's guid."""
         cursors, cursor, seen = Cursors(), "", set()
         while True:
             more = [("cursor", cursor)] if cursor else []
@@ -68,7 +68,7 @@ class GitHubLister:
             answer = await self.api.get(f"{self._path}/{delivery.id}")
             request = answer.read(_Detail).request
             if bytes(request.payload) == b"null":
-                raise ContentGone("GitHub has no payload of it")
+                raise ContentGone("GitHub has no payload of this delivery")
             given = {name.lower(): str(value) for name, value in (request.headers or {}).items()}
             return Content(bytes(request.payload), tuple((given | dict(own)).items()))
 
@@ -81,22 +81,22 @@ class GitHubLister:
 
 def _path(settings: ReconcileSettings) -> str:
     if settings.repository and settings.organization:
-        raise ConfigError("reconcile: a webhook is a repository's or an organization's, not both")
+        raise ConfigError("reconcile: a webhook has a repository or an organization: set one of them")
     if settings.repository is None and settings.organization is None:
         if settings.hook is not None:
-            raise ConfigError("reconcile: name the repository or the organization of the hook")
+            raise ConfigError("reconcile: the hook needs its repository or organization: set one of them")
         return "/app/hook/deliveries"
     if settings.hook is None:
-        raise ConfigError("reconcile: hook is the webhook's number, as in its address at GitHub")
+        raise ConfigError("reconcile: hook is missing: set it to the number in the webhook's URL at GitHub")
     names = (settings.repository or settings.organization or "").split("/")
     if len(names) != (2 if settings.repository else 1) or not all(map(_NAME.fullmatch, names)):
-        raise ConfigError("reconcile: repository is OWNER/NAME, organization a name")
+        raise ConfigError("reconcile: repository must be OWNER/NAME, organization a name")
     owner = "/".join(map(quote, names))
     return f"/{'repos' if settings.repository else 'orgs'}/{owner}/hooks/{settings.hook}/deliveries"
 
 
 def _cursor(answer: Answer) -> str:
-    """Of the next page; "" on the last. Only the cursor is taken of the link: the address stays ours."""
+    """Return the cursor of the next page; "" on the last. The rest of the link is ignored: the URL stays ours."""
     link = _NEXT.search(answer.headers.get("link", ""))
     values = parse_qs(urlsplit(link[1]).query).get("cursor") if link else None
     return values[0] if values else ""

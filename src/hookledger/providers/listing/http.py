@@ -1,4 +1,4 @@
-"""Asks a provider's API: bounded in time and size, patient with a busy one, and never on to another address."""
+"""Call a provider's API, limited in time and size, with retries, and without following redirects."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ...errors import ConfigError, ContentGone, ListingFailed
 if TYPE_CHECKING:
     import ssl
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TIMEOUT = 30.0
 MAX_BYTES = 64 * 1024 * 1024
-"""Of one answer: a hundred of GitHub's largest payloads do not come in one."""
+"""Size of one response; no page of a log is larger."""
 TRIES = 5
 MOST_PAGES = 50_000
-"""Of one log: five million events."""
+"""Pages of one log: five million events."""
 LONGEST = 120.0
-"""Seconds that we wait because a provider asks us to; beyond it, the run fails and says so."""
+"""Seconds to wait if a provider asks for a pause; a longer one fails the run."""
 FIRST = 1.0
-"""Seconds before the second try; twice as long before each that follows, with jitter."""
+"""Seconds before the second try; doubles before each further one, with jitter."""
 
 Parameters = Sequence[tuple[str, str | int]]
 
@@ -42,15 +42,15 @@ class Answer(Struct, frozen=True):
     content: bytes
 
     def read(self, kind: type[T]) -> T:
-        """Its JSON, as far as `kind` names it; ListingFailed if it is something else."""
+        """Return the fields of its JSON that `kind` names; raise ListingFailed if it does not fit."""
         try:
             return msgspec.json.decode(self.content, type=kind)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise ListingFailed(f"the API's answer cannot be read: {error}") from None
+            raise ListingFailed(f"the API's response is unreadable: {error}") from None
 
 
 class Api:
-    """`token` is asked for each request, and goes into `headers` where {token} stands."""
+    """A client for one API. `token` is called for each request and replaces {token} in `headers`."""
 
     def __init__(
         self,
@@ -65,7 +65,9 @@ class Api:
         parts = urlsplit(base_url)
         local = parts.hostname in ("127.0.0.1", "::1", "localhost")
         if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
-            raise ConfigError(f"reconcile: base_url is https://HOST, not {base_url!r}: it is sent a credential")
+            raise ConfigError(
+                f"reconcile: base_url must be https://HOST, because it gets the token, not {base_url!r}"
+            )
         self._base = base_url.rstrip("/")
         self._headers = headers
         self._token = token
@@ -81,8 +83,8 @@ class Api:
         return await self._ask("POST", path, (), None if content is None else msgspec.json.encode(content))
 
     async def _ask(self, method: str, path: str, parameters: Parameters, content: bytes | None) -> Answer:
-        """A good answer; ListingFailed when it is refused, or when all tries were in vain, ContentGone when there is
-        nothing of that name."""
+        """Return a successful response; raise ListingFailed if the API rejects the request or all tries fail, and
+        ContentGone for 404 and 410."""
         problem, wait = "", 0.0
         for number in range(TRIES):
             if number:
@@ -100,10 +102,10 @@ class Api:
                 raise kind(f"{problem} to {method} {path}{_hint(answer)}")
             asked = _asked(answer)
             if asked is not None and asked > LONGEST:
-                raise ListingFailed(f"{problem} and asks for a pause of {asked:.0f} s: try again later")
+                raise ListingFailed(f"{problem} and asks for a pause of {asked:.0f} s: run it again later")
             wait = self._backoff(number) if asked is None else asked
-            log.info("%s: trying again in %.1f s", problem, wait)
-        raise ListingFailed(f"{problem}, {TRIES} times")
+            log.info("%s: retrying in %.1f s", problem, wait)
+        raise ListingFailed(f"{problem}, {TRIES} times: run it again later")
 
     def _backoff(self, number: int) -> float:
         return self._first * float(2**number) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
@@ -111,7 +113,7 @@ class Api:
     async def _once(self, method: str, path: str, parameters: Parameters, content: bytes | None) -> Answer:
         import httpx2
 
-        if self._context is None:  # made once: that takes longer than most answers
+        if self._context is None:  # created once: slower than most responses
             self._context = httpx2.create_ssl_context(trust_env=False) if self._base.startswith("https:") else False
         token = self._token()
         headers = {name: value.replace("{token}", token) for name, value in self._headers.items()}
@@ -137,11 +139,15 @@ class Api:
         except TimeoutError:
             raise _Transient(f"{_host(self._base)} did not answer within {self._timeout:g} s") from None
         except httpx2.InvalidURL as error:
-            raise ListingFailed(f"{path} cannot be asked for: {error}") from None
-        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:  # never their words: they may quote headers
+            raise ListingFailed(f"{path} cannot be requested: {error}") from None
+        except (
+            httpx2.HTTPError,
+            httpx2.StreamError,
+            OSError,
+        ) as error:  # without their messages, which may quote headers
             raise _Transient(f"{_host(self._base)} cannot be reached: {type(error).__name__}") from None
         except UnicodeEncodeError:
-            raise ConfigError("reconcile: the token has characters that no header can hold") from None
+            raise ConfigError("reconcile: the token has characters that a header cannot hold: check it") from None
 
 
 class _Transient(Exception):
@@ -149,22 +155,22 @@ class _Transient(Exception):
 
 
 class Cursors:
-    """Refuses a cursor that was there before, and more pages than any log has: such a one would never end."""
+    """Raises ListingFailed for a repeated cursor and for too many pages: such a log would never end."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
 
     def next(self, cursor: str) -> str:
         if cursor in self._seen:
-            raise ListingFailed(f"the API led back to a page that it had given before: {cursor[:80]!r}")
+            raise ListingFailed(f"the API repeats a page: {cursor[:80]!r}")
         if len(self._seen) >= MOST_PAGES:
-            raise ListingFailed(f"the log has more than {MOST_PAGES:,} pages: ask for less time at once")
+            raise ListingFailed(f"the log has more than {MOST_PAGES:,} pages: choose a shorter period")
         self._seen.add(cursor)
         return cursor
 
 
 def moment(value: object) -> datetime | None:
-    """An API's time: ISO 8601, or Unix seconds; None if it is neither."""
+    """Return an API's time, ISO 8601 or Unix seconds; None if it is neither."""
     try:
         if isinstance(value, str):
             read = datetime.fromisoformat(value)
@@ -181,14 +187,14 @@ def _host(url: str) -> str:
 
 
 def _limited(answer: Answer) -> bool:
-    """GitHub answers 403 when its limits are reached."""
+    """Whether a rate limit was reached: GitHub answers 403 then."""
     return answer.status == 403 and (
         "retry-after" in answer.headers or answer.headers.get("x-ratelimit-remaining") == "0"
     )
 
 
 def _asked(answer: Answer) -> float | None:
-    """How long it wants us to wait."""
+    """Return how many seconds the API asks to wait."""
     given = answer.headers.get("retry-after")
     if given is None:
         until = answer.headers.get("x-ratelimit-reset", "")
@@ -205,7 +211,7 @@ def _asked(answer: Answer) -> float | None:
 
 def _hint(answer: Answer) -> str:
     if answer.status in (401, 403):
-        return ": is the token right, and may it read this?"
+        return ": check the token and its permissions"
     if answer.status == 404:
-        return ": is it spelled right, and may the token see it?"
+        return ": check the name and the token's permissions"
     return ": redirects are not followed" if 300 <= answer.status < 400 else ""

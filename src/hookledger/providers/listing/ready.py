@@ -1,4 +1,4 @@
-"""Which lister belongs to which contract."""
+"""Choose the lister of a contract."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _READY: dict[str, Callable[[ReconcileSettings, Callable[[], str]], Lister]] = {
 
 
 def lister(contract: Contract, settings: ReconcileSettings, token: Callable[[], str]) -> Lister | None:
-    """The ready-made lister of a provider; None where there is none, and the user gives one."""
-    if settings.app_id is not None:  # whoever sends through Svix, under its headers or under the standard's
+    """Return the ready-made lister of a provider; None if there is none and the user must pass one."""
+    if settings.app_id is not None:  # any provider that sends through Svix, with Svix's or the standard's headers
         if not isinstance(contract.id, Header):
-            raise ConfigError(f"reconcile: {contract.title} has no message id in a header: app_id is Svix's")
+            raise ConfigError(f"reconcile: {contract.title} has no message id in a header: remove app_id, for Svix")
         return SvixLister(settings, token, contract.id.name.decode("latin-1"))
     if contract.name == "svix":
         return SvixLister(settings, token)

@@ -1,7 +1,7 @@
-"""Shopify has no log of events: the Admin API says which objects changed, and when.
+"""List changed objects: Shopify has no log of events, but its Admin API tells which objects changed, and when.
 
-So no event can be taken in from here. What can be told is that an object changed and no event about it came; its
-repair handler then asks for what is true now.
+So no event can be imported. Hookledger detects that an object changed and no event about it arrived; its repair
+handler then fetches the current state.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class ShopifyLister:
 
     def __init__(self, settings: ReconcileSettings, token: Callable[[], str]) -> None:
         if not settings.shop or _SHOP.fullmatch(settings.shop) is None:
-            raise ConfigError("reconcile: shop is NAME.myshopify.com")
+            raise ConfigError("reconcile: shop must be NAME.myshopify.com")
         if not settings.resources or not all(map(_NAME.fullmatch, settings.resources)):
-            raise ConfigError("reconcile: resources are connections of the Admin API, such as orders")
+            raise ConfigError("reconcile: resources must be connections of the Admin API, such as orders")
         headers = {"x-shopify-access-token": "{token}"}
-        self.api = Api(settings.base_url or f"https://{settings.shop}", headers, token)
+        self.api: Api = Api(settings.base_url or f"https://{settings.shop}", headers, token)
         self._path = f"/admin/api/{settings.api_version or '2025-01'}/graphql.json"
         self._resources = settings.resources
-        self.pause = 1.0
-        """Seconds before it is asked again when we ask too much; twice as long each time."""
+        self.pause: float = 1.0
+        """Seconds to wait when throttled; doubles each time."""
 
     async def __call__(self, since: datetime, until: datetime) -> AsyncIterator[Changed]:
-        """Each object once, with the time of its last change."""
+        """Yield each changed object once, with the time of its last change."""
         start, end = (value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for value in (since, until))
         for name in self._resources:
             cursors, after = Cursors(), None
@@ -73,14 +73,14 @@ class ShopifyLister:
                 for node in found.nodes:
                     at = moment(node.updated_at)
                     if at is None:
-                        raise ListingFailed(f"{name}: {node.updated_at[:40]!r} is no time")
+                        raise ListingFailed(f"{name}: {node.updated_at[:40]!r} is not a time")
                     yield Changed(object_id=node.id, at=at, type=name)
                 if not found.page_info.has_next_page:
                     break
                 after = cursors.next(found.page_info.end_cursor or "")
 
     async def _ask(self, name: str, values: dict[str, Any]) -> _Connection:
-        """200 is answered to whatever is asked, to those who ask too much as well."""
+        """Return one page. The API answers 200 to every query, also when it throttles."""
         read = _Answer()
         for number in range(TRIES):
             if number:
@@ -91,5 +91,5 @@ class ShopifyLister:
                 break
         found = (read.data or {}).get(name)
         if read.errors or found is None:
-            raise ListingFailed(f"{name}: the API refuses the query: {str(read.errors)[:300]}")
+            raise ListingFailed(f"{name}: the API rejected the query: {str(read.errors)[:300]}")
         return found

@@ -1,7 +1,7 @@
-"""Stripe's events: the last 30 days, with the objects as they were.
+"""List Stripe's events of the last 30 days, with their objects as of the event.
 
-An event is rendered in the version that the account had when it was made, and an endpoint may have one of its own:
-the same event can differ. Thin events (/v2) and those of connected accounts are not in this log.
+The API renders an event in the account's API version at its creation, and an endpoint may use another version: the
+same event can differ. Thin events (/v2) and those of connected accounts are not in this log.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class StripeLister:
         headers = {"authorization": "Bearer {token}"}
         if settings.api_version:
             headers["stripe-version"] = settings.api_version
-        self.api = Api(settings.base_url or "https://api.stripe.com", headers, token)
+        self.api: Api = Api(settings.base_url or "https://api.stripe.com", headers, token)
 
     async def __call__(self, since: datetime, until: datetime) -> AsyncIterator[Listed]:
-        """The newest first, page by page."""
+        """Yield events, newest first."""
         window = [("created[gte]", math.floor(since.timestamp())), ("created[lt]", math.ceil(until.timestamp()))]
         cursors, after = Cursors(), ""
         while True:
@@ -49,11 +49,11 @@ class StripeLister:
                 try:
                     event = msgspec.json.decode(raw, type=_Event)
                 except msgspec.MsgspecError as error:
-                    raise ListingFailed(f"an event in the API's answer cannot be read: {error}") from None
+                    raise ListingFailed(f"an event in the API's response is unreadable: {error}") from None
                 after = event.id
                 yield Listed(body=bytes(raw), id=event.id, at=moment(event.created))
             if not page.has_more:
                 return
             if not page.data:
-                raise ListingFailed("the API says that there is more, and gives nothing")
+                raise ListingFailed("the API announces another page and returns an empty one")
             after = cursors.next(after)

@@ -1,6 +1,6 @@
-"""Svix's messages of one application, with their payloads; for whoever has the sender's credentials.
+"""List Svix's messages of one application, with their payloads; needs the sender's credentials.
 
-Messages are listed whether an endpoint takes their type or not: set the source's `types` where it does not take all.
+The list has messages of all types, even those that an endpoint does not receive: set the source's `types` then.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ class _Page(Struct, rename="camel"):
 
 
 class SvixLister:
-    """`header`: the one that has the message's id in a delivery."""
+    """`header`: the header with the message's id in a delivery."""
 
     def __init__(self, settings: ReconcileSettings, token: Callable[[], str], header: str = "svix-id") -> None:
         if not settings.app_id:
-            raise ConfigError("reconcile: app_id is the application whose messages come here")
+            raise ConfigError("reconcile: app_id is missing: set it to the application's id or uid")
         headers = {"authorization": "Bearer {token}"}
-        self.api = Api(settings.base_url or "https://api.svix.com", headers, token)
+        self.api: Api = Api(settings.base_url or "https://api.svix.com", headers, token)
         self._path = f"/api/v1/app/{quote(settings.app_id, safe='')}/msg"
         self._header = header
 
     async def __call__(self, since: datetime, until: datetime) -> AsyncIterator[Listed]:
-        """The newest first. `before` and `after` excluded each other for long, so the beginning is found here."""
+        """Yield messages, newest first. Filters by `since` here: older servers accept only one of `before` and
+        `after`."""
         cursors, iterator = Cursors(), ""
         window: list[tuple[str, str | int]] = [("limit", PAGE), ("with_content", "true")]
         window.append(("before", until.isoformat()))
@@ -63,5 +64,5 @@ class SvixLister:
 
 
 def _is_gone(payload: msgspec.Raw) -> bool:
-    """Payloads are kept for so many days, and can be expunged: then the server puts this in their place."""
+    """Whether the payload is a placeholder: Svix deletes payloads after some days or on request."""
     return len(payload) < 32 and msgspec.json.decode(payload) in (None, {"expired": True})

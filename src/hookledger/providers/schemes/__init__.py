@@ -1,1 +1,1 @@
-"""How a request proves that it comes from the provider: pure functions over bytes, one module a kind."""
+"""How requests are authenticated: pure functions over bytes, one module per kind."""

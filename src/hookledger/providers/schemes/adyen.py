@@ -1,4 +1,4 @@
-"""Plug-in for Adyen's classic notifications: each item of the body carries a signature of eight of its fields."""
+"""Adyen's classic notifications: each item of the body has a signature of eight of its fields."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...errors import Malformed, Unauthentic
+from ...errors import Malformed, Unauthentic, UnreadableError
 from ...model import Request
 from ..fields import Body, Constant, Field
-from ..tolerant import Picker, UnreadableError, tree_of
+from ..tolerant import Picker, tree_of
 from .base import Coverage, Draft, Keyring, Presented, adding, key_bytes
 
 SIGNED = (
@@ -27,10 +27,10 @@ SIGNED = (
     ("eventCode",),
     ("success",),
 )
-"""In the order of the signed message; what an item lacks counts as empty."""
+"""In the order of the signed message; an absent field counts as empty."""
 
 MAX_ITEMS = 1000
-"""Adyen sends one in a request of JSON; strangers must not have us sign more than that."""
+"""Adyen sends one item per JSON request; the limit bounds the work for unverified requests."""
 
 _read = Picker(
     {"notificationItems": [{"NotificationRequestItem": tree_of(*SIGNED, ("additionalData", "hmacSignature"))}]}
@@ -39,7 +39,7 @@ _BASE64 = re.compile(rb"[A-Za-z0-9+/]{43}=")
 
 
 class AdyenItems(Struct, frozen=True, kw_only=True):
-    """Nothing but the eight fields is signed, so that `reason`, say, may be anybody's words."""
+    """Only the eight fields are signed: others, such as `reason`, may be forged."""
 
     min_key: int = 16
 
@@ -74,7 +74,7 @@ class AdyenItems(Struct, frozen=True, kw_only=True):
         return key_bytes(secret, "hex")
 
     def read(self, request: Request, url: bytes, keyring: Keyring) -> Presented:
-        """Every item is judged: one that is forged must not ride on one that is not."""
+        """Read every item: each must be verified, so that none is forged."""
         signatures, messages = [], []
         for item in _items(request.body):
             extra = item.get("additionalData")
@@ -130,12 +130,12 @@ def _text(item: dict[str, Any], path: tuple[str, ...]) -> bytes:
         value = value.get(name) if isinstance(value, dict) else None
     if value is None:
         return b""
-    # As Adyen writes it and in no other way: `true` and "true" would be signed alike and make two keys.
+    # Only Adyen's own form: `true` and "true" would have the same signature but different keys.
     if path == ("amount", "value") and isinstance(value, int) and not isinstance(value, bool):
         return b"%d" % value
     if not isinstance(value, str):
         raise Malformed("body_malformed")
-    # Nothing is escaped: with a colon in a second field the same text could be cut in two ways.
+    # Nothing is escaped: with a colon in a second field the signed text would be ambiguous.
     if ":" in value and path != ("merchantReference",):
         raise Malformed("body_malformed")
     return value.encode("utf-8", "surrogatepass")

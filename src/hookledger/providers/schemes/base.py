@@ -1,7 +1,7 @@
-"""What every way of proving a request has in common.
+"""What all signature schemes have in common.
 
-A scheme is data with four questions to it: what is the key (`prepare`), what does the request claim (`read`), does
-this key bear it out (`matches`), and how would the provider have signed (`sign`). They are pure: no I/O, no clock.
+A scheme is data with four functions: prepare the key (`prepare`), read the request's claim (`read`), check it with a
+key (`matches`), and sign like the provider (`sign`). They are pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -19,65 +19,65 @@ from ...model import Headers, Request
 from ..fields import Field
 
 Coverage = Literal["body", "fields", "checksum", "nothing"]
-"""How much of the body the proof covers: all of it, some fields, only a checksum that can be forged, or nothing."""
+"""How much of the body the signature covers: all, some fields, only a checksum that can be forged, or nothing."""
 
 KeyForm = Literal["utf8", "base64", "hex", "sha1"]
 
 
 class Where(Struct, frozen=True):
-    """Where a key is published. Made only from pinned hosts, never from what a request says alone."""
+    """Where a key is published. Only at hosts that the contract allows, never from a request alone."""
 
     url: str
     post: bytes | None = None
-    """What to post as JSON; None: it is got. May hold credentials, so it is never shown."""
+    """JSON to POST; None: GET. May hold credentials, so it is never shown."""
 
     fixed: bool = False
-    """The contract's own address: if nothing good comes from there, it is not the request's fault."""
+    """Whether it is the contract's own URL: if the key is unusable, the request is not to blame."""
 
     def __repr__(self) -> str:
         return f"Where({self.url!r})"
 
 
 class Presented(Struct, frozen=True, kw_only=True):
-    """What a request claims, well-formed but not yet believed."""
+    """What a request claims: well-formed, not verified yet."""
 
     candidates: tuple[bytes, ...]
-    """Signatures, tokens or credentials, as they were written."""
+    """Signatures, tokens or credentials, as written."""
     messages: tuple[bytes, ...] = (b"",)
-    """What may have been signed; several where a provider is not sure itself."""
+    """The possible signed messages; several if the provider is inconsistent."""
     signed_at: float | None = None
-    """The signed time; None where none is, or where it is in the body and read once that is believed."""
+    """The signed time; None without one, or if it is in the body, which is read after verification."""
     id: bytes = b""
     material: bytes = b""
-    """A public key or certificate that was fetched for this request."""
+    """The public key or certificate fetched for this request."""
     where: Where | None = None
     """Where that was fetched from."""
 
 
 class KeyNeeded(HookledgerError):
-    """The key must be fetched from `where` before this request can be judged."""
+    """The key must be fetched from `where` before this request can be verified."""
 
     def __init__(self, where: Where, *, again: bool = False) -> None:
         super().__init__(f"a key from {where.url} is needed")
         self.where = where
         self.again = again
-        """What we have is not enough: perhaps there are newer keys."""
+        """Fetch again: the cached keys do not include it, but newer ones may."""
 
 
 class Keyring(Protocol):
-    """The published keys that were fetched."""
+    """The published keys that have been fetched."""
 
     def get(self, where: Where) -> bytes:
-        """What was fetched from there; KeyNeeded if nothing was."""
+        """Return what was fetched from there; raise KeyNeeded if nothing was."""
         ...
 
     def proved(self, where: Where) -> None:
-        """A request is authentic by what was fetched from there."""
+        """Note that a key from there verified a request."""
         ...
 
 
 class NoKeys:
-    """For schemes that need no published key."""
+    """The keyring of schemes that need no published key."""
 
     def get(self, where: Where) -> bytes:
         raise KeyNeeded(where)
@@ -87,10 +87,10 @@ class NoKeys:
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """A delivery that is to be signed as the provider would."""
+    """A delivery to sign like the provider."""
 
     url: str
-    """As the provider calls it, with its query."""
+    """The URL that the provider calls, with its query."""
     body: bytes
     headers: dict[bytes, str] = msgspec.field(default_factory=dict)
     method: str = "POST"
@@ -99,7 +99,7 @@ class Draft(Struct, frozen=True, kw_only=True):
 
 
 def adding(draft: Draft, headers: dict[bytes, str], body: bytes | None = None, url: str | None = None) -> Draft:
-    """A copy with more headers, or another body or URL."""
+    """Return a copy with more headers, or another body or URL."""
     return msgspec.structs.replace(
         draft,
         headers={**draft.headers, **headers},
@@ -109,12 +109,12 @@ def adding(draft: Draft, headers: dict[bytes, str], body: bytes | None = None, u
 
 
 class Scheme(Protocol):
-    """One of hmac.Hmac, public_key.PublicKey, certificate.Certificate, jwt.Jwt, token.Token, unsigned.Unsigned and
-    the plug-ins."""
+    """One of hmac.Hmac, public_key.PublicKey, certificate.Certificate, jwt.Jwt, token.Token, keyed_hash.KeyedHash and
+    adyen.AdyenItems."""
 
     @property
     def name(self) -> str:
-        """For the ledger, such as `hmac-sha256`."""
+        """The name in the ledger, such as `hmac-sha256`."""
         ...
 
     @property
@@ -127,12 +127,12 @@ class Scheme(Protocol):
 
     @property
     def min_key(self) -> int:
-        """Bytes; anything shorter is a mistake."""
+        """The shortest valid key, in bytes."""
         ...
 
     @property
     def signs_url(self) -> bool:
-        """Whether the URL is part of what is signed."""
+        """Whether the URL is signed."""
         ...
 
     @property
@@ -146,32 +146,31 @@ class Scheme(Protocol):
         ...
 
     def signs(self, field: Field) -> bool:
-        """Whether that field is covered by the proof."""
+        """Whether the signature covers that field."""
         ...
 
     def prepare(self, secret: str) -> bytes:
-        """The key that a secret stands for; ValueError, without the secret in it, if it is not written so."""
+        """Return the key of a secret; raise ValueError, without the secret in it, if it is malformed."""
         ...
 
     def read(self, request: Request, url: bytes, keyring: Keyring) -> Presented:
-        """Take from the request what is needed; Malformed or Unauthentic for what is absent, doubled or of the
-        wrong form."""
+        """Read the request's claim; raise Malformed or Unauthentic for what is missing, duplicate or malformed."""
         ...
 
     def matches(self, key: bytes, presented: Presented) -> bool:
-        """Whether this key bears the claim out; Unauthentic where the signature is good and what it says is not."""
+        """Whether the claim matches this key; raise Unauthentic if the signature matches but its content is wrong."""
         ...
 
     def plausible(self, presented: Presented) -> bool:
-        """Whether what did not match could have been a signature at all."""
+        """Whether a claim that did not match has the form of a signature."""
         ...
 
     def signed_at(self, presented: Presented, request: Request) -> float | None:
-        """The signed time of a request that is believed; Malformed or Unauthentic if it has none."""
+        """Return the signed time of a verified request; raise Malformed or Unauthentic if it has none."""
         ...
 
     def sign(self, key: bytes, draft: Draft) -> Draft:
-        """The delivery as the provider would send it."""
+        """Return the delivery as the provider would send it."""
         ...
 
 
@@ -179,7 +178,7 @@ class Scheme(Protocol):
 
 
 def only(headers: Headers, wanted: bytes, role: str) -> bytes:
-    """The one value of a header."""
+    """Return the value of a header that must occur once."""
     found = None
     for name, value in headers:
         if name == wanted:
@@ -192,7 +191,7 @@ def only(headers: Headers, wanted: bytes, role: str) -> bytes:
 
 
 def key_bytes(text: str, form: KeyForm) -> bytes:
-    """ValueError, without the secret in it, if it is not written in that form."""
+    """Return the decoded key; raise ValueError, without the secret in it, if it is malformed."""
     try:
         match form:
             case "utf8":
@@ -203,5 +202,5 @@ def key_bytes(text: str, form: KeyForm) -> bytes:
                 return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
             case "sha1":
                 return hashlib.sha1(text.encode(), usedforsecurity=False).digest()
-    except ValueError:  # binascii.Error and UnicodeEncodeError too; their texts may quote the secret
-        raise ValueError(f"not valid {form}") from None
+    except ValueError:  # includes binascii.Error and UnicodeEncodeError, whose texts may quote the secret
+        raise ValueError(f"it is not valid {form}") from None

@@ -1,8 +1,8 @@
-"""RSA signatures with an X.509 certificate whose address the request names: PayPal and Amazon SNS.
+"""RSA signatures with an X.509 certificate whose URL the request names: PayPal and Amazon SNS.
 
-Trust comes from where the certificate is fetched: over TLS, from a host and a path that the contract pins. Not done:
-following its chain to a root. SNS publishes the leaf alone, so there is no chain to follow; and whoever could serve
-another certificate from the pinned host has that host's TLS key already.
+Trust comes from where the certificate is fetched: over TLS, from a host and a path that the contract allows. Its
+chain is not followed to a root: SNS publishes only the leaf, and an attacker who could serve another certificate from
+the allowed host would need that host's TLS key.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ ADDRESS, ALGORITHM = b"paypal-cert-url", b"paypal-auth-algo"
 SHA256_WITH_RSA = b"SHA256withRSA"
 
 TEST_URL = "https://test-key.hookledger.invalid/test.pem"
-"""Stands for the test key's certificate; nothing is ever fetched from there."""
+"""Means the test key's certificate; nothing is fetched from there."""
 
-_TEST = b"test key"  # as material; no certificate reads so
+_TEST = b"test key"  # as material; never the text of a certificate
 _URL = re.compile(rb"https://([a-z0-9-]+(?:\.[a-z0-9-]+)+)((?:/[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)+)")
 _MAX_URL = 512
 _WEBHOOK_ID = re.compile(r"[A-Za-z0-9-]{8,64}", re.ASCII)
 
 
 class Certificate(Struct, frozen=True, kw_only=True):
-    """The key is what the signature must be about: PayPal's webhook id, or the ARN of the SNS topic. Both sign with
-    one certificate for all their customers, so without it anyone's events would do."""
+    """The key is what the signature must name: PayPal's webhook id, or the ARN of the SNS topic. Both use one
+    certificate for all customers, so without it another customer's events would be accepted."""
 
     kind: Literal["paypal", "sns"]
     host: str
-    """A regular expression for the whole host that certificates come from."""
+    """A regular expression for the whole host of certificates."""
     path: str
-    """And one for the whole path."""
+    """A regular expression for their whole path."""
     subject: str = ""
-    """And one for the certificate's common name or one of its DNS names; empty: not asked."""
+    """A regular expression for the certificate's common name or one of its DNS names; empty: not checked."""
     versions: tuple[Literal["1", "2"], ...] = ("1", "2")
     """SNS signs version 1 with SHA-1 and 2 with SHA-256: ("2",) forbids the first."""
     tolerance: float = 300.0
     min_key: int = 8
     test_key: bytes | None = None
-    """The PEM of a private key for local tests: its public half is accepted where a request names TEST_URL."""
+    """The PEM of a private key for local tests: its public half is accepted if a request names TEST_URL."""
 
     def __post_init__(self) -> None:
         for pattern in (self.host, self.path, self.subject):
@@ -68,7 +68,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
             except re.error as error:
                 raise ConfigError(f"{pattern!r} is not a regular expression: {error}") from error
         if not self.host or not self.path or not self.versions:
-            raise ConfigError("the certificate's host and path must be pinned, and a version allowed")
+            raise ConfigError("a certificate scheme needs host, path and at least one version: set them")
 
     def __repr__(self) -> str:
         return shown(self)
@@ -83,7 +83,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
 
     @property
     def coverage(self) -> Coverage:
-        # What an envelope holds besides the signed fields is anybody's; so is a body with a given CRC-32.
+        # Anyone can change the other fields of an envelope, or make a body with a given CRC-32.
         return "fields" if self.kind == "sns" else "checksum"
 
     @property
@@ -115,9 +115,9 @@ class Certificate(Struct, frozen=True, kw_only=True):
             test_private(self.test_key, "rsa")
         secret = secret.strip()
         if self.kind == "paypal" and not _WEBHOOK_ID.fullmatch(secret):
-            raise ValueError("not a webhook id: letters, digits and hyphens, as PayPal's dashboard shows it")
+            raise ValueError("it is not a webhook id of letters, digits and hyphens, as PayPal's dashboard shows it")
         if self.kind == "sns" and not sns.TOPIC.fullmatch(secret):
-            raise ValueError("not the ARN of a topic: arn:aws:sns:REGION:ACCOUNT:NAME")
+            raise ValueError("it is not a topic's ARN, arn:aws:sns:REGION:ACCOUNT:NAME")
         return secret.encode()
 
     # ── verifying ──
@@ -126,16 +126,16 @@ class Certificate(Struct, frozen=True, kw_only=True):
         return self._paypal(request, keyring) if self.kind == "paypal" else self._sns(request, keyring)
 
     def _paypal(self, request: Request, keyring: Keyring) -> Presented:
-        """`messages` is what is signed before and after the webhook id."""
+        """`messages`: the signed text before and after the webhook id."""
         address = only(request.headers, ADDRESS, "certificate")
         self._pin(address)
         if only(request.headers, ALGORITHM, "algorithm") != SHA256_WITH_RSA:
-            raise Unauthentic("algorithm_refused")
+            raise Unauthentic("algorithm_mismatch")
         made = _well_formed(only(request.headers, SIGNATURE, "signature"))
         event_id, moment = only(request.headers, ID, "id"), only(request.headers, TIME, "timestamp")
         if b"|" in event_id:
             raise Malformed("id_malformed")
-        if b"|" in moment:  # ISO 8601 lets anything stand between date and time
+        if b"|" in moment:  # ISO 8601 allows any character between date and time
             raise Malformed("timestamp_malformed")
         return Presented(
             candidates=(made,),
@@ -147,7 +147,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
         )
 
     def _sns(self, request: Request, keyring: Keyring) -> Presented:
-        """`messages` is what is signed, the topic in it, and the version that it is signed in."""
+        """`messages`: the signed text, its topic, and the signature's version."""
         fields = sns.envelope(request.body)
         address = sns.text(fields, "SigningCertURL", "certificate")
         self._pin(address)
@@ -166,7 +166,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
         )
 
     def _pin(self, address: bytes) -> None:
-        """Unauthentic unless a certificate may be fetched from there: no port, user, query, fragment or escape."""
+        """Raise Unauthentic unless the contract allows the URL: no port, user, query, fragment or escape."""
         if self._is_test(address):
             return
         parts = _URL.fullmatch(address) if len(address) <= _MAX_URL else None
@@ -180,11 +180,11 @@ class Certificate(Struct, frozen=True, kw_only=True):
         return self.test_key is not None and address == TEST_URL.encode()
 
     def _where(self, address: bytes) -> Where | None:
-        """None for the test key, which is fetched from nowhere."""
+        """Return where to fetch the certificate; None for the test key."""
         return None if self._is_test(address) else Where(address.decode())
 
     def _material(self, address: bytes, keyring: Keyring) -> bytes:
-        """The certificate, fetched from an address that is pinned."""
+        """Return the certificate from an allowed URL."""
         where = self._where(address)
         if where is None:
             return _TEST
@@ -197,7 +197,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
         return pem
 
     def matches(self, key: bytes, presented: Presented) -> bool:
-        """Raises Unauthentic where the signature is good and its certificate was not valid at the signed time."""
+        """Whether the signature matches; raise Unauthentic if its certificate was not valid at the signed time."""
         if self.kind == "paypal":
             before, after = presented.messages
             message, sha1 = before + key + after, False
@@ -217,15 +217,15 @@ class Certificate(Struct, frozen=True, kw_only=True):
         made = decoded(presented.candidates[0], "base64")
         if made is None or not verifies(public, made, message, sha1=sha1):
             return False
-        # There is no clock here. The caller finds the signed time close to now; that it is within the certificate's
-        # validity then says that the certificate is valid now, give or take the tolerance.
+        # No clock here: the caller checks that the signed time is close to now. So a certificate that was valid at
+        # the signed time is valid now, within the tolerance.
         moment = presented.signed_at
         if certificate is not None and (moment is None or not certificate.begins <= moment <= certificate.ends):
             raise Unauthentic("certificate_expired")
         return True
 
     def plausible(self, presented: Presented) -> bool:
-        return True  # `read` has looked at its form already, before anything was fetched for it
+        return True  # `read` checks the form before a fetch
 
     def signed_at(self, presented: Presented, request: Request) -> float | None:
         return presented.signed_at
@@ -267,7 +267,7 @@ class _Parsed(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _parsed(pem: bytes) -> _Parsed | None:
-    """The first certificate; None if it cannot be read, is nobody's but its own, or has no strong RSA key."""
+    """Return the first certificate; None if it is unreadable, self-signed, or has no strong RSA key."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
@@ -292,12 +292,12 @@ def _parsed(pem: bytes) -> _Parsed | None:
             certificate.not_valid_after_utc.timestamp(),
             tuple(names),
         )
-    except Exception:  # what reading an odd certificate raises has no common base
+    except Exception:  # the errors of a malformed certificate have no common base class
         return None
 
 
 def _well_formed(made: bytes) -> bytes:
-    """Malformed unless it is the base64 of a signature with an RSA key of 2048 to 4096 bits."""
+    """Return the signature; raise Malformed unless it is base64 of one with an RSA key of 2048 to 4096 bits."""
     raw = decoded(made, "base64") if len(made) <= 1024 else None
     if raw is None or not 256 <= len(raw) <= 512:
         raise Malformed("signature_malformed")

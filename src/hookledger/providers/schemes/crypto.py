@@ -1,4 +1,4 @@
-"""What the schemes with public keys share: the extra `crypto`, test keys, and one way to check a signature."""
+"""What schemes with public keys share: the extra `crypto`, test keys and signature checks."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _HIDDEN = frozenset({"test_key", "secrets"})
 
 
 def installed(*packages: str) -> None:
-    """ConfigError if one of them is missing."""
+    """Raise ConfigError if one of the packages is missing."""
     if any(find_spec(package) is None for package in packages):
-        raise ConfigError("signatures with public keys need more packages: pip install hookledger[crypto]")
+        raise ConfigError("packages for public-key signatures are missing: run pip install hookledger[crypto]")
 
 
 def shown(scheme: Struct) -> str:
-    """The scheme as `repr` has it, less what signs."""
+    """Return the scheme's `repr` without its keys."""
     fields = [f"{name}={getattr(scheme, name)!r}" for name in scheme.__struct_fields__ if name not in _HIDDEN]
     return f"{type(scheme).__name__}({', '.join(fields)})"
 
 
 def decoded(text: bytes, encoding: Literal["hex", "base64"]) -> bytes | None:
-    """None if it is not written so; there is one way to write a signature in base64."""
+    """Return the decoded signature; None if it is malformed or not canonical base64."""
     try:
         if encoding == "hex":
             return binascii.unhexlify(text)
@@ -50,7 +50,7 @@ def decoded(text: bytes, encoding: Literal["hex", "base64"]) -> bytes | None:
 
 
 def fits(kind: KeyKind, key: object) -> bool:
-    """Whether it is a public key of that kind, and strong enough."""
+    """Whether it is a strong public key of that kind."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
     match kind:
@@ -63,7 +63,7 @@ def fits(kind: KeyKind, key: object) -> bool:
 
 
 def verifies(public: Public, signature: bytes, message: bytes, *, sha1: bool = False) -> bool:
-    """Whether the signature is that key's over this message: Ed25519, ECDSA with SHA-256, or PKCS#1 v1.5."""
+    """Whether the key's signature of this message matches: Ed25519, ECDSA with SHA-256, or PKCS#1 v1.5."""
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding
@@ -82,7 +82,7 @@ def verifies(public: Public, signature: bytes, message: bytes, *, sha1: bool = F
 
 
 def signature(private: Private, message: bytes, *, sha1: bool = False) -> bytes:
-    """As `verifies` wants it."""
+    """Return a signature that `verifies` accepts."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding
 
@@ -96,20 +96,20 @@ def signature(private: Private, message: bytes, *, sha1: bool = False) -> bytes:
 
 @lru_cache(maxsize=64)
 def test_private(pem: bytes | None, kind: KeyKind) -> Private:
-    """The test key; ConfigError if there is none, or one of another kind."""
+    """Return the test key; raise ConfigError without one, or for one of another kind."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     how = "make one with hookledger.providers.schemes.testing_keys.new_test_key(scheme)"
     if pem is None:
-        raise ConfigError(f"only the provider can sign with its key: for local tests set test_key, and {how}")
+        raise ConfigError(f"only the provider can sign with its key: set test_key for local tests; {how}")
     try:
         key = load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # their texts may quote the key
-        raise ConfigError(f"test_key is not the PEM of a private key without a password: {how}") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # their messages may quote the key
+        raise ConfigError(f"test_key is not a PEM private key without a password: {how}") from None
     if isinstance(key, (ed25519.Ed25519PrivateKey, ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey)) and fits(
         kind, key.public_key()
     ):
         return key
-    raise ConfigError(f"test_key is not a private key of the kind {kind}: {how}")
+    raise ConfigError(f"test_key is not a private key of kind {kind}: {how}")

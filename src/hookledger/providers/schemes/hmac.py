@@ -1,4 +1,4 @@
-"""A keyed hash of a message made from the request. Most providers sign so."""
+"""An HMAC of a message made from the request, as most providers sign."""
 
 from __future__ import annotations
 
@@ -25,63 +25,63 @@ _PLAIN = frozenset({"body", "ts", "id", "url"})
 
 
 class Hmac(Struct, frozen=True, kw_only=True, dict=True):
-    """The signature is in a header, or in a field of the body where one is named."""
+    """The signature is in a header, or in a field of the body if one is named."""
 
     header: bytes = b""
     json: tuple[str, ...] = ()
-    """The field of the JSON with the signature, where it is in the body."""
+    """The JSON field with the signature, if it is in the body."""
     json_also: tuple[str, ...] = ()
-    """Another field that may hold one, made in the same way under another key: either will do."""
+    """Another field that may hold a signature with another key: either is enough."""
     form: str = ""
-    """The form field with the signature, where it is in the body."""
+    """The form field with the signature, if it is in the body."""
     numbered: bool = False
-    """The header's name goes on with 1, 2 and so on: one for each active key."""
+    """Whether the header's name ends in 1, 2 and so on, one for each active key."""
     repeats: bool = False
-    """The header may come several times."""
+    """Whether the header may occur several times."""
     message: str = "{body}"
-    """What is signed: see message.PLACEHOLDERS."""
+    """The signed message: see message.PLACEHOLDERS."""
     any_port: bool = False
-    """The URL may be signed with its scheme's own port in it, or without."""
+    """Whether the URL may be signed with or without its scheme's default port."""
     also: str | None = None
-    """What may be signed instead, where the provider is not sure itself."""
+    """An alternative message, if the provider is inconsistent."""
     never: str = ""
-    """A message of this form, as a regular expression, proves nothing: a handshake has it signed for anyone."""
+    """A regular expression for messages that are never accepted: a handshake signs them for anyone."""
     alg: Literal["sha1", "sha256", "sha512"] = "sha256"
     encoding: Literal["hex", "base64"] = "hex"
     prefix: bytes = b""
-    """What precedes each signature, e.g. `sha256=` or `v1,`; elements with another prefix are not for us."""
+    """Text before each signature, such as `sha256=` or `v1,`; elements with another prefix are ignored."""
     prefix_optional: bool = False
     separator: bytes | None = None
-    """Between the elements of the header, where it may hold several."""
+    """Separator of the header's elements, if it may hold several."""
     timestamp: Timestamp | None = None
     id_header: bytes | None = None
     """The header whose value is {id}."""
     body_digest: str | None = None
-    """The parameter of the signed URL that holds the body's SHA-256, where the message has only the URL."""
+    """The parameter of the signed URL with the body's SHA-256, if the message has only the URL."""
     key: KeyForm = "utf8"
-    """How the key is written in the secret. `whsec_` says nothing: Stripe signs with the text itself,
-    Standard Webhooks with the bytes that the base64 after it stands for."""
+    """Encoding of the key in the secret. `whsec_` does not decide it: Stripe signs with the text itself, Standard
+    Webhooks with the bytes that follow it as base64."""
     key_prefix: str = ""
-    """Dropped from the secret before it is decoded."""
+    """Prefix removed from the secret before it is decoded."""
     paired: bool = False
-    """The secret is PUBLIC:PRIVATE, and each signature names its public half: `PUBLIC|signature`."""
+    """Whether the secret is PUBLIC:PRIVATE, and each signature names its public half: `PUBLIC|signature`."""
     min_key: int = 8
 
     def __post_init__(self) -> None:
         signed = template.fields(self.message)
         if sum((bool(self.header), bool(self.json), bool(self.form))) != 1:
-            raise ConfigError("a signature is in a header, a JSON field or a form field: name one")
+            raise ConfigError("the signature needs exactly one place: set header, json or form")
         in_headers = self.timestamp is not None and self.timestamp.body is None
         for name, given in (("ts", in_headers), ("id", self.id_header is not None)):
             # An unsigned timestamp proves no freshness, an unsigned id no identity.
             if given != (name in signed):
-                raise ConfigError(f"{{{name}}} must be in the signed message and have a place in the request")
+                raise ConfigError(f"{{{name}}} must be both in the signed message and in the request: set both")
         if self.id_header is not None and not template.after_id(self.message):
-            raise ConfigError("{id} needs a separator after it, to know where the id ends")
+            raise ConfigError("{id} needs a separator after it in the signed message: add one")
         if self.timestamp is not None and self.timestamp.body is not None and self.coverage != "body":
             named = f"json:{'.'.join(self.timestamp.body)}"
             if named not in signed:
-                raise ConfigError("a time in the body is signed only if the body, or that field, is")
+                raise ConfigError("the time in the body must be signed: sign the body or that field")
 
     @cached_property
     def name(self) -> str:
@@ -120,16 +120,16 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
             case Body(path) if f"json:{'.'.join(path)}" in signed:
                 return True
             case Body() | Present():
-                # Of a form all text is signed and no boundary: "a=1b&c=2" reads like "a=1&bc=2".
+                # A form's text is signed without its boundaries: "a=1b&c=2" signs like "a=1&bc=2".
                 return self.coverage == "body" and "form" not in signed
             case Constant():
                 return True
 
     def canonical(self, request: Request) -> bytes | None:
-        """What of a request is signed, where that is not the body byte for byte."""
+        """Return the signed part of a request if that is not the body byte for byte."""
         for name in template.fields(self.message):
             if name == "form":
-                # With the query: nothing stands between it and the first field, so text can move between the two.
+                # With the query: nothing separates it from the first field, so text can move between the two.
                 query = b"?" + request.query if request.query and self.signs_url else b""
                 return query + template.sorted_form(request.body)
             if name.startswith("form:"):
@@ -141,7 +141,7 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
             return key_bytes(secret.removeprefix(self.key_prefix), self.key)
         public, colon, private = secret.partition(":")
         if not (public and colon and private):
-            raise ValueError("not written PUBLIC:PRIVATE")
+            raise ValueError("it does not have the form PUBLIC:PRIVATE")
         return public.encode() + b"\0" + key_bytes(private, self.key)
 
     # ── verifying ──
@@ -154,7 +154,7 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
             signatures += [element for element in elements if not element.startswith(prefix)]
         event_id = b"" if self.id_header is None else only(request.headers, self.id_header, "id")
         # "{id}.{ts}.{body}" with id "a.1" and ts "2" is also id "a", ts "1", body "2.…": one signature, two ids.
-        # Standard Webhooks tells senders to keep the separator out of ids; we refuse an id that has it.
+        # Standard Webhooks forbids the separator in ids; Hookledger rejects such an id.
         if event_id and template.after_id(self.message) in event_id:
             raise Malformed("id_malformed")
         raw, signed_at = b"", None
@@ -202,7 +202,7 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
             return (template.render(self.message, values),)
         if not template.fields(self.message) <= _PLAIN:
             names = next((e[2:] for e in elements if e.startswith(b"h=")), b"")
-            values |= template.odd_values(self.message, request, names)
+            values |= template.other_values(self.message, request, names)
         if self.body_digest is not None:
             _check_digest(request, self.body_digest)
         first = template.render(self.message, values)
@@ -216,9 +216,9 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _plain(self) -> bool:
-        """Whether the message is what most sign: one form, and nothing in it that has to be looked for."""
-        odd = self.body_digest is not None or self.never or self.also is not None or self.any_port
-        return not odd and template.fields(self.message) <= _PLAIN
+        """Whether the message has one form and only common placeholders, as most do."""
+        special = self.body_digest is not None or self.never or self.also is not None or self.any_port
+        return not special and template.fields(self.message) <= _PLAIN
 
     def matches(self, key: bytes, presented: Presented) -> bool:
         for signed in presented.messages:
@@ -240,7 +240,7 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
         return in_body(self.timestamp.body, self.timestamp.unit, request.body)
 
     def _signature(self, key: bytes, signed: bytes) -> bytes:
-        """As it is written, less its prefix."""
+        """Return the encoded signature without its prefix."""
         public = b""
         if self.paired:
             public, _, key = key.partition(b"\0")
@@ -280,7 +280,7 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
         return adding(draft, headers, body=place)
 
     def _filled(self, draft: Draft) -> bytes:
-        """The body with the time and whatever else of it is signed by name."""
+        """Return the body with the time and the other fields that are signed by name."""
         raw = draft.body
         if self.timestamp is not None and self.timestamp.body is not None:
             moment: str | int = written(draft.now, self.timestamp.unit).decode()
@@ -293,7 +293,7 @@ class Hmac(Struct, frozen=True, kw_only=True, dict=True):
         return raw
 
     def _place(self, raw: bytes, value: str) -> bytes:
-        """The body with the signature in it."""
+        """Return the body with the signature in it."""
         if self.form:
             return raw + b"&" + f"{quote(self.form)}={quote(value, safe='')}".encode()
         return template.with_json_value(raw, self.json, value)
@@ -305,7 +305,7 @@ def _as_request(draft: Draft, headers: dict[bytes, str]) -> Request:
 
 
 def _other_port(url: bytes) -> bytes | None:
-    """The same URL with its scheme's own port where it has none, and without where it has; None if it has another."""
+    """Return the URL with its scheme's default port added or removed; None if it has another port."""
     scheme, _, rest = url.partition(b"://")
     port = {b"https": b":443", b"http": b":80"}.get(scheme)
     host = re.split(rb"[/?#]", rest, maxsplit=1)[0]
@@ -329,5 +329,5 @@ def _check_digest(request: Request, parameter: str) -> None:
 
 @lru_cache(maxsize=1024)
 def _keyed(key: bytes, alg: str) -> hmac.HMAC:
-    """The hash with the key already in it: setting one up costs more than hashing a webhook."""
+    """Return an HMAC object with the key set: creating one costs more than hashing a webhook."""
     return hmac.new(key, digestmod=alg)

@@ -1,6 +1,6 @@
 """A JSON Web Token in a header: Google Pub/Sub, Microsoft Entra, Plaid, Jira apps.
 
-Most such tokens say who sends and nothing about the body; only where a claim holds the body's digest is it covered.
+Most such tokens identify the sender and do not cover the body; only a claim with the body's digest does.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .crypto import KeyKind, fits, installed, shown, test_private
 MAX_TOKEN = 8192
 TEST_KID = "hookledger-test-key"
 LEEWAY = 60.0
-"""Seconds that a token is taken after its end, for clocks that differ."""
+"""Seconds that a token is accepted after its expiry, for clock skew."""
 
-_TEST = b"test key"  # as material; no JWK reads so
+_TEST = b"test key"  # as material; never the text of a JWK
 _KID = re.compile(r"[A-Za-z0-9._~+/=:@-]{1,256}", re.ASCII)
 _URL = re.compile(r"https://[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9._-]+)+", re.ASCII)
 _KINDS: dict[str, tuple[KeyKind, str]] = {"RS256": ("rsa", "RSA"), "ES256": ("p256", "EC")}
@@ -35,63 +35,63 @@ Claims = dict[str, Any]
 
 
 class Claim(Struct, frozen=True):
-    """A claim that the token must make, under the first of these names that it has."""
+    """A value that the token must have under the first of these names that is present."""
 
     names: tuple[str, ...]
     value: str | bool
 
 
 class Jwt(Struct, frozen=True, kw_only=True):
-    """Where the provider publishes its keys, the configured secret is the audience that tokens must be for."""
+    """If the provider publishes its keys, the configured secret is the audience that tokens must have."""
 
     header: bytes = b"authorization"
     prefix: bytes = b"Bearer "
     alg: Literal["RS256", "ES256", "HS256"] = "RS256"
-    """The one that is accepted, whatever the token says. HS256: the secret itself is the key."""
+    """The only accepted algorithm. HS256: the secret itself is the key."""
     jwks: str = ""
-    """The address of the provider's key set, for RS256 and ES256."""
+    """The URL of the provider's key set, for RS256 and ES256."""
     ask: str = ""
-    """Or where one key is asked for by its id, as at Plaid, with `client_id` and the secret."""
+    """The URL that returns one key by its id, with `client_id` and the secret, as at Plaid; instead of `jwks`."""
     client_id: str = ""
     issuers: tuple[str, ...] = ()
-    """Who may have issued the token; empty: anyone who has the key."""
+    """The accepted issuers; empty: anyone who has the key."""
     email: str = ""
-    """The service account that the token must name. Google gives anyone a token for any audience: without this,
-    an audience proves nothing."""
+    """The service account that the token must name. Google issues anyone a token for any audience: without this, an
+    audience proves nothing."""
     claims: tuple[Claim, ...] = ()
     body_claim: str = ""
     """The claim with the SHA-256 of the body, in hex."""
     expires: bool = True
-    """Whether the token must say when it ends."""
+    """Whether the token must have an expiry."""
     tolerance: float = 300.0
-    """Seconds since the token was issued: the provider's lifetime of tokens where it uses them again."""
+    """Seconds since the token was issued: the lifetime of tokens if the provider reuses them."""
     secrets: tuple[bytes, ...] = ()
-    """What keys are asked for with; set by `bound`."""
+    """The secrets to fetch keys with; set by `bound`."""
     unset: bool = False
-    """In a contract, whose source has yet to set client_id or email: whether it did is checked with its secret."""
+    """Whether the source must still set client_id or email; checked when its secret is prepared."""
     test_key: bytes | None = None
-    """The PEM of a private key for local tests: its public half is accepted where a token names TEST_KID."""
+    """The PEM of a private key for local tests: its public half is accepted if a token names TEST_KID."""
 
     def __post_init__(self) -> None:
         if bool(self.jwks) + bool(self.ask) != (self.alg != "HS256"):
-            raise ConfigError("RS256 and ES256 need jwks or ask, one of them; HS256 neither: its key is the secret")
+            raise ConfigError("set one of jwks and ask for RS256 and ES256; none for HS256, whose key is the secret")
         for url in filter(None, (self.jwks, self.ask)):
             if not _URL.fullmatch(url):
-                raise ConfigError(f"keys are fetched over https from a plain address, not from {url!r}")
+                raise ConfigError(f"jwks and ask must be plain https URLs, not {url!r}")
         if not self.unset:
             self._check_set()
 
     def _check_set(self) -> None:
         if bool(self.ask) != bool(self.client_id):
-            raise ConfigError("ask and client_id go together")
+            raise ConfigError("ask and client_id need each other: set both")
         if "accounts.google.com" in " ".join(self.issuers) and not (self.email or self.claims):
-            raise ConfigError("anyone can have Google issue a token for your audience: say whose with email")
+            raise ConfigError("Google issues anyone a token for your audience: set email to the service account")
 
     def __repr__(self) -> str:
         return shown(self)
 
     def bound(self, keys: tuple[bytes, ...]) -> Jwt:
-        """The scheme of a source with these prepared keys: the provider's are asked for with the first."""
+        """Return the scheme with these prepared keys: it fetches the provider's keys with the first."""
         return msgspec.structs.replace(self, secrets=keys) if self.ask else self
 
     @property
@@ -116,7 +116,7 @@ class Jwt(Struct, frozen=True, kw_only=True):
 
     @property
     def secret_headers(self) -> frozenset[bytes]:
-        """A token that is not bound to its body is a credential until it ends."""
+        """A token that does not cover the body is a credential until it expires."""
         return frozenset() if self.body_claim else frozenset({self.header})
 
     @property
@@ -135,7 +135,7 @@ class Jwt(Struct, frozen=True, kw_only=True):
         self._check_set()
         key = secret.strip().encode()
         if b"-----BEGIN" in key:
-            raise ValueError("a PEM, where the client's secret or an audience belongs")
+            raise ValueError("it is a PEM, not the client's secret or an audience")
         return key
 
     # ── verifying ──
@@ -144,15 +144,15 @@ class Jwt(Struct, frozen=True, kw_only=True):
         value = only(request.headers, self.header, "token")
         token = value[len(self.prefix) :]
         if value[: len(self.prefix)].lower() != self.prefix.lower() or not 0 < len(token) <= MAX_TOKEN:
-            raise Malformed("token_malformed")  # the name of the authorization scheme has no case
+            raise Malformed("token_malformed")  # the authorization scheme is case-insensitive
         claimed = _header(token)
-        if claimed.get("alg") != self.alg:  # `none`, or HS256 with our public key for a secret
-            raise Unauthentic("algorithm_refused")
+        if claimed.get("alg") != self.alg:  # such as `none`, or HS256 with the public key as the secret
+            raise Unauthentic("algorithm_mismatch")
         material, where = (b"", None) if self.alg == "HS256" else self._material(claimed.get("kid"), keyring)
         return Presented(candidates=(token,), messages=(_digest(request.body),), material=material, where=where)
 
     def _material(self, kid: object, keyring: Keyring) -> tuple[bytes, Where | None]:
-        """The JWK that the token names, and where it is published."""
+        """Return the JWK that the token names, and where it is published."""
         if not isinstance(kid, str) or not _KID.fullmatch(kid):
             raise Malformed("token_malformed")
         if self.test_key is not None and kid == TEST_KID:
@@ -160,7 +160,7 @@ class Jwt(Struct, frozen=True, kw_only=True):
         where = Where(self.jwks, fixed=True)
         if self.ask:
             if not self.secrets:
-                raise ConfigError("the keys can be asked for only with a secret: Jwt.bound")
+                raise ConfigError("keys cannot be fetched without a secret: call Jwt.bound")
             asked = {"client_id": self.client_id, "secret": self.secrets[0].decode(), "key_id": kid}
             where = Where(self.ask, msgspec.json.encode(asked))
         found = _keys(keyring.get(where)).get(kid)
@@ -169,7 +169,7 @@ class Jwt(Struct, frozen=True, kw_only=True):
         return found, where
 
     def matches(self, key: bytes, presented: Presented) -> bool:
-        """Raises Unauthentic where the signature is good and what the token says is not."""
+        """Whether the token matches; raise Unauthentic if its signature matches but a claim is wrong."""
         claims = self._signed_claims(key, presented)
         if claims is None or (self.jwks and not _is_for(claims.get("aud"), key)):
             return False
@@ -193,7 +193,7 @@ class Jwt(Struct, frozen=True, kw_only=True):
         return (Claim(("email",), self.email), Claim(("email_verified",), True), *self.claims)
 
     def _signed_claims(self, key: bytes, presented: Presented) -> Claims | None:
-        """What the token says, if its signature is good."""
+        """Return the token's claims if its signature matches, otherwise None."""
         import jwt
 
         verifying: Any = key
@@ -212,11 +212,10 @@ class Jwt(Struct, frozen=True, kw_only=True):
         return _object(token["payload"])
 
     def plausible(self, presented: Presented) -> bool:
-        return True  # `read` has looked at its form already, before anything was fetched for it
+        return True  # `read` checks the form before a fetch
 
     def signed_at(self, presented: Presented, request: Request) -> float | None:
-        """When the token was issued. One that is valid only some time after that is refused: no provider makes such
-        tokens."""
+        """Return when the token was issued. Rejects a token that becomes valid later: no provider issues such."""
         claims = _claimed(presented)
         issued, begins = _moment(claims, "iat"), _moment(claims, "nbf")
         if issued is None or (_moment(claims, "exp") is None and self.expires):
@@ -226,7 +225,7 @@ class Jwt(Struct, frozen=True, kw_only=True):
         return issued
 
     def ends_at(self, presented: Presented) -> float | None:
-        """The last moment at which the token is taken; None where it does not say when it ends."""
+        """Return until when the token is accepted; None without an expiry."""
         ends = _moment(_claimed(presented), "exp")
         return None if ends is None else ends + LEEWAY
 
@@ -259,20 +258,20 @@ def _digest(body: bytes) -> bytes:
 
 
 def _header(token: bytes) -> Claims:
-    """The token's header, not believed yet."""
+    """Return the token's header, not verified yet."""
     import jwt
 
     try:
         header = jwt.get_unverified_header(token)
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
         raise Malformed("token_malformed") from None
-    if "crit" in header or "b64" in header:  # extensions that change what is signed: no provider has them
+    if "crit" in header or "b64" in header:  # extensions that change the signed text: no provider uses them
         raise Malformed("token_malformed")
     return header
 
 
 def _claimed(presented: Presented) -> Claims:
-    """What the token says, whose signature has been found good."""
+    """Return the claims of a token whose signature has matched."""
     import jwt
 
     token = jwt.PyJWS().decode_complete(presented.candidates[0], options={"verify_signature": False})
@@ -288,7 +287,7 @@ def _object(raw: bytes) -> Claims | None:
 
 
 def _is_for(audience: object, key: bytes) -> bool:
-    """Whether the token is for the audience that the key is."""
+    """Whether the token's audience is the key."""
     named = audience if isinstance(audience, list) else [audience]
     texts = [name.encode("utf-8", "surrogatepass") for name in named if isinstance(name, str)]
     return any(hmac.compare_digest(name, key) for name in texts)
@@ -305,7 +304,7 @@ def _moment(claims: Claims, name: str) -> float | None:
 
 @lru_cache(maxsize=256)
 def _keys(raw: bytes) -> dict[str, bytes]:
-    """The JWKs of a key set, or the one that Plaid answers with unless it has been withdrawn, by their ids."""
+    """Return the JWKs of a key set, or the one of Plaid's answer unless it was withdrawn, by id."""
     document = _object(raw) or {}
     keys = document.get("keys", [document.get("key")])
     return {
@@ -317,7 +316,7 @@ def _keys(raw: bytes) -> dict[str, bytes]:
 
 @lru_cache(maxsize=256)
 def _verifying(material: bytes, alg: str) -> object | None:
-    """A JWK as an object; None unless it is a public key for signatures of that algorithm."""
+    """Return the public key of a JWK; None unless it is for signatures of that algorithm."""
     import jwt
 
     jwk = _object(material) or {}
@@ -326,6 +325,6 @@ def _verifying(material: bytes, alg: str) -> object | None:
         return None
     try:
         key = jwt.PyJWK(jwk, algorithm=alg).key
-    except Exception:  # a published key of a wrong form: PyJWT's errors, and those of what it is built on
+    except Exception:  # a malformed key: errors of PyJWT and of its dependencies
         return None
     return key if fits(kind, key) else None

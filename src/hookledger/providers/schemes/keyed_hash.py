@@ -1,6 +1,6 @@
-"""Plug-in for HubSpot's first two versions: a plain hash of the secret and the message.
+"""HubSpot's first two versions: a plain hash of the secret and the message.
 
-Whoever knows one such hash can lengthen the message (v1) or, for v2, its body: prefer v3, which is an HMAC.
+An attacker who knows one such hash can extend the message (v1) or its body (v2): prefer v3, which is an HMAC.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class KeyedHash(Struct, frozen=True, kw_only=True):
     message: str
     version_header: bytes
     version: bytes
-    """What the version header must say: a request may not choose a weaker version by itself."""
+    """The required value of the version header: a request must not choose a weaker version."""
     min_key: int = 8
 
     @property
@@ -61,7 +61,7 @@ class KeyedHash(Struct, frozen=True, kw_only=True):
     def read(self, request: Request, url: bytes, keyring: Keyring) -> Presented:
         signature = only(request.headers, self.header, "signature")
         versions = request.values(self.version_header)
-        if versions != [self.version] and (versions or self.version != b"v1"):  # v1 came without the header once
+        if versions != [self.version] and (versions or self.version != b"v1"):  # v1 had no such header at first
             raise Malformed("signature_version")
         values = {"body": request.body, "url": url, "method": request.method.encode()}
         return Presented(candidates=(signature,), messages=(template.render(self.message, values),))

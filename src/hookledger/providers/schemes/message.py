@@ -1,4 +1,4 @@
-"""The signed message: a template, and what of a request goes into it."""
+"""The signed message: a template, filled with parts of the request."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any
 
 import msgspec
 
-from ...errors import ConfigError, Malformed, Unauthentic
+from ...errors import ConfigError, Malformed, Unauthentic, UnreadableError
 from ...model import Request
 from .. import forms
-from ..tolerant import UnreadableError, picker
+from ..tolerant import picker
 
 PLACEHOLDERS = {
     "body": "the raw body",
-    "ts": "the presented timestamp's own bytes",
+    "ts": "the bytes of the timestamp",
     "id": "the value of the id header",
     "url": "the public URL with its query",
     "method": "the HTTP method",
-    "form": "every form field, sorted by name, as name and value without anything between",
+    "form": "every form field, sorted by name, as name and value without separators",
     "headers": "the names in the signature header's `h=`, a dot, and the values of those headers joined by dots",
 }
-"""And `{json:PATH.TO.FIELD}` and `{form:NAME}`: one field of the body."""
+"""Also `{json:PATH.TO.FIELD}` and `{form:NAME}`: one field of the body."""
 
-MAX_NAMED = 64  # headers; strangers choose how often they name the longest
+MAX_NAMED = 64  # headers; an unverified request could name the longest many times
 
 
 @cache
 def parts(template: str) -> tuple[tuple[bytes, str | None], ...]:
-    """The template as (literal, placeholder after it)."""
+    """Return the template as pairs of a literal and the placeholder after it."""
     try:
         found = [
             (literal.encode(), None if name is None else f"{name}:{spec}" if spec else name)
@@ -43,25 +43,25 @@ def parts(template: str) -> tuple[tuple[bytes, str | None], ...]:
     for _, name in found:
         if name is not None and name not in PLACEHOLDERS and not name.startswith(("json:", "form:")):
             known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
-            raise ConfigError(f"the signed message {template!r} may contain {known} and nothing else in braces")
+            raise ConfigError(f"the signed message {template!r} has an unknown placeholder {{{name}}}: use {known}")
     return tuple(found)
 
 
 @cache
 def fields(template: str) -> frozenset[str]:
-    """The placeholders in a template."""
+    """Return the placeholders in a template."""
     return frozenset(name for _, name in parts(template) if name)
 
 
 @cache
 def after_id(template: str) -> bytes:
-    """What stands between {id} and the next placeholder."""
+    """Return the text between {id} and the next placeholder."""
     return next((after[0] for part, after in pairwise(parts(template)) if part[1] == "id"), b"")
 
 
 @cache
 def _form(template: str) -> tuple[bytes, tuple[str, ...]]:
-    """The same for bytes' own `%`, and what to put there."""
+    """Return the template for bytes' `%`, and the placeholders in order."""
     literals = [literal.replace(b"%", b"%%") + (b"" if name is None else b"%b") for literal, name in parts(template)]
     return b"".join(literals), tuple(name for _, name in parts(template) if name is not None)
 
@@ -71,8 +71,8 @@ def render(template: str, values: Mapping[str, bytes]) -> bytes:
     return form % tuple(map(values.__getitem__, names))
 
 
-def odd_values(template: str, request: Request, header_names: bytes) -> dict[str, bytes]:
-    """What few providers sign: everything but body, ts, id and url."""
+def other_values(template: str, request: Request, header_names: bytes) -> dict[str, bytes]:
+    """Return the values of the less common placeholders: all but body, ts, id and url."""
     named = [name for name in fields(template) if name.startswith("json:")]
     values: dict[str, bytes] = {}
     if named:
@@ -91,7 +91,7 @@ def odd_values(template: str, request: Request, header_names: bytes) -> dict[str
 
 
 def form(raw: bytes) -> list[tuple[bytes, bytes]]:
-    """The fields of a form, in their order; Malformed if it is none."""
+    """Return the fields of a form, in order; raise Malformed if it is none."""
     try:
         return forms.pairs(raw)
     except ValueError:
@@ -99,7 +99,7 @@ def form(raw: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def form_value(raw: bytes, name: str, role: str) -> bytes:
-    """The one value of a form field."""
+    """Return the value of a form field that must occur once."""
     try:
         values = forms.values(raw, name)
     except ValueError:
@@ -112,7 +112,7 @@ def form_value(raw: bytes, name: str, role: str) -> bytes:
 
 
 def json_texts(raw: bytes, paths: Sequence[tuple[str, ...]], role: str) -> list[bytes]:
-    """Texts or numbers of the JSON body. The body is not believed yet: nothing else of it is decoded."""
+    """Return texts or numbers of the unverified JSON body; nothing else of it is decoded."""
     try:
         document = picker(*paths)(raw)
     except UnreadableError:
@@ -131,7 +131,7 @@ def _json_text(value: Any, path: tuple[str, ...], role: str) -> bytes:
 
 
 def json_text_or_none(raw: bytes, path: tuple[str, ...]) -> bytes | None:
-    """The same where it may be absent."""
+    """Return one text or number of the JSON body; None if absent."""
     try:
         return json_texts(raw, [path], "signature")[0]
     except Unauthentic:
@@ -139,7 +139,7 @@ def json_text_or_none(raw: bytes, path: tuple[str, ...]) -> bytes | None:
 
 
 def sorted_form(raw: bytes) -> bytes:
-    """Several values of one name are sorted too, and each counts once."""
+    """Return the fields sorted by name and value, without duplicates."""
     return b"".join([name + value for name, value in sorted(set(form(raw)))])
 
 
@@ -155,7 +155,7 @@ def body_digest(raw: bytes) -> bytes:
 
 
 def with_json_value(raw: bytes, path: tuple[str, ...], value: str | int, *, keep: bool = False) -> bytes:
-    """The JSON body with one field set; `keep`: unless it is there already."""
+    """Return the JSON body with one field set; `keep`: unless it is present."""
     document = msgspec.json.decode(raw)
     place = document
     *outer, last = path

@@ -1,4 +1,4 @@
-"""A signature by the provider's own key over a message made from the request; we have only the public half."""
+"""A signature with the provider's private key over a message made from the request, verified with its public key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .times import Timestamp, seconds, written
 if TYPE_CHECKING:
     from .crypto import Public
 
-MAX_SIGNATURES = 4  # each costs a public-key operation and a hash of the body; strangers choose how many they send
+MAX_SIGNATURES = 4  # each costs a public-key operation and a hash of the body, and the sender chooses their number
 _PRIME = 2**255 - 19
 
 
@@ -29,20 +29,20 @@ class PublicKey(Struct, frozen=True, kw_only=True):
     header: bytes
     alg: Literal["ed25519", "ecdsa-p256-sha256"]
     message: str = "{body}"
-    """What is signed, of {body}, {ts} and {id}."""
+    """The signed message, made of {body}, {ts} and {id}."""
     encoding: Literal["hex", "base64"] = "base64"
     prefix: bytes = b""
-    """What precedes each signature, e.g. `v1a,`; elements with another prefix are not for us."""
+    """Text before each signature, such as `v1a,`; elements with another prefix are ignored."""
     separator: bytes | None = None
-    """Between the elements of the header, where it may hold several."""
+    """Separator of the header's elements, if it may hold several."""
     timestamp: Timestamp | None = None
-    """A header of its own."""
+    """In a separate header."""
     id_header: bytes | None = None
     """The header whose value is {id}."""
     key: Literal["hex", "base64", "spki"] = "base64"
-    """How the public key is written in the secret: its 32 bytes, or a SubjectPublicKeyInfo as base64 or PEM."""
+    """Form of the public key in the secret: its 32 bytes, or a SubjectPublicKeyInfo as base64 or PEM."""
     key_prefix: str = ""
-    """Dropped from the secret before it is decoded."""
+    """Prefix removed from the secret before it is decoded."""
     min_key: int = 32
     test_key: bytes | None = None
     """The PEM of a private key for local tests: its public half is accepted beside the configured one."""
@@ -54,13 +54,13 @@ class PublicKey(Struct, frozen=True, kw_only=True):
         for name, given in (("ts", self.timestamp is not None), ("id", self.id_header is not None)):
             # An unsigned timestamp proves no freshness, an unsigned id no identity.
             if given != (name in signed):
-                raise ConfigError(f"{{{name}}} must be in the signed message and have a place in the request")
+                raise ConfigError(f"{{{name}}} must be both in the signed message and in the request: set both")
         if self.timestamp is not None and self.timestamp.header is None:
-            raise ConfigError("the time of a signature with a public key has a header of its own")
+            raise ConfigError("the time of a public-key signature must be in a separate header: set timestamp.header")
         if self.id_header is not None and not template.after_id(self.message):
-            raise ConfigError("{id} needs a separator after it, to know where the id ends")
+            raise ConfigError("{id} needs a separator after it in the signed message: add one")
         if self.key != "spki" and self.alg != "ed25519":
-            raise ConfigError('only an Ed25519 key is written as bare bytes: key="spki"')
+            raise ConfigError('only an Ed25519 key can be bare bytes: set key="spki"')
 
     def __repr__(self) -> str:
         return shown(self)
@@ -120,8 +120,8 @@ class PublicKey(Struct, frozen=True, kw_only=True):
             raise Malformed("id_malformed")
         raw, signed_at = b"", None
         if self.timestamp is not None:
-            # Without a separator, as in {ts}{body}, a digit can move between the two: the time is then off by a
-            # factor of ten, which no tolerance lets pass.
+            # Without a separator, as in {ts}{body}, a digit can move between the two: the time is then wrong by a
+            # factor of ten, beyond any tolerance.
             raw = self.timestamp.read(request.headers, [])
             signed_at = seconds(raw, self.timestamp.unit)
         if not 0 < len(signatures) <= MAX_SIGNATURES:
@@ -174,7 +174,7 @@ class PublicKey(Struct, frozen=True, kw_only=True):
 
 
 def _spki(text: str, kind: KeyKind) -> bytes:
-    """A key as its SubjectPublicKeyInfo says, in DER; of Ed25519 its 32 bytes. The curve's equation is checked."""
+    """Return the key of a SubjectPublicKeyInfo, in DER; for Ed25519 its 32 bytes. Checks the curve's equation."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -189,9 +189,9 @@ def _spki(text: str, kind: KeyKind) -> bytes:
         else:
             key = load_der_public_key(key_bytes("".join(text.split()), "base64"))
     except (ValueError, UnsupportedAlgorithm):
-        raise ValueError("not a public key, neither as PEM nor as base64 of DER") from None
+        raise ValueError("it is not a public key as PEM or as base64 of DER") from None
     if not fits(kind, key):
-        raise ValueError(f"not a public key of the kind {kind}")
+        raise ValueError(f"it is not a public key of kind {kind}")
     if kind == "ed25519":
         return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -199,7 +199,7 @@ def _spki(text: str, kind: KeyKind) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _public(key: bytes, kind: KeyKind) -> Public:
-    """A prepared key as an object."""
+    """Return the key object of a prepared key."""
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_der_public_key
@@ -212,16 +212,16 @@ def _public(key: bytes, kind: KeyKind) -> Public:
 
 
 def _check_point(raw: bytes) -> None:
-    """ValueError unless these bytes are a point of edwards25519 that can be somebody's key.
+    """Raise ValueError unless these bytes are a safe point of edwards25519.
 
-    OpenSSL takes any 32 bytes. For a point of small order, such as 32 zeros, anyone can sign.
+    OpenSSL accepts any 32 bytes. For a point of small order, such as 32 zeros, anyone can sign.
     """
     if len(raw) != 32:
-        raise ValueError("an Ed25519 key has 32 bytes")
+        raise ValueError("it is not an Ed25519 key of 32 bytes")
     y = int.from_bytes(raw, "little") & (2**255 - 1)
     curve_d = -121665 * pow(121666, -1, _PRIME)
     squared = (y * y - 1) * pow(curve_d * y * y + 1, -1, _PRIME) % _PRIME  # x², from the curve's equation
     if y >= _PRIME or pow(squared, (_PRIME - 1) // 2, _PRIME) == _PRIME - 1:
-        raise ValueError("not a point of the curve, so not an Ed25519 key")
+        raise ValueError("it is not an Ed25519 key: not a point of the curve")
     if squared * y % _PRIME == 0 or (squared + y * y) % _PRIME == 0:  # order 1, 2 or 4; order 8
-        raise ValueError("a point of small order, for which anyone can sign")
+        raise ValueError("it is a point of small order, for which anyone can sign")

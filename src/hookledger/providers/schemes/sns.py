@@ -1,4 +1,4 @@
-"""The envelope that Amazon SNS posts: which of its fields are signed, and the text that is signed."""
+"""The envelope of Amazon SNS: its signed fields and the signed text."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from msgspec import Raw
 from ...errors import Malformed, Unauthentic
 from ..tolerant import decode_plain
 
-SIGNED = {
+SIGNED: dict[str, tuple[str, ...]] = {
     "Notification": ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"),
     "SubscriptionConfirmation": ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"),
     "UnsubscribeConfirmation": ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"),
 }
-"""By type, in the order in which they are signed. MessageAttributes and UnsubscribeURL are not."""
+"""Signed fields by type, in the order of the signed text. MessageAttributes and UnsubscribeURL are not signed."""
 
-FIELDS = frozenset(name for names in SIGNED.values() for name in names)
+FIELDS: frozenset[str] = frozenset(name for names in SIGNED.values() for name in names)
 
 TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_.-]{1,256}", re.ASCII)
 
 Envelope = dict[str, str]
-"""The fields of the envelope that are texts."""
+"""The text fields of the envelope."""
 
 
 UNSIGNED = ("Signature", "SignatureVersion", "SigningCertURL", "UnsubscribeURL", "MessageAttributes")
 
 MAX_UNKNOWN = 256
-"""Quotes in what Amazon does not document: a few fields may be new one day, thousands are a stranger's."""
+"""Quotes in undocumented fields: Amazon may add a few fields, thousands are an attack."""
 
 _documented = msgspec.json.Decoder(TypedDict("Known", dict.fromkeys((*FIELDS, *UNSIGNED), Raw), total=False)).decode  # type: ignore[operator]
 _all = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def envelope(raw: bytes) -> Envelope:
-    """The fields, as every reader of these bytes will find them; Malformed or Unauthentic if readers may differ."""
+    """Return the fields that every JSON parser finds; raise Malformed or Unauthentic if parsers may differ."""
     written = _written(raw)
     texts = {name: cast("str", decode_plain(value)) for name, value in written.items() if value.startswith(b'"')}
     kind = texts.get("Type", "")
@@ -46,7 +46,7 @@ def envelope(raw: bytes) -> Envelope:
         raise Unauthentic("signature_missing")
     for name in FIELDS:
         present = written.get(name, b"null") != b"null"
-        # What is signed in one type is not in the others: a confirmation's fields say nothing in a notification.
+        # Each type signs its own fields: a confirmation's fields are unsigned in a notification.
         if present and (name not in texts or name not in SIGNED[kind]):
             raise Malformed("body_malformed")
         if not present and name in SIGNED[kind] and name != "Subject":
@@ -55,9 +55,10 @@ def envelope(raw: bytes) -> Envelope:
 
 
 def _written(raw: bytes) -> dict[str, bytes]:
-    """The bytes of each field; Malformed if it is no object, or if a name comes twice: readers may differ then."""
+    """Return the bytes of each field; raise Malformed unless it is an object with unique names, because parsers
+    differ on duplicates."""
     try:
-        raw.decode()  # what is only scanned is not checked
+        raw.decode()  # msgspec does not check what it only scans
         few = _quotes_beside(raw, _documented(raw)) <= MAX_UNKNOWN
         fields = _all(raw) if few else {}
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -68,13 +69,13 @@ def _written(raw: bytes) -> dict[str, bytes]:
 
 
 def _quotes_beside(raw: bytes, fields: Mapping[str, Raw]) -> int:
-    """How many quotes belong neither to these values nor to their names: a name that comes twice leaves some."""
+    """Return the number of quotes outside these names and values; a duplicate name leaves some."""
     return raw.count(b'"') - sum([2 + bytes(value).count(b'"') for value in fields.values()])
 
 
 def canonical(fields: Envelope) -> bytes:
-    """What is signed. Nothing is escaped, so a line break is refused wherever a field could end at it: only the
-    message may have one, and where it ends is found from the end of the text."""
+    """Return the signed text. Nothing is escaped, so a line break is rejected in every field but the message, whose
+    end is found from the end of the text."""
     lines = []
     for name in SIGNED[fields["Type"]]:
         if name in fields:
@@ -83,19 +84,19 @@ def canonical(fields: Envelope) -> bytes:
             lines.append(f"{name}\n{fields[name]}\n")
     try:
         return "".join(lines).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # lone surrogate
         raise Malformed("body_malformed") from None
 
 
 def text(fields: Envelope, name: str, role: str) -> bytes:
-    """A field about the signature, which is not signed itself."""
+    """Return an unsigned field that describes the signature."""
     if not fields.get(name):
         raise Unauthentic(f"{role}_missing")
     return fields[name].encode("utf-8", "surrogatepass")
 
 
 def drafted(raw: bytes, topic: str, message_id: str, now: float) -> dict[str, object]:
-    """An envelope to sign: the given one with what it lacks, or a notification of whatever was given."""
+    """Return an envelope to sign: the given one, completed, or a notification with the given text."""
     try:
         content = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):

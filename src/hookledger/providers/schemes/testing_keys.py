@@ -1,4 +1,4 @@
-"""Keys for local tests of providers that sign with a key of their own, which nobody else has."""
+"""Keys for local tests of providers that sign with a private key."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Tested(Protocol):
 
     @property
     def key_kind(self) -> KeyKind | None:
-        """None where the secret itself signs."""
+        """None if the secret itself signs."""
         ...
 
 
 def new_test_key(scheme: Tested) -> bytes:
-    """The PEM of a new private key of the kind that the scheme verifies, for its field `test_key`.
+    """Return the PEM of a new private key of the scheme's kind, for its field `test_key`.
 
-    Whoever has it can sign for the source that it is set for: not for production.
+    Anyone who has it can sign for the source that uses it: not for production.
     """
     installed("cryptography")
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -35,5 +35,5 @@ def new_test_key(scheme: Tested) -> bytes:
         case "rsa":
             key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         case None:
-            raise ConfigError("this scheme signs with its secret: there is no test key to make")
+            raise ConfigError("this scheme signs with its secret: it needs no test key")
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,4 +1,4 @@
-"""A presented secret: the request proves that its sender knows it, and nothing about the body."""
+"""A secret in the request: proves that the sender knows it, and nothing about the body."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ MAX_TOKEN = 4096
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """In a header, in a parameter of the URL, or in whichever of the two the provider was set up with."""
+    """The secret is in a header or in a URL parameter; with both set, in either."""
 
     header: bytes = b""
     parameter: str = ""
     prefix: bytes = b""
-    """Before the secret in the header, such as `Bearer `."""
+    """Text before the secret in the header, such as `Bearer `."""
     basic: bool = False
-    """The secret is USER:PASSWORD, as HTTP Basic writes it."""
+    """Whether the secret is USER:PASSWORD of HTTP Basic authentication."""
     optional: bool = False
-    """The provider can prove nothing at all: without a secret every request is taken for a hint."""
+    """Whether the secret may be missing, because the provider may sign nothing: then events are only hints."""
     min_key: int = 8
 
     def __post_init__(self) -> None:
         if not (self.header or self.parameter):
-            raise ConfigError("a presented secret has a header or a parameter: name one")
+            raise ConfigError("the secret needs a place in the request: set header or parameter")
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class Token(Struct, frozen=True, kw_only=True):
         if not self.basic:
             return secret.encode()
         if ":" not in secret:
-            raise ValueError("not written USER:PASSWORD")
+            raise ValueError("it does not have the form USER:PASSWORD")
         return base64.b64encode(secret.encode())
 
     def read(self, request: Request, url: bytes, keyring: Keyring) -> Presented:
@@ -89,7 +89,7 @@ class Token(Struct, frozen=True, kw_only=True):
         return b"Basic " if self.basic else self.prefix
 
     def _fits(self, value: bytes) -> bool:
-        return value[: len(self._prefix)].lower() == self._prefix.lower()  # the scheme's name has no case
+        return value[: len(self._prefix)].lower() == self._prefix.lower()  # the scheme's name is case-insensitive
 
     def matches(self, key: bytes, presented: Presented) -> bool:
         return hmac.compare_digest(key, presented.candidates[0])

@@ -10,7 +10,7 @@ from .audit import Audit, record_action
 
 
 class Alerts(Operations):
-    """Part of `store.cases`."""
+    """`store.alerts`."""
 
     @reads
     async def again(self, db: Session, event_ids: Sequence[UUID]) -> dict[UUID, int]:

@@ -21,17 +21,17 @@ TOTAL = "total"
 
 ENTRIES: dict[str, str] = {
     "deliveries_without_event": "deliveries made events that are not there",
-    "deliveries_astray": "duplicates and odd deliveries belong to no event and no imported key",
+    "deliveries_astray": "duplicates and quarantined deliveries belong to no event and no imported key",
     "events_without_delivery": "events have no delivery that brought them",
     "requests_missing": "deliveries should have their bytes, and do not",
     "requests_astray": "requests are kept that no delivery names",
     "identities_astray": "identities belong to no event and to no import of keys",
-    "events_without_identity": "events do not own their key: it may come in again as new",
-    "pruned_without_identity": "events were pruned, and their keys with them: they may come in again as new",
+    "events_without_identity": "events do not own their key: a redelivery may become a new event",
+    "pruned_without_identity": "events were pruned, and their keys with them: a redelivery may become a new event",
     "events_without_attempt": "events are in a state that no attempt led to",
     "events_unlike_attempts": "events and their attempts disagree on whether they were ever processed",
     "attempts_astray": "attempts belong to no event, or to a claim that was never given",
-    "events_without_action": "events were discarded, replayed or admitted without the audit saying so",
+    "events_without_action": "events were discarded, replayed or accepted from quarantine without an audit log entry",
     "effects_without_event": "effects belong to no event",
     "pruned_and_here": "events were pruned, and are here all the same",
     "effects_without_attempt": "effects of event.once have no attempt that they were committed with",
@@ -42,7 +42,7 @@ ENTRIES: dict[str, str] = {
 """What is the matter with the rows that each query finds, after their number."""
 
 
-class Oddity(Struct, frozen=True):
+class Violation(Struct, frozen=True):
     """Rows that something is the matter with: how many, and up to five of them."""
 
     kind: str
@@ -51,15 +51,15 @@ class Oddity(Struct, frozen=True):
     """Ids of events or, where there is none, of requests or imports; with `NAME:KEY` for an effect."""
 
 
-class Accounting(Struct, frozen=True):
-    """All books in one consistent snapshot."""
+class ConsistencyReport(Struct, frozen=True):
+    """Every total in one consistent snapshot."""
 
     deliveries: dict[str, int]
     """By outcome."""
     events: dict[str, int]
     """By state."""
-    admitted: int
-    """Events that an operator made of odd deliveries: no delivery was answered for them alone."""
+    from_quarantine: int
+    """Events that an operator accepted from quarantine."""
     identities: dict[str, int]
     """By kind."""
     attempts: dict[str, int]
@@ -68,7 +68,7 @@ class Accounting(Struct, frozen=True):
     """By state."""
     calls: dict[str, int]
     """By outcome; `open` while it is not known."""
-    imbalances: tuple[Oddity, ...]
+    imbalances: tuple[Violation, ...]
     pruned_by_state: dict[str, int] = {}
     """Events that retention took away with the deliveries that made them, by the state they were in."""
 
@@ -88,28 +88,28 @@ class Accounting(Struct, frozen=True):
         return sum(self.events.values())
 
 
-class Books(Operations):
-    """`store.books`. Reads only, whole tables where need be, and keeps no ack waiting."""
+class Consistency(Operations):
+    """`store.consistency`. Reads only, whole tables where need be, and keeps no ack waiting."""
 
-    async def accounting(self, *, limit: float = 300.0) -> Accounting:
-        """Everything that must balance, as it stands at one instant, while work goes on.
+    async def report(self, *, limit: float = 300.0) -> ConsistencyReport:
+        """Everything that must balance, in one snapshot, while workers run.
 
         Proves nothing about what left no trace in any table. Raises Unavailable when it takes longer than `limit`
         seconds: that long the snapshot keeps the database from clearing away old rows.
         """
-        return await self._database.scan(_accounting, limit)
+        return await self._database.scan(_report, limit)
 
     @scans()
-    async def stuck(self, db: Session, longer_than: float) -> list[Oddity]:
-        """Leases of events and of effects that ran out more than so many seconds ago, and nobody took back."""
+    async def stuck(self, db: Session, longer_than: float) -> list[Violation]:
+        """Leases of events and effects that expired more than so many seconds ago and were not reclaimed."""
         names = ("stuck_events", "stuck_effects")
-        found = [_oddity(name, await db(name, longer_than=longer_than)) for name in names]
-        return [odd for odd in found if odd is not None]
+        found = [_violation(name, await db(name, longer_than=longer_than)) for name in names]
+        return [violation for violation in found if violation is not None]
 
     @scans()
-    async def unperformable(self, db: Session) -> Oddity | None:
+    async def unperformable(self, db: Session) -> Violation | None:
         """Outbox entries that wait for a worker that knows their arguments."""
-        return _oddity("unperformable", await db("unperformable", reason=UNKNOWN_ARGUMENTS))
+        return _violation("unperformable", await db("unperformable", reason=UNKNOWN_ARGUMENTS))
 
     @scans()
     async def settings(self, db: Session) -> dict[str, str]:
@@ -117,34 +117,35 @@ class Books(Operations):
         return {row["name"]: row["setting"] for row in await db("database_settings")}
 
     async def integrity(self, *, limit: float = 300.0) -> list[str]:
-        """What the database finds wrong with its file; nothing where it has no such check. Raises as `accounting`."""
+        """What the database finds wrong with its file; nothing where it has no such check. Raises as `report`."""
         return await self._database.scan(_integrity, limit)
 
 
-async def _accounting(db: Session) -> Accounting:
+async def _report(db: Session) -> ConsistencyReport:
     figures: dict[str, dict[str, int]] = {}
     for row in await db("figures"):
         figures.setdefault(row["book"], {})[row["entry"]] = row["n"]
-    found = [_oddity(kind, await db(kind)) for kind in ENTRIES]
-    return balance(figures, [odd for odd in found if odd is not None])
+    found = [_violation(kind, await db(kind)) for kind in ENTRIES]
+    return balance(figures, [violation for violation in found if violation is not None])
 
 
 async def _integrity(db: Session) -> list[str]:
     return [row["finding"] for row in await db("database_damage") if row["finding"] != "ok"]
 
 
-def _oddity(kind: str, rows: list[Row]) -> Oddity | None:
+def _violation(kind: str, rows: list[Row]) -> Violation | None:
     if not rows:
         return None
     named = (" ".join(str(part) for part in (row["id"], row["label"]) if part) for row in rows)
-    return Oddity(kind, rows[0]["n"], tuple(named))
+    return Violation(kind, rows[0]["n"], tuple(named))
 
 
-def balance(figures: Mapping[str, dict[str, int]], oddities: list[Oddity]) -> Accounting:
-    """The books, from what a store counted by book and entry. What was pruned stands on both sides of the sum."""
+def balance(figures: Mapping[str, dict[str, int]], violations: list[Violation]) -> ConsistencyReport:
+    """The report, from what a store counted by book and entry. What was pruned stands on both sides of the sum."""
     books = [figures.get(name, {}) for name in ("deliveries", "events", "identities", "attempts", "effects", "calls")]
     deliveries, events, identities, attempts, effects, calls = books
-    admitted, pruned = figures.get("admitted", {}).get("admitted", 0), figures.get("pruned", {})
-    off = sum(deliveries.get(outcome, 0) for outcome in MADE) + admitted - sum(events.values())
-    found = [Oddity(TOTAL, abs(off), ()), *oddities] if off else oddities
-    return Accounting(deliveries, events, admitted, identities, attempts, effects, calls, tuple(found), pruned)
+    from_quarantine, pruned = figures.get("quarantine", {}).get("quarantine", 0), figures.get("pruned", {})
+    off = sum(deliveries.get(outcome, 0) for outcome in MADE) + from_quarantine - sum(events.values())
+    found = [Violation(TOTAL, abs(off), ()), *violations] if off else violations
+    totals = (deliveries, events, from_quarantine, identities, attempts, effects, calls)
+    return ConsistencyReport(*totals, tuple(found), pruned)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...errors import WrongState
-from ...identities import new_id, superseded_identity
+from ...ids import new_id, superseded_identity
 from ...ledger import Effect
 from ...model import ActionRow
 from ...states import BY_NAME, EffectKind, EffectState, State
@@ -15,10 +15,11 @@ from ..rows import Rows
 from ..session import Operations, Session, writes
 from .audit import Audit, Change, record_action, record_actions
 from .pruning import Tombstone
-from .restores import SKIPPED, knows_restores
 
 MADE_WAY = "repeated on purpose: it made way for a later run"
 """Why the row of a `once` is evidence only."""
+SKIPPED = 1000
+"""Generations of an effect that a deliberate repetition leaves out, for each restore: their keys may be used."""
 ABSENT = "absent"
 """Where the row of a `once` goes that makes way: `event.once` finds none."""
 
@@ -30,21 +31,27 @@ Seen = tuple[UUID, State, int | None]
 
 
 class Decisions(Operations):
-    """What `store.retry`, `store.replay` and `store.discard` do."""
+    """Part of the store itself."""
 
     @writes
-    async def decide(
-        self,
-        db: Session,
-        name: str,
-        event_id: UUID,
-        expected: State,
-        seen: int | None,
-        actor: str,
-        reason: str,
+    async def retry(
+        self, db: Session, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
     ) -> None:
-        """What needs no more than the transition itself."""
-        await move(db, name, (event_id, expected, seen), Audit(actor, reason))
+        """failed, retrying, needs_review → pending, audited, with a fresh budget in the same run.
+
+        Raises WrongState as `replay` does.
+        """
+        await move(db, "retry", (event_id, expected, seen), Audit(actor, reason))
+
+    @writes
+    async def discard(
+        self, db: Session, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
+    ) -> None:
+        """pending, retrying, failed, needs_review → discarded, audited. Its effects stay as they are.
+
+        Raises WrongState as `replay` does.
+        """
+        await move(db, "discard", (event_id, expected, seen), Audit(actor, reason))
 
     @writes
     async def replay(
@@ -52,19 +59,27 @@ class Decisions(Operations):
         db: Session,
         event_id: UUID,
         expected: State,
-        seen: int | None,
-        repeat: Sequence[Effect],
         actor: str,
         reason: str,
+        *,
+        seen: int | None = None,
+        repeat: Sequence[Effect] = (),
     ) -> int:
-        """As a new run, in which these effects are repeated; the number of that run."""
+        """processed, skipped, failed, discarded, needs_review → pending, audited, as a new run; returns its number.
+
+        `seen`: the claim number that the decision was made on; an event that went round since then is refused,
+        though it be in the expected state again. `repeat`: done or cancelled effects of this event that are to be
+        done once more when the run asks for them, each audited by itself, in the same transaction.
+
+        Raises WrongState, which says what the event is now and what was done to it last; then nothing is changed.
+        """
         by = Audit(actor, reason)
         for effect in in_order(repeat, event_id):
             decision = new_id()
             if not await _repeat(db, effect, decision):
                 found = await _found(db, event_id)
                 if not stands(found, expected, seen):
-                    raise refusal(event_id, "replay", expected, seen, found)
+                    raise conflict(event_id, "replay", expected, seen, found)
                 raise changed(effect)
             states = (effect.state.value, after_repeat(effect))
             subject = about(effect)
@@ -103,7 +118,7 @@ async def move_all(
 async def why_not(db: Session, name: str, event: Seen) -> WrongState:
     """Why an event was not moved."""
     event_id, expected, seen = event
-    return refusal(event_id, name, expected, seen, await _found(db, event_id))
+    return conflict(event_id, name, expected, seen, await _found(db, event_id))
 
 
 async def find_last_action(db: Session, event_id: UUID) -> ActionRow | None:
@@ -118,7 +133,7 @@ async def _repeat(db: Session, effect: Effect, decision: UUID) -> bool:
         aside = superseded_identity(effect.identity, decision)
         return bool(await db("make_way", **where, aside=aside, error=MADE_WAY))
     found = await db("repeat", **where)
-    if found and found[0]["generation"] > effect.generation and await knows_restores(db):
+    if found and found[0]["generation"] > effect.generation:
         await db("skip_used", identity=effect.identity, skipped=SKIPPED)
     return bool(found)
 
@@ -153,7 +168,7 @@ def in_order(repeat: Sequence[Effect], event_id: UUID) -> list[Effect]:
         if effect.superseded:
             raise WrongState(f"{label} made way for a later run already")
         if effect.alert is not None:
-            raise WrongState(f"{label} has an alert that nobody has answered: hookledger resolve first")
+            raise WrongState(f"{label} has an open alert: answer it with hookledger resolve first")
         if effect.state not in (EffectState.DONE, EffectState.CANCELLED):
             first = ": hookledger resolve first" if effect.state is EffectState.UNKNOWN else ""
             raise WrongState(f"{label} is {effect.state}: only what is done or cancelled can be repeated{first}")
@@ -161,11 +176,11 @@ def in_order(repeat: Sequence[Effect], event_id: UUID) -> list[Effect]:
 
 
 def after_repeat(effect: Effect) -> str:
-    """The state that the audit names."""
+    """Return the state that the audit log names."""
     return ABSENT if effect.kind is EffectKind.ONCE else EffectState.PLANNED.value
 
 
-def refusal(
+def conflict(
     event_id: UUID, name: str, expected: State, seen: int | None, found: Found | Tombstone | None
 ) -> WrongState:
     """Why a transition was not made, in words that tell the loser of a race what changed."""
@@ -175,7 +190,7 @@ def refusal(
         return WrongState(found.words)
     if found.state is not expected or (seen is not None and found.claim != seen):
         again = " again" if found.state is expected else ""
-        was = f"it is not {expected} any more" if not again else "it went round meanwhile"
+        was = f"it is no longer {expected}" if not again else "it has run since then"
         words = f"event {event_id} is {found.state}{again} now, in run {found.run}: {was}"
         return WrongState(words + last_action(found.last))
     if found.emptied and name != "discard":
@@ -185,7 +200,7 @@ def refusal(
 
 
 def last_action(last: ActionRow | None) -> str:
-    """Who was faster, as a refusal ends."""
+    """Return who acted last, as the end of an error message."""
     if last is None:
         return ""
     return f". Last action: {last.name} by {last.actor} at {last.at:%Y-%m-%d %H:%M:%S} UTC ({last.reason})"
@@ -197,11 +212,11 @@ def stands(found: Found | Tombstone | None, expected: State, seen: int | None) -
 
 
 def about(effect: Effect) -> str:
-    """As the audit names it."""
+    """Return its name in the audit log."""
     return f"{effect.name}:{effect.key}"
 
 
 def changed(effect: Effect, now: Effect | None = None) -> WrongState:
     """`now`: what it is after that."""
     became = f": it was {effect.state}, and is {now.state}" if now is not None else ""
-    return WrongState(f"effect {about(effect)} changed meanwhile{became}")
+    return WrongState(f"effect {about(effect)} has changed{became}")

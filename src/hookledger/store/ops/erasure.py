@@ -58,7 +58,7 @@ class Erasure(Operations):
         it is not over, or when its requests brought other events: those are named, and go with it by `whole_request`.
         """
         requests, _ = await _together(db, event_id, whole_request)
-        await db("lock_odd_to_erase", requests=requests)
+        await db("lock_quarantined_to_erase", requests=requests)
         requests, idents = await _together(db, event_id, whole_request)
         effects = await db("lock_effects_to_erase", events=idents)
         events = await db("lock_events_to_erase", events=idents)
@@ -136,9 +136,9 @@ def _check(events: Sequence[Row], event_id: UUID, expected: State, seen: int) ->
     """WrongState unless the event is as it was."""
     event = next((row for row in events if row["id"] == event_id), None)
     if event is None:
-        raise WrongState(f"there is no event {event_id} any more")
+        raise WrongState(f"there is no event {event_id}: it was pruned")
     if (event["state"], event["claim"]) != (expected, seen):
-        raise WrongState(f"event {event_id} is {event['state']} now: it changed meanwhile")
+        raise WrongState(f"event {event_id} is {event['state']} now: it has changed")
 
 
 def _check_finished(event: Row) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...errors import BadData
-from ...identities import new_id
+from ...ids import new_id
 from ..session import Operations, Session
 from .audit import Audit, record_action
 
@@ -28,7 +28,7 @@ class Imported(Struct, frozen=True):
 
 
 class ImportedKeys(Operations):
-    """Part of `store.cases`."""
+    """`store.imported_keys`."""
 
     async def import_keys(self, source: str, identities: Sequence[bytes], actor: str, reason: str) -> Imported:
         """Take identities whose events were processed elsewhere, one audited action; whatever content comes with one

@@ -1,4 +1,4 @@
-"""The values of bulk work: a job, its events and how each ended."""
+"""Bulk work: a job, its events and how each ended."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
-from ...filters import Filter, Words, check_words
+from ...errors import WrongState
 from ...states import State
+from ..session import Row, Session
+from .audit import Audit, record_action
+from .filters import Filter, Words, check_words
 
-Deed = Literal["retry", "replay", "discard", "resolve"]
+BulkAction = Literal["retry", "replay", "discard", "resolve"]
 """What a job does to each of its events: as the single action does it."""
 Decided = Literal["happened", "did_not_happen"]
 
@@ -42,7 +46,7 @@ class JobState(StrEnum):
     """Begun. Whoever has the lease goes on with it; anybody may, when the lease has run out."""
 
     DONE = "done"
-    """Each of its events was acted on or refused."""
+    """Each of its events was acted on, or that was not allowed."""
 
     CANCELLED = "cancelled"
     """Stopped by an operator; what was done stays, the rest was not touched."""
@@ -55,11 +59,11 @@ class ItemOutcome(StrEnum):
     """What became of one event of a job."""
 
     DONE = "done"
-    REFUSED = "refused"
+    NOT_ALLOWED = "not_allowed"
 
 
 class Cause(StrEnum):
-    """Why an event of a job was refused."""
+    """Why the action was not allowed for an event of a job."""
 
     STATE = "state"
     """It is as it was frozen, and that is nothing that the action can begin with."""
@@ -75,7 +79,7 @@ class Job(Struct, frozen=True, kw_only=True):
     """Bulk work: one action on a frozen set of events."""
 
     id: UUID
-    name: Deed
+    name: BulkAction
     resolving: Resolving | None
     """For `resolve` alone: which effects of its events, and what they are decided to be;"""
     effects: int | None
@@ -89,15 +93,15 @@ class Job(Struct, frozen=True, kw_only=True):
     state: JobState
     total: int
     done: int
-    refused: int
+    not_allowed: int
     created_at: datetime
     frozen_at: datetime | None
     """When its whole set was there; None: whoever made it did not come so far, and it is never run."""
     started_at: datetime | None
     finished_at: datetime | None
-    ended_by: str | None
+    cancelled_by: str | None
     """Who cancelled it,"""
-    ended_why: str | None
+    cancel_reason: str | None
     """and why."""
     worker: str | None
     """Who runs it, or ran it last."""
@@ -106,7 +110,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def open(self) -> int:
-        return self.total - self.done - self.refused
+        return self.total - self.done - self.not_allowed
 
     @property
     def what(self) -> str:
@@ -122,7 +126,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     """What is to be done, before it is known to what."""
 
     id: UUID
-    name: Deed
+    name: BulkAction
     where: Filter
     actor: str
     reason: str
@@ -150,7 +154,7 @@ class JobItem(Struct, frozen=True):
     outcome: ItemOutcome | None = None
     cause: Cause | None = None
     words: str | None = None
-    """Why it was refused."""
+    """Why the action was not allowed."""
     ended_at: datetime | None = None
     now: State | None = None
     """The state of the event by now; None: it is pruned."""
@@ -163,8 +167,8 @@ class Objection(Struct, frozen=True):
     words: str
 
 
-class Refusals(Struct, frozen=True):
-    """The refused events of a job that have a cause in common."""
+class NotAllowedGroup(Struct, frozen=True):
+    """The events of a job for which the action was not allowed, of one cause."""
 
     cause: Cause
     count: int
@@ -172,7 +176,7 @@ class Refusals(Struct, frozen=True):
     """The words of one of them."""
 
 
-class Portion(Struct, frozen=True):
+class EventGroup(Struct, frozen=True):
     """How many events of a set have source, type and state in common."""
 
     source: str
@@ -181,10 +185,60 @@ class Portion(Struct, frozen=True):
     count: int
 
 
-class Doubtful(NamedTuple):
+class UnknownEffects(NamedTuple):
     """The size of a set whose effects are to be resolved."""
 
     events: int
     effects: int
     fingerprint: str
     """Of these effects, each with the number of its newest call. It is another one after each further call."""
+
+
+async def add_job(db: Session, new: NewJob, total: int, effects: int | None, *, frozen: bool) -> Job:
+    """A job with so many events, and effects if these are to be decided, audited; whether they are there already."""
+    facts = {name: getattr(new, name) for name in ("id", "name", "actor", "reason", "per_second")}
+    resolving = new.resolving
+    [row] = await db(
+        "add_job",
+        **facts,
+        filter=msgspec.json.encode(new.where).decode(),
+        total=total,
+        frozen=frozen,
+        effect=resolving.effect if resolving else None,
+        decision=resolving.decision if resolving else None,
+        effects=effects,
+    )
+    by, states = Audit(new.actor, new.reason), ("absent", JobState.PLANNED.value)
+    await record_action(db, f"bulk {new.name}", by, subject=subject_of(new.id), states=states)
+    return job_of(row)
+
+
+async def find_job(db: Session, job_id: UUID) -> Job | None:
+    found = await db("find_job", id=job_id)
+    return job_of(found[0]) if found else None
+
+
+def cannot_cancel(job_id: UUID, job: Job | None) -> WrongState:
+    if job is None:
+        return WrongState(f"there is no job {job_id}")
+    words = f"job {job_id} is {job.state}"
+    if job.finished_at is not None:
+        words += f" since {job.finished_at:%Y-%m-%d %H:%M:%S} UTC"
+    if job.cancelled_by is not None:
+        words += f", by {job.cancelled_by} ({job.cancel_reason})"
+    return WrongState(words)
+
+
+def job_of(row: Row) -> Job:
+    fields = {name: row[name] for name in Job.__struct_fields__ if name not in ("resolving", "where", "state")}
+    return Job(
+        **fields,
+        resolving=Resolving(row["effect"], row["decision"]) if row["decision"] else None,
+        where=msgspec.json.decode(row["filter"], type=Filter),
+        state=JobState(row["state"]),
+    )
+
+
+def subject_of(job_id: UUID) -> str:
+    """As the audit of the job names it."""
+    return f"job:{job_id}"

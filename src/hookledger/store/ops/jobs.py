@@ -3,73 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
 from ...errors import WrongState
-from ...filters import Filter
-from ...identities import id_bounds
+from ...ids import id_bounds
 from ...ledger import Effect, EffectHistory
 from ...model import ActionRow, AttemptRow, Evidence
 from ...states import EffectState, State
-from ..ledger import LedgerWithin
+from ..call_outcome import decide
 from ..rows import Rows
 from ..session import Database, Operations, Row, Session, reads, scans, writes
-from ..weigh import decide
 from . import decisions
 from .audit import Audit, record_action
+from .events import effects_of
+from .filters import Filter
 from .job import (
     Cause,
     Decided,
-    Doubtful,
+    EventGroup,
     ItemOutcome,
     Job,
     JobItem,
     JobState,
     NewJob,
+    NotAllowedGroup,
     Objection,
-    Portion,
-    Refusals,
     Resolving,
     Taken,
+    UnknownEffects,
+    cannot_cancel,
+    find_job,
+    job_of,
+    subject_of,
 )
+from .resolving import Resolutions
+from .sets import Sets
 
 FIRST = UUID(int=0)
 """Before every event's id."""
 
 
-class Sets(Protocol):
-    """What a bulk set consists of, and freezing it: the databases part here, because on SQLite a long write would
-    stall every ack."""
-
-    async def breakdown(self, where: Filter, effect: str | None) -> list[Portion]: ...
-
-    async def doubtful(self, where: Filter, effect: str) -> Doubtful: ...
-
-    async def freeze(self, new: NewJob, expected: int | None) -> Job: ...
-
-
 class Jobs(Operations):
     """`store.jobs`. Nothing here is on the way of an ack."""
 
-    def __init__(self, database: Database, sets: Sets, ledger: LedgerWithin) -> None:
+    def __init__(self, database: Database, sets: Sets, ledger: Resolutions) -> None:
         super().__init__(database)
         self._sets = sets
         self._ledger = ledger
 
     # ── planning ──
 
-    async def breakdown(self, where: Filter, effect: str | None = None) -> list[Portion]:
-        """What a set would consist of now, the largest portion first; at most a hundred portions. `effect`: only
+    async def breakdown(self, where: Filter, effect: str | None = None) -> list[EventGroup]:
+        """What a set would consist of now, the largest group first; at most a hundred groups. `effect`: only
         events with an unknown effect of this name."""
         return await self._sets.breakdown(where, effect)
 
-    async def doubtful(self, where: Filter, effect: str) -> Doubtful:
+    async def unknown_effects(self, where: Filter, effect: str) -> UnknownEffects:
         """How many events for which the filter holds have an unknown effect of this name now, and how many such
         effects."""
-        return await self._sets.doubtful(where, effect)
+        return await self._sets.unknown_effects(where, effect)
 
     async def plan(self, new: NewJob, expected: int | None) -> Job:
         """Freeze the set: exactly the events for which the filter holds at one moment, each with the state and claim
@@ -99,7 +93,7 @@ class Jobs(Operations):
     @writes
     async def _take(self, db: Session, worker: str, lease: float, job_id: UUID | None) -> Taken | None:
         found = await db("take_job", id=job_id, worker=worker, lease=lease)
-        return Taken(_job(found[0]), found[0]["fence"]) if found else None
+        return Taken(job_of(found[0]), found[0]["fence"]) if found else None
 
     @writes
     async def renew(self, db: Session, taken: Taken, lease: float) -> bool:
@@ -123,10 +117,10 @@ class Jobs(Operations):
         wanted, rows = list(event_ids), Rows()
         events = {row["id"]: row for row in await db("events_to_preview", events=wanted)}
         attempts: dict[UUID, list[AttemptRow]] = {}
-        for row in await db("attempts_to_preview", events=wanted):
+        for row in await db("attempts_of_events", events=wanted):
             attempts.setdefault(row["event_id"], []).append(rows.attempt(row))
         effects: dict[UUID, list[EffectHistory]] = {}
-        for effect in await self._ledger.of_events(db, wanted):
+        for effect in await effects_of(db, wanted):
             effects.setdefault(effect.event_id, []).append(EffectHistory(effect, ()))
         return [
             Evidence(rows.event(known), bool(known["kept"]), tuple(attempts.get(i, ())), tuple(effects.get(i, ())))
@@ -144,23 +138,23 @@ class Jobs(Operations):
         lease: float,
     ) -> Job | None:
         """Act on the next events, all or nothing: their transitions, their audit, their outcomes and the job's
-        progress are one commit. Those objected to are refused, and so are those that changed since the freezing; the
-        words say what changed. An event of which one effect cannot be decided keeps all of them as they are. After
-        the last one the job is done. None when it is not ours any more, or when these events are not the next.
+        progress are one commit. Not allowed for those objected to and those that changed since the freezing;
+        the words say what changed. An event of which one effect cannot be decided keeps all of them as they are.
+        After the last one the job is done. None when it is not ours any more, or when these events are not the next.
         """
         job, first, last = taken.job, items[0].event_id, items[-1].event_id
         ours = await db("hold_job", id=job.id, fence=taken.fence)
-        if not ours or (ours[0]["upto_id"] is not None and first <= ours[0]["upto_id"]):
+        if not ours or (ours[0]["position_id"] is not None and first <= ours[0]["position_id"]):
             return None
         meant = [item for item in items if item.event_id not in objections]
-        refused = {**objections, **(await self._act(db, job, meant) if meant else {})}
-        ended = [(job.id, *_ended(item, refused.get(item.event_id))) for item in items]
+        not_allowed = {**objections, **(await self._act(db, job, meant) if meant else {})}
+        ended = [(job.id, *_ended(item, not_allowed.get(item.event_id))) for item in items]
         told = await db("end_items", id=job.id, ended=ended, first=first, last=last)
         assert len(told) == len(items), "an event of the job has an outcome already"
-        count = sum(item.event_id in refused for item in items)
-        counts = {"done": len(items) - count, "refused": count}
-        [row] = await db("advance_job", id=job.id, upto=last, **counts, lease=lease)
-        return _job(row)
+        count = sum(item.event_id in not_allowed for item in items)
+        counts = {"done": len(items) - count, "not_allowed": count}
+        [row] = await db("advance_job", id=job.id, position=last, **counts, lease=lease)
+        return job_of(row)
 
     async def _act(self, db: Session, job: Job, items: Sequence[JobItem]) -> dict[UUID, Objection]:
         """Move these events; why some of them could not be moved."""
@@ -198,18 +192,18 @@ class Jobs(Operations):
     async def cancel(self, db: Session, job_id: UUID, actor: str, reason: str) -> Job:
         """planned, running → cancelled, audited; whoever runs it cannot take another step. Raises WrongState, which
         says what it is and by whom."""
-        known = [_job(row) for row in await db("lock_job", id=job_id)]
+        known = [job_of(row) for row in await db("lock_job", id=job_id)]
         if not known or not known[0].unfinished:
             raise cannot_cancel(job_id, known[0] if known else None)
         [row] = await db("cancel_job", id=job_id, actor=actor, reason=reason)
         states = (known[0].state.value, JobState.CANCELLED.value)
-        await record_action(db, "cancel-job", Audit(actor, reason), subject=_subject(job_id), states=states)
-        return _job(row)
+        await record_action(db, "cancel-job", Audit(actor, reason), subject=subject_of(job_id), states=states)
+        return job_of(row)
 
     @reads
     async def jobs(self, db: Session, *, before: UUID | None = None, limit: int = 50) -> list[Job]:
         """The newest first."""
-        return [_job(row) for row in await db("list_jobs", before=before, limit=limit)]
+        return [job_of(row) for row in await db("list_jobs", before=before, limit=limit)]
 
     @reads
     async def find(self, db: Session, reference: str) -> list[UUID]:
@@ -222,10 +216,10 @@ class Jobs(Operations):
         return await find_job(db, job_id)
 
     @scans()
-    async def refusals(self, db: Session, job_id: UUID) -> list[Refusals]:
-        """Its refused events, by cause."""
-        found = await db("count_refused_items", id=job_id)
-        return [Refusals(Cause(row["cause"]), row["n"], row["sample"]) for row in found]
+    async def causes(self, db: Session, job_id: UUID) -> list[NotAllowedGroup]:
+        """Its events for which the action was not allowed, by cause."""
+        found = await db("count_not_allowed_items", id=job_id)
+        return [NotAllowedGroup(Cause(row["cause"]), row["n"], row["sample"]) for row in found]
 
     @scans()
     async def present(self, db: Session, job_id: UUID) -> dict[str, int]:
@@ -244,59 +238,11 @@ class Jobs(Operations):
     ) -> list[JobItem]:
         """Its events in the order of their ids, from after `after`."""
         page = {"id": job_id, "after": after or FIRST, "limit": limit}
-        if outcome is ItemOutcome.REFUSED:
-            found = await db("list_refused_items", **page)
+        if outcome is ItemOutcome.NOT_ALLOWED:
+            found = await db("list_not_allowed_items", **page)
         else:
             found = await db("list_items", **page, outcome=outcome)
         return [_shown_item(row) for row in found]
-
-
-async def add_job(db: Session, new: NewJob, total: int, effects: int | None, *, frozen: bool) -> Job:
-    """A job with so many events, and effects if these are to be decided, audited; whether they are there already."""
-    facts = {name: getattr(new, name) for name in ("id", "name", "actor", "reason", "per_second")}
-    resolving = new.resolving
-    [row] = await db(
-        "add_job",
-        **facts,
-        filter=msgspec.json.encode(new.where).decode(),
-        total=total,
-        frozen=frozen,
-        effect=resolving.effect if resolving else None,
-        decision=resolving.decision if resolving else None,
-        effects=effects,
-    )
-    by, states = Audit(new.actor, new.reason), ("absent", JobState.PLANNED.value)
-    await record_action(db, f"bulk {new.name}", by, subject=_subject(new.id), states=states)
-    return _job(row)
-
-
-async def find_job(db: Session, job_id: UUID) -> Job | None:
-    found = await db("find_job", id=job_id)
-    return _job(found[0]) if found else None
-
-
-def checked(found: int, expected: int | None) -> int:
-    """The size of a set that may be frozen."""
-    if expected is not None and found != expected:
-        says = f"{found:,} events match now, and not the {expected:,} that were agreed to"
-        raise WrongState(f"{says}: nothing was planned")
-    if found == 0:
-        raise WrongState("no event matches: nothing was planned")
-    return found
-
-
-def checked_effects(found: Doubtful, expected: int | None, name: str, seen: str | None) -> Doubtful:
-    """The same for a set whose effects are to be resolved: what is agreed to is how many effects, and if there is a
-    fingerprint, these very calls."""
-    if expected is not None and found.effects != expected:
-        says = f"{found.effects:,} effects {name} are unknown now, and not the {expected:,} that were agreed to"
-        raise WrongState(f"{says}: nothing was planned")
-    if seen is not None and found.fingerprint != seen:
-        says = f"the effects {name} that are unknown now, or their newest calls, are not those that were looked at"
-        raise WrongState(f"{says}: nothing was planned. Look again: what you know may not be about these")
-    if found.events == 0:
-        raise WrongState(f"no event that matches has an effect {name} that is unknown: nothing was planned")
-    return found
 
 
 def against(frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision: Decided) -> Objection | None:
@@ -308,9 +254,9 @@ def against(frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision
     for identity, fence in frozen.items():
         effect = known.get(identity)
         if effect is None:
-            return Objection(Cause.CHANGED, f"its effect {identity.hex()} is not there any more")
+            return Objection(Cause.CHANGED, f"its effect {identity.hex()} is gone")
         if effect.state is not EffectState.UNKNOWN:
-            words = f"effect {decisions.about(effect)} is {effect.state} now: it is not unknown any more"
+            words = f"effect {decisions.about(effect)} is {effect.state} now: it is no longer unknown"
             return Objection(Cause.CHANGED, words)
         if effect.fence != fence:
             again = "it was called or looked at after the set was frozen"
@@ -331,41 +277,15 @@ def said_by(objection: Objection, job: Job, last: ActionRow | None) -> Objection
     return Objection(objection.cause, objection.words + decisions.last_action(last))
 
 
-def cannot_cancel(job_id: UUID, job: Job | None) -> WrongState:
-    if job is None:
-        return WrongState(f"there is no job {job_id}")
-    words = f"job {job_id} is {job.state}"
-    if job.finished_at is not None:
-        words += f" since {job.finished_at:%Y-%m-%d %H:%M:%S} UTC"
-    if job.ended_by is not None:
-        words += f", by {job.ended_by} ({job.ended_why})"
-    return WrongState(words)
-
-
 def _part_of(job: Job) -> str:
     """As the audit of each event names it."""
     return f"job {job.id}"
 
 
-def _subject(job_id: UUID) -> str:
-    """As the audit of the job names it."""
-    return f"job:{job_id}"
-
-
 def _ended(item: JobItem, objection: Objection | None) -> tuple[UUID, ItemOutcome, Cause | None, str | None]:
     if objection is None:
         return item.event_id, ItemOutcome.DONE, None, None
-    return item.event_id, ItemOutcome.REFUSED, objection.cause, objection.words
-
-
-def _job(row: Row) -> Job:
-    fields = {name: row[name] for name in Job.__struct_fields__ if name not in ("resolving", "where", "state")}
-    return Job(
-        **fields,
-        resolving=Resolving(row["effect"], row["decision"]) if row["decision"] else None,
-        where=msgspec.json.decode(row["filter"], type=Filter),
-        state=JobState(row["state"]),
-    )
+    return item.event_id, ItemOutcome.NOT_ALLOWED, objection.cause, objection.words
 
 
 def _item(row: Row) -> JobItem:
@@ -375,7 +295,7 @@ def _item(row: Row) -> JobItem:
         row["seen_claim"],
         ItemOutcome(row["outcome"]) if row["outcome"] else None,
         Cause(row["cause"]) if row["cause"] else None,
-        row["words"],
+        row["reason"],
         row["ended_at"],
     )
 
@@ -383,7 +303,3 @@ def _item(row: Row) -> JobItem:
 def _shown_item(row: Row) -> JobItem:
     """With the state of its event by now."""
     return msgspec.structs.replace(_item(row), now=State(row["now"]) if row["now"] else None)
-
-
-def portion_of(row: Row) -> Portion:
-    return Portion(row["source"], row["type"], State(row["state"]), row["n"])

@@ -44,23 +44,23 @@ class KeyAudit(Struct, frozen=True):
 
 
 class KeyAudits(Operations):
-    """Part of `store.cases`."""
+    """`store.key_audits`."""
 
     @scans(60.0)
     async def audit_keys(self, db: Session, source: str, *, last: int) -> KeyAudit:
         """What the last so many events of a source, and all deliveries of those, say about its keys."""
         looked = {"source": source, "last": max(last, 0)}
         origins = {KeyOrigin(row["key_origin"]): row["n"] for row in await db("audit_origins", **looked)}
-        again = {DeliveryOutcome(row["outcome"]): row["n"] for row in await db("audit_again", **looked)}
+        again = {DeliveryOutcome(row["outcome"]): row["n"] for row in await db("audit_redelivered", **looked)}
         contents = await db("audit_contents", **looked)
-        conflicts = await db("audit_odd", outcome=DeliveryOutcome.CONFLICT, **looked)
-        bodies = await db("audit_odd", outcome=DeliveryOutcome.SAME_BODY, **looked)
+        conflicts = await db("audit_quarantined", outcome=DeliveryOutcome.CONFLICT, **looked)
+        bodies = await db("audit_quarantined", outcome=DeliveryOutcome.SAME_BODY, **looked)
         events = sum(origins.values())
         return KeyAudit(
             source,
             events,
             # What was admitted came with a delivery of the event that it met.
-            events - origins.get(KeyOrigin.ADMITTED, 0) + sum(again.values()),
+            events - origins.get(KeyOrigin.QUARANTINE, 0) + sum(again.values()),
             origins,
             again.get(DeliveryOutcome.DUPLICATE, 0),
             again.get(DeliveryOutcome.CONFLICT, 0),

@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from ...errors import WrongState
-from ...identities import new_id
+from ...ids import new_id
 from ...states import DeliveryOutcome, State
 from ..session import Operations, Row, Session, reads, writes_lightly
 from .consistency import MADE
@@ -80,7 +80,7 @@ class Pruned(Struct):
     history: int = 0
     """Events whose tracebacks went."""
     deliveries: int = 0
-    """Rows of duplicates, and odd deliveries of events that were pruned before."""
+    """Rows of duplicates, and quarantined deliveries of events that were pruned before."""
 
     @property
     def total(self) -> int:
@@ -216,7 +216,8 @@ class Pruning(Operations):
     async def empty(self, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
         """Take away bytes, headers and query of requests; returns how many events lost theirs.
 
-        A request is emptied when all events in it are over for `older` seconds and nothing odd came with it.
+        A request is emptied when all its events have been final for `older` seconds and it has no quarantined
+        delivery.
         """
         return await self._empty(chosen, older, round_) if chosen else 0
 
@@ -225,7 +226,9 @@ class Pruning(Operations):
         rows = await db("lock_events_to_empty", events=[one.id for one in chosen], older=older)
         over = Counter(row["request_id"] for row in rows if row["over"])
         items = await db("count_items", requests=sorted(over))
-        good = {row["request_id"] for row in items if row["made"] == over[row["request_id"]] and not row["odd"]}
+        good = {
+            row["request_id"] for row in items if row["made"] == over[row["request_id"]] and not row["quarantined"]
+        }
         emptied = [row["id"] for row in rows if row["request_id"] in good]
         if emptied and round_ is not None:
             await db("empty_requests", requests=sorted(good), empty=b"")
@@ -249,17 +252,17 @@ class Pruning(Operations):
             await _record(db, round_, Pruned(history=len(changed)))
         return len(changed)
 
-    async def drop(self, duplicates: Sequence[Arrived], odd: Sequence[Arrived], round_: Round | None) -> int:
-        """Take away rows of plain duplicates, and odd deliveries whose event is not here any more, unless an event
-        was made of them; returns how many went."""
-        return await self._drop(duplicates, odd, round_) if duplicates or odd else 0
+    async def drop(self, duplicates: Sequence[Arrived], quarantined: Sequence[Arrived], round_: Round | None) -> int:
+        """Delete rows of duplicates, and quarantined deliveries whose event is gone, unless an operator accepted
+        them; returns how many were deleted."""
+        return await self._drop(duplicates, quarantined, round_) if duplicates or quarantined else 0
 
     @writes_lightly
     async def _drop(
-        self, db: Session, duplicates: Sequence[Arrived], odd: Sequence[Arrived], round_: Round | None
+        self, db: Session, duplicates: Sequence[Arrived], quarantined: Sequence[Arrived], round_: Round | None
     ) -> int:
-        await db("lock_deliveries", places=_places(odd))
-        orphans = [(row["request_id"], row["item"]) for row in await db("orphans", places=_places(odd))]
+        await db("lock_deliveries", places=_places(quarantined))
+        orphans = [(row["request_id"], row["item"]) for row in await db("orphans", places=_places(quarantined))]
         if round_ is None:
             return len(duplicates) + len(orphans)
         dropped = await db("prune_duplicates", places=_places(duplicates))
@@ -301,7 +304,7 @@ async def _over(db: Session, idents: list[UUID]) -> dict[UUID, list[bytes]]:
 
 async def _take(db: Session, going: Sequence[Row], effects: list[bytes], quiet: float) -> None:
     idents = [row["id"] for row in going]
-    await db("lock_odd_to_prune", events=idents)
+    await db("lock_quarantined_to_prune", events=idents)
     await db("record_pruned", events=idents)
     await db("prune_attempts", events=idents)
     await db("prune_events", events=idents)

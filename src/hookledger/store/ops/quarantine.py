@@ -11,19 +11,19 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import BadData, WrongState
-from ...identities import LAST_ID, admitted_identity, id_bounds, new_id
+from ...ids import LAST_ID, id_bounds, new_id, quarantine_identity
 from ...model import Item, RequestRow
 from ...states import DeliveryOutcome, State
-from ..judge import Proposal, claims
+from ..classify import Proposal, claims
 from ..rows import Rows
 from ..session import Operations, Row, Session, reads, writes
 from .audit import Audit, record_action
 
-ODD = (DeliveryOutcome.CONFLICT, DeliveryOutcome.SAME_BODY)
+QUARANTINED = (DeliveryOutcome.CONFLICT, DeliveryOutcome.SAME_BODY)
 """The outcomes that an operator can make an event of."""
 
 
-class OddDelivery(Struct, frozen=True):
+class QuarantinedDelivery(Struct, frozen=True):
     """A delivery that is evidence for something: a conflict, or a known body under another id."""
 
     request_id: UUID
@@ -38,15 +38,15 @@ class OddDelivery(Struct, frozen=True):
     """At that moment."""
     delivery_id: str | None
     received_at: datetime
-    admitted_as: UUID | None
+    accepted_as: UUID | None
     """The event that an operator made of it."""
 
 
 class Quarantine(Operations):
-    """Part of `store.cases`."""
+    """`store.quarantine`."""
 
     @reads
-    async def odd_deliveries(
+    async def quarantined(
         self,
         db: Session,
         *,
@@ -54,21 +54,21 @@ class Quarantine(Operations):
         outcome: DeliveryOutcome | None = None,
         before: UUID | None = None,
         limit: int = 50,
-    ) -> list[OddDelivery]:
+    ) -> list[QuarantinedDelivery]:
         """Conflicts and known bodies under other ids, the newest request first, from before the request `before`.
 
         The deliveries of one request stay together, so that there may be a few more than `limit`.
         """
         sources = [source] if source is not None else [row["source"] for row in await db("quarantine_sources")]
-        among = [(name, odd) for name in sources for odd in ODD if outcome in (None, odd)]
+        among = [(name, kind) for name in sources for kind in QUARANTINED if outcome in (None, kind)]
         limit = max(limit, 0)
         found = await db("list_quarantined", among=among, before=before or LAST_ID, limit=limit)
-        return _page(map(_odd_delivery, found), limit)
+        return _page(map(_quarantined_delivery, found), limit)
 
     @reads
     async def find_delivery(self, db: Session, reference: str) -> list[tuple[UUID, int]]:
-        """Request and item of odd deliveries by `REQUEST` (or the beginning of its id), or `REQUEST:ITEM`; at most
-        ten."""
+        """Request and item of quarantined deliveries by `REQUEST` (or the beginning of its id) or `REQUEST:ITEM`; at
+        most ten."""
         request, colon, item = reference.partition(":")
         bounds = id_bounds(request)
         if bounds is None or (colon and not (item.isascii() and item.isdigit() and len(item) <= 9)):
@@ -89,32 +89,32 @@ class Quarantine(Operations):
         return None
 
     @writes
-    async def admit(self, db: Session, request_id: UUID, place: int, item: Item, actor: str, reason: str) -> UUID:
-        """An odd delivery → an event of its own, pending, audited; returns its id.
+    async def accept(self, db: Session, request_id: UUID, place: int, item: Item, actor: str, reason: str) -> UUID:
+        """A quarantined delivery → a new event, pending, audited; returns its id.
 
         The event has the delivery's request and place in it, and its key says so: `KEY~2` for the second event of
         that key, and so on. From then on the same content under the same key is a duplicate of the new event; so the
-        other deliveries that brought it were admitted with this one.
-        Raises WrongState when there is no such odd delivery, its bytes are gone, or it was admitted before; the
-        words then say as which event.
+        other deliveries that brought it were accepted with this one.
+        Raises WrongState when there is no such quarantined delivery, its bytes are gone, or it was accepted
+        before; the words then say as which event.
         """
         event_id, where = new_id(), {"request_id": request_id, "item": place}
         await db("keep_body", request_id=request_id)
         await db("lock_quarantined", **where)
-        odd = _admissible(request_id, place, await db("quarantined", **where))
-        met = odd.known if odd.outcome is DeliveryOutcome.SAME_BODY else None
-        key = {"identity": item.identity, "source": odd.source, "fingerprint": item.fingerprint}
-        await db("take_admitted_key", event_id=event_id, met=met, **key)
-        wanted = _admission(odd, event_id, item)
-        won = {row["identity"] for row in await db("take_admitted", wanted=wanted)}
+        delivery = _acceptable(request_id, place, await db("quarantined", **where))
+        met = delivery.known if delivery.outcome is DeliveryOutcome.SAME_BODY else None
+        key = {"identity": item.identity, "source": delivery.source, "fingerprint": item.fingerprint}
+        await db("own_accepted_key", event_id=event_id, met=met, **key)
+        wanted = _identities_to_own(delivery, event_id, item)
+        won = {row["identity"] for row in await db("own_accepted", wanted=wanted)}
         for proposal in wanted:
-            if proposal.kind == "admitted" and proposal.identity not in won:
-                [owner] = await db("owner_of_admitted", identity=proposal.identity)
-                raise _admitted_before(request_id, place, owner["event_id"])
+            if proposal.kind == "quarantine" and proposal.identity not in won:
+                [owner] = await db("owner_of_accepted", identity=proposal.identity)
+                raise _accepted_before(request_id, place, owner["event_id"])
         await db(
-            "admit",
+            "accept",
             id=event_id,
-            source=odd.source,
+            source=delivery.source,
             type=item.type,
             key=item.key,
             provider_id=item.provider_id,
@@ -124,13 +124,13 @@ class Quarantine(Operations):
             account=item.account,
             **where,
         )
-        subject, states = f"{request_id}:{place}", (odd.outcome.value, State.PENDING.value)
-        await record_action(db, "admit", Audit(actor, reason), subject=subject, states=states, event_id=event_id)
+        subject, states = f"{request_id}:{place}", (delivery.outcome.value, State.PENDING.value)
+        await record_action(db, "accept", Audit(actor, reason), subject=subject, states=states, event_id=event_id)
         return event_id
 
 
-class _Odd(NamedTuple):
-    """An odd delivery that is about to be admitted."""
+class _Quarantined(NamedTuple):
+    """A quarantined delivery that is being accepted."""
 
     source: str
     outcome: DeliveryOutcome
@@ -138,33 +138,33 @@ class _Odd(NamedTuple):
     """The event that it met."""
 
 
-def _admissible(request_id: UUID, place: int, found: list[Row]) -> _Odd:
-    """The delivery, if it can be admitted; else WrongState."""
+def _acceptable(request_id: UUID, place: int, found: list[Row]) -> _Quarantined:
+    """The delivery, if it can be accepted; else WrongState."""
     name = f"delivery {request_id}:{place}"
     if not found:
-        raise WrongState(f"{name} is no conflict and no known body under another id, or it is not known")
+        raise WrongState(f"{name} is not in quarantine; list what is with hookledger quarantine")
     [row] = found
-    if row["admitted_id"] is not None:
-        raise WrongState(f"{name} was admitted before, as event {row['admitted_id']}")
+    if row["accepted_id"] is not None:
+        raise WrongState(f"{name} was accepted already, as event {row['accepted_id']}")
     if not row["kept"]:
         raise WrongState(f"the bytes of {name} were not kept")
-    return _Odd(row["source"], DeliveryOutcome(row["outcome"]), row["event_id"])
+    return _Quarantined(row["source"], DeliveryOutcome(row["outcome"]), row["event_id"])
 
 
-def _admitted_before(request_id: UUID, place: int, event_id: UUID) -> WrongState:
-    """Another delivery with this content under this key was faster."""
-    return WrongState(f"what delivery {request_id}:{place} brought was admitted before, as event {event_id}")
+def _accepted_before(request_id: UUID, place: int, event_id: UUID) -> WrongState:
+    """Return the error for content that another delivery brought first."""
+    return WrongState(f"what delivery {request_id}:{place} brought was accepted already, as event {event_id}")
 
 
-def _admission(odd: _Odd, event_id: UUID, item: Item) -> list[Proposal]:
-    """What the admitted event is to own besides its key, in one sorted order.
+def _identities_to_own(delivery: _Quarantined, event_id: UUID, item: Item) -> list[Proposal]:
+    """What the accepted event is to own besides its key, in one sorted order.
 
-    Its content under that key, which nobody may have yet; and its body and token if they are nobody's, so that it is
+    Its content under that key, which must be free; and its body and token if they are free, so that it is
     known under other ids too.
     """
-    own = admitted_identity(odd.source, item.identity, item.fingerprint)
-    wanted = [Proposal(own, "admitted", odd.source, event_id, item.fingerprint)]
-    wanted += [Proposal(identity, "body", odd.source, event_id, content) for identity, content in claims(item)]
+    own = quarantine_identity(delivery.source, item.identity, item.fingerprint)
+    wanted = [Proposal(own, "quarantine", delivery.source, event_id, item.fingerprint)]
+    wanted += [Proposal(identity, "body", delivery.source, event_id, content) for identity, content in claims(item)]
     return sorted(wanted)
 
 
@@ -175,19 +175,19 @@ def _moment(seconds: float | None) -> datetime | None:
         raise BadData(f"{seconds} s is no time: {error}") from error
 
 
-def _page(found: Iterable[OddDelivery], limit: int) -> list[OddDelivery]:
+def _page(found: Iterable[QuarantinedDelivery], limit: int) -> list[QuarantinedDelivery]:
     """The newest request first, up to `limit`; the deliveries of one request stay together."""
-    ordered = sorted(found, key=lambda odd: odd.item)
-    ordered.sort(key=lambda odd: odd.request_id, reverse=True)
+    ordered = sorted(found, key=lambda one: one.item)
+    ordered.sort(key=lambda one: one.request_id, reverse=True)
     end = min(limit, len(ordered))
     while 0 < end < len(ordered) and ordered[end].request_id == ordered[end - 1].request_id:
         end += 1
     return ordered[:end]
 
 
-def _odd_delivery(row: Row) -> OddDelivery:
+def _quarantined_delivery(row: Row) -> QuarantinedDelivery:
     state = row["event_state"]
-    return OddDelivery(
+    return QuarantinedDelivery(
         row["request_id"],
         row["item"],
         row["source"],
@@ -197,5 +197,5 @@ def _odd_delivery(row: Row) -> OddDelivery:
         State(state) if state else None,
         row["delivery_id"],
         row["received_at"],
-        row["admitted_id"],
+        row["accepted_id"],
     )

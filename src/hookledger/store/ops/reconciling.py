@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import WrongState
-from ...identities import new_id
+from ...ids import new_id
 from ...model import Arrival, Recorded
 from ...states import DeliveryOutcome, State
 from ..session import Operations, Row, Session, reads, writes
@@ -29,7 +29,7 @@ WITHHELD = (DeliveryOutcome.CONFLICT, DeliveryOutcome.SAME_BODY)
 OPEN = (State.PENDING, State.PROCESSING, State.RETRYING, State.NEEDS_REVIEW)
 """A repair in one of these is still to come."""
 
-INTERRUPTED = "interrupted: nobody ended it"
+INTERRUPTED = "interrupted: its process stopped"
 
 
 class Known(Struct, frozen=True):
@@ -60,7 +60,7 @@ class Counts(Struct, frozen=True, kw_only=True):
     """Known here, and not in the dead letter."""
     missing: int = 0
     """Not known here."""
-    taken_in: int = 0
+    imported: int = 0
     """Of these, recorded now."""
     repairs: int = 0
     """Of these, objects whose repair was asked for."""
@@ -70,19 +70,19 @@ class Counts(Struct, frozen=True, kw_only=True):
     """Known here, in the dead letter or waiting for a person."""
     unknown: int = 0
     """Here, and not in the provider's log of that time."""
-    refused: int = 0
-    """Listed, and not to be taken in: no key, say."""
+    not_importable: int = 0
+    """Listed, and cannot be imported: no key, say."""
     ignored: int = 0
-    """Of types that the source does not take."""
+    """Of types that the source does not accept."""
 
     @property
     def clean(self) -> bool:
         """Whether both sides say the same, and all went well."""
-        return not (self.missing or self.failed or self.unknown or self.refused)
+        return not (self.missing or self.failed or self.unknown or self.not_importable)
 
     def words(self) -> str:
         """For people and for the audit."""
-        names = ("taken_in", "repairs", "resent", "failed", "unknown", "refused", "ignored")
+        names = ("imported", "repairs", "resent", "failed", "unknown", "not_importable", "ignored")
         more = [f"{getattr(self, name):,} {name.replace('_', ' ')}" for name in names if getattr(self, name)]
         return ", ".join([f"{self.listed:,} listed", f"{self.missing:,} missing", *more])
 
@@ -237,7 +237,7 @@ def _with_recorded(counts: Counts, results: Sequence[Sequence[Recorded]]) -> Cou
     return msgspec.structs.replace(
         counts,
         missing=counts.missing + new,
-        taken_in=counts.taken_in + new,
+        imported=counts.imported + new,
         matched=counts.matched + len(results) - new,
     )
 

@@ -9,13 +9,13 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ...identities import LAST_ID
+from ...ids import LAST_ID
 from ..session import Operations, Session, reads, writes
 from .audit import Audit, record_action
 
 
-class Refusal(Struct, frozen=True):
-    """A request that was refused, as it goes into the sample."""
+class RejectedRequest(Struct, frozen=True):
+    """A rejected request, as it goes into the sample."""
 
     id: UUID
     source: str
@@ -30,8 +30,8 @@ class Refusal(Struct, frozen=True):
     remote: str | None
 
 
-class RefusalRow(Struct, frozen=True):
-    """A refused request of the sample, as it was kept."""
+class RejectionRow(Struct, frozen=True):
+    """A rejected request of the sample, as it was kept."""
 
     id: UUID
     source: str
@@ -45,8 +45,8 @@ class RefusalRow(Struct, frozen=True):
     remote: str | None
 
 
-class RefusalCount(Struct, frozen=True):
-    """How often one source refused for one reason; the sample holds only some of them."""
+class RejectionCount(Struct, frozen=True):
+    """How often one source rejected requests for one reason; the sample holds only some of them."""
 
     source: str
     """"" for requests that belong to no source."""
@@ -59,15 +59,15 @@ class RefusalCount(Struct, frozen=True):
 
 
 class Rejections(Operations):
-    """Part of `store.cases`."""
+    """`store.rejections`."""
 
-    async def refuse(
-        self, sample: Sequence[Refusal], counts: Mapping[tuple[str, str], int], *, most: int, most_bytes: int
+    async def add(
+        self, sample: Sequence[RejectedRequest], counts: Mapping[tuple[str, str], int], *, most: int, most_bytes: int
     ) -> None:
-        """Keep a sample of what was refused, and count all of it by (source, reason).
+        """Record a sample of rejected requests, and count all of it by (source, reason).
 
         Per source at most `most` requests and `most_bytes` bytes (query, headers and body) stay: the oldest go. One
-        that is over the budget by itself is only counted. Not certain to survive a crash of the database.
+        that alone exceeds the budget is only counted. Not certain to survive a crash of the database.
         """
         numbers = [(*key, count) for key, count in sorted(counts.items()) if count]
         kept = _fitting(sample, most_bytes)
@@ -77,15 +77,15 @@ class Rejections(Operations):
             if numbers:
                 await db("count_rejections", numbers=numbers)
             if kept:
-                await db.many("keep_rejection", [msgspec.structs.asdict(refusal) for refusal in kept])
-                sources = sorted({refusal.source for refusal in kept})
+                await db.many("keep_rejection", [msgspec.structs.asdict(rejection) for rejection in kept])
+                sources = sorted({rejection.source for rejection in kept})
                 await db("trim_rejections", sources=sources, most=most, most_bytes=most_bytes)
 
         if numbers or kept:
             await self._database.write(work)
 
     @reads
-    async def refusals(
+    async def sample(
         self,
         db: Session,
         *,
@@ -93,43 +93,43 @@ class Rejections(Operations):
         reason: str | None = None,
         before: UUID | None = None,
         limit: int = 50,
-    ) -> list[RefusalRow]:
+    ) -> list[RejectionRow]:
         """The sample, the newest first, from before `before`."""
         given = {"source": source, "reason": reason, "before": before or LAST_ID, "limit": max(limit, 0)}
-        fields = RefusalRow.__struct_fields__
-        return [RefusalRow(*(row[name] for name in fields)) for row in await db("list_rejections", **given)]
+        fields = RejectionRow.__struct_fields__
+        return [RejectionRow(*(row[name] for name in fields)) for row in await db("list_rejections", **given)]
 
     @reads
-    async def refusal_counts(self, db: Session) -> list[RefusalCount]:
+    async def rejection_counts(self, db: Session) -> list[RejectionCount]:
         """Of every source and reason."""
-        fields = RefusalCount.__struct_fields__
-        return [RefusalCount(*(row[name] for name in fields)) for row in await db("rejection_counts")]
+        fields = RejectionCount.__struct_fields__
+        return [RejectionCount(*(row[name] for name in fields)) for row in await db("rejection_counts")]
 
     @writes
-    async def take_refusal(
-        self, db: Session, refusal_id: UUID, event_ids: Sequence[UUID], actor: str, reason: str
+    async def remove_recorded(
+        self, db: Session, rejection_id: UUID, event_ids: Sequence[UUID], actor: str, reason: str
     ) -> bool:
-        """Drop from the sample what was taken in after all, with an action for each of its events; False when it is
-        not there any more."""
-        if not await db("take_rejection", id=refusal_id):
+        """Drop from the sample a request that was recorded after all, with an action for each of its events; False if
+        it is gone."""
+        if not await db("take_rejection", id=rejection_id):
             return False
-        by, subject, states = Audit(actor, reason), str(refusal_id), ("refused", "recorded")
+        by, subject, states = Audit(actor, reason), str(rejection_id), ("rejected", "recorded")
         for event_id in event_ids:
             await record_action(db, "recheck", by, subject=subject, states=states, event_id=event_id)
         return True
 
 
-def _fitting(sample: Iterable[Refusal], most_bytes: int) -> list[Refusal]:
+def _fitting(sample: Iterable[RejectedRequest], most_bytes: int) -> list[RejectedRequest]:
     """What of the sample can be kept at all, in the order of ids, its text as every database can hold it."""
     kept = [r for r in sample if len(r.query) + len(r.headers) + len(r.body) <= most_bytes]
     return [
         msgspec.structs.replace(
-            refusal,
-            method=_plain(refusal.method, 32),
-            path=_plain(refusal.path, 2048),
-            remote=None if refusal.remote is None else _plain(refusal.remote, 255),
+            rejection,
+            method=_plain(rejection.method, 32),
+            path=_plain(rejection.path, 2048),
+            remote=None if rejection.remote is None else _plain(rejection.remote, 255),
         )
-        for refusal in sorted(kept, key=lambda refusal: refusal.id)
+        for rejection in sorted(kept, key=lambda rejection: rejection.id)
     ]
 
 

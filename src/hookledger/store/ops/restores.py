@@ -8,18 +8,16 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...errors import WrongState
-from ...identities import new_id
+from ...ids import new_id
 from ...states import EffectState
-from ..ledger import LedgerWithin
 from ..session import Database, Operations, Row, Session, reads, writes
 from .audit import Audit, record_action
+from .resolving import Resolutions
 
 DOUBTFUL = "restored from a backup: it may have been performed since"
 """The reason of effects that were planned or started when the backup was taken."""
 WORKER = "restore"
 """Who the calls are attributed to that may have been made and are not on record."""
-SKIPPED = 1000
-"""Generations of an effect that a deliberate repetition leaves out, for each restore: their keys may be used."""
 
 
 class Restore(Struct, frozen=True):
@@ -28,7 +26,7 @@ class Restore(Struct, frozen=True):
     id: UUID
     backup_at: datetime
     restored_at: datetime
-    doubted_at: datetime | None
+    marked_at: datetime | None
     """When every effect that was planned or started at the backup had become unknown."""
     closed_at: datetime | None
     """When an operator said that the gap is reconciled."""
@@ -37,7 +35,7 @@ class Restore(Struct, frozen=True):
 class Restores(Operations):
     """`store.restores`."""
 
-    def __init__(self, database: Database, ledger: LedgerWithin) -> None:
+    def __init__(self, database: Database, ledger: Resolutions) -> None:
         super().__init__(database)
         self._ledger = ledger
 
@@ -49,7 +47,7 @@ class Restores(Operations):
         """
         await db("lock_restores")
         known = await _open(db)
-        if known is not None and known.doubted_at is not None:
+        if known is not None and known.marked_at is not None:
             raise still_open(known)
         if known is not None:
             return known
@@ -60,7 +58,7 @@ class Restores(Operations):
         return restore
 
     @writes
-    async def doubt(self, db: Session, restore: Restore, after: bytes, limit: int) -> tuple[int, bytes | None]:
+    async def mark_unknown(self, db: Session, restore: Restore, after: bytes, limit: int) -> tuple[int, bytes | None]:
         """planned, started → unknown, for effects whose identity comes after this one: how many, and the last.
 
         A planned one gets a call from the time of the backup, whose end is not known. None: there were no more.
@@ -68,20 +66,20 @@ class Restores(Operations):
         found = await db("restored_effects", after=after, limit=limit, restored_at=restore.restored_at)
         if not found:
             return 0, None
-        await db("doubt_restored", identities=[row["identity"] for row in found], error=DOUBTFUL)
+        await db("mark_restored_unknown", identities=[row["identity"] for row in found], error=DOUBTFUL)
         calls = [
             (row["identity"], row["number"] + 1, row["generation"])
             for row in found
             if row["state"] == EffectState.PLANNED.value
         ]
-        await db("add_doubtful_calls", calls=calls, worker=WORKER, backup_at=restore.backup_at)
-        await self._ledger.attend(db, {row["event_id"] for row in found})
+        await db("add_unknown_calls", calls=calls, worker=WORKER, backup_at=restore.backup_at)
+        await self._ledger.follow(db, {row["event_id"] for row in found})
         return len(found), found[-1]["identity"]
 
     @writes
-    async def doubted(self, db: Session, restore: Restore) -> None:
+    async def marked(self, db: Session, restore: Restore) -> None:
         """That was all of them."""
-        await db("restore_doubted", id=restore.id)
+        await db("restore_marked", id=restore.id)
 
     @writes
     async def close(self, db: Session, actor: str, reason: str) -> Restore:
@@ -96,8 +94,8 @@ class Restores(Operations):
 
     @reads
     async def gap(self, db: Session) -> Restore | None:
-        """The open one. None also where the schema knows of no restores."""
-        return await _open(db) if await knows_restores(db) else None
+        """The open one."""
+        return await _open(db)
 
     @reads
     async def may_be_done(self, db: Session, restore: Restore, identity: bytes, generation: int, number: int) -> bool:
@@ -107,19 +105,13 @@ class Restores(Operations):
         return bool(row["may"])
 
 
-async def knows_restores(db: Session) -> bool:
-    """Whether the schema does."""
-    [row] = await db("restores_known")
-    return bool(row["known"])
-
-
 async def _open(db: Session) -> Restore | None:
     found = await db("open_restore")
     return _restore(found[0]) if found else None
 
 
 def _restore(row: Row) -> Restore:
-    return Restore(row["id"], row["backup_at"], row["restored_at"], row["doubted_at"], row["closed_at"])
+    return Restore(row["id"], row["backup_at"], row["restored_at"], row["marked_at"], row["closed_at"])
 
 
 def still_open(restore: Restore) -> WrongState:

@@ -11,7 +11,7 @@ import asyncpg
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...errors import BadData, SchemaMismatch, Unavailable
-from ..sqlstate import DATA_ERRORS, hint
+from ..sqlstate import DATA_ERRORS, FORBIDDEN, hint
 
 T = TypeVar("T")
 IDLE = 60.0
@@ -165,6 +165,8 @@ def translate(error: Exception) -> Exception:
         return BadData(str(error))
     if code in ("3F000", "42P01", "42703"):
         return SchemaMismatch(f"{error}: run 'hookledger migrate'")
+    if code == FORBIDDEN:
+        return Unavailable(str(error))
     if told := hint(error):  # the driver's own words for these are a page long
         return Unavailable(f"PostgreSQL: {type(error).__name__}: {told}")
     return Unavailable(f"PostgreSQL: {str(error) or type(error).__name__}")

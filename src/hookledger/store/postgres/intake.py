@@ -9,7 +9,7 @@ from asyncpg import Connection
 
 from ...model import Arrival, Recorded
 from ...states import State
-from ..judge import Judgement, Owner, Verdict, conflicts, first_state, judge, new_outcome, proposals
+from ..classify import Classification, Owner, Verdict, classify, conflicts, first_state, new_outcome, proposals
 from ..rows import Content, keeping, unheld
 from .connection import is_open
 
@@ -47,25 +47,25 @@ async def record_new(
 
 
 async def record(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
-    """Take the identities, look up who owns the taken ones, judge, write, commit."""
+    """Take the identities, look up who owns the taken ones, classify, write, commit."""
     if not any(arrival.items for arrival in arrivals):
         return [[] for _ in arrivals]
     await connection.execute(sql("begin_intake"))
     try:
-        judgement = await record_inside(connection, sql, arrivals)
+        classification = await record_inside(connection, sql, arrivals)
     except BaseException:
         if is_open(connection):
             await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")
-    return by_arrival(arrivals, judgement)
+    return by_arrival(arrivals, classification)
 
 
-async def record_inside(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> Judgement:
+async def record_inside(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> Classification:
     """The same inside the caller's transaction, which must be read committed."""
-    judgement = judge(arrivals, await _owners(connection, sql, arrivals))
-    await _write(connection, sql, judgement)
-    return judgement
+    classification = classify(arrivals, await _owners(connection, sql, arrivals))
+    await _write(connection, sql, classification)
+    return classification
 
 
 async def _owners(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> dict[bytes, Owner]:
@@ -78,8 +78,8 @@ async def _owners(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arri
         for identity in taken:
             del owners[identity]
         owners |= await _known(connection, sql, taken)
-    if odd := conflicts(arrivals, owners):
-        owners |= await _known(connection, sql, odd)
+    if conflicting := conflicts(arrivals, owners):
+        owners |= await _known(connection, sql, conflicting)
     return owners
 
 
@@ -91,17 +91,17 @@ async def _known(connection: Connection[Any], sql: Sql, identities: set[bytes]) 
     }
 
 
-async def _write(connection: Connection[Any], sql: Sql, judgement: Judgement) -> None:
+async def _write(connection: Connection[Any], sql: Sql, classification: Classification) -> None:
     held: list[Content] = []
-    if wanted := unheld(judgement.verdicts):
+    if wanted := unheld(classification.verdicts):
         held = [tuple(row) for row in await connection.fetch(sql("bodies_held"), *columns(wanted))]
-    rows = [_arrival(verdict, body) for verdict, body in keeping(judgement.verdicts, held)]
+    rows = [_arrival(verdict, body) for verdict, body in keeping(classification.verdicts, held)]
     await connection.execute(sql("write"), rows)
-    if judgement.repoint:
-        repointed = columns((identity, *owner) for identity, owner in judgement.repoint.items())
+    if classification.repoint:
+        repointed = columns((identity, *owner) for identity, owner in classification.repoint.items())
         await connection.execute(sql("repoint"), *repointed)
-    if judgement.release:
-        await connection.execute(sql("release"), list(judgement.release))
+    if classification.release:
+        await connection.execute(sql("release"), list(classification.release))
 
 
 def _arrival(verdict: Verdict, body: bytes | None) -> tuple[Any, ...]:
@@ -139,7 +139,7 @@ def _arrival(verdict: Verdict, body: bytes | None) -> tuple[Any, ...]:
     )
 
 
-def by_arrival(arrivals: Sequence[Arrival], judgement: Judgement) -> list[list[Recorded]]:
+def by_arrival(arrivals: Sequence[Arrival], classification: Classification) -> list[list[Recorded]]:
     """The verdicts, grouped as the arrivals were."""
-    verdicts = iter(judgement.verdicts)
+    verdicts = iter(classification.verdicts)
     return [[next(verdicts).recorded for _ in arrival.items] for arrival in arrivals]

@@ -8,41 +8,42 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import Blocked, Unavailable, WrongState
-from ...identities import new_id
-from ...ledger import Completion, Concluded, Effect, EffectHistory, Intent, Started
-from ...states import CallOutcome, EffectKind, EffectState
-from ..ops.decisions import changed
+from ...ledger import Completion, Concluded, Effect, Intent, Started
+from ...states import CallOutcome, EffectState, State
+from ..call_outcome import (
+    Move,
+    Settled,
+    apply_outcome,
+    calls_for_attention,
+    is_known,
+    settled,
+    settles_unknown,
+)
+from ..lanes import Turns
+from ..ledger import Ledger
+from ..ops.audit import Audit
+from ..ops.decisions import move_all
+from ..ops.resolving import NO_EVENTS
 from ..queries import load
 from ..rows import Rows, standing, told
 from ..session import Session
 from ..sqlstate import sqlstate
-from ..turns import Turns
-from ..weigh import (
-    Move,
-    Settled,
-    calls_for_attention,
-    check_try,
-    decide,
-    is_known,
-    replaced,
-    settled,
-    settles_doubt,
-    weigh,
-)
 from .connection import Connections, transaction
 from .dialect import Dialect
 from .intake import columns
-from .session import connection_of
+from .session import PostgresDatabase, PostgresSession, Queries, connection_of, part
 
-QUERIES = load(__package__, "ledger.sql")
+QUERIES = load(__package__, "ledger.sql", effect_columns=part("effect_columns"))
 LOCK_NOT_AVAILABLE = "55P03"
 
 
-class PostgresLedger:
+class PostgresLedger(Ledger):
     """`connections`: none that a handler holds, or two would wait for each other."""
 
-    def __init__(self, sql: Dialect, connections: Callable[[], Connections]) -> None:
+    def __init__(self, sql: Dialect, queries: Queries, connections: Callable[[], Connections]) -> None:
+        super().__init__(PostgresDatabase(queries, connections))
         self._sql = sql
+        self._queries = queries
         self._connections = connections
         self._rows = Rows()
         self._turns = Turns()
@@ -65,39 +66,35 @@ class PostgresLedger:
             async with transaction(connection, self._sql("begin")):
                 row = await connection.fetchrow(self._sql(name), effect.identity, effect.fence, *args)
                 if row is not None:
-                    await self._follow(connection, {row["event_id"]}, _settled(effect, EffectState(row["state"])))
+                    await self.follow(
+                        PostgresSession(connection, self._queries),
+                        {row["event_id"]},
+                        _settled(effect, EffectState(row["state"])),
+                    )
                 return row
 
         return await self._connections().insist(work)
 
-    async def _follow(
+    async def follow(
         self,
-        connection: Any,
-        attention: set[UUID],
-        news: Sequence[Settled],
-        waiting: Mapping[UUID, tuple[str, str]] | None = None,
+        db: Session,
+        attention: Collection[UUID],
+        news: Sequence[Settled] = (),
+        waiting: Mapping[UUID, Audit] = NO_EVENTS,
         part_of: str | None = None,
     ) -> None:
-        """What changed effects mean for events: their attention; and who waited for what is known now goes on.
-
-        `waiting`: actor and reason of those that go on besides. `part_of`: as the audit names the job.
-        """
-        sent = dict(waiting or {})
+        connection, sent = connection_of(db), dict(waiting)
         if news:
             asked = columns((known.source, known.words) for known in news)
             for row in await connection.fetch(self._sql("waiting"), *asked):
                 known = news[row["nth"] - 1]
-                sent.setdefault(row["id"], (known.actor, known.reason))
+                sent.setdefault(row["id"], Audit(known.actor, known.reason))
         if not attention and not sent:
             return
-        await connection.fetch(self._sql("lock_events"), sorted(attention | sent.keys()))
+        await connection.fetch(self._sql("lock_events"), sorted({*attention, *sent}))
         await connection.execute(self._sql("attend"), sorted(attention))
-        for event_id, by in sent.items():
-            # For an event that does not wait, or not any more, nothing matches.
-            await connection.execute(self._sql("go_on"), event_id, new_id(), *by, part_of)
-
-    async def attend(self, db: Session, events: Collection[UUID]) -> None:
-        await self._follow(connection_of(db), set(events), ())
+        for event_id, by in sent.items():  # for an event that does not wait, or not any more, nothing matches
+            await move_all(db, "retry", [(event_id, State.NEEDS_REVIEW, None)], by, part_of)
 
     # ── calls ──
 
@@ -138,8 +135,8 @@ class PostgresLedger:
         row = await self._change("restart", effect, worker, lease)
         return None if row is None else Started(effect.identity, row["fence"], row["number"], row["generation"])
 
-    async def doubt(self, effect: Effect, due_in: float | None) -> bool:
-        return await self._change("doubt", effect, due_in) is not None
+    async def mark_unknown(self, effect: Effect, due_in: float | None) -> bool:
+        return await self._change("mark_unknown", effect, due_in) is not None
 
     async def conclude(self, effect: Effect, happened: bool, result: bytes | None, due_in: float | None) -> bool:
         return await self._change("conclude", effect, happened, result, due_in) is not None
@@ -212,17 +209,17 @@ class PostgresLedger:
             before, move = standing(row), None
             # What was told before, or belongs to a generation that is over, moves nothing.
             if end is not None and end["generation"] == row["generation"]:
-                move = weigh(before, told(calls[identity], row["generation"]), completion, end["ended_at"])
+                move = apply_outcome(before, told(calls[identity], row["generation"]), completion, end["ended_at"])
             if move is not None:
                 moves.append(_moved(identity, move))
                 if calls_for_attention(before, move):
                     attention.add(row["event_id"])
-                if settles_doubt(before, move.state):
+                if settles_unknown(before, move.state):
                     settling.append(settled(identity, row["source"], row["name"], row["key"], move.state))
             concluded[id(completion)] = Concluded(move.state if move else before.state, move.alert if move else None)
         if moves:
             await connection.execute(self._sql("move"), *columns(moves))
-        await self._follow(connection, attention, settling)
+        await self.follow(PostgresSession(connection, self._queries), attention, settling)
         return concluded
 
     # ── the outbox ──
@@ -244,90 +241,6 @@ class PostgresLedger:
 
     async def expired(self, limit: int) -> list[Effect]:
         return [self._rows.effect(row) for row in await self._fetch("expired", limit)]
-
-    # ── operate ──
-
-    async def resolve(self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str) -> None:
-        async def work(connection: Any) -> None:
-            async with transaction(connection, self._sql("begin")):
-                await self._resolve_all(connection, [effect], decision, result, actor, reason)
-
-        await self._connections().insist(work)
-
-    async def resolve_all(
-        self, db: Session, effects: Sequence[Effect], decision: str, actor: str, reason: str, part_of: str
-    ) -> None:
-        await self._resolve_all(connection_of(db), effects, decision, None, actor, reason, part_of)
-
-    async def _resolve_all(
-        self,
-        connection: Any,
-        effects: Sequence[Effect],
-        decision: str,
-        result: bytes | None,
-        actor: str,
-        reason: str,
-        part_of: str | None = None,
-    ) -> None:
-        """In the caller's transaction: decide these effects, in the order of their identities, and then what that
-        means for events, all of them together. Raises WrongState, after which the transaction cannot go on."""
-        attention: set[UUID] = set()
-        settling: list[Settled] = []
-        waiting: dict[UUID, tuple[str, str]] = {}
-        for effect in sorted(effects, key=lambda effect: effect.identity):
-            target = decide(effect, decision, result)
-            changes = target is not effect.state
-            decided = decision if changes and target is not EffectState.CANCELLED else None
-            where = (effect.identity, effect.fence, effect.state.value, target.value)
-            action = new_id()
-            args = (*where, decided, result, action, actor, reason, part_of)
-            row = await connection.fetchrow(self._sql("resolve"), *args)
-            if row is None:
-                raise WrongState(f"effect {effect.name}:{effect.key} changed meanwhile")
-            if (old := replaced(effect, target, result)) is not None:
-                await connection.execute(self._sql("keep_replaced"), action, old)
-            attention.add(row["event_id"])
-            if changes:
-                news = _settled(effect, target)
-                settling += [known._replace(actor=actor, reason=reason) for known in news]
-            if changes and effect.kind is EffectKind.CALL:
-                # Its own handler waited for this answer, whatever it said.
-                waiting[row["event_id"]] = (actor, reason)
-        await self._follow(connection, attention, settling, waiting, part_of)
-
-    async def try_now(self, effect: Effect, actor: str, reason: str) -> None:
-        check_try(effect)
-
-        async def work(connection: Any) -> None:
-            async with transaction(connection, self._sql("begin")):
-                args = (effect.identity, effect.fence, new_id(), actor, reason, effect.state.value)
-                row = await connection.fetchrow(self._sql("try_now"), *args)
-                if row is None:
-                    found = await self._lock_all(connection, [effect.identity])
-                    raise changed(effect, found.get(effect.identity))
-                await self._follow(connection, {row["event_id"]}, ())
-
-        await self._connections().insist(work)
-
-    async def lock_all(self, db: Session, identities: Collection[bytes]) -> dict[bytes, Effect]:
-        return await self._lock_all(connection_of(db), identities)
-
-    async def _lock_all(self, connection: Any, identities: Collection[bytes]) -> dict[bytes, Effect]:
-        """Effects as they are now, and stay until the end of the caller's transaction."""
-        asked = sorted(identities)
-        await connection.fetch(self._sql("lock"), asked)
-        rows = await connection.fetch(self._sql("effects"), asked)
-        return {row["identity"]: self._rows.effect(row) for row in rows}
-
-    async def of_event(self, event_id: UUID) -> tuple[EffectHistory, ...]:
-        """What an event brought about, and the calls made for it."""
-        effects = await self._fetch("of_event", event_id)
-        calls = await self._fetch("calls", [row["identity"] for row in effects]) if effects else []
-        return self._rows.effects(effects, calls)
-
-    async def of_events(self, db: Session, event_ids: Sequence[UUID]) -> list[Effect]:
-        rows = await connection_of(db).fetch(self._sql("of_events"), event_ids)
-        return [self._rows.effect(row) for row in rows]
 
 
 def _settled(effect: Effect, state: EffectState) -> list[Settled]:

@@ -1,4 +1,4 @@
--- PostgreSQL's dialect of the effect ledger; {schema} and {clock} as in queries.sql.
+-- PostgreSQL's dialect of the effect ledger; {schema} and {clock} as in queries.sql; {effect_columns} is that of store/sql/columns.sql.
 -- Locks are taken in one order everywhere: effects by identity, then events by id. A handler's transaction has its
 -- effects before its outcome too.
 
@@ -10,22 +10,6 @@ BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
 -- name: durably
 -- The same for one statement on its own.
 SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true)
-
--- name: columns
--- An effect `e`, and what the clock makes of it. The doubt is as old as the first call that may have been sent: not
--- refused, and not one that was decided not to have happened. Calls are counted because PostgreSQL may hash the whole
--- table for an EXISTS.
-e.identity, e.kind, e.source, e.name, e.key, e.event_id, e.claim, e.arguments, e.arguments_digest, e.repeat,
-e.downstream, e.lane, e.state, e.generation, e.fence, e.number, e.tries, e.due_at, e.leased_until, e.worker,
-e.created_at, e.finished_at, e.result, e.error, e.alert, e.decided,
-(SELECT count(*) > 0 FROM {schema}.effect_calls AS c
- WHERE c.identity = e.identity AND c.generation = e.generation AND c.outcome = 'done') AS called_done,
-coalesce(e.state = 'started' AND e.leased_until < {clock}, false) AS expired,
-coalesce(greatest(extract(epoch FROM e.leased_until - {clock})::float8, 0), 0) AS lease_left,
-(SELECT extract(epoch FROM {clock} - min(c.started_at))::float8 FROM {schema}.effect_calls AS c
- WHERE c.identity = e.identity AND c.generation = e.generation AND c.outcome IS DISTINCT FROM 'refused'
-   AND c.number > CASE WHEN e.decided = 'did_not_happen' THEN e.decided_number ELSE 0 END) AS doubtful_for,
-extract(epoch FROM {clock} - e.planned_at)::float8 AS age
 
 -- name: start
 -- absent -> started, each with its first call, in one statement and one round trip; what comes back was absent. Only
@@ -56,7 +40,7 @@ SELECT identity FROM new
 
 -- name: effects
 -- Several effects. A statement of its own: the insert's snapshot cannot see what was committed while it waited.
-SELECT {columns} FROM {schema}.effects AS e WHERE e.identity = ANY($1::bytea[])
+SELECT {effect_columns} FROM {schema}.effects AS e WHERE e.identity = ANY($1::bytea[])
 
 -- name: restart
 -- planned, failed, unknown -> started, with its next call. A planned outbox row is for `claim`.
@@ -73,7 +57,7 @@ WITH taken AS (
 )
 SELECT * FROM taken
 
--- name: doubt
+-- name: mark_unknown
 -- started -> unknown, if the lease is still expired and the fence still that one; done, if an earlier call came back
 -- meanwhile. An unknown effect is given back. The call stays open: nobody knows how it ended.
 UPDATE {schema}.effects AS e
@@ -170,64 +154,12 @@ WITH released AS (
 )
 SELECT * FROM released
 
--- name: resolve
--- A person's decision, with its audit row. $10: the job that it belongs to, or null.
-WITH resolved AS (
-    UPDATE {schema}.effects AS e
-    SET state = $4, fence = e.fence + 1, alert = NULL, leased_until = NULL,
-        decided = coalesce($5::text, e.decided),
-        decided_number = CASE WHEN $5::text IS NULL THEN e.decided_number ELSE e.number END,
-        result = CASE WHEN $4 = 'done' THEN coalesce($6::bytea, e.result) END,
-        error = CASE WHEN $4 = 'done' THEN NULL ELSE e.error END,
-        finished_at = CASE WHEN $4 IN ('done', 'cancelled') THEN coalesce(e.finished_at, {clock}) END,
-        due_at = CASE WHEN $4 = 'planned' AND e.kind = 'later' THEN {clock} END,
-        planned_at = CASE WHEN $4 = 'planned' THEN {clock} ELSE e.planned_at END,
-        tries = CASE WHEN $4 = 'planned' THEN 0 ELSE e.tries END
-    WHERE e.identity = $1 AND e.fence = $2 AND e.state = $3
-    RETURNING e.event_id, e.name, e.key
-)
-INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
-SELECT $7, {clock}, 'resolve', $8, $9, event_id, name || ':' || key || coalesce(', ' || $10::text, ''), $3, $4
-FROM resolved
-RETURNING event_id
-
--- name: try_now
--- planned, failed -> planned; an unknown outcome stays so. Due now, with a fresh budget and its audit row.
-WITH tried AS (
-    UPDATE {schema}.effects AS e
-    SET state = CASE e.state WHEN 'unknown' THEN 'unknown' ELSE 'planned' END, fence = e.fence + 1, due_at = {clock},
-        planned_at = {clock}, tries = 0
-    WHERE e.identity = $1 AND e.fence = $2 AND e.kind = 'later' AND e.state IN ('planned', 'failed', 'unknown')
-      AND e.leased_until IS NULL
-    RETURNING e.event_id, e.state, e.name, e.key
-)
-INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
-SELECT $3, {clock}, 'try', $4, $5, event_id, name || ':' || key, $6, state FROM tried
-RETURNING event_id
-
--- name: keep_replaced
--- The result that a decision took away or changed.
-UPDATE {schema}.actions SET replaced = $2 WHERE id = $1
-
 -- name: waiting
 -- The events that wait for a person, of one source or of any, with a reason that begins like this: for each of several
 -- such beginnings. There are few events that wait.
 SELECT v.id, w.nth FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS w (source, words, nth)
 JOIN {schema}.events AS v
   ON v.state = 'needs_review' AND (w.source IS NULL OR v.source = w.source) AND starts_with(v.reason, w.words)
-
--- name: go_on
--- needs_review -> pending, with its audit row: what it waited for is known. As a retry by an operator: the budget starts
--- anew. $5: the job that it belongs to, or null.
-WITH sent AS (
-    UPDATE {schema}.events
-    SET state = 'pending', claim = claim + 1, due_at = {clock}, finished_at = NULL, attempts = 0, snoozes = 0,
-        crashes = least(crashes, 2), run_started_at = {clock}, reason = NULL, cause = NULL, alert = NULL
-    WHERE id = $1 AND state = 'needs_review' AND emptied_at IS NULL
-    RETURNING id
-)
-INSERT INTO {schema}.actions (id, at, name, actor, reason, event_id, subject, from_state, to_state)
-SELECT $2, {clock}, 'retry', $3, $4, id, $5, 'needs_review', 'pending' FROM sent
 
 -- name: lock_events
 -- Before their attention is looked at in a second statement: of two effects of one event that change at the same
@@ -297,7 +229,7 @@ WITH durably AS MATERIALIZED (
         tries = e.tries + CASE e.state WHEN 'planned' THEN 1 ELSE 0 END,
         worker = $1, leased_until = {clock} + make_interval(secs => due.lease), due_at = NULL
     FROM due WHERE e.identity = due.identity
-    RETURNING {columns}
+    RETURNING {effect_columns}
 ), called AS (
     INSERT INTO {schema}.effect_calls (identity, number, generation, worker, started_at)
     SELECT identity, number, generation, $1, {clock} FROM taken WHERE state = 'started'
@@ -316,19 +248,9 @@ CROSS JOIN LATERAL ({heads} LIMIT 1) AS d
 
 -- name: held
 -- What a worker has started, whether it knows or not: the answer may have been lost.
-SELECT {columns} FROM {schema}.effects AS e
+SELECT {effect_columns} FROM {schema}.effects AS e
 WHERE e.leased_until IS NOT NULL AND e.state = 'started' AND e.worker = $1
 
 -- name: expired
 -- Leases that have run out.
-SELECT {columns} FROM {schema}.effects AS e WHERE e.leased_until < {clock} ORDER BY e.leased_until LIMIT $1
-
--- name: of_event
--- What an event brought about.
-SELECT {columns} FROM {schema}.effects AS e WHERE e.event_id = $1 ORDER BY e.created_at, e.identity LIMIT 500
-
--- name: of_events
--- The same for several events.
-SELECT {columns} FROM unnest($1::uuid[]) AS i (id) CROSS JOIN LATERAL (
-    SELECT * FROM {schema}.effects WHERE event_id = i.id ORDER BY created_at, identity LIMIT 500
-) AS e
+SELECT {effect_columns} FROM {schema}.effects AS e WHERE e.leased_until < {clock} ORDER BY e.leased_until LIMIT $1

@@ -9,7 +9,7 @@ from typing import Any
 from asyncpg.pool import PoolConnectionProxy
 
 from ...errors import ConfigError, HandlerCommitted, HookledgerError, Unavailable
-from ...identities import new_id
+from ...ids import new_id
 from ...ledger import Intent
 from ...states import EffectKind, Repeat
 from ..protocol import Adapter, Transactions
@@ -38,7 +38,7 @@ async def prove(
             async with tx.turn:
                 await tx.settle([])
     except HandlerCommitted:
-        raise ConfigError(f"{name} commits each statement by itself: it is in autocommit mode") from None
+        raise ConfigError(f"{name} commits each statement: it is in autocommit mode; turn that off") from None
     except HookledgerError:
         raise
     except Exception as error:

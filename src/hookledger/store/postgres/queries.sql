@@ -20,8 +20,9 @@ CREATE TABLE IF NOT EXISTS {schema}.migrations (
 SELECT to_regclass($1) IS NOT NULL
 
 -- name: applied
--- The newest migration applied.
-SELECT coalesce(max(version), 0) FROM {schema}.migrations
+-- The newest migration applied; -1 in a database that was made before the first release.
+SELECT CASE WHEN count(*) FILTER (WHERE version = 1 AND name <> 'initial') > 0 THEN -1 ELSE coalesce(max(version), 0) END
+FROM {schema}.migrations
 
 -- name: note_migration
 -- Remember that a migration was applied.
@@ -35,14 +36,6 @@ RETURNING extract(epoch FROM probed_at)::float8
 -- name: begin_intake
 -- An ack must be on disk whatever the server's default is; SET LOCAL survives a transaction pooler.
 BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
-
--- name: know_sources
--- The sources that a receiver serves.
-INSERT INTO {schema}.sources (name) SELECT * FROM unnest($1::text[]) ON CONFLICT DO NOTHING
-
--- name: sources
--- Every source that was ever served.
-SELECT name FROM {schema}.sources ORDER BY name
 
 -- name: add_new
 -- The usual case in one statement and one round trip: each arrival with a single identity that nobody has is
@@ -132,11 +125,6 @@ WITH a AS MATERIALIZED (
 INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
                                  delivery_id, fingerprint, retry)
 SELECT request_id, item, event_id, source, now, outcome, event_state, delivery_id, fingerprint, retry FROM a
-
--- name: not_paused
--- Nobody paused this kind `k`. The table has a row for each pause: few or none.
-NOT EXISTS (SELECT FROM {schema}.pauses AS p WHERE p.source = k.source AND (
-    p.pattern = k.type OR (right(p.pattern, 1) = '*' AND starts_with(k.type, left(p.pattern, -1)))))
 
 -- name: kinds
 -- The kinds that a claim may take of. Materialized, so that nothing of what is paused is locked.
@@ -331,11 +319,8 @@ WITH left_processing AS (
 ), tried AS (
     INSERT INTO {schema}.attempts (event_id, claim, run, worker, started_at, ended_at, outcome, error)
     SELECT id, claim, run, worker, claimed_at, {clock},
-           CASE transition WHEN 'complete' THEN 'processed' WHEN 'skip' THEN 'skipped' WHEN 'wait' THEN 'waiting'
-                           WHEN 'reschedule' THEN 'retrying' WHEN 'fail' THEN 'failed'
-                           WHEN 'review' THEN 'needs_review' END,
-           error
-    FROM left_processing WHERE transition <> 'release'
+           {attempt_outcome}, error
+    FROM left_processing WHERE {attempt_outcome} IS NOT NULL
 )
 SELECT id FROM left_processing
 
@@ -345,113 +330,3 @@ UPDATE {schema}.events AS e SET leased_until = {clock} + make_interval(secs => $
 FROM unnest($1::uuid[], $2::bigint[]) AS c (id, claim)
 WHERE e.id = c.id AND e.claim = c.claim AND e.state = 'processing'
 RETURNING e.id
-
--- name: held
--- What a worker holds, whether it knows or not: the answer to its claim may have been lost.
-SELECT id, claim FROM {schema}.events WHERE leased_until IS NOT NULL AND state = 'processing' AND worker = $1
-
--- name: expired
--- Leases that have run out.
-SELECT id, claim, source, type, attempts, crashes,
-       extract(epoch FROM {clock} - run_started_at)::float8 AS run_age, worker
-FROM {schema}.events WHERE state = 'processing' AND leased_until < {clock}
-ORDER BY leased_until LIMIT $1
-
--- name: rescue
--- processing -> retrying or failed, if the lease is still expired and the claim still that one.
-WITH rescued AS (
-    UPDATE {schema}.events AS e
-    SET state = CASE WHEN o.due_in IS NULL THEN 'failed' ELSE 'retrying' END,
-        claim = e.claim + 1, crashes = e.crashes + 1, leased_until = NULL, reason = o.reason,
-        error = 'the worker crashed, froze or lost its connection', cause = 'the worker died',
-        due_at = {clock} + make_interval(secs => o.due_in),
-        finished_at = CASE WHEN o.due_in IS NULL THEN {clock} END
-    FROM unnest($1::uuid[], $2::bigint[], $3::float8[], $4::text[]) AS o (id, claim, due_in, reason)
-    WHERE e.id = o.id AND e.claim = o.claim AND e.state = 'processing' AND e.leased_until < {clock}
-    RETURNING e.id, e.claim - 1 AS claim, e.run, e.worker, e.claimed_at, e.error
-)
-INSERT INTO {schema}.attempts (event_id, claim, run, worker, started_at, ended_at, outcome, error)
-SELECT id, claim, run, worker, claimed_at, {clock}, 'crashed', error FROM rescued
-RETURNING event_id
-
--- name: skip_unhandled
--- pending -> skipped, a bounded batch at a time. An event that was ever claimed had a handler then.
-WITH old AS MATERIALIZED (
-    SELECT id FROM {schema}.events
-    WHERE source = $1 AND type = $2 AND state IN ('pending', 'retrying') AND crashes < 2
-      AND due_at <= {clock} - make_interval(secs => $3) AND state = 'pending'
-    ORDER BY due_at LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED
-), alone AS MATERIALIZED (
-    SELECT id FROM {schema}.events
-    WHERE source = $1 AND type = $2 AND state IN ('pending', 'retrying') AND crashes >= 2
-      AND due_at <= {clock} - make_interval(secs => $3) AND state = 'pending'
-    ORDER BY due_at LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE {schema}.events AS e
-SET state = 'skipped', reason = 'no handler', alert = NULL, due_at = NULL, finished_at = {clock}
-FROM (SELECT id FROM old UNION ALL SELECT id FROM alone) AS o, (SELECT $1::text AS source, $2::text AS type) AS k
-WHERE e.id = o.id AND {not_paused}
-RETURNING e.id
-
--- name: register
--- A worker, and what it handles.
-INSERT INTO {schema}.workers (id, handles, started_at, seen_at) VALUES ($1, $2, {clock}, {clock})
-ON CONFLICT (id) DO UPDATE SET handles = excluded.handles, seen_at = excluded.seen_at, left_at = NULL
-
--- name: workers
--- Everyone seen.
-SELECT id, handles, extract(epoch FROM {clock} - seen_at)::float8 AS seen_ago, left_at FROM {schema}.workers
-
--- name: leave
--- A worker that stopped. What it handled is still known: a deploy may be replacing it.
-UPDATE {schema}.workers SET left_at = {clock} WHERE id = $1
-
--- name: forget_workers
--- Those who were not seen for long.
-DELETE FROM {schema}.workers WHERE seen_at < {clock} - make_interval(secs => $1)
-
--- name: find_id
--- By id or the beginning of one.
-SELECT id FROM {schema}.events WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT 10
-
--- name: find_key
--- By identity: the digest of source and key. Nothing for a key that came from elsewhere.
-SELECT event_id FROM {schema}.identities WHERE identity = ANY($1::bytea[]) AND fingerprint <> '' LIMIT 10
-
--- name: find_admitted
--- By the key that an event was given when it was admitted.
-SELECT id FROM {schema}.events WHERE key = $1 AND key_origin = 'admitted' ORDER BY id LIMIT 10
-
--- name: event
--- One event.
-SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries d
-                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
-FROM {schema}.events e WHERE id = $1
-
--- name: request
--- The bytes it came with.
-SELECT * FROM {schema}.requests WHERE id = $1
-
--- name: deliveries
--- Its arrivals: the first, which the event names itself, and the later ones.
-SELECT d.*, EXISTS (SELECT FROM {schema}.requests r WHERE r.id = d.request_id AND r.emptied_at IS NULL) AS kept FROM (
-    SELECT * FROM {schema}.deliveries WHERE request_id = $2 AND item = $3
-    UNION ALL
-    SELECT * FROM {schema}.deliveries WHERE event_id = $1 AND outcome NOT IN ('accepted', 'invalid', 'reconciled')
-) AS d ORDER BY received_at, request_id, item LIMIT 1000
-
--- name: attempts
--- Its executions.
-SELECT * FROM {schema}.attempts WHERE event_id = $1 ORDER BY claim
-
--- name: actions
--- What operators did to it.
-SELECT * FROM {schema}.actions WHERE event_id = $1 ORDER BY at, id
-
--- name: counts
--- Events by state.
-SELECT state, count(*) AS n FROM {schema}.events GROUP BY state
-
--- name: delivery_counts
--- Deliveries by outcome.
-SELECT outcome, count(*) AS n FROM {schema}.deliveries GROUP BY outcome

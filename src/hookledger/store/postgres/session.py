@@ -51,39 +51,54 @@ class Queries:
         self.intake = intake
         self._schema = '"' + schema.replace('"', '""') + '"'
         self._clock = clock
-        self._written: dict[tuple[str, float], tuple[str, tuple[str, ...]]] = {}
+        self._texts: dict[tuple[str, float], str] = {}
+        self._numbered: dict[tuple[str, float], tuple[str, tuple[str, ...]]] = {}
 
     def __getitem__(self, name: str) -> tuple[str, tuple[str, ...]]:
         key = name, self._clock.offset
-        if key not in self._written:
-            self._written[key] = self._write(shared("postgres")[name])
-        return self._written[key]
+        if key not in self._numbered:
+            self._numbered[key] = numbered(self.text(name))
+        return self._numbered[key]
 
-    def _write(self, text: str) -> tuple[str, tuple[str, ...]]:
-        names: list[str] = []
+    def text(self, name: str) -> str:
+        """In PostgreSQL's words; parameters are still `:names`."""
+        key = name, self._clock.offset
+        if key not in self._texts:
+            text = _AMONG.sub(r"= ANY(\1::\2[])", shared("postgres")[name])
+            offset = self._clock.offset
+            now = "clock_timestamp()" if not offset else f"clock_timestamp() + interval '{offset} seconds'"
+            self._texts[key] = written_out(text, _macros(self._schema, f"(SELECT {now})"))
+        return self._texts[key]
 
-        def numbered(match: Any) -> str:
-            if match[1] not in names:
-                names.append(match[1])
-            return f"${names.index(match[1]) + 1}"
 
-        text = _AMONG.sub(r"= ANY(\1::\2[])", text)
-        return PARAMETER.sub(numbered, written_out(text, self._macros())), tuple(names)
+def _macros(schema: str, now: str) -> dict[str, Macro]:
+    return {
+        "schema": lambda _: schema,
+        "now": lambda _: now,
+        "seconds": lambda given: f"make_interval(secs => {given})",
+        "elapsed": lambda given: f"extract(epoch FROM {given})::float8",
+        "greatest": lambda _: "greatest",
+        "least": lambda _: "least",
+        "lock": lambda _: "FOR NO KEY UPDATE",
+        "lock_free": lambda given: f"FOR NO KEY UPDATE OF {given} SKIP LOCKED",
+        "indexed": lambda _: "",
+        "ordered": lambda _: "",
+        "offset_0": lambda _: "OFFSET 0",
+        "rows": _rows,
+    }
 
-    def _macros(self) -> dict[str, Macro]:
-        offset = self._clock.offset
-        now = "clock_timestamp()" if not offset else f"clock_timestamp() + interval '{offset} seconds'"
-        return {
-            "schema": lambda _: self._schema,
-            "now": lambda _: f"(SELECT {now})",
-            "seconds": lambda given: f"make_interval(secs => {given})",
-            "elapsed": lambda given: f"extract(epoch FROM {given})::float8",
-            "greatest": lambda _: "greatest",
-            "least": lambda _: "least",
-            "lock": lambda _: "FOR NO KEY UPDATE",
-            "lock_free": lambda given: f"FOR NO KEY UPDATE OF {given} SKIP LOCKED",
-            "rows": _rows,
-        }
+
+def part(name: str) -> str:
+    """What a query of the hot path has in common with those of the operations, for `Dialect`."""
+    text = written_out(shared("postgres")[name], _macros("SCHEMA", "CLOCK"))
+    return text.replace("SCHEMA", "{schema}").replace("CLOCK", "{clock}")
+
+
+def numbered(text: str) -> tuple[str, tuple[str, ...]]:
+    """The text with a number for each parameter, and their names in that order."""
+    names: dict[str, int] = {}
+    sql = PARAMETER.sub(lambda match: f"${names.setdefault(match[1], len(names) + 1)}", text)
+    return sql, tuple(names)
 
 
 def _rows(given: str) -> str:
@@ -94,12 +109,22 @@ def _rows(given: str) -> str:
 
 
 class PostgresSession:
-    def __init__(self, connection: Any, queries: Queries) -> None:
+    """`limit`: seconds that a query may take; None: as long as any on the connection."""
+
+    def __init__(self, connection: Any, queries: Queries, limit: float | None = None) -> None:
         self._connection = connection
         self._queries = queries
+        self._limit = limit
 
     async def __call__(self, query: str, /, **parameters: Any) -> list[Row]:
         sql, names = self._queries[query]
+        return await self._fetch(sql, values_of(names, parameters))
+
+    def piece(self, query: str) -> str:
+        return self._queries.text(query)
+
+    async def run(self, text: str, parameters: Mapping[str, Any]) -> list[Row]:
+        sql, names = numbered(text)
         return await self._fetch(sql, values_of(names, parameters))
 
     async def many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -110,7 +135,7 @@ class PostgresSession:
         return by_arrival(arrivals, await record_inside(self._connection, self._queries.intake, arrivals))
 
     async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
-        found: list[Row] = await self._connection.fetch(sql, *values)
+        found: list[Row] = await self._connection.fetch(sql, *values, timeout=self._limit)
         return found
 
 
@@ -126,18 +151,18 @@ class LimitedSession(PostgresSession):
     def __init__(self, connection: Any, queries: Queries, ends: float, limit: float) -> None:
         super().__init__(connection, queries)
         self._ends = ends
-        self._limit = limit
+        self._seconds = limit
 
     async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
         left = self._ends - time.monotonic()
         if left <= 0:
-            raise too_long(self._limit)
+            raise too_long(self._seconds)
         await self._connection.execute(f"SET LOCAL statement_timeout = {max(1, int(left * 1000))}")
         try:
             # The server stops it; the driver's own limit is only for a server that does not answer.
             found: list[Row] = await self._connection.fetch(sql, *values, timeout=left + 10)
         except asyncpg.QueryCanceledError as error:
-            raise too_long(self._limit) from error
+            raise too_long(self._seconds) from error
         return found
 
 
@@ -166,16 +191,18 @@ class PostgresDatabase:
         self._queries = queries
         self._connections = connections
 
-    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+    async def write(self, work: Work[T], *, durable: bool = True, limit: float | None = None) -> T:
         async def run(connection: Any) -> T:
             async with transaction(connection, BEGIN if durable else LIGHT):
-                return await work(PostgresSession(connection, self._queries))
+                return await work(PostgresSession(connection, self._queries, limit))
 
         return await self._connections().insist(run)
 
     async def read(self, work: Work[T]) -> T:
         async with self._connections().use() as connection:
             return await work(PostgresSession(connection, self._queries))
+
+    search = read
 
     async def scan(self, work: Work[T], limit: float) -> T:
         ends = time.monotonic() + limit

@@ -17,18 +17,21 @@ from ...errors import BadData, ClaimLost, ConfigError, HandlerCommitted, Transac
 from ...ledger import Intent, Known
 from ...model import Outcome
 from ...states import EffectKind, EffectState
+from ..call_outcome import may_adopt
 from ..protocol import Adapter
 from ..rows import outcome_values
 from ..sqlstate import DATA_ERRORS, sqlstate
-from ..weigh import may_adopt
 from .connection import is_open
 from .intake import columns
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _IDLE = "25P03"
 _CLOSED = {"InterfaceError", "ConnectionDoesNotExistError", "OperationalError"}
 """What drivers raise on a connection that is gone; asyncpg does not say why."""
+
+_CHECK_CONSTRAINTS = "SET CONSTRAINTS ALL IMMEDIATE"
+"""Those that wait for the commit."""
 
 _COMMIT = re.compile(r"(?:^|;|\*/|--[^\n]*\n)\s*(?:commit|end|prepare\s+transaction)\b", re.IGNORECASE)
 
@@ -57,7 +60,7 @@ class PostgresTransaction:
         self._mark = ""
         self._begun = False
         self._over = False
-        self.turn = asyncio.Lock()
+        self.turn: asyncio.Lock = asyncio.Lock()
         """One statement at a time: a handler that gathers several must not begin two transactions."""
 
     @property
@@ -130,6 +133,10 @@ class PostgresTransaction:
         repeat = None if intent.repeat is None else intent.repeat.value
         return await self._keep("plan", intent, repeat, intent.downstream, intent.lane)
 
+    async def known(self, intent: Intent) -> Known | None:
+        async with self.turn:
+            return await self._known(intent)
+
     async def _keep(self, name: str, intent: Intent, *more: Any) -> Known | None:
         """None, or what is known of it already."""
         async with self.turn:
@@ -163,6 +170,13 @@ class PostgresTransaction:
             raise
 
     # ── the end ──
+
+    async def check(self) -> None:
+        async with self.turn:
+            adapter = await self.ready()
+            await adapter.flush()
+            await self._check_mark()
+            await adapter.run(_CHECK_CONSTRAINTS, ())
 
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
         """Outcome, then COMMIT; see the protocol for what is raised."""

@@ -10,7 +10,7 @@ LIMIT 5
 -- Every book, by entry.
 SELECT 'deliveries' AS book, outcome AS entry, count(*) AS n FROM {schema}.deliveries GROUP BY outcome
 UNION ALL SELECT 'events', state, count(*) FROM {schema}.events GROUP BY state
-UNION ALL SELECT 'admitted', 'admitted', count(*) FROM {schema}.events WHERE key_origin = 'admitted'
+UNION ALL SELECT 'quarantine', 'quarantine', count(*) FROM {schema}.events WHERE key_origin = 'quarantine'
 UNION ALL SELECT 'pruned', state, count(*) FROM {schema}.pruned GROUP BY state
 UNION ALL SELECT 'identities', kind, count(*) FROM {schema}.identities GROUP BY kind
 UNION ALL SELECT 'attempts', outcome, count(*) FROM {schema}.attempts GROUP BY outcome
@@ -36,7 +36,7 @@ WHERE d.outcome NOT IN ('accepted', 'invalid', 'reconciled') AND e.id IS NULL AN
 SELECT count(*) OVER () AS n, e.id, NULL AS label
 FROM {schema}.events AS e LEFT JOIN {schema}.deliveries AS d ON d.request_id = e.request_id AND d.item = e.item
 WHERE d.request_id IS NULL OR CASE e.key_origin
-    WHEN 'admitted' THEN d.outcome NOT IN ('conflict', 'same_body')
+    WHEN 'quarantine' THEN d.outcome NOT IN ('conflict', 'same_body')
     ELSE d.outcome NOT IN ('accepted', 'invalid', 'reconciled') OR d.event_id <> e.id END {few}
 
 -- name: requests_missing
@@ -60,17 +60,17 @@ LEFT JOIN {schema}.pruned AS p ON p.event_id = i.event_id
 WHERE e.id IS NULL AND a.id IS NULL AND p.event_id IS NULL {few}
 
 -- name: events_without_identity
--- An admitted event owns its content under a key that is another's.
+-- An accepted event owns its content under a key that is another's.
 SELECT count(*) OVER () AS n, e.id, NULL AS label FROM {schema}.events AS e
 WHERE NOT EXISTS (
     SELECT 1 FROM {schema}.identities AS i
-    WHERE i.event_id = e.id AND i.kind <> 'body' AND (i.kind = 'admitted') = (e.key_origin = 'admitted')) {few}
+    WHERE i.event_id = e.id AND i.kind <> 'body' AND (i.kind = 'quarantine') = (e.key_origin = 'quarantine')) {few}
 
 -- name: events_without_identity (sqlite)
 -- Differs because SQLite would read all identities for each event: they have no index by event.
 SELECT count(*) OVER () AS n, e.id, NULL AS label FROM {schema}.events AS e
 WHERE CASE e.key_origin
-    WHEN 'admitted' THEN e.id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind = 'admitted')
+    WHEN 'quarantine' THEN e.id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind = 'quarantine')
     ELSE e.id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind = 'key') END {few}
 
 -- name: pruned_without_identity
@@ -89,13 +89,9 @@ WHERE p.event_id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind <> 
 -- is pending may have come by an operator, as what is discarded has.
 SELECT count(*) OVER () AS n, e.id, e.state AS label
 FROM {schema}.events AS e LEFT JOIN {schema}.attempts AS a ON a.event_id = e.id AND a.claim = e.claim - 1
-WHERE CASE e.state
-    WHEN 'processed' THEN a.outcome IS DISTINCT FROM 'processed'
-    WHEN 'retrying' THEN coalesce(a.outcome, '') NOT IN ('retrying', 'waiting', 'crashed')
-    WHEN 'failed' THEN e.claim > 0 AND coalesce(a.outcome, '') NOT IN ('failed', 'crashed')
-    WHEN 'needs_review' THEN e.claim > 0 AND a.outcome IS DISTINCT FROM 'needs_review'
-    WHEN 'skipped' THEN e.claim > 0 AND e.reason <> 'no handler' AND a.outcome IS DISTINCT FROM 'skipped'
-    ELSE false END {few}
+WHERE NOT {attempt_explains_state}
+  AND (e.claim > 0 OR e.state NOT IN ('skipped', 'failed', 'needs_review'))
+  AND (e.state <> 'skipped' OR e.reason <> 'no handler') {few}
 
 -- name: events_unlike_attempts
 -- Once processed, always known to have been, in whatever run.
@@ -115,11 +111,11 @@ WHERE e.id IS NULL OR a.claim >= e.claim OR a.run > e.run {few}
 SELECT count(*) OVER () AS n, e.id, e.state AS label
 FROM {schema}.events AS e LEFT JOIN (
     SELECT event_id, count(*) FILTER (WHERE name = 'replay') AS replays,
-           count(*) FILTER (WHERE name = 'discard') > 0 AS discarded, count(*) FILTER (WHERE name = 'admit') > 0 AS admitted
-    FROM {schema}.actions WHERE name IN ('replay', 'discard', 'admit') GROUP BY event_id
+           count(*) FILTER (WHERE name = 'discard') > 0 AS discarded, count(*) FILTER (WHERE name = 'accept') > 0 AS accepted
+    FROM {schema}.actions WHERE name IN ('replay', 'discard', 'accept') GROUP BY event_id
 ) AS a ON a.event_id = e.id
 WHERE e.run - 1 <> coalesce(a.replays, 0) OR (e.state = 'discarded' AND NOT coalesce(a.discarded, false))
-   OR (e.key_origin = 'admitted') <> coalesce(a.admitted, false) {few}
+   OR (e.key_origin = 'quarantine') <> coalesce(a.accepted, false) {few}
 
 -- name: effects_without_event
 -- Somebody's consequence of nothing.
@@ -163,26 +159,26 @@ FROM {schema}.effect_calls AS c LEFT JOIN {schema}.effects AS f ON f.identity = 
 WHERE f.identity IS NULL OR c.generation > f.generation {few}
 
 -- name: effects_unlike_calls
--- What store/weigh.py makes of the calls of the present generation. In doubt: not known how it ended, and nobody
+-- What store/call_outcome.py makes of the calls of the present generation. In doubt: not known how it ended, and nobody
 -- decided that it had not happened.
 SELECT count(*) OVER () AS n, f.event_id AS id, f.name || ':' || f.key AS label
 FROM {schema}.effects AS f LEFT JOIN (
     SELECT c.identity, count(*) FILTER (WHERE c.outcome = 'done') > 0 AS done,
            count(*) FILTER (WHERE c.outcome = 'refused') > 0 AS refused,
            count(*) FILTER (WHERE coalesce(c.outcome, 'unknown') = 'unknown' AND c.number >
-               CASE WHEN g.decided = 'did_not_happen' THEN g.decided_number ELSE 0 END) > 0 AS doubtful,
-           count(*) FILTER (WHERE c.number = g.number AND c.outcome IS NULL) > 0 AS under_way
+               CASE WHEN g.decided = 'did_not_happen' THEN g.decided_number ELSE 0 END) > 0 AS maybe,
+           count(*) FILTER (WHERE c.number = g.number AND c.outcome IS NULL) > 0 AS running
     FROM {schema}.effects AS g
     JOIN {schema}.effect_calls AS c ON c.identity = g.identity AND c.generation = g.generation
     GROUP BY c.identity
 ) AS c ON c.identity = f.identity
 WHERE f.kind <> 'once' AND NOT coalesce(CASE f.state
-    WHEN 'planned' THEN NOT coalesce(c.done OR c.doubtful, false)
-    WHEN 'started' THEN c.under_way
+    WHEN 'planned' THEN NOT coalesce(c.done OR c.maybe, false)
+    WHEN 'started' THEN c.running
     WHEN 'done' THEN coalesce(c.done, false) OR coalesce(f.decided = 'happened', false)
-    WHEN 'failed' THEN c.refused AND NOT c.done AND NOT c.doubtful
-    WHEN 'unknown' THEN c.doubtful AND NOT c.done
-    WHEN 'cancelled' THEN NOT coalesce(c.doubtful, false) END, false) {few}
+    WHEN 'failed' THEN c.refused AND NOT c.done AND NOT c.maybe
+    WHEN 'unknown' THEN c.maybe AND NOT c.done
+    WHEN 'cancelled' THEN NOT coalesce(c.maybe, false) END, false) {few}
 
 -- name: stuck_events
 -- Leases that ran out long ago.

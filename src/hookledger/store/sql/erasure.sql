@@ -12,14 +12,14 @@ WHERE event_id IN {list :events uuid} AND outcome NOT IN ('accepted', 'invalid',
 SELECT e.id FROM {schema}.deliveries AS d JOIN {schema}.events AS e ON e.id = d.event_id
 WHERE d.request_id IN {list :requests uuid} AND d.outcome IN ('accepted', 'invalid', 'reconciled')
 UNION
-SELECT e.id FROM {schema}.events AS e WHERE e.request_id IN {list :requests uuid} AND e.key_origin = 'admitted'
+SELECT e.id FROM {schema}.events AS e WHERE e.request_id IN {list :requests uuid} AND e.key_origin = 'quarantine'
 
 -- name: events_met
 -- The events that odd deliveries in these requests met.
 SELECT DISTINCT e.id FROM {schema}.deliveries AS d JOIN {schema}.events AS e ON e.id = d.event_id
 WHERE d.request_id IN {list :requests uuid} AND d.outcome IN ('conflict', 'same_body')
 
--- name: lock_odd_to_erase
+-- name: lock_quarantined_to_erase
 -- An operator may be admitting one: the next statement sees what came of it.
 SELECT d.item FROM {schema}.deliveries AS d
 WHERE d.request_id IN {list :requests uuid} AND d.outcome IN ('conflict', 'same_body')
@@ -69,14 +69,14 @@ DELETE FROM {schema}.repairs WHERE (source, object_id, event_id) IN (
     SELECT source, object_id, id FROM {schema}.events WHERE id IN {list :events uuid})
 
 -- name: erase_job_items
--- Why jobs refused them, in words that may name their effects. There are few jobs, and an index of what they refused.
-UPDATE {schema}.job_items SET words = 'erased'
-WHERE job_id IN (SELECT id FROM {schema}.jobs) AND event_id IN {list :events uuid} AND outcome = 'refused'
+-- Why jobs were not allowed to act on them, which may name their effects. There are few jobs, and an index.
+UPDATE {schema}.job_items SET reason = 'erased'
+WHERE job_id IN (SELECT id FROM {schema}.jobs) AND event_id IN {list :events uuid} AND outcome = 'not_allowed'
 
 -- name: erase_job_items (postgres)
--- Differs because PostgreSQL would read all that jobs ever refused, and not look the events up.
-UPDATE {schema}.job_items AS i SET words = 'erased' FROM {schema}.jobs AS j
-WHERE i.job_id = j.id AND i.event_id = ANY(:events::uuid[]) AND i.outcome = 'refused'
+-- Differs because PostgreSQL would read all that was ever not allowed, and not look the events up.
+UPDATE {schema}.job_items AS i SET reason = 'erased' FROM {schema}.jobs AS j
+WHERE i.job_id = j.id AND i.event_id = ANY(:events::uuid[]) AND i.outcome = 'not_allowed'
 
 -- name: erase_attempts
 -- Tracebacks.

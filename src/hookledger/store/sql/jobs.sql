@@ -2,8 +2,8 @@
 
 -- name: job_columns
 -- A job, and what the clock makes of it.
-id, name, filter, actor, reason, per_second, state, total, done, refused, created_at, frozen_at, started_at,
-finished_at, ended_by, ended_why, fence, worker, effect, decision, effects,
+id, name, filter, actor, reason, per_second, state, total, done, not_allowed, created_at, frozen_at, started_at,
+finished_at, cancelled_by, cancel_reason, fence, worker, effect, decision, effects,
 {greatest}(coalesce({elapsed leased_until - {now}}, 0.0), 0.0) AS lease_left
 
 -- name: add_job
@@ -50,13 +50,13 @@ RETURNING id
 SELECT next.* FROM (
     SELECT * FROM {schema}.job_items
     WHERE (job_id, event_id) > (:id::uuid, (
-        SELECT coalesce(upto, :first::uuid) FROM {schema}.jobs WHERE id = :id AND fence = :fence AND state = 'running'))
+        SELECT coalesce(position, :first::uuid) FROM {schema}.jobs WHERE id = :id AND fence = :fence AND state = 'running'))
     ORDER BY job_id, event_id LIMIT 100
 ) AS next WHERE next.job_id = :id ORDER BY next.event_id LIMIT :limit
 
 -- name: hold_job
 -- The job is ours, and nobody else's until the end of the transaction.
-SELECT upto AS upto_id FROM {schema}.jobs WHERE id = :id AND fence = :fence AND state = 'running' {lock}
+SELECT position AS position_id FROM {schema}.jobs WHERE id = :id AND fence = :fence AND state = 'running' {lock}
 
 -- name: item_effects
 -- The effects of some of its events that are to be decided, as they were frozen.
@@ -66,7 +66,7 @@ ORDER BY event_id, identity
 -- name: ended_items
 -- What became of some events, which stand together.
 UPDATE {schema}.job_items AS i
-SET outcome = o.ended_as, cause = o.ended_for, words = o.ended_with, ended_at = {now}
+SET outcome = o.ended_as, cause = o.ended_for, reason = o.ended_with, ended_at = {now}
 FROM {rows :ended ended_job uuid, ended_id uuid, ended_as text, ended_for text, ended_with text} AS o
 WHERE i.event_id = o.ended_id AND i.outcome IS NULL
 
@@ -83,12 +83,12 @@ RETURNING event_id
 
 -- name: job_left
 -- Events that are left after those.
-total - done - refused - :done::bigint - :refused::bigint
+total - done - not_allowed - :done::bigint - :not_allowed::bigint
 
 -- name: advance_job
 -- running -> running, or done after the last event.
 UPDATE {schema}.jobs
-SET upto = :upto, done = done + :done, refused = refused + :refused,
+SET position = :position, done = done + :done, not_allowed = not_allowed + :not_allowed,
     state = CASE WHEN {job_left} = 0 THEN 'done' ELSE 'running' END,
     finished_at = CASE WHEN {job_left} = 0 THEN {now} END,
     leased_until = CASE WHEN {job_left} > 0 THEN {now} + {seconds :lease::float8} END
@@ -102,8 +102,8 @@ SELECT {job_columns} FROM {schema}.jobs WHERE id = :id {lock}
 -- name: cancel_job
 -- planned, running -> cancelled. The new fence stops whoever runs it.
 UPDATE {schema}.jobs
-SET state = 'cancelled', fence = fence + 1, leased_until = NULL, finished_at = {now}, ended_by = :actor,
-    ended_why = :reason
+SET state = 'cancelled', fence = fence + 1, leased_until = NULL, finished_at = {now}, cancelled_by = :actor,
+    cancel_reason = :reason
 WHERE id = :id
 RETURNING {job_columns}
 
@@ -129,24 +129,24 @@ SELECT {shown_item} FROM {schema}.job_items AS i
 WHERE i.job_id = :id AND i.event_id > :after AND (:outcome::text IS NULL OR i.outcome = :outcome)
 ORDER BY i.event_id LIMIT :limit
 
--- name: by_refused
--- The events of a job that were refused have an index.
+-- name: by_not_allowed
+-- The events of a job that were not allowed have an index.
 {schema}.job_items AS i
 
--- name: by_refused (sqlite)
+-- name: by_not_allowed (sqlite)
 -- Differs because SQLite walks the whole set by its key unless it is told not to.
-{schema}.job_items AS i INDEXED BY job_items_refused
+{schema}.job_items AS i INDEXED BY job_items_not_allowed
 
--- name: list_refused_items
--- Those refused.
-SELECT {shown_item} FROM {by_refused}
-WHERE i.job_id = :id AND i.event_id > :after AND i.outcome = 'refused'
+-- name: list_not_allowed_items
+-- Those not allowed.
+SELECT {shown_item} FROM {by_not_allowed}
+WHERE i.job_id = :id AND i.event_id > :after AND i.outcome = 'not_allowed'
 ORDER BY i.event_id LIMIT :limit
 
--- name: count_refused_items
--- Why they were refused.
-SELECT i.cause, count(*) AS n, min(i.words) AS sample FROM {by_refused}
-WHERE i.job_id = :id AND i.outcome = 'refused' GROUP BY i.cause ORDER BY n DESC, i.cause
+-- name: count_not_allowed_items
+-- Why they were not allowed.
+SELECT i.cause, count(*) AS n, min(i.reason) AS sample FROM {by_not_allowed}
+WHERE i.job_id = :id AND i.outcome = 'not_allowed' GROUP BY i.cause ORDER BY n DESC, i.cause
 
 -- name: present_states
 -- What the events are now that a job acted on.
@@ -155,11 +155,5 @@ FROM {schema}.job_items AS i WHERE i.job_id = :id AND i.outcome = 'done' GROUP B
 
 -- name: events_to_preview
 -- What previews need of the events themselves.
-SELECT e.*, 1 + (SELECT count(*) FROM {schema}.deliveries AS d
-                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries,
-       EXISTS (SELECT 1 FROM {schema}.requests AS r WHERE r.id = e.request_id) AS kept
+SELECT e.*, {deliveries}, EXISTS (SELECT 1 FROM {schema}.requests AS r WHERE r.id = e.request_id) AS kept
 FROM {schema}.events AS e WHERE e.id IN {list :events uuid}
-
--- name: attempts_to_preview
--- Their executions.
-SELECT * FROM {schema}.attempts WHERE event_id IN {list :events uuid} ORDER BY event_id, claim

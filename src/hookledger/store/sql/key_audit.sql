@@ -6,7 +6,7 @@ SELECT id, type, key, key_origin, fingerprint FROM {schema}.events WHERE source 
 -- What their keys were made from.
 SELECT key_origin, count(*) AS n FROM ({looked}) AS e GROUP BY key_origin
 
--- name: audit_again
+-- name: audit_redelivered
 -- Their deliveries after the first.
 SELECT d.outcome, count(*) AS n FROM ({looked}) AS e CROSS JOIN {schema}.deliveries AS d
 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled') GROUP BY d.outcome
@@ -22,7 +22,7 @@ SELECT fingerprint, type, id, n, total FROM (
     ) AS shared WHERE n > 1
 ) AS placed WHERE place <= 20 AND nth <= 3 ORDER BY place, nth
 
--- name: audit_odd
+-- name: audit_quarantined
 -- The events that the most deliveries of one outcome met.
 SELECT e.id, e.key, e.fingerprint, e.type, count(*) AS n
 FROM ({looked}) AS e CROSS JOIN {schema}.deliveries AS d

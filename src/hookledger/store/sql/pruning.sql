@@ -6,22 +6,22 @@
 
 -- name: whose_turn
 -- Who has it; until we are done, nobody else takes it.
-SELECT holder, until FROM {schema}.turns WHERE name = 'prune' {lock}
+SELECT holder, until FROM {schema}.task_leases WHERE name = 'prune' {lock}
 
 -- name: take_turn
 -- Ours, if it is ours or nobody's any more.
-INSERT INTO {schema}.turns AS t (name, holder, until) VALUES ('prune', :holder, {now} + {seconds :lease})
+INSERT INTO {schema}.task_leases AS t (name, holder, until) VALUES ('prune', :holder, {now} + {seconds :lease})
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
 WHERE t.holder = excluded.holder OR t.until < {now}
 RETURNING holder
 
 -- name: hold_turn
 -- Still ours, in the transaction that takes something away.
-UPDATE {schema}.turns SET until = {now} + {seconds :lease} WHERE name = 'prune' AND holder = :holder RETURNING holder
+UPDATE {schema}.task_leases SET until = {now} + {seconds :lease} WHERE name = 'prune' AND holder = :holder RETURNING holder
 
 -- name: end_turn
 -- Nobody's.
-DELETE FROM {schema}.turns WHERE name = 'prune' AND holder = :holder
+DELETE FROM {schema}.task_leases WHERE name = 'prune' AND holder = :holder
 
 -- name: record_pruning
 -- What a round has taken away, this transaction's share included.
@@ -35,7 +35,7 @@ UPDATE {schema}.actions SET to_state = :how WHERE id = :id AND to_state = 'pruni
 
 -- name: begin_walk
 -- Where a walk goes on; it begins anew when it is old.
-INSERT INTO {schema}.walks AS w (name, position, started_at) VALUES (:walk, :start, {now})
+INSERT INTO {schema}.prune_positions AS w (name, position, started_at) VALUES (:walk, :start, {now})
 ON CONFLICT (name) DO UPDATE
 SET position = CASE WHEN w.started_at < {now} - {seconds :again} THEN excluded.position ELSE w.position END,
     started_at = CASE WHEN w.started_at < {now} - {seconds :again} THEN excluded.started_at ELSE w.started_at END
@@ -43,7 +43,7 @@ RETURNING position AS position_id
 
 -- name: remember_walk
 -- How far it has come.
-UPDATE {schema}.walks SET position = :position WHERE name = :walk
+UPDATE {schema}.prune_positions SET position = :position WHERE name = :walk
 
 -- name: window_of_events
 -- The next events in the order of their ids, which is that of time.
@@ -77,7 +77,7 @@ WHERE f.event_id IN {list :events uuid} ORDER BY f.identity {lock_free f}
 -- How many there are of each event, held by others or not.
 SELECT event_id, count(*) AS n FROM {schema}.effects WHERE event_id IN {list :events uuid} GROUP BY event_id
 
--- name: lock_odd_to_prune
+-- name: lock_quarantined_to_prune
 -- An operator may be admitting one of them: a moment's wait, and the next statement sees what came of it.
 SELECT d.item FROM {schema}.deliveries AS d
 WHERE d.event_id IN {list :events uuid} AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')
@@ -111,7 +111,7 @@ DELETE FROM {schema}.deliveries AS d
 WHERE d.event_id IN {list :events uuid} AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')
   AND d.received_at <= {now} - {seconds :quiet}
   AND (SELECT count(*) FROM {schema}.events AS a
-       WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'admitted') = 0
+       WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine') = 0
 RETURNING request_id
 
 -- name: prune_requests
@@ -140,9 +140,9 @@ WHERE d.request_id IN (SELECT request_id FROM {schema}.events WHERE id IN {list 
 ORDER BY e.id {lock_free e}
 
 -- name: count_items
--- How many events each request brought, and how much that is odd.
+-- How many events each request brought, and how many quarantined deliveries.
 SELECT request_id, count(*) FILTER (WHERE outcome IN ('accepted', 'invalid', 'reconciled')) AS made,
-       count(*) FILTER (WHERE outcome IN ('conflict', 'same_body')) AS odd
+       count(*) FILTER (WHERE outcome IN ('conflict', 'same_body')) AS quarantined
 FROM {schema}.deliveries WHERE request_id IN {list :requests uuid} GROUP BY request_id
 
 -- name: empty_requests
@@ -185,7 +185,7 @@ WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, it
 RETURNING request_id
 
 -- name: lock_deliveries
--- As `lock_odd_to_prune`.
+-- As `lock_quarantined_to_prune`.
 SELECT d.item FROM {schema}.deliveries AS d
 WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, item integer} AS n)
 ORDER BY d.request_id, d.item {lock}
@@ -197,7 +197,7 @@ WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, it
   AND d.outcome IN ('conflict', 'same_body')
   AND (SELECT count(*) FROM {schema}.events AS e WHERE e.id = d.event_id) = 0
   AND (SELECT count(*) FROM {schema}.events AS a
-       WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'admitted') = 0
+       WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine') = 0
 
 -- name: prune_orphans
 -- Those.

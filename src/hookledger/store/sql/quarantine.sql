@@ -12,10 +12,10 @@ SELECT source FROM walk WHERE source IS NOT NULL
 -- name: list_quarantined
 -- The newest of each source and outcome; the deliveries of one request together.
 SELECT d.request_id, d.item, d.source, d.outcome, d.event_id, e.key AS event_key, d.event_state, d.delivery_id,
-       d.received_at, a.id AS admitted_id
+       d.received_at, a.id AS accepted_id
 FROM {rows :among source text, outcome text} AS given CROSS JOIN {schema}.deliveries AS d
 LEFT JOIN {schema}.events AS e ON e.id = d.event_id
-LEFT JOIN {schema}.events AS a ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'admitted'
+LEFT JOIN {schema}.events AS a ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine'
 WHERE d.source = given.source AND d.outcome = given.outcome AND d.outcome IN ('conflict', 'same_body')
   AND d.request_id < :before AND d.request_id >= (
     SELECT request_id FROM (
@@ -63,19 +63,19 @@ SELECT 1 AS there FROM {schema}.deliveries WHERE request_id = :request_id AND it
 -- A delivery that is to be admitted. A statement of its own: the lock's snapshot is older than the lock.
 SELECT d.source, d.outcome, d.event_id, EXISTS (
            SELECT 1 FROM {schema}.requests AS r WHERE r.id = d.request_id AND r.emptied_at IS NULL
-               AND (length(r.body) > 0 OR EXISTS ({elsewhere}))) AS kept, a.id AS admitted_id
+               AND (length(r.body) > 0 OR EXISTS ({elsewhere}))) AS kept, a.id AS accepted_id
 FROM {schema}.deliveries AS d
-LEFT JOIN {schema}.events AS a ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'admitted'
+LEFT JOIN {schema}.events AS a ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine'
 WHERE d.request_id = :request_id AND d.item = :item AND d.outcome IN ('conflict', 'same_body')
 
--- name: take_admitted_key
+-- name: own_accepted_key
 -- The key of an admitted event. It stays with the event that has it, unless that got it from this very delivery, as the
 -- owner of a known body (:met). Locked, so that admissions under one key are numbered one after the other.
 INSERT INTO {schema}.identities AS i (identity, kind, source, event_id, fingerprint)
 VALUES (:identity, 'key', :source, :event_id, :fingerprint)
 ON CONFLICT (identity) DO UPDATE SET event_id = CASE WHEN i.event_id = :met::uuid THEN :event_id ELSE i.event_id END
 
--- name: take_admitted
+-- name: own_accepted
 -- What else it owns. Sorted, as at intake, so that both queue and do not deadlock.
 INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)
 SELECT given.identity, given.kind, given.source, given.event_id, given.fingerprint
@@ -84,11 +84,11 @@ WHERE true ORDER BY given.identity
 ON CONFLICT DO NOTHING
 RETURNING identity
 
--- name: owner_of_admitted
+-- name: owner_of_accepted
 -- Who has it. A statement of its own: the insert's snapshot cannot see what was committed while it waited.
 SELECT event_id FROM {schema}.identities WHERE identity = :identity
 
--- name: admit
+-- name: accept
 -- An odd delivery -> pending, under the next number of its key. Counted, not EXISTS, because PostgreSQL may hash the
 -- whole table for that.
 INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at, fingerprint,
@@ -98,10 +98,10 @@ WITH RECURSIVE tried (n) AS (
     UNION ALL
     SELECT n + 1 FROM tried
     WHERE (SELECT count(*) FROM {schema}.events AS e
-           WHERE e.key_origin = 'admitted' AND e.source = :source::text
+           WHERE e.key_origin = 'quarantine' AND e.source = :source::text
              AND e.key = substr(:key::text, 1, 254 - length(n::text)) || '~' || n) > 0
 )
-SELECT :id::uuid, :source, :type::text, substr(:key, 1, 254 - length(t.n::text)) || '~' || t.n, 'admitted',
+SELECT :id::uuid, :source, :type::text, substr(:key, 1, 254 - length(t.n::text)) || '~' || t.n, 'quarantine',
        :provider_id::text, :object_id::text, :occurred_at::timestamptz, :fingerprint::bytea, d.request_id, d.item,
        d.received_at, clock.now, 'pending', clock.now, :account::text
 FROM {schema}.deliveries AS d, (SELECT max(n) AS n FROM tried) AS t, (SELECT {now} AS now) AS clock

@@ -1,11 +1,3 @@
--- name: restores_known
--- Whether the schema knows of restores: not before 14.
-SELECT to_regclass('{schema}.restores') IS NOT NULL AS known
-
--- name: restores_known (sqlite)
--- Differs because each database lists its tables elsewhere.
-SELECT count(*) AS known FROM sqlite_schema WHERE name = 'restores'
-
 -- name: lock_restores
 -- One restore is begun or closed at a time.
 LOCK TABLE {schema}.restores IN SHARE ROW EXCLUSIVE MODE
@@ -29,26 +21,26 @@ SELECT identity, state, generation, number, event_id FROM {schema}.effects
 WHERE identity > :after AND kind <> 'once' AND state IN ('planned', 'started') AND created_at <= :restored_at
 ORDER BY identity LIMIT :limit {lock}
 
--- name: doubt_restored
+-- name: mark_restored_unknown
 -- planned, started -> unknown. What the outbox has of them it settles by their policies.
 UPDATE {schema}.effects
 SET state = 'unknown', fence = fence + 1, leased_until = NULL, error = :error,
     number = number + CASE WHEN state = 'planned' THEN 1 ELSE 0 END, due_at = CASE WHEN kind = 'later' THEN {now} END
 WHERE identity IN {list :identities bytea}
 
--- name: add_doubtful_calls
+-- name: add_unknown_calls
 -- Calls that may have been made.
 INSERT INTO {schema}.effect_calls (identity, number, generation, worker, started_at)
 SELECT c.identity, c.number, c.generation, :worker::text, :backup_at::timestamptz
 FROM {rows :calls identity bytea, number integer, generation integer} AS c
 
--- name: restore_doubted
+-- name: restore_marked
 -- That was all of them.
-UPDATE {schema}.restores SET doubted_at = {now} WHERE id = :id AND doubted_at IS NULL
+UPDATE {schema}.restores SET marked_at = {now} WHERE id = :id AND marked_at IS NULL
 
 -- name: close_restore
 -- Reconciled.
-UPDATE {schema}.restores SET closed_at = {now} WHERE closed_at IS NULL AND doubted_at IS NOT NULL RETURNING *
+UPDATE {schema}.restores SET closed_at = {now} WHERE closed_at IS NULL AND marked_at IS NOT NULL RETURNING *
 
 -- name: may_be_done
 -- Whether a call may have been made in the gap of a restore: one of an effect of which nothing is on record, or of one

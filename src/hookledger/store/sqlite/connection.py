@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import queue
 import threading
@@ -16,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import apsw
 
 from ...errors import BadData, ConfigError, HookledgerError, SchemaMismatch, TransactionTooLong, Unavailable
-from .files import Connection, create, identity, unwritable
+from .files import Connection, check_others, create, identity, unwritable
 from .watch import WRITER, LockWatch
 
 T = TypeVar("T")
@@ -62,6 +61,7 @@ def check_version() -> None:
 def connect(path: Path, *, wait: float, may_create: bool = False) -> Connection:
     """`wait`: how many seconds to queue for the write lock. Only a migration creates the file: a mistyped name
     must not become an empty database."""
+    check_others(path)
     if may_create:
         create(path)
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if may_create else 0)
@@ -79,11 +79,6 @@ def connect(path: Path, *, wait: float, may_create: bool = False) -> Connection:
             raise apsw.ReadOnlyError(why) from error  # to SQLite, a log that it cannot make is a missing file
         raise
     return connection
-
-
-def sha256_of(*parts: Any) -> bytes:
-    """Of blobs, for migrations: SQLite has no such function."""
-    return hashlib.sha256(b"".join(parts)).digest()
 
 
 def patience(wait: float) -> Callable[[int], bool]:
@@ -150,6 +145,8 @@ def in_transaction(connection: Connection, job: Callable[[Connection], T], watch
 
 def translate(error: apsw.Error | OverflowError | ValueError) -> HookledgerError:
     """What a driver's error means to the caller."""
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_CONSTRAINT_TRIGGER:  # the only triggers are those of a copy
+        return Unavailable(str(error))
     # The last two: what no column can hold, such as 1e300 seconds or lone surrogates.
     if isinstance(error, (*_DATA, OverflowError, ValueError)):
         return BadData(str(error))
@@ -181,7 +178,7 @@ class Writer(threading.Thread):
         self._at_begin = 0, 0
         self._holder: object = None
         self.may_create = False
-        self.opened = False
+        self.opened: bool = False
         self.expired: Callable[[bool], None] | None = None
         """Called in this thread when a handler's transaction went over the limit, with whether it had committed."""
 
@@ -222,10 +219,10 @@ class Writer(threading.Thread):
         if self._holder is not holder:
             raise TransactionTooLong()
 
-    def ended_meanwhile(self, connection: apsw.Connection) -> bool:
+    def has_ended(self, connection: apsw.Connection) -> bool:
         return not connection.in_transaction or self._ends != self._at_begin[0]
 
-    def committed_meanwhile(self) -> bool:
+    def has_committed(self) -> bool:
         """Unlike an end by rollback, such as a full disk brings about, something was kept."""
         return self._commits != self._at_begin[1]
 
@@ -287,7 +284,7 @@ class Writer(threading.Thread):
             connection.execute("ROLLBACK")
         self._watch.unlocked()
         if self.expired is not None:
-            self.expired(self.committed_meanwhile())
+            self.expired(self.has_committed())
 
 
 class Checkpointer(threading.Thread):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import apsw
 
@@ -54,8 +57,21 @@ def check(files: Files) -> None:
     if path := lost(files):
         raise Unavailable(
             f"SQLite: {path} was deleted, renamed or replaced while it was open: what is recorded now would be lost; "
-            "put it back, or restart on the file that is to be used"
+            "put it back, or delete the -wal and -shm files of the old one and restart on the new one"
         )
+
+
+def check_others(path: Path) -> None:
+    """Raise Unavailable if a connection of this process has another file open under this path.
+
+    SQLite writes a log that lies beside a file into that file: whoever opens the new file would bring the log of the
+    old one into it.
+    """
+    with _opened_lock:
+        others = [connection.files for connection in _opened]
+    for files in others:
+        if next(iter(files)) == str(path):
+            check(files)
 
 
 class Connection(apsw.Connection):
@@ -74,6 +90,8 @@ class Connection(apsw.Connection):
         self.pragma("schema_version")  # opens the log, which a new database does only when it is used
         beside = self.filename_wal, f"{self.filename}-shm"
         self.files = {str(path): database, **{name: identity(name) for name in beside}}
+        with _opened_lock:
+            _opened.add(self)
         self.check_files()
 
     def check_files(self) -> None:
@@ -89,6 +107,11 @@ class Connection(apsw.Connection):
                 self.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         check(self.files)
 
+    def close(self, *how: Any) -> None:
+        with _opened_lock:
+            _opened.discard(self)
+        super().close(*how)
+
     def begin(self) -> None:
         """BEGIN IMMEDIATE: a lock upgrade in the middle would ignore the time-out."""
         if self._lost:
@@ -99,3 +122,7 @@ class Connection(apsw.Connection):
         """Raises Unavailable after the commit where that went to a lost file."""
         self.execute("COMMIT")
         self.check_files()
+
+
+_opened: WeakSet[Connection] = WeakSet()
+_opened_lock = threading.Lock()

@@ -11,10 +11,10 @@ from uuid import UUID
 
 import apsw
 
-from ...causes import MAX_CAUSE
 from ...model import Arrival, Recorded
 from ...states import FINAL, DeliveryOutcome, State
-from ..judge import Judgement, Owner, Proposal, Verdict, all_new, conflicts, first_state, judge, proposals
+from ..causes import MAX_CAUSE
+from ..classify import Classification, Owner, Proposal, Verdict, all_new, classify, conflicts, first_state, proposals
 from ..rows import NEW, Content, keeping, unheld
 
 Sql = Callable[[str], str]
@@ -29,13 +29,13 @@ def micros(seconds: float) -> int:
 
 
 def record(connection: apsw.Connection, sql: Sql, now: int, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
-    """Take the identities, look up who owns them unless all are ours, judge, write. The caller commits."""
+    """Take the identities, look up who owns them unless all are ours, classify, write. The caller commits."""
     wanted = proposals(arrivals)
     values = [(p.identity, p.kind, p.source, p.event_id.bytes, p.fingerprint) for p in wanted]
     won = insert(connection, sql("take_identities"), values)
-    judgement = all_new(arrivals, won) or judge(arrivals, _owners(connection, sql, arrivals, wanted))
-    _write(connection, sql, now, judgement)
-    verdicts = iter(judgement.verdicts)
+    classification = all_new(arrivals, won) or classify(arrivals, _owners(connection, sql, arrivals, wanted))
+    _write(connection, sql, now, classification)
+    verdicts = iter(classification.verdicts)
     return [[next(verdicts).recorded for _ in arrival.items] for arrival in arrivals]
 
 
@@ -53,11 +53,11 @@ def _known(connection: apsw.Connection, sql: Sql, identities: Iterable[bytes]) -
             yield identity, Owner(UUID(bytes=event_id), fingerprint, State(state) if state else None, content)
 
 
-def _write(connection: apsw.Connection, sql: Sql, now: int, judgement: Judgement) -> None:
+def _write(connection: apsw.Connection, sql: Sql, now: int, classification: Classification) -> None:
     requests: list[tuple[Any, ...]] = []
     events: list[tuple[Any, ...]] = []
     deliveries: list[tuple[Any, ...]] = []
-    for verdict, body in keeping(judgement.verdicts, _held(connection, sql, judgement)):
+    for verdict, body in keeping(classification.verdicts, _held(connection, sql, classification)):
         outcome = verdict.recorded.outcome
         request_id, event_id = verdict.arrival.id.bytes, verdict.recorded.event_id.bytes
         if body is not None:
@@ -68,17 +68,17 @@ def _write(connection: apsw.Connection, sql: Sql, now: int, judgement: Judgement
     insert(connection, sql("keep_requests"), requests)
     insert(connection, sql("add_events"), events)
     insert(connection, sql("add_deliveries"), deliveries)
-    for identity, (event, fingerprint) in judgement.repoint.items():
+    for identity, (event, fingerprint) in classification.repoint.items():
         connection.execute(sql("repoint"), (identity, event.bytes, fingerprint))
-    for identity in judgement.release:
+    for identity in classification.release:
         connection.execute(sql("release"), (identity,))
 
 
-def _held(connection: apsw.Connection, sql: Sql, judgement: Judgement) -> list[Content]:
+def _held(connection: apsw.Connection, sql: Sql, classification: Classification) -> list[Content]:
     asked = sql("bodies_held")
     return [
         (event_id, fingerprint)
-        for event_id, fingerprint in unheld(judgement.verdicts)
+        for event_id, fingerprint in unheld(classification.verdicts)
         if connection.execute(asked, (event_id.bytes, fingerprint)).fetchall()
     ]
 

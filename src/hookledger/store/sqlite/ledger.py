@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -10,34 +10,34 @@ from uuid import UUID
 import apsw
 
 from ...errors import WrongState
-from ...identities import new_id
-from ...ledger import Completion, Concluded, Effect, EffectHistory, Intent, Started
-from ...states import BY_NAME, EffectKind, EffectState, State
-from ..ops.decisions import changed
+from ...ledger import Completion, Concluded, Effect, Intent, Started
+from ...states import EffectState, State
+from ..call_outcome import (
+    Settled,
+    apply_outcome,
+    calls_for_attention,
+    is_known,
+    settled,
+    settles_unknown,
+)
+from ..lanes import Turns
+from ..ledger import Ledger
+from ..ops.audit import Audit
+from ..ops.decisions import move_all
+from ..ops.resolving import NO_EVENTS
 from ..queries import load
 from ..rows import Rows, standing, told
 from ..session import Session
-from ..turns import Turns
-from ..weigh import (
-    Settled,
-    calls_for_attention,
-    check_try,
-    decide,
-    is_known,
-    replaced,
-    settled,
-    settles_doubt,
-    weigh,
-)
 from .connection import Row, Run, rows
 from .intake import micros
-from .session import connection_of
+from .session import SqliteDatabase, SqliteSession, connection_of, finished, part
 
-SQL = load(__package__, "ledger.sql")
+SQL = load(__package__, "ledger.sql", effect_columns=part("effect_columns"))
 
 
-class SqliteLedger:
-    def __init__(self, read: Run, write: Run, now: Callable[[], int], values: Rows) -> None:
+class SqliteLedger(Ledger):
+    def __init__(self, database: SqliteDatabase, read: Run, write: Run, now: Callable[[], int], values: Rows) -> None:
+        super().__init__(database)
         self._read = read
         self._write = write
         self._now = now
@@ -82,29 +82,33 @@ class SqliteLedger:
             return None
         connection.execute(SQL["attend"], (found[0]["event_id"],))
         state = EffectState(found[0]["state"])
-        if is_known(state) and name not in ("resolve", "try_now"):
-            self._go_on(connection, now, settled(effect.identity, effect.source, effect.name, effect.key, state))
+        if is_known(state):
+            self._follow_one(connection, now, settled(effect.identity, effect.source, effect.name, effect.key, state))
         return found[0]
 
-    def _go_on(
-        self, connection: apsw.Connection, now: int, known: Settled, *others: bytes, part_of: str | None = None
+    async def follow(
+        self,
+        db: Session,
+        attention: Collection[UUID],
+        news: Sequence[Settled] = (),
+        waiting: Mapping[UUID, Audit] = NO_EVENTS,
+        part_of: str | None = None,
     ) -> None:
-        """Who waited for what is known now goes on, and so do the others, if they wait at all. `part_of`: as the
-        audit names the job."""
-        found = rows(connection, SQL["waiting"], (known.source, known.words))
-        review, pending = State.NEEDS_REVIEW.value, BY_NAME["retry"].target.value
-        for event in dict.fromkeys((*others, *(row["id"] for row in found))):
-            if rows(connection, SQL["go_on"], (now, event)):
-                note = (now, "retry", new_id().bytes, event, part_of, review, pending, known.actor, known.reason)
-                connection.execute(SQL["note_action"], note)
+        connection, sent = connection_of(db), dict(waiting)
+        for event_id in attention:
+            connection.execute(SQL["attend"], (event_id.bytes,))
+        for known in news:
+            for row in rows(connection, SQL["waiting"], (known.source, known.words)):
+                sent.setdefault(UUID(bytes=row["id"]), Audit(known.actor, known.reason))
+        for event_id, by in sent.items():  # for an event that does not wait, or not any more, nothing matches
+            await move_all(db, "retry", [(event_id, State.NEEDS_REVIEW, None)], by, part_of)
 
-    async def attend(self, db: Session, events: Collection[UUID]) -> None:
-        for event_id in events:
-            connection_of(db).execute(SQL["attend"], (event_id.bytes,))
+    def _follow_one(self, connection: apsw.Connection, now: int, known: Settled) -> None:
+        finished(self.follow(SqliteSession(connection, now), (), [known]))
 
-    async def doubt(self, effect: Effect, due_in: float | None) -> bool:
+    async def mark_unknown(self, effect: Effect, due_in: float | None) -> bool:
         def job(connection: apsw.Connection) -> bool:
-            return self._change(connection, "doubt", self._now(), effect, _micros(due_in)) is not None
+            return self._change(connection, "mark_unknown", self._now(), effect, _micros(due_in)) is not None
 
         return await self._write(job)
 
@@ -162,15 +166,15 @@ class SqliteLedger:
         # What was told before, or belongs to a generation that is over, moves nothing.
         if news and news[0]["generation"] == row["generation"]:
             calls = rows(connection, SQL["calls"], (identity,))
-            move = weigh(before, told(calls, row["generation"]), completion, self._rows.time(now))
+            move = apply_outcome(before, told(calls, row["generation"]), completion, self._rows.time(now))
         if move is None:
             return Concluded(before.state)
         moved = (now, identity, move.state.value, move.result, _micros(move.due_in), move.error, move.alert)
         connection.execute(SQL["move"], moved)
         if calls_for_attention(before, move):
             attention.add(row["event_id"])
-        if settles_doubt(before, move.state):
-            self._go_on(connection, now, settled(identity, row["source"], row["name"], row["key"], move.state))
+        if settles_unknown(before, move.state):
+            self._follow_one(connection, now, settled(identity, row["source"], row["name"], row["key"], move.state))
         return Concluded(move.state, move.alert)
 
     # ── the outbox ──
@@ -218,88 +222,6 @@ class SqliteLedger:
 
     async def expired(self, limit: int) -> list[Effect]:
         found = await self._read(lambda connection: rows(connection, SQL["expired"], (self._now(), limit)))
-        return [self._rows.effect(row) for row in found]
-
-    # ── operate ──
-
-    async def resolve(self, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str) -> None:
-        def job(connection: apsw.Connection) -> None:
-            self._resolve_all(connection, self._now(), [effect], decision, result, actor, reason)
-
-        await self._write(job)
-
-    async def resolve_all(
-        self, db: Session, effects: Sequence[Effect], decision: str, actor: str, reason: str, part_of: str
-    ) -> None:
-        self._resolve_all(connection_of(db), self._now(), effects, decision, None, actor, reason, part_of)
-
-    def _resolve_all(
-        self,
-        connection: apsw.Connection,
-        now: int,
-        effects: Sequence[Effect],
-        decision: str,
-        result: bytes | None,
-        actor: str,
-        reason: str,
-        part_of: str | None = None,
-    ) -> None:
-        """In the caller's transaction: decide these effects, and then what that means for events. Raises WrongState,
-        after which the transaction cannot go on."""
-        settling: list[tuple[Settled, list[bytes]]] = []
-        for effect in effects:
-            target = decide(effect, decision, result)
-            changes = target is not effect.state
-            decided = decision if changes and target is not EffectState.CANCELLED else None
-            states = (effect.state.value, target.value)
-            row = self._change(connection, "resolve", now, effect, *states, decided, result)
-            if row is None:
-                raise WrongState(f"effect {effect.name}:{effect.key} changed meanwhile")
-            subject = ", ".join(filter(None, (row["subject"], part_of)))
-            action = new_id().bytes
-            note = (now, "resolve", action, row["event_id"], subject, *states, actor, reason)
-            connection.execute(SQL["note_action"], note)
-            if (old := replaced(effect, target, result)) is not None:
-                connection.execute(SQL["keep_replaced"], (action, old))
-            if changes and is_known(target):
-                known = settled(effect.identity, effect.source, effect.name, effect.key, target)
-                # Its own handler waited for this answer, whatever it said.
-                own = [row["event_id"]] if effect.kind is EffectKind.CALL else []
-                settling.append((known._replace(actor=actor, reason=reason), own))
-        for known, own in settling:
-            self._go_on(connection, now, known, *own, part_of=part_of)
-
-    async def try_now(self, effect: Effect, actor: str, reason: str) -> None:
-        check_try(effect)
-
-        def job(connection: apsw.Connection) -> None:
-            now = self._now()
-            row = self._change(connection, "try_now", now, effect)
-            if row is None:
-                raise changed(effect, self._get(connection, now, effect.identity))
-            states = (effect.state.value, row["state"])
-            note = (now, "try", new_id().bytes, row["event_id"], row["subject"], *states, actor, reason)
-            connection.execute(SQL["note_action"], note)
-
-        await self._write(job)
-
-    async def lock_all(self, db: Session, identities: Collection[bytes]) -> dict[bytes, Effect]:
-        found = (self._get(connection_of(db), self._now(), identity) for identity in identities)
-        return {effect.identity: effect for effect in found if effect is not None}
-
-    async def of_event(self, event_id: UUID) -> tuple[EffectHistory, ...]:
-        """What an event brought about, and the calls made for it."""
-
-        def job(connection: apsw.Connection) -> tuple[EffectHistory, ...]:
-            effects = rows(connection, SQL["of_event"], (self._now(), event_id.bytes))
-            calls = [row for effect in effects for row in rows(connection, SQL["calls"], (effect["identity"],))]
-            return self._rows.effects(effects, calls)
-
-        return await self._read(job)
-
-    async def of_events(self, db: Session, event_ids: Sequence[UUID]) -> list[Effect]:
-        now, connection = self._now(), connection_of(db)
-        found = (row for event in event_ids for row in rows(connection, SQL["of_event"], (now, event.bytes)))
         return [self._rows.effect(row) for row in found]
 
 

@@ -1,20 +1,5 @@
--- SQLite's dialect of the effect ledger. ?1 is always the present, as in queries.sql.
+-- SQLite's dialect of the effect ledger. ?1 is always the present, as in queries.sql; {effect_columns} is that of store/sql/columns.sql.
 -- Differs from PostgreSQL's because every write runs alone: one row a statement, and nothing to lock.
-
--- name: columns
--- An effect `e`, and what the clock makes of it. The doubt is as old as the first call that may have been sent: not
--- refused, and not one that was decided not to have happened.
-e.identity, e.kind, e.source, e.name, e.key, e.event_id, e.claim, e.arguments, e.arguments_digest, e.repeat,
-e.downstream, e.lane, e.state, e.generation, e.fence, e.number, e.tries, e.due_at, e.leased_until, e.worker,
-e.created_at, e.finished_at, e.result, e.error, e.alert, e.decided,
-EXISTS (SELECT 1 FROM effect_calls n
-        WHERE n.identity = e.identity AND n.generation = e.generation AND n.outcome = 'done') AS called_done,
-coalesce(e.state = 'started' AND e.leased_until < ?1, 0) AS expired,
-coalesce(max(e.leased_until - ?1, 0) / 1e6, 0.0) AS lease_left,
-(SELECT (?1 - min(n.started_at)) / 1e6 FROM effect_calls n
- WHERE n.identity = e.identity AND n.generation = e.generation AND n.outcome IS NOT 'refused'
-   AND n.number > iif(e.decided = 'did_not_happen', e.decided_number, 0)) AS doubtful_for,
-(?1 - e.planned_at) / 1e6 AS age
 
 -- name: start
 -- absent -> started. Only for an event that its worker still holds.
@@ -31,7 +16,7 @@ INSERT INTO effect_calls (started_at, worker, identity, number, generation) VALU
 
 -- name: effect
 -- One effect.
-SELECT {columns} FROM effects e WHERE e.identity = ?2
+SELECT {effect_columns} FROM effects e WHERE e.identity = ?2
 
 -- name: restart
 -- planned, failed, unknown -> started. A planned outbox row is for `claim`.
@@ -41,7 +26,7 @@ SET state = 'started', fence = fence + 1, number = number + 1, tries = tries + 1
 WHERE identity = ?2 AND fence = ?3 AND (state IN ('failed', 'unknown') OR (state = 'planned' AND kind = 'call'))
 RETURNING identity, number, generation, fence, event_id, state
 
--- name: doubt
+-- name: mark_unknown
 -- started -> unknown, if the lease is still expired and the fence still that one; done, if an earlier call came back
 -- meanwhile. An unknown effect is given back. The call stays open: nobody knows how it ended.
 UPDATE effects AS e
@@ -109,47 +94,10 @@ RETURNING event_id, state, number
 -- The call that was not made.
 DELETE FROM effect_calls WHERE identity = ? AND number > ?
 
--- name: resolve
--- A person's decision.
-UPDATE effects
-SET state = ?5, fence = fence + 1, alert = NULL, leased_until = NULL, decided = coalesce(?6, decided),
-    decided_number = iif(?6 IS NULL, decided_number, number), result = iif(?5 = 'done', coalesce(?7, result), NULL),
-    error = iif(?5 = 'done', NULL, error),
-    finished_at = iif(?5 IN ('done', 'cancelled'), coalesce(finished_at, ?1), NULL),
-    due_at = iif(?5 = 'planned' AND kind = 'later', ?1, NULL), planned_at = iif(?5 = 'planned', ?1, planned_at),
-    tries = iif(?5 = 'planned', 0, tries)
-WHERE identity = ?2 AND fence = ?3 AND state = ?4
-RETURNING event_id, state, name || ':' || key AS subject
-
--- name: try_now
--- planned, failed -> planned; an unknown outcome stays so. Due now, with a fresh budget.
-UPDATE effects
-SET state = iif(state = 'unknown', 'unknown', 'planned'), fence = fence + 1, due_at = ?1, planned_at = ?1, tries = 0
-WHERE identity = ?2 AND fence = ?3 AND kind = 'later' AND state IN ('planned', 'failed', 'unknown')
-  AND leased_until IS NULL
-RETURNING event_id, state, name || ':' || key AS subject
-
--- name: note_action
--- What an operator did.
-INSERT INTO actions (at, name, id, event_id, subject, from_state, to_state, actor, reason)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: keep_replaced
--- The result that a decision took away or changed.
-UPDATE actions SET replaced = ?2 WHERE id = ?1
-
 -- name: waiting
 -- The events that wait for a person, of one source or of any, with a reason that begins like this. There are few.
 SELECT id FROM events INDEXED BY events_in_review
 WHERE state = 'needs_review' AND (?1 IS NULL OR source = ?1) AND substr(reason, 1, length(?2)) = ?2 ORDER BY id
-
--- name: go_on
--- needs_review -> pending: what it waited for is known. As a retry by an operator: the budget starts anew.
-UPDATE events
-SET state = 'pending', claim = claim + 1, due_at = ?1, finished_at = NULL, attempts = 0, snoozes = 0,
-    crashes = min(crashes, 2), run_started_at = ?1, reason = NULL, cause = NULL, alert = NULL
-WHERE id = ?2 AND state = 'needs_review' AND emptied_at IS NULL
-RETURNING id
 
 -- name: attend
 -- Whether an operator should look at its effects: one failed for good, has an unknown outcome, be it that its policy
@@ -197,13 +145,9 @@ WHERE identity = ?2 AND due_at IS NOT NULL
 
 -- name: held
 -- What a worker has started, whether it knows or not: the answer may have been lost.
-SELECT {columns} FROM effects e INDEXED BY effects_leased
+SELECT {effect_columns} FROM effects e INDEXED BY effects_leased
 WHERE e.leased_until IS NOT NULL AND e.state = 'started' AND e.worker = ?2
 
 -- name: expired
 -- Leases that have run out.
-SELECT {columns} FROM effects e INDEXED BY effects_leased WHERE e.leased_until < ?1 ORDER BY e.leased_until LIMIT ?2
-
--- name: of_event
--- What an event brought about.
-SELECT {columns} FROM effects e WHERE e.event_id = ?2 ORDER BY e.created_at, e.identity LIMIT 500
+SELECT {effect_columns} FROM effects e INDEXED BY effects_leased WHERE e.leased_until < ?1 ORDER BY e.leased_until LIMIT ?2

@@ -11,8 +11,9 @@ CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, name TEXT NO
 SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'
 
 -- name: applied
--- The newest migration applied.
-SELECT coalesce(max(version), 0) FROM migrations
+-- The newest migration applied; -1 in a database that was made before the first release.
+SELECT CASE WHEN count(*) FILTER (WHERE version = 1 AND name <> 'initial') > 0 THEN -1 ELSE coalesce(max(version), 0) END
+FROM migrations
 
 -- name: note_migration
 -- Remember that a migration was applied.
@@ -21,14 +22,6 @@ INSERT INTO migrations (version, name, applied_at) VALUES (?2, ?3, ?1)
 -- name: probe
 -- A real write.
 UPDATE probe SET probed_at = ?1
-
--- name: know_sources
--- A source that a receiver serves.
-INSERT INTO sources (name) VALUES (?) ON CONFLICT DO NOTHING
-
--- name: sources
--- Every source that was ever served.
-SELECT name FROM sources ORDER BY name
 
 -- name: take_identities
 -- The unique constraint decides who is first.
@@ -71,11 +64,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 INSERT INTO deliveries (received_at, request_id, item, event_id, source, outcome, event_state, delivery_id, fingerprint,
                         retry)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: not_paused
--- Nobody paused this kind `k`. The table has a row for each pause: few or none.
-NOT EXISTS (SELECT 1 FROM pauses p WHERE p.source = k.source AND (
-    p.pattern = k.type OR (substr(p.pattern, -1) = '*' AND substr(k.type, 1, length(p.pattern) - 1) || '*' = p.pattern)))
 
 -- name: open
 -- Whether a kind may be claimed.
@@ -185,100 +173,3 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 -- name: beat
 -- Renew a lease; a row comes back if it is still ours.
 UPDATE events SET leased_until = ?1 + ?4 WHERE id = ?2 AND claim = ?3 AND state = 'processing' RETURNING id
-
--- name: held
--- What a worker holds, whether it knows or not: the answer to its claim may have been lost.
-SELECT id, claim FROM events INDEXED BY events_leased WHERE leased_until IS NOT NULL AND state = 'processing' AND worker = ?1
-
--- name: expired
--- Leases that have run out.
-SELECT id, claim, source, type, attempts, crashes, (?1 - run_started_at) / 1e6 AS run_age, worker
-FROM events INDEXED BY events_leased WHERE state = 'processing' AND leased_until < ?1
-ORDER BY leased_until LIMIT ?2
-
--- name: rescue
--- processing -> retrying or failed, if the lease is still expired and the claim still that one.
-UPDATE events
-SET state = iif(?4 IS NULL, 'failed', 'retrying'), claim = claim + 1, crashes = crashes + 1, leased_until = NULL,
-    reason = ?5, error = 'the worker crashed, froze or lost its connection', cause = 'the worker died', due_at = ?1 + ?4,
-    finished_at = iif(?4 IS NULL, ?1, NULL)
-WHERE id = ?2 AND claim = ?3 AND state = 'processing' AND leased_until < ?1
-RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
-
--- name: skip_unhandled
--- pending -> skipped, a bounded batch at a time.
-UPDATE events SET state = 'skipped', reason = 'no handler', alert = NULL, due_at = NULL, finished_at = ?1
-WHERE EXISTS (SELECT 1 FROM (SELECT ?2 AS source, ?3 AS type) AS k WHERE {not_paused}) AND (id IN (
-    SELECT id FROM events INDEXED BY events_waiting
-    WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes < 2 AND due_at <= ?1 - ?4
-      AND state = 'pending'
-    ORDER BY due_at LIMIT ?5)
-OR id IN (
-    SELECT id FROM events INDEXED BY events_waiting_alone
-    WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes >= 2 AND due_at <= ?1 - ?4
-      AND state = 'pending'
-    ORDER BY due_at LIMIT ?5))
-RETURNING id
-
--- name: register
--- A worker, and what it handles.
-INSERT INTO workers (id, handles, started_at, seen_at) VALUES (?2, ?3, ?1, ?1)
-ON CONFLICT (id) DO UPDATE SET handles = excluded.handles, seen_at = excluded.seen_at, left_at = NULL
-
--- name: workers
--- Everyone seen.
-SELECT id, handles, (?1 - seen_at) / 1e6 AS seen_ago, left_at FROM workers
-
--- name: leave
--- A worker that stopped. What it handled is still known: a deploy may be replacing it.
-UPDATE workers SET left_at = ?1 WHERE id = ?2
-
--- name: forget_workers
--- Those who were not seen for long.
-DELETE FROM workers WHERE seen_at < ?1 - ?2
-
--- name: find_id
--- By id or the beginning of one.
-SELECT id FROM events WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT 10
-
--- name: find_key
--- By identity: the digest of source and key. Nothing for a key that came from elsewhere.
-SELECT event_id FROM identities WHERE identity = ?1 AND fingerprint <> x''
-
--- name: find_admitted
--- By the key that an event was given when it was admitted.
-SELECT id FROM events WHERE key = ?1 AND key_origin = 'admitted' ORDER BY id LIMIT 10
-
--- name: event
--- One event.
-SELECT e.*, 1 + (SELECT count(*) FROM deliveries d
-                 WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
-FROM events e WHERE id = ?1
-
--- name: request
--- The bytes it came with.
-SELECT * FROM requests WHERE id = ?1
-
--- name: deliveries
--- Its arrivals: the first, which the event names itself, and the later ones.
-SELECT d.*, EXISTS (SELECT 1 FROM requests r WHERE r.id = d.request_id AND r.emptied_at IS NULL) AS kept FROM (
-    SELECT * FROM deliveries WHERE request_id = ?2 AND item = ?3
-    UNION ALL
-    SELECT * FROM deliveries WHERE event_id = ?1 AND outcome NOT IN ('accepted', 'invalid', 'reconciled')
-) AS d ORDER BY received_at, request_id, item LIMIT 1000
-
--- name: attempts
--- Its executions.
-SELECT * FROM attempts WHERE event_id = ?1 ORDER BY claim
-
--- name: actions
--- What operators did to it.
-SELECT * FROM actions WHERE event_id = ?1 ORDER BY at, id
-
--- name: counts
--- Events by state.
-SELECT state, count(*) AS n FROM events GROUP BY state
-
--- name: delivery_counts
--- Deliveries by outcome.
-SELECT outcome, count(*) AS n FROM deliveries GROUP BY outcome

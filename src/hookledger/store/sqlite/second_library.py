@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _open: Counter[str] = Counter()
 _hooked: list[bool] = []

@@ -25,12 +25,14 @@ from ..queries import load
 from ..session import BATCH, Row, Session, Work, too_long
 from ..text import Macro, columns, shared, written_out
 from .connection import Run, connect, translate
+from .files import Connection
 from .intake import record
 
 T = TypeVar("T")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_INTAKE = load(__package__)
+SEARCH = 10.0
+"""Seconds that a search may take."""
 _CAST = re.compile(r"::\w+(\[\])?")
 _TIMES = re.compile(r"at|since|until|slot|\w+_at|\w+_until")
 _IDS = re.compile(r"id|\w+_id")
@@ -41,6 +43,11 @@ _READING = (apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQL
 def query(name: str) -> str:
     """A shared query in SQLite's words."""
     return _CAST.sub("", written_out(shared("sqlite")[name], MACROS))
+
+
+def part(name: str) -> str:
+    """What a query of the hot path has in common with those of the operations; ?1 is the present there."""
+    return _CAST.sub("", written_out(shared("sqlite")[name], {**MACROS, "now": lambda _: "?1"}))
 
 
 def _list(given: str) -> str:
@@ -67,9 +74,18 @@ MACROS: dict[str, Macro] = {
     "least": lambda _: "min",
     "lock": lambda _: "",
     "lock_free": lambda _: "",
+    "indexed": lambda given: f"INDEXED BY {given}",
+    "ordered": lambda _: "CROSS",
+    "offset_0": lambda _: "",
     "list": _list,
     "rows": _rows,
 }
+
+
+@cache
+def queries() -> dict[str, str]:
+    """Those of the hot path."""
+    return load(__package__, not_paused=part("not_paused"))
 
 
 class SqliteRow(tuple[Any, ...]):
@@ -89,7 +105,13 @@ class SqliteSession:
         self._now = now
 
     async def __call__(self, query_name: str, /, **parameters: Any) -> list[Row]:
-        cursor = self._connection.execute(query(query_name), self._given(parameters))
+        return await self.run(query(query_name), parameters)
+
+    def piece(self, query_name: str) -> str:
+        return query(query_name)
+
+    async def run(self, text: str, parameters: Mapping[str, Any]) -> list[Row]:
+        cursor = self.cursor(text, parameters)
         try:
             names = tuple(column[0] for column in cursor.get_description())
         except apsw.ExecutionCompleteError:  # how apsw says that there are no rows
@@ -101,6 +123,10 @@ class SqliteSession:
             kind([read(value) if read else value for read, value in zip(readers, row, strict=True)]) for row in found
         ]
 
+    def cursor(self, text: str, parameters: Mapping[str, Any]) -> apsw.Cursor:
+        """To read rows one by one, as SQLite keeps them."""
+        return self._connection.execute(text, self._given(parameters))
+
     async def many(self, query_name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         self._connection.executemany(query(query_name), [self._given(row) for row in rows])
 
@@ -108,7 +134,7 @@ class SqliteSession:
         return {**{name: _stored(value) for name, value in parameters.items()}, "now": self._now}
 
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
-        return record(self._connection, _INTAKE.__getitem__, self._now, arrivals)
+        return record(self._connection, queries().__getitem__, self._now, arrivals)
 
 
 def connection_of(db: Session) -> apsw.Connection:
@@ -125,10 +151,10 @@ class LimitedSession(SqliteSession):
         self._ends = ends
         self._limit = limit
 
-    async def __call__(self, query_name: str, /, **parameters: Any) -> list[Row]:
+    async def run(self, text: str, parameters: Mapping[str, Any]) -> list[Row]:
         if time.monotonic() >= self._ends:
             raise too_long(self._limit)
-        return await super().__call__(query_name, **parameters)
+        return await super().run(text, parameters)
 
 
 def _stored(value: Any) -> Any:
@@ -152,18 +178,18 @@ def _listed(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _id(value: Any) -> Any:
+def id_of(value: Any) -> Any:
     return UUID(bytes=value) if isinstance(value, bytes) else value  # a provider's id is text
 
 
-def _time(value: Any) -> Any:
+def time_of(value: Any) -> Any:
     return EPOCH + timedelta(microseconds=value) if isinstance(value, int) else value
 
 
 @cache
 def _row_type(names: tuple[str, ...]) -> tuple[type[SqliteRow], Sequence[Callable[[Any], Any] | None]]:
     kind = type("SqliteRow", (SqliteRow,), {"names": {name: place for place, name in enumerate(names)}})
-    readers = [_id if _IDS.fullmatch(name) else _time if _TIMES.fullmatch(name) else None for name in names]
+    readers = [id_of if _IDS.fullmatch(name) else time_of if _TIMES.fullmatch(name) else None for name in names]
     return kind, readers
 
 
@@ -194,12 +220,19 @@ class SqliteDatabase:
         self._write = write
         self._now = now
 
-    async def write(self, work: Work[T], *, durable: bool = True) -> T:
-        del durable  # the connection waits for the disk in any case
+    def open(self) -> Connection:
+        """A connection of the caller's own, for what no ack may wait for."""
+        return connect(self._path, wait=5.0)
+
+    async def write(self, work: Work[T], *, durable: bool = True, limit: float | None = None) -> T:
+        del durable, limit  # the connection waits for the disk in any case, and no longer than for the lock
         return await self._write(lambda connection: finished(work(SqliteSession(connection, self._now()))))
 
     async def read(self, work: Work[T]) -> T:
         return await self._do(lambda connection: finished(work(SqliteSession(connection, self._now()))))
+
+    async def search(self, work: Work[T]) -> T:
+        return await self.scan(work, SEARCH)
 
     async def scan(self, work: Work[T], limit: float) -> T:
         given_up = threading.Event()  # what nobody waits for any more is stopped
@@ -211,7 +244,7 @@ class SqliteDatabase:
     def _scan(self, work: Work[T], limit: float, given_up: threading.Event) -> T:
         ends = time.monotonic() + limit
         try:
-            with closing(connect(self._path, wait=5.0)) as connection:
+            with closing(self.open()) as connection:
                 connection.execute("PRAGMA cache_size = -65536")  # 64 MiB: ids are looked up all over the tables
                 connection.set_progress_handler(lambda: given_up.is_set() or time.monotonic() > ends, 20_000)
                 connection.execute("BEGIN")
@@ -224,7 +257,7 @@ class SqliteDatabase:
     async def select(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
         # On a connection of its own, as a scan: read in threads, one batch after the other.
         try:
-            with closing(await asyncio.to_thread(connect, self._path, wait=5.0)) as connection:
+            with closing(await asyncio.to_thread(self.open)) as connection:
                 connection.execute("PRAGMA query_only = ON")
                 connection.authorizer = _reading
                 cursor = await asyncio.to_thread(connection.execute, sql)

@@ -4,90 +4,50 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
 import apsw
-import msgspec
 
 from ...clock import Clock
-from ...errors import ConfigError, StoreError, Unavailable
-from ...filters import EVERYTHING, Filter
-from ...identities import body_identity, id_bounds, key_identity
-from ...ledger import Effect
+from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
 from ...model import (
     Arrival,
     Claimed,
-    EventRow,
-    Expired,
     Health,
-    History,
     Kind,
     Outcome,
     Recorded,
-    Rescue,
     Waiting,
-    WorkerInfo,
 )
-from ...states import State
-from .. import SCHEMA_RANGE, out_of_range
-from ..ops.cases import Cases
-from ..ops.circuits import Circuits
-from ..ops.consistency import Books
-from ..ops.decisions import Decisions
-from ..ops.erasure import Erasure
-from ..ops.jobs import Jobs
-from ..ops.pauses import Pauses
-from ..ops.pruning import Pruning
-from ..ops.published import PublishedKeys
-from ..ops.reconciling import Reconciling
-from ..ops.restores import Restores
-from ..protocol import Adapter, Transactions
-from ..queries import load, migrations
+from ...states import BY_NAME
+from .. import BEFORE_FIRST, SCHEMA_RANGE, out_of_range
+from ..ops.copy import Copies
+from ..protocol import Adapter, Store, Transactions
+from ..queries import migrations
 from ..rows import Rows, outcome_values
-from ..search import Searching
 from . import intake, second_library
-from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, sha256_of, translate
+from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, translate
 from .files import Connection
+from .heartbeat import SqliteHeartbeat
 from .intake import micros
 from .ledger import SqliteLedger
-from .pulse import SqlitePulse
-from .scribe import Scribe
-from .search import SqliteAsks, looking
-from .session import SqliteDatabase
+from .session import SqliteDatabase, id_of, queries, time_of
 from .sets import SqliteSets
+from .tables import SqliteTables
 from .transaction import SqliteTransaction
 from .watch import LockWatch
+from .writer_client import WriterClient
 
 T = TypeVar("T")
-_QUERIES = load(__package__)
 NO_ADAPTERS = (
     "transactions=… needs PostgreSQL: SQLite's own library in the ORM would be a second SQLite on one file, and its "
     "write lock would stall every ack. Write with event.tx, which is SQLite's transaction here, or use PostgreSQL"
 )
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FILTERS = load(__package__, "filters.sql")
-_TRIED = {
-    "complete": "processed",
-    "skip": "skipped",
-    "wait": "waiting",
-    "reschedule": "retrying",
-    "fail": "failed",
-    "review": "needs_review",
-}
 
 
-def _ident(value: bytes) -> UUID:
-    return UUID(bytes=value)
-
-
-def _time(value: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=value)
-
-
-class SqliteStore:
+class SqliteStore(Store):
     """`wait`: how long to queue for the write lock; `limit`: how long a handler may hold it."""
 
     queues = True  # one writer, and a line before it
@@ -98,36 +58,16 @@ class SqliteStore:
         self._clock = clock or Clock()
         self._wait = wait
         self._limit = limit
-        self._rows = Rows(_time, _ident)
+        self._rows = Rows(time_of, id_of)
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
-        self.ledger = SqliteLedger(self._do, self._write, self._now, self._rows)
-        self.search = Searching(
-            SqliteAsks(path, self._now),
-            _FILTERS,
-            "?",
-            moment=lambda moment: (moment - _EPOCH) // timedelta(microseconds=1),
-            ident=lambda ident: ident.bytes,
-            rows=self._rows,
-            offset=lambda: self._clock.offset,
-        )
-        self.trouble = looking(path, self._now, self._rows)
         database = SqliteDatabase(path, self._do, self._write, self._now)
-        self._decisions = Decisions(database)
-        sets = SqliteSets(path, self.search.condition, database, self._write, self._now)
-        self.jobs = Jobs(database, sets, self.ledger)
-        self.cases = Cases(database)
-        self.circuits = Circuits(database)
-        self.books = Books(database)
-        self.erasure = Erasure(database)
-        self.pauses = Pauses(database)
-        self.pruning = Pruning(database)
-        self.published = PublishedKeys(database)
-        self.reconciling = Reconciling(database)
-        self.restores = Restores(database, self.ledger)
+        effects = SqliteLedger(database, self._do, self._write, self._now, self._rows)
+        super().__init__(database, self._clock, effects, SqliteSets(database), database)
+        self.copies: Copies = Copies(database, SqliteTables())
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
-        self._scribe: Scribe | None = None
+        self._writer_client: WriterClient | None = None
 
     # ── life ──
 
@@ -135,9 +75,9 @@ class SqliteStore:
         return micros(self._clock.time())
 
     def sql(self, name: str) -> str:
-        return _QUERIES[name]
+        return queries()[name]
 
-    async def open(self, *, handlers: int = 0, apart: bool = False) -> None:
+    async def open(self, *, handlers: int = 0, writer_process: bool = False) -> None:
         if not self._path.parent.is_dir():
             raise Unavailable(f"SQLite: the folder {self._path.parent} does not exist")
         self._runs_handlers = handlers > 0  # one writer at a time, however many they are
@@ -147,16 +87,16 @@ class SqliteStore:
         self._writer.start()
         self._checkpointer = Checkpointer(self._path)
         self._checkpointer.start()
-        if apart:
-            self._scribe = Scribe(self._path, lambda: self._do(lambda c: c.files), wait=self._wait)
+        if writer_process:
+            self._writer_client = WriterClient(self._path, lambda: self._do(lambda c: c.files), wait=self._wait)
 
     async def close(self) -> None:
         if self._runs_handlers:
             second_library.unwatch(self._path)
             self._runs_handlers = False
-        if self._scribe is not None:
-            await self._scribe.close()
-            self._scribe = None
+        if self._writer_client is not None:
+            await self._writer_client.close()
+            self._writer_client = None
         for thread in (self._checkpointer, self._writer):
             if thread is not None:
                 thread.stop()
@@ -186,9 +126,10 @@ class SqliteStore:
     async def migrate(self) -> list[str]:
         def job(connection: apsw.Connection) -> list[str]:
             applied = []
-            connection.create_scalar_function("sha256", sha256_of, deterministic=True)
             connection.execute(self.sql("create_schema"))
             (current,) = rows(connection, self.sql("applied"))[0]
+            if current == BEFORE_FIRST:
+                raise SchemaMismatch(out_of_range(current))
             for version, name, text in migrations(__package__):
                 if version > current:
                     connection.execute(text)
@@ -201,37 +142,34 @@ class SqliteStore:
         return await self._write(job)
 
     async def health(self) -> Health:
-        def job(connection: apsw.Connection) -> int:
-            if not rows(connection, self.sql("has_schema"))[0][0]:
-                return 0
-            schema: int = rows(connection, self.sql("applied"))[0][0]
-            if SCHEMA_RANGE[0] <= schema <= SCHEMA_RANGE[1]:
-                connection.execute(self.sql("probe"), (self._now(),))
-            return schema
+        schema, (low, high) = 0, SCHEMA_RANGE
 
-        low, high = SCHEMA_RANGE
+        def job(connection: apsw.Connection) -> None:
+            nonlocal schema
+            if rows(connection, self.sql("has_schema"))[0][0]:
+                schema = rows(connection, self.sql("applied"))[0][0]
+            if low <= schema <= high:
+                connection.execute(self.sql("probe"), (self._now(),))
+
         try:
-            opened = self._writer is not None and self._writer.opened
-            schema = await self._write(job) if opened or self._path.exists() else 0
-            if self._scribe is not None and schema:
-                await self._scribe.record(self._now(), [])
+            if (self._writer is not None and self._writer.opened) or self._path.exists():
+                await self._write(job)
+            if self._writer_client is not None and schema:
+                await self._writer_client.record(self._now(), [])
         except (Unavailable, StoreError) as error:
-            return Health(False, 0, 0.0, str(error))
+            return Health(False, schema, 0.0, str(error))
         if low <= schema <= high:
             return Health(True, schema, 0.0)
         return Health(False, schema, 0.0, out_of_range(schema))
 
     # ── intake ──
 
-    async def know_sources(self, names: Sequence[str]) -> None:
-        await self._write(lambda c: c.executemany(self.sql("know_sources"), [(name,) for name in names]))
-
     async def record_new(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | None]:
         return [None] * len(arrivals)  # no round trips to save
 
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
-        if self._scribe is not None:
-            return await self._scribe.record(self._now(), arrivals)
+        if self._writer_client is not None:
+            return await self._writer_client.record(self._now(), arrivals)
         return await self._write(lambda c: intake.record(c, self.sql, self._now(), arrivals))
 
     # ── work ──
@@ -284,118 +222,16 @@ class SqliteStore:
             values = (now, ident.bytes, claim, transition, state, reason, micros(due_in), *rest)
             for row in connection.execute(self.sql("settle"), values).fetchall():
                 settled.add(outcome.id)
-                if transition in _TRIED:
-                    connection.execute(self.sql("tried"), (*row, now, _TRIED[transition]))
+                attempt = BY_NAME[transition].attempt
+                if attempt is not None:
+                    connection.execute(self.sql("tried"), (*row, now, attempt.value))
         return settled
 
-    async def held(self, worker: str) -> list[tuple[UUID, int]]:
-        return [(_ident(row["id"]), row["claim"]) for row in await self._read("held", worker)]
-
-    async def pulse(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> SqlitePulse:
-        who = (worker, msgspec.json.encode(handles).decode())
-        return SqlitePulse(self._path, self.sql, self._now, who, min(patience, self._wait), self._watch)
+    async def heartbeat(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> SqliteHeartbeat:
+        return SqliteHeartbeat(
+            self._path, self.sql, self._now, (worker, handles), min(patience, self._wait), self._watch
+        )
 
     async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:
         args = (self._now(), event_id.bytes, claim, micros(lease))
         return bool(await self._write(lambda c: rows(c, self.sql("beat"), args)))
-
-    async def expired(self, limit: int) -> list[Expired]:
-        found = await self._read("expired", self._now(), limit)
-        return [Expired(_ident(row[0]), *row[1:]) for row in found]
-
-    async def rescue(self, rescues: Sequence[Rescue]) -> int:
-        def job(connection: apsw.Connection) -> int:
-            now, rescued = self._now(), 0
-            for r in rescues:
-                due_in = None if r.due_in is None else micros(r.due_in)
-                values = (now, r.id.bytes, r.claim, due_in, r.reason)
-                for row in connection.execute(self.sql("rescue"), values).fetchall():
-                    connection.execute(self.sql("tried"), (*row, now, "crashed"))
-                    rescued += 1
-            return rescued
-
-        return await self._write(job)
-
-    async def skip_unhandled(self, kind: Kind, older_than: float, limit: int) -> int:
-        args = (self._now(), kind.source, kind.type, micros(older_than), limit)
-        return len(await self._write(lambda c: rows(c, self.sql("skip_unhandled"), args)))
-
-    async def register(self, worker: str, handles: Sequence[tuple[str, str]]) -> None:
-        args = (self._now(), worker, msgspec.json.encode(handles).decode())
-        await self._write(lambda c: rows(c, self.sql("register"), args))
-
-    async def workers(self) -> list[WorkerInfo]:
-        return [self._rows.worker(row) for row in await self._read("workers", self._now())]
-
-    async def leave(self, worker: str) -> None:
-        await self._write(lambda c: rows(c, self.sql("leave"), (self._now(), worker)))
-
-    async def forget_workers(self, unseen_for: float) -> None:
-        args = (self._now(), micros(unseen_for))
-        await self._write(lambda c: rows(c, self.sql("forget_workers"), args))
-
-    # ── operate ──
-
-    async def retry(
-        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
-    ) -> None:
-        await self._decisions.decide("retry", event_id, expected, seen, actor, reason)
-
-    async def replay(
-        self,
-        event_id: UUID,
-        expected: State,
-        actor: str,
-        reason: str,
-        *,
-        seen: int | None = None,
-        repeat: Sequence[Effect] = (),
-    ) -> int:
-        return await self._decisions.replay(event_id, expected, seen, repeat, actor, reason)
-
-    async def discard(
-        self, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int | None = None
-    ) -> None:
-        await self._decisions.decide("discard", event_id, expected, seen, actor, reason)
-
-    async def find(self, reference: str) -> list[UUID]:
-        bounds = id_bounds(reference)
-        found = await self._read("find_id", bounds[0].bytes, bounds[1].bytes) if bounds else []
-        if not found:
-            for (source,) in await self._read("sources"):
-                found += await self._read("find_key", key_identity(source, reference.encode()))
-        if not found and "~" in reference:
-            found = await self._read("find_admitted", reference)
-        return [_ident(row[0]) for row in found[:10]]
-
-    async def history(self, event_id: UUID) -> History | None:
-        found = await self._read("event", event_id.bytes)
-        if not found:
-            return None
-        event = self._rows.event(found[0])
-        requests = await self._read("request", event.request_id.bytes)
-        deliveries = await self._read("deliveries", event_id.bytes, event.request_id.bytes, event.item)
-        bodies = await self._read("owner", body_identity(event.source, found[0]["fingerprint"]))
-        return History(
-            event,
-            self._rows.request(requests[0]) if requests else None,
-            tuple(map(self._rows.delivery, deliveries)),
-            tuple(map(self._rows.attempt, await self._read("attempts", event_id.bytes))),
-            await self.ledger.of_event(event_id),
-            tuple(map(self._rows.action, await self._read("actions", event_id.bytes))),
-            self._rows.body_of(event, bodies),
-        )
-
-    async def events(
-        self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
-    ) -> list[EventRow]:
-        return await self.search.events(where, before=before, limit=limit)
-
-    async def count(self, where: Filter) -> int:
-        return await self.search.count(where)
-
-    async def counts(self) -> dict[State, int]:
-        return {State(row["state"]): row["n"] for row in await self._read("counts")}
-
-    async def delivery_counts(self) -> dict[str, int]:
-        return {row["outcome"]: row["n"] for row in await self._read("delivery_counts")}

@@ -13,7 +13,7 @@ from ...errors import BadData, ClaimLost, HandlerCommitted, TransactionTooLong
 from ...ledger import Intent, Known
 from ...model import Outcome
 from ...states import EffectKind, EffectState
-from ..weigh import may_adopt
+from ..call_outcome import may_adopt
 from .connection import Row, Writer, rows, translate
 from .files import Connection
 
@@ -98,11 +98,9 @@ class SqliteTransaction:
 
     async def plan(self, intent: Intent) -> Known | None:
         def job(connection: apsw.Connection) -> Known | None:
-            known = None
-            for kind, state, digest in rows(connection, self._sql("known"), (intent.identity,)):
-                known = Known(EffectKind(kind), EffectState(state), digest)
-                if not may_adopt(known, intent):
-                    return known
+            known = self._known(connection, intent)
+            if known is not None and not may_adopt(known, intent):
+                return known
             place = None
             if intent.lane is not None:
                 [(place,)] = rows(connection, self._sql("place"), (intent.name, intent.lane))
@@ -116,9 +114,17 @@ class SqliteTransaction:
 
         return await self._keep(job)
 
+    async def known(self, intent: Intent) -> Known | None:
+        return await self._keep(lambda connection: self._known(connection, intent))
+
+    def _known(self, connection: apsw.Connection, intent: Intent) -> Known | None:
+        for kind, state, digest in rows(connection, self._sql("known"), (intent.identity,)):
+            return Known(EffectKind(kind), EffectState(state), digest)
+        return None
+
     async def _keep(self, job: Callable[[apsw.Connection], T]) -> T:
         def guarded(connection: apsw.Connection) -> T:
-            if self._writer.ended_meanwhile(connection):  # a row that commits by itself would be a lie
+            if self._writer.has_ended(connection):  # a row that commits by itself would be a lie
                 raise HandlerCommitted()
             return job(connection)
 
@@ -131,9 +137,13 @@ class SqliteTransaction:
 
     # ── the end ──
 
+    async def check(self) -> None:
+        """Nothing is held back, and foreign keys are not enforced: only whether it is still open."""
+        await self._keep(lambda connection: None)
+
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
         def finish(connection: Connection) -> None:
-            if self._writer.ended_meanwhile(connection):
+            if self._writer.has_ended(connection):
                 raise HandlerCommitted()
             if self._settle(connection, outcomes) != len(outcomes):
                 raise ClaimLost()
@@ -159,7 +169,7 @@ class SqliteTransaction:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             self._writer.end_limited()
-            return self._writer.committed_meanwhile() and not self._settled  # else it was our own COMMIT
+            return self._writer.has_committed() and not self._settled  # else it was our own COMMIT
 
         try:
             return await asyncio.shield(self._writer.run_job(undo))

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 VARIABLE = "HOOKLEDGER_LOCK_WATCH"
-WRITER, PULSE = 0, 1
+WRITER, HEARTBEAT = 0, 1
 """The two connections of a process that write."""
 
 _SINCE = struct.Struct("2d")
@@ -46,9 +46,9 @@ class LockWatch:
         self._put(who, 0.0)
 
     def clear(self) -> None:
-        """Whoever held it is gone."""
+        """Mark the lock as free: its holder is gone."""
         self.unlocked(WRITER)
-        self.unlocked(PULSE)
+        self.unlocked(HEARTBEAT)
 
     def held_for(self) -> float:
         """Seconds since the lock was taken; 0 when it is not held."""

@@ -1,0 +1,82 @@
+"""`hookledger copy`: the whole inbox to another database."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import click
+import msgspec
+from rich.progress import Progress
+
+from ..inbox import Inbox
+from ..operate import copy as copying
+from ..operate.copy import Copied, Side
+from ..store.connect import without_password
+from ..store.ops.audit import Audit
+from .common import audited, inbox_options, print_json, prints_json, run, status
+
+
+@click.command()
+@click.option("--to", required=True, metavar="URL", help="Target: postgresql://… or sqlite:///FILE.")
+@click.option("--abandon", is_flag=True, help="End a copy that is not complete.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@audited
+@inbox_options
+@prints_json
+def copy(inbox: Inbox, to: str, abandon: bool, yes: bool, by: Audit, as_json: bool) -> None:
+    """Copy the whole inbox to another database
+
+    Moves every table, keys and effects of pruned events included. From its start every write to the source fails:
+    deliveries get 503 and workers claim nothing, so stop workers first. When all rows are copied and the consistency
+    check agrees on both sides, the target can be used and the source never again.
+
+    Run it again with the same --to to resume a copy that was interrupted. --abandon opens the source again while the
+    target is not complete; that target can then never be used.
+    """
+
+    async def look() -> int:
+        async with _sides(inbox, to) as (source, target):
+            return sum((await copying.look(source, target)).values())
+
+    async def act(progress: Progress, total: int) -> Copied:
+        async with _sides(inbox, to) as (source, target):
+            if abandon:
+                return await copying.abandon(source, target, by)
+            task = progress.add_task("rows", total=total)
+            return await copying.copy(source, target, by, lambda done: progress.update(task, completed=done))
+
+    total = 0 if abandon else run(look())
+    if not yes:
+        _confirm(without_password(inbox.database or ""), without_password(to), total, abandon=abandon)
+    with Progress(console=status, transient=True, disable=not status.is_terminal) as progress:
+        done = run(act(progress, total))
+    if as_json:
+        print_json(msgspec.to_builtins(done))
+    elif abandon:
+        status.print(f"Abandoned: {done.source} can be written again; drop {done.target}.", markup=False)
+    else:
+        status.print(f"Complete: {sum(done.rows.values()):,} rows. Use {done.target} now.", markup=False)
+
+
+@asynccontextmanager
+async def _sides(inbox: Inbox, to: str) -> AsyncIterator[tuple[Side, Side]]:
+    async with inbox.opened(check=False) as source, inbox.opened(to, check=False) as target:
+        yield Side(source, without_password(inbox.database or "")), Side(target, without_password(to))
+
+
+def _confirm(source: str, target: str, rows: int, *, abandon: bool) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError("confirmation is not possible: stdin is not a terminal; give --yes")
+    if abandon:
+        status.print(f"Opens {source} again; {target} can never be used.", markup=False, soft_wrap=True)
+        click.confirm("Abandon the copy?", abort=True, err=True)
+        return
+    status.print(
+        f"Copies {rows:,} rows from {source} to {target}. From now on every write to the source fails, for good once "
+        "the copy is complete.",
+        markup=False,
+        soft_wrap=True,
+    )
+    click.confirm("Copy it?", abort=True, err=True)

@@ -1,0 +1,347 @@
+"""`hookledger events` and `show`: list events, and one in full."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import click
+import msgspec
+from rich.text import Text
+
+from ..ids import operation_key
+from ..inbox import Inbox
+from ..ledger import Effect
+from ..model import EventRow, History, unpack_headers
+from ..operate import search
+from ..operate.answers import Answers, answer
+from ..operate.effects import needs_result, result_form
+from ..operate.quarantine.deliveries import conflicts
+from ..operate.quarantine.difference import Conflict
+from ..operate.replay.preview import Preview
+from ..operate.replay.replay import preview
+from ..operate.search import Summary
+from ..operate.timeline import Entry, proved, timeline
+from ..states import EffectState, KeyOrigin, State
+from ..store.ops.filters import EVERYTHING, Filter
+from ..store.ops.search import Page
+from .common import inbox_options, print_bytes, print_json, prints_json, run, second, status, table_console
+from .filters import FiltersEvents, filters_events, limit_option
+from .table import Fact, Listing, number, print_command, print_facts, prose, say, unbroken, whole, words
+from .tracebacks import counted, newest_traceback, print_excerpt, print_traceback
+
+COLOURS = {
+    State.PROCESSED: "green",
+    State.FAILED: "red",
+    State.NEEDS_REVIEW: "magenta",
+    State.RETRYING: "yellow",
+    State.PROCESSING: "cyan",
+}
+
+
+UNDECIDED = (EffectState.UNKNOWN, EffectState.FAILED)
+SAID = (whole("when (UTC)", head=True), whole("what", head=True), whole("by"), prose("details"))
+"""Columns of a timeline."""
+ATTENTION = "an effect failed, or its outcome is unknown"
+EFFECT_COLOURS = {EffectState.DONE: "green", EffectState.FAILED: "red", EffectState.UNKNOWN: "magenta"}
+
+
+def coloured(state: State | EffectState) -> Text:
+    colour = COLOURS.get(state) if isinstance(state, State) else EFFECT_COLOURS.get(state)
+    return Text(state, colour or "")
+
+
+def moment(value: datetime | None) -> str:
+    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] if value else ""
+
+
+@click.command(cls=FiltersEvents)
+@filters_events
+@click.option("--before", type=click.UUID, help="Only older than this event: the next page.")
+@limit_option(50)
+@click.option("--counts", is_flag=True, help="Print only counts: by state, or of matching events.")
+@inbox_options
+@prints_json
+def events(inbox: Inbox, where: Filter, before: UUID | None, limit: int, counts: bool, as_json: bool) -> None:
+    """List events, newest first
+
+    A long search stops early, and prints the option that continues it.
+    """
+
+    async def read() -> Any:
+        async with inbox.operating() as context:
+            if counts:
+                return await (search.summary(context) if where == EVERYTHING else search.count(context, where))
+            return await search.page(context, where, before=before, limit=limit)
+
+    found = run(read())
+    if counts:
+        _print_summary(found, as_json)
+    elif as_json:
+        print_json(found.events)
+        _print_end(found)
+    else:
+        _print_events(found.events)
+        _print_end(found)
+
+
+def _print_summary(found: Summary | int, as_json: bool) -> None:
+    if isinstance(found, int):
+        print_json({"count": found}) if as_json else click.echo(found)
+    elif as_json:
+        print_json(found)
+    else:
+        _print_counts("events", found.events)
+        _print_counts("deliveries", found.deliveries)
+
+
+def _print_counts(title: str, counts: dict[str, int]) -> None:
+    listing = Listing(whole(title), number("count"))
+    for name, count in counts.items():
+        listing.add(name, f"{count:,}")
+    listing.print(table_console())
+
+
+def _print_events(found: Sequence[EventRow]) -> None:
+    facts = (whole("event", head=True), whole("received (UTC)", head=True), whole("state", head=True))
+    kind = (whole("source", head=True), whole("type", head=True), whole("key"))
+    listing = Listing(*facts, *kind, number("tries"), number("came"), prose("why"))
+    for row in found:
+        mark = Text(" !", "bold magenta") if row.attention or row.alert else Text()
+        listing.add(
+            str(row.id),
+            second(row.received_at),
+            coloured(row.state) + mark,
+            row.source,
+            row.type,
+            row.key,
+            f"{row.attempts:,}",
+            f"{row.deliveries:,}",
+            row.alert or row.reason or ("an effect failed or is unknown: hookledger show" if row.attention else ""),
+        )
+    listing.print(table_console())
+
+
+def _print_end(page: Page) -> None:
+    """Print how far the search read, and the option that continues it."""
+    if page.looked_at is not None:
+        say(f"Stopped after reading {page.looked_at:,} events; for older ones: --before {page.next}")
+    elif page.next is not None:
+        say(f"There may be more: --before {page.next}")
+    elif not page.events:
+        status.print("No events.")
+
+
+@click.command()
+@click.argument("event")
+@click.option("--body", is_flag=True, help="Print only the request body, byte for byte.")
+@click.option("--timeline", "only_timeline", is_flag=True, help="Print only the timeline, with all keys.")
+@click.option("--traceback", is_flag=True, help="Print only the newest traceback.")
+@inbox_options
+@prints_json
+def show(inbox: Inbox, event: str, body: bool, only_timeline: bool, traceback: bool, as_json: bool) -> None:
+    """Show an event's history and effects
+
+    EVENT is an id, id prefix, event key or provider id.
+    """
+    shown = run(_history(inbox, event))
+    history = shown.history
+    if body:
+        print_bytes(history.request.body if history.request else b"")
+    elif only_timeline:
+        print_json(timeline(history)) if as_json else _print_keyed(timeline(history))
+    elif traceback:
+        print_json({"traceback": newest_traceback(history)}) if as_json else print_traceback(history)
+    elif as_json:
+        print_json(_readable(shown))
+    else:
+        _print_history(shown)
+
+
+def previewed(preview: Preview) -> dict[str, Any]:
+    """Return a preview as JSON values, with its verdict in one line."""
+    return {"words": preview.words, **msgspec.to_builtins(preview)}
+
+
+class Shown(NamedTuple):
+    """What `show` prints of one event."""
+
+    history: History
+    preview: Preview
+    """What a replay would do now."""
+    forms: Mapping[bytes, str | None]
+    """An example of each missing effect result, by effect identity; None where the application is not loaded."""
+    conflicts: Sequence[Conflict]
+
+
+def _readable(shown: Shown) -> Any:
+    """Return an event as JSON values: headers as pairs, the body in base64, effects with their idempotency keys, and
+    what a replay would do."""
+    history, preview = shown.history, shown.preview
+    values = msgspec.to_builtins(history)
+    if history.request:
+        values["request"]["headers"] = unpack_headers(history.request.headers)
+    for known, told in zip(history.effects, values["effects"], strict=True):
+        if known.effect.repeat is not None:
+            told["effect"]["idempotency_key"] = operation_key(known.effect.identity, known.effect.generation)
+        told["effect"]["superseded"] = known.effect.superseded
+    values["replay"] = previewed(preview)
+    values["answers"] = msgspec.to_builtins(answer(history, preview))
+    values["timeline"] = msgspec.to_builtins(timeline(history))
+    values["conflicts"] = msgspec.to_builtins(shown.conflicts)
+    return values
+
+
+async def _history(inbox: Inbox, reference: str) -> Shown:
+    async with inbox.operating() as context:
+        history, application = await search.find(context, reference), context.application
+        effects = [known.effect for known in history.effects if needs_result(application, known.effect)]
+        forms = {effect.identity: result_form(application, effect) for effect in effects}
+        return Shown(history, preview(context, history), forms, await conflicts(context, history))
+
+
+def _print_answers(answers: Answers, preview: Preview) -> None:
+    """Print the answers about an event, a line each."""
+    tried = answers.attempts
+    now = " and one just now" if tried.running else ""
+    times = f"{tried.ended:,}{now}, in {tried.runs:,} run{'s' * (tried.runs > 1)}"
+    ended = f"; the last: {tried.last}" if tried.last else ""
+    came = f"{moment(answers.first_received)}, delivered {answers.deliveries:,} time{'s' * (answers.deliveries > 1)}"
+    replays = "\n".join(f"{a.subject} by {a.actor}, {moment(a.at)}: {a.reason}" for a in answers.replays)
+    facts = (
+        ("first received?", came),
+        ("attempts?", times + ended),
+        ("effects completed?", _enumerated(one.label for one in answers.completed)),
+        ("pending or uncertain?", _enumerated(f"{one.label} ({one.state})" for one in answers.open)),
+        ("replayed by whom?", replays or "never replayed"),
+        ("a replay now?", preview.words),
+    )
+    print_facts(table_console(), facts)
+
+
+def _enumerated(labels: Iterable[str]) -> list[Text]:
+    """Return the labels as whole words, so that each can be copied."""
+    *others, last = [*labels] or ["none"]
+    return [*(unbroken(f"{label},") for label in others), unbroken(last)]
+
+
+def _print_history(shown: Shown) -> None:
+    console, history, event = table_console(), shown.history, shown.history.event
+    admitted = event.key_origin is KeyOrigin.QUARANTINE
+    state = [coloured(event.state) + Text(":"), *words(event.reason)] if event.reason else coloured(event.state)
+    facts: list[Fact] = [
+        ("event", str(event.id)),
+        ("source", unbroken(event.source)),
+        ("type", unbroken(event.type)),
+        ("key", [unbroken(event.key), Text(f"({event.key_origin})")]),
+        ("provider id", unbroken(event.provider_id or "")),
+        ("object", unbroken(event.object_id or "")),
+        ("account", unbroken(event.account or "")),
+        ("state", state),
+        ("alert", [_marked(word) for word in words(event.alert or "")]),
+        ("accepted", f"by an operator, from delivery {event.request_id}:{event.item}" * admitted),
+        ("same body as", f"event {history.body_of}" if history.body_of else ""),
+        ("attention", [_marked(word) for word in words(ATTENTION * event.attention)]),
+        ("result", event.result or ""),
+        ("cause", event.cause or ""),
+        ("run, attempts", counted(history)),
+        ("occurred", moment(event.occurred_at)),
+        ("first processed", moment(event.first_processed_at)),
+        ("due", moment(event.due_at)),
+    ]
+    if history.request:
+        proof = history.request
+        body = f"{len(proof.body):,} bytes (--body prints them)"
+        if proof.emptied_at is not None:
+            erased = any(action.name == "erase" for action in history.actions)
+            body = f"{'erased' if erased else 'pruned'} on {moment(proof.emptied_at)}"
+        facts += [("verified by", proved(proof)), ("body", body)]
+    _print_answers(answer(history, shown.preview), shown.preview)
+    console.print()
+    print_facts(console, facts)
+    if history.effects:
+        console.print()
+        effects = [known.effect for known in history.effects]
+        _print_effects(effects)
+        _suggest_decisions(event, effects, shown.forms)
+    for conflict in shown.conflicts:
+        console.print()
+        say(f"Conflict {conflict.delivery} of {moment(conflict.received_at)} UTC, where it differs:", console)
+        print_facts(console, [("", "\n".join(conflict.difference.first()))])
+    console.print()
+    listing = Listing(*SAID, title="Timeline")
+    for entry in timeline(history):
+        listing.add(moment(entry.at), f"{entry.kind}: {entry.what}", entry.by, entry.words)
+    listing.print(console)
+    print_excerpt(history)
+    if event.state is State.FAILED:
+        print_command("To run it again", ["hookledger", "retry", str(event.id), "--reason", "WHY"])
+
+
+def _suggest_decisions(event: EventRow, effects: Sequence[Effect], forms: Mapping[bytes, str | None]) -> None:
+    """Print both decisions for each effect that needs one, as commands. RESULT is a placeholder that `resolve` does
+    not accept."""
+    labels = Counter(f"{effect.name}:{effect.key}" for effect in effects)
+    for effect in effects:
+        if not effect.alert and (effect.state not in UNDECIDED or effect.due_at is not None):
+            continue
+        label = f"{effect.name}:{effect.key}"
+        if labels[label] > 1 or not label.isprintable():  # a label with control characters cannot be typed
+            label = operation_key(effect.identity, effect.generation)
+        command = ["hookledger", "resolve", str(event.id), label]
+        say(f"{label} is {effect.state}: find out from {effect.downstream or effect.name} whether it happened.")
+        result: list[str] = []
+        if effect.identity in forms:
+            result = ["--result", "RESULT"]
+            form = forms[effect.identity]
+            which = f"of this form: {form}" if form else "; --app shows its form; null if the handler reads no result"
+            say(f"The handler reads RESULT: what the call returned, as JSON {which}")
+        print_command("If it did", [*command, "--happened", *result, "--reason", "WHY"])
+        print_command("If not", [*command, "--did-not-happen", "--reason", "WHY"])
+
+
+def _marked(word: Text) -> Text:
+    word.stylize("bold magenta")
+    return word
+
+
+def _print_keyed(entries: Sequence[Entry]) -> None:
+    """Print the timeline with its keys."""
+    keys = (whole("delivery"), whole("event"), number("claim"), whole("effect"), whole("idempotency key"))
+    listing = Listing(*SAID, *keys)
+    for entry in entries:
+        listing.add(
+            moment(entry.at),
+            f"{entry.kind}: {entry.what}",
+            entry.by,
+            entry.words,
+            entry.delivery or "",
+            entry.event_key or "",
+            "" if entry.claim is None else str(entry.claim),
+            entry.effect or "",
+            entry.idempotency_key or "",
+        )
+    listing.print(table_console())
+
+
+def _print_effects(effects: list[Effect]) -> None:
+    facts = (whole("effect", head=True), whole("state", head=True), whole("how", head=True), number("calls"))
+    keys = (whole("key"), whole("idempotency key"), whole("done (UTC)"))
+    listing = Listing(*facts, *keys, prose("why"), title="Effects")
+    for effect in effects:
+        why = f"ALERT {effect.alert}" if effect.alert else (effect.error or "")
+        again = f"; again {moment(effect.due_at)}" if effect.due_at else ""
+        listing.add(
+            effect.name,
+            coloured(effect.state),
+            effect.kind if effect.repeat is None else f"{effect.kind}, {effect.repeat}",
+            f"{effect.number:,}" if effect.repeat else "",
+            effect.key,
+            operation_key(effect.identity, effect.generation) if effect.repeat else "",
+            moment(effect.finished_at),
+            why + again,
+        )
+    listing.print(table_console())

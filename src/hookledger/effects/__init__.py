@@ -1,0 +1,1 @@
+"""One business consequence, once: declared, called, recorded."""

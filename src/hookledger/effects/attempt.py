@@ -1,0 +1,220 @@
+"""The effects that one attempt asks for: `once`, `call` and `later`, as `event` offers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Protocol, TypeVar
+
+from ..errors import (
+    BadArguments,
+    CallInTransaction,
+    ClaimLost,
+    EffectBusy,
+    ForgottenAwait,
+    NeedsDecision,
+    NoTransaction,
+)
+from ..ids import identity
+from ..ledger import Intent, Known
+from ..model import Claimed
+from ..states import EffectKind, EffectState
+from .answers import check_arguments
+from .model import Effect, effect_key, shown
+
+T = TypeVar("T")
+
+
+class PendingEffect(Coroutine[Any, Any, T]):
+    """What `event.once`, `event.call` and `event.later` return: it happens when it is awaited, and must be.
+
+    `if event.once(…)` without `await` would always be true, so the truth of
+    this is refused; and a handler that never awaits it is failed.
+    """
+
+    def __init__(self, what: str, run: Callable[[], Coroutine[Any, Any, T]], waiting: dict[int, str]) -> None:
+        self._run = run
+        self._what = what
+        self._waiting = waiting
+        self._begun: Coroutine[Any, Any, T] | None = None
+        waiting[id(self)] = what
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._begin().__await__()
+
+    # A coroutine, so that a task group takes it, and type checkers report one that is never awaited.
+    def send(self, value: Any) -> Any:
+        return self._begin().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._begin().throw(*error)
+
+    def close(self) -> None:
+        if self._begun is not None:
+            self._begun.close()
+
+    def _begin(self) -> Coroutine[Any, Any, T]:
+        if self._begun is None:
+            self._begun = self._to_the_end()
+        return self._begun
+
+    async def _to_the_end(self) -> T:
+        try:
+            return await self._run()
+        finally:
+            self._waiting.pop(id(self), None)  # not earlier: one that was only begun has not happened
+
+    # Declared as no bool, so that pyright reports `if event.once(…)`; and not as NoReturn, because mypy would then
+    # take the rest of the handler for unreachable and skip checking it.
+    def __bool__(self) -> str:
+        raise ForgottenAwait(f"write `await {self._what}`: without it nothing has happened yet")
+
+
+class Rows(Protocol):
+    """The effects of the handler's transaction, or of a dry run."""
+
+    @property
+    def exclusive(self) -> bool: ...
+    async def once(self, intent: Intent) -> bool: ...
+    async def plan(self, intent: Intent) -> Known | None: ...
+
+
+class Caller(Protocol):
+    """Performs an effect, or answers as if it had."""
+
+    async def call(self, effect: Effect[Any, Any], intent: Intent, owns: Callable[[], bool]) -> Any: ...
+
+
+class AttemptEffects:
+    """`transaction`: whether the handler has one. `owns`: whether the event is still ours. `find`: an effect of the
+    inbox by its name.
+    """
+
+    def __init__(
+        self,
+        claimed: Claimed,
+        tx: Rows,
+        calls: Caller,
+        find: Callable[[str], Effect[Any, Any] | None],
+        owns: Callable[[], bool],
+        *,
+        transaction: bool,
+    ) -> None:
+        self._claimed = claimed
+        self._tx = tx
+        self._calls = calls
+        self._find = find
+        self._owns = owns
+        self._transaction = transaction
+        self._planned: dict[bytes, Intent] = {}
+        self._waiting: dict[int, str] = {}
+        self._asked: list[PendingEffect[Any]] = []
+        self._over = False
+
+    def asked(self, what: str, run: Callable[[], Coroutine[Any, Any, T]]) -> PendingEffect[T]:
+        asked = PendingEffect(what, run, self._waiting)
+        self._asked.append(asked)  # kept, so that its id stays its own
+        return asked
+
+    @property
+    def planned(self) -> bool:
+        """Whether the outbox has something to do once this attempt is committed."""
+        return bool(self._planned)
+
+    async def finish(self) -> None:
+        """The handler has returned: the last moment to find what it forgot, and to plan what could not be before."""
+        if self._waiting:
+            forgotten = ", ".join(sorted(set(self._waiting.values())))
+            raise ForgottenAwait(f"the handler did not await {forgotten} to the end: it would not have happened")
+        self._over = True
+        if not self._transaction:
+            for intent in self._planned.values():
+                await self._plan(intent)
+
+    def _still(self) -> None:
+        if self._over:
+            raise ClaimLost("event used after its handler returned")
+
+    async def once(self, name: str, key: object) -> bool:
+        """True the first time, in this transaction; false ever after."""
+        self._still()
+        if not self._transaction:
+            raise NoTransaction(
+                "event.once guards writes in the handler's transaction, and this handler has none: make the step an "
+                "effect with event.call, or drop transaction=False"
+            )
+        if not isinstance(name, str) or not name or len(name) > 255:
+            raise BadArguments("event.once takes a name of at most 255 characters, and a key")
+        text, name = effect_key(key), effect_key(name)
+        ident = identity(self._claimed.source, b"once", name.encode(), text.encode())
+        return await self._tx.once(self._intent(EffectKind.ONCE, ident, shown(name), text))
+
+    async def outside(self, asking: Coroutine[Any, Any, T]) -> T:
+        """Await a question to a remote, outside SQLite's write lock."""
+        if self._over or self._tx.exclusive:
+            asking.close()
+        self._still()
+        if self._tx.exclusive:
+            raise CallInTransaction(
+                "event.current() while event.tx is open would hold SQLite's write lock: ask before the statements"
+            )
+        return await asking
+
+    async def call(self, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> Any:
+        """The result, of the call made now or of the one made before."""
+        self._still()
+        if self._tx.exclusive:
+            raise CallInTransaction(
+                f"event.call({effect.name}) while event.tx is open would hold SQLite's write lock: make the call "
+                "before the first statement, or use event.later, or declare the handler with transaction=False"
+            )
+        intent = self._intent_of(EffectKind.CALL, effect, key, args, kwargs)
+        if intent.identity in self._planned:
+            raise BadArguments(f"effect {effect.name} {intent.key!r} was given to event.later in this very handler")
+        return await self._calls.call(effect, intent, self._owns)
+
+    async def later(self, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> None:
+        """Planned with this transaction; performed after its commit."""
+        self._still()
+        intent = self._intent_of(EffectKind.LATER, effect, key, args, kwargs)
+        if self._transaction:
+            await self._plan(intent)
+        self._planned[intent.identity] = intent
+
+    async def _plan(self, intent: Intent) -> None:
+        known = await self._tx.plan(intent)
+        if known is None:
+            return
+        check_arguments(intent, known)
+        label = f"effect {intent.name} {intent.key!r}"
+        # The outbox performs its own. An earlier `event.call` has no worker once its handler is gone.
+        if known.kind is EffectKind.CALL and known.state is EffectState.STARTED:
+            raise EffectBusy(f"{label} is in progress")
+        if known.kind is EffectKind.CALL and known.state is EffectState.UNKNOWN:
+            words = f"{label} may have happened: find out, then hookledger resolve"
+            raise NeedsDecision(words, identity=intent.identity)
+
+    def _intent_of(self, kind: EffectKind, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> Intent:
+        if not isinstance(effect, Effect):
+            raise BadArguments(f"{effect!r} is not an effect: declare it with @inbox.effect(repeat=…)")
+        if self._find(effect.name) is not effect:
+            raise BadArguments(f"effect {effect.name!r} belongs to another inbox: declare it with this one")
+        text = effect_key(key)
+        arguments, digest, entity = effect.keep(args, kwargs)
+        source = self._claimed.source
+        scope = "" if effect.policy.shared else source
+        return self._intent(
+            kind,
+            effect.identity(source, text),
+            effect.name,
+            text,
+            arguments=arguments,
+            arguments_digest=digest,
+            repeat=effect.policy.repeat,
+            downstream=effect.policy.downstream,
+            lane=None if entity is None else shown(f"{scope}/{entity}"),
+            lease=effect.policy.lease,
+        )
+
+    def _intent(self, kind: EffectKind, ident: bytes, name: str, key: str, **more: Any) -> Intent:
+        claimed = self._claimed
+        return Intent(ident, kind, claimed.source, name, shown(key), claimed.id, claimed.claim, **more)

@@ -1,0 +1,154 @@
+"""Where effects are declared: `@inbox.effect(repeat=…)` and `@inbox.ensure()`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from ..clock import Seconds
+from ..errors import ConfigError
+from ..retry import RetryPolicy
+from ..states import Repeat
+from .model import Effect, Op, Policy
+from .signatures import needs_parentheses
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Declaring:
+    """The decorator that declares an effect; its overloads tell async functions from plain ones."""
+
+    def __init__(self, add: Callable[[Effect[Any, Any]], None], name: str | None, policy: Policy) -> None:
+        self._add = add
+        self._name = name
+        self._policy = policy
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Op, P], Coroutine[Any, Any, R]]) -> Effect[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Op, P], R]) -> Effect[P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Effect[Any, Any]:
+        name = self._name or getattr(function, "__name__", "")
+        if not name or len(name) > 255:
+            raise ConfigError("an effect has a name of at most 255 characters: give name=")
+        policy = msgspec.structs.replace(self._policy, downstream=self._policy.downstream or name)
+        effect: Effect[Any, Any] = Effect(function, name, policy)
+        self._add(effect)
+        return effect
+
+
+class Effects:
+    """Every effect of an inbox."""
+
+    def __init__(self) -> None:
+        self._effects: dict[str, Effect[Any, Any]] = {}
+
+    def add(self, effect: Effect[Any, Any]) -> None:
+        if effect.name in self._effects:
+            raise ConfigError(f"there are two effects called {effect.name!r}: give one of them name=")
+        self._effects[effect.name] = effect
+
+    def verify(self) -> None:
+        """What can only be seen when everything is declared."""
+        for effect in self._effects.values():
+            if effect.policy.ask_first and effect.checker is None:
+                raise ConfigError(f"effect {effect.name!r} ensures a state and needs @{effect.name}.check to read it")
+
+    def find(self, name: str) -> Effect[Any, Any] | None:
+        return self._effects.get(name)
+
+    def all(self) -> list[Effect[Any, Any]]:
+        return list(self._effects.values())
+
+
+class EffectDecorators:
+    """`effect` and `ensure`: the base of Inbox."""
+
+    def __init__(self) -> None:
+        self.effects: Effects = Effects()
+
+    @needs_parentheses(
+        '@inbox.effect(repeat="keyed", window="24h")',
+        repeat="what may be done if the outcome of a call is unknown: write "
+        '@inbox.effect(repeat="keyed", window="24h"), or repeat="safe", "accept" or "never"',
+    )
+    def effect(
+        self,
+        *,
+        repeat: Literal["safe", "keyed", "accept", "never"],
+        window: float | str | None = None,
+        name: str | None = None,
+        timeout: float | str = "10s",
+        grace: float | str = "5s",
+        retry: RetryPolicy | None = None,
+        downstream: str | None = None,
+        serial: str | None = None,
+        volatile: Iterable[str] = (),
+        shared: bool = False,
+    ) -> Declaring:
+        """Declare an effect: a call that `event.call` makes now or `event.later` after the commit.
+
+        `repeat` says what may be done when the outcome of a call is unknown: `"safe"`, it converges, so call
+        again; `"keyed"`, the remote deduplicates on `op.key` within `window`, so call again until then; `"accept"`,
+        a duplicate is acceptable and is logged; `"never"`, an operator decides. `@effect.check` asks the remote
+        first.
+
+        `name` is part of the effect's identity: give it when the function is renamed. `timeout` is for one call,
+        `grace` what is added before a call without an answer is given up. `downstream`: effects that share a circuit
+        and slots. `serial`: the parameter whose equal values are performed in order, from the outbox. `volatile`:
+        parameters that may differ under one key. `shared`: one key for all sources.
+        """
+        try:
+            kind = Repeat(repeat)
+        except ValueError:
+            raise ConfigError(f"repeat is one of {', '.join(Repeat)}, not {repeat!r}") from None
+        if (kind is Repeat.KEYED) != (window is not None):
+            raise ConfigError('window= is required with repeat="keyed" and only there')
+        policy = Policy(
+            kind,
+            window=None if window is None else Seconds(window),
+            timeout=Seconds(timeout),
+            grace=Seconds(grace),
+            retry=retry or RetryPolicy(),
+            downstream=downstream or "",
+            serial=serial,
+            volatile=frozenset(volatile),
+            shared=shared,
+        )
+        if policy.timeout <= 0:
+            raise ConfigError("timeout= must be greater than 0")
+        if policy.window is not None and policy.window <= policy.timeout:
+            raise ConfigError("window= must be longer than timeout=")
+        return Declaring(self.effects.add, name, policy)
+
+    @needs_parentheses("@inbox.ensure()")
+    def ensure(
+        self,
+        *,
+        name: str | None = None,
+        timeout: float | str = "10s",
+        grace: float | str = "5s",
+        retry: RetryPolicy | None = None,
+        downstream: str | None = None,
+        serial: str | None = None,
+        volatile: Iterable[str] = (),
+        shared: bool = False,
+    ) -> Declaring:
+        """Declare an effect that brings about a state. Its `@effect.check` reads the state before every call, and
+        nothing is called when it is so already; an unknown outcome is repeated, because the call converges.
+        """
+        policy = Policy(
+            Repeat.SAFE,
+            timeout=Seconds(timeout),
+            grace=Seconds(grace),
+            retry=retry or RetryPolicy(),
+            downstream=downstream or "",
+            serial=serial,
+            volatile=frozenset(volatile),
+            shared=shared,
+            ask_first=True,
+        )
+        return Declaring(self.effects.add, name, policy)

@@ -1,0 +1,82 @@
+"""Ids, and digests for unique constraints: of events, effects and remote operations."""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+from uuid import UUID
+
+import uuid_utils.compat
+
+LAST_ID = UUID(int=2**128 - 1)
+"""Sorts after every id."""
+
+
+def new_id() -> UUID:
+    """Return a UUIDv7: created before the insert, sorts by time."""
+    return uuid_utils.compat.uuid7()
+
+
+def id_bounds(reference: str) -> tuple[UUID, UUID] | None:
+    """Return the first and last id with this prefix, or None if it is not an id prefix."""
+    digits = reference.replace("-", "").lower()
+    if not 8 <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
+        return None
+    return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+
+
+def identity(source: str, kind: bytes, *parts: bytes) -> bytes:
+    """Return the digest for the unique constraint.
+
+    The digest includes each part's length, so that ("a", "bc") and ("ab", "c") differ.
+    """
+    scope = _scope(source, kind)
+    if len(parts) == 1:  # as most are
+        return sha256(b"%b%d:%b" % (scope, len(parts[0]), parts[0])).digest()
+    return sha256(scope + b"".join([b"%d:%b" % (len(part), part) for part in parts])).digest()
+
+
+@cache
+def _scope(source: str, kind: bytes) -> bytes:
+    name = source.encode()
+    return b"%d:%b%d:%b" % (len(name), name, len(kind), kind)
+
+
+def key_identity(source: str, *key: bytes) -> bytes:
+    """Return the identity of an event with this key; a composite key has several parts."""
+    return identity(source, b"key", *key)
+
+
+def body_identity(source: str, fingerprint: bytes, kind: str = "") -> bytes:
+    """Return the identity of a body; with `kind`, of this body as that event type."""
+    return identity(source, b"body", kind.encode(), fingerprint)
+
+
+def token_identity(source: str, token: bytes) -> bytes:
+    """Return the identity of a token that is signed without the body."""
+    return identity(source, b"token", token)
+
+
+def quarantine_identity(source: str, key: bytes, fingerprint: bytes) -> bytes:
+    """Return the identity of a quarantined delivery that an operator accepted; `key`: identity of its event key."""
+    return identity(source, b"quarantine", key, fingerprint)
+
+
+def effect_identity(scope: str, name: str, key: str) -> bytes:
+    """Return the identity of an effect. `scope`: the source, or "" for a global effect; no source has that name."""
+    return identity(scope, b"effect", name.encode(), key.encode())
+
+
+def superseded_identity(identity: bytes, decision: UUID) -> bytes:
+    """Return the new identity of a `once` row that this decision superseded."""
+    return sha256(identity + decision.bytes).digest()
+
+
+def operation(identity: bytes, generation: int) -> bytes:
+    """Return the digest that an effect's idempotency keys are made of: the same for all its calls, unique to it."""
+    return sha256(b"%b%d" % (identity, generation)).digest()
+
+
+def operation_key(identity: bytes, generation: int) -> str:
+    """Return `op.key`: 43 characters of a-z, 0-9 and _."""
+    return f"hl_{operation(identity, generation)[:20].hex()}"

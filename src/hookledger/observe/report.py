@@ -1,0 +1,56 @@
+"""Log failures: the first of each kind with its traceback, later ones with their number."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+
+from ..errors import BadArguments, BadResult, CallInTransaction, ForgottenAwait, HookledgerError, NoTransaction
+from ..retry import is_outage
+from .blame import blame
+from .traces import excerpt, for_logging
+
+MAX_KINDS = 500
+"""Kinds that are remembered; the least recently seen is forgotten first."""
+MISTAKES = (BadArguments, BadResult, CallInTransaction, ForgottenAwait, NoTransaction)
+"""Errors that Hookledger raises for a mistake in the user's code: their place matters."""
+
+
+class Reporter:
+    """Counts failures by where they happen, in this process."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._counts: OrderedDict[tuple[str, str, str | None], int] = OrderedDict()
+
+    def tell(self, level: int, who: str, message: str, error: BaseException | None, package: str = "") -> None:
+        """Log a failure of `who` at `level`. The first unexpected one of its kind is logged as an error with its
+        traceback."""
+        surprise = _unexpected(error) if level > logging.INFO else None
+        if surprise is None:
+            self._log.log(level, "%s: %s", who, message)
+            return
+        found = blame(surprise, package)
+        count = self._count((who, type(found.error).__qualname__, found.place))
+        if count > 1:
+            self._log.log(level, "%s: %s (failure %d here since the start)", who, message, count)
+        elif exc_info := for_logging(surprise):
+            self._log.error("%s: %s", who, message, exc_info=exc_info)
+        else:
+            self._log.error("%s: %s\n%s", who, message, excerpt(surprise, package))
+
+    def _count(self, kind: tuple[str, str, str | None]) -> int:
+        count = self._counts[kind] = self._counts.pop(kind, 0) + 1
+        if len(self._counts) > MAX_KINDS:
+            self._counts.popitem(last=False)
+        return count
+
+
+def _unexpected(error: BaseException | None) -> Exception | None:
+    """Return the error if it deserves a traceback: no signal of a handler, no outage. For an effect, the error that
+    it raised."""
+    if isinstance(error, HookledgerError) and not isinstance(error, MISTAKES):
+        error = error.__cause__
+        if isinstance(error, HookledgerError):
+            return None
+    return error if isinstance(error, Exception) and not is_outage(error) else None

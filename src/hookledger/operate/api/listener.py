@@ -1,0 +1,145 @@
+"""The operator listener's application: health checks and the API, with their own store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...errors import ConfigError, HookledgerError, Unavailable
+from ...receive import respond
+from ...receive.client import rate_limit_key
+from ...receive.health import ALIVE, Readiness
+from ...receive.request import Receive, Scope, Send
+from ...receive.secrets import text_of
+from ...store.opening import Opener, PerLoop
+from ..context import Context
+from ..doctor import proof
+from ..health import Receiver, WorkersWatch
+from .auth import Role, Token, Tokens, token
+from .schema import ROOT
+
+if TYPE_CHECKING:
+    from ...inbox import Inbox
+    from .app import Api
+
+log: logging.Logger = logging.getLogger(__name__)
+
+
+def load_tokens(inbox: Inbox) -> Tokens:
+    """Return the tokens in the settings; ConfigError if one is unsafe."""
+    return Tokens([_token(one.name, one.role, one.token) for one in inbox.settings.operator.tokens])
+
+
+def _token(name: str, role: str, source: str) -> Token:
+    return token(name, Role(role), text_of(source, f"token {name!r}")[0])
+
+
+class Operator:
+    """An ASGI application with its own connections, so that no acknowledgement waits for a query. The store opens
+    when the server starts, or at the first request."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self.tokens: Tokens = load_tokens(inbox)
+        self._api: Api | None = None
+        self._opener = Opener(inbox.store)
+        self._opened: PerLoop[tuple[Context, Readiness, WorkersWatch]] = PerLoop()
+        self._answering: set[asyncio.Task[object]] = set()
+        self.receiver: Receiver | None = None
+        """The receiver whose health is reported; None: that of the API's own store."""
+
+    async def start(self) -> tuple[Context, Readiness, WorkersWatch]:
+        """Open the store; Unavailable while the database is down."""
+        return self._opened.here() or await self._opened.open(self._open)
+
+    async def _open(self, stack: contextlib.AsyncExitStack) -> tuple[Context, Readiness, WorkersWatch]:
+        self._inbox.read_secrets(required=False)
+        store = await self._opener.open(stack)
+        readiness = Readiness(store.health, rejected=lambda: self._inbox.asgi.rejected)
+        context = self._inbox.context(store)
+        return context, readiness, WorkersWatch(lambda: proof.workers(context))
+
+    async def stop(self) -> None:
+        await self._opened.close()
+
+    def cut_off(self) -> int:
+        """Cancel running requests; returns their number."""
+        for task in self._answering:
+            task.cancel()
+        return len(self._answering)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            task = asyncio.current_task()
+            assert task is not None
+            self._answering.add(task)
+            try:
+                await self._answer({**scope, "client": self._client(scope)}, receive, send)
+            finally:
+                self._answering.discard(task)
+
+    def _client(self, scope: Scope) -> tuple[str, int]:
+        """Return the client that limits count: behind a trusted proxy, the forwarded address."""
+        peer = scope["client"][0] if scope.get("client") else None
+        client = self._inbox.settings.intake.proxies.client(peer, tuple(scope["headers"]))
+        return rate_limit_key(client), 0
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path == ROOT or path.startswith(f"{ROOT}/"):
+            await self._served()(scope, receive, send)
+        else:
+            await respond.send(await self._health(path), send)
+
+    async def _health(self, path: str) -> respond.Response:
+        answered = await self._receivers(path)
+        if isinstance(answered, tuple) and answered[0] == 200 and path == "/readyz":
+            # A failure here must not make a ready receiver appear not ready.
+            with contextlib.suppress(HookledgerError, TimeoutError, msgspec.DecodeError):
+                _, _, workers = await self.start()
+                answered = await workers.add(*answered)
+        return answered if isinstance(answered, respond.Response) else respond.health(answered)
+
+    async def _receivers(self, path: str) -> respond.Response | tuple[int, bytes] | None:
+        """Return the receiver's health; without a receiver, our own."""
+        if self.receiver is not None:
+            return await self.receiver.answer(path)
+        if path == "/healthz":
+            return respond.Response(200, ALIVE)  # the process is alive, whatever the database does
+        try:
+            _, readiness, _ = await self.start()
+        except Unavailable as error:
+            log.warning("cannot open the store: %s", error)
+            return respond.unavailable()
+        return await readiness.answer(path, why=True)
+
+    def _served(self) -> Api:
+        if self._api is None:
+            try:
+                from .app import Api
+            except ImportError as error:
+                raise ConfigError("the API is not installed: pip install 'hookledger[server]'") from error
+            self._api = Api(self.tokens, self._context)
+        return self._api
+
+    async def _context(self) -> Context:
+        context, _, _ = await self.start()
+        return context
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                with contextlib.suppress(HookledgerError):  # the first request tries again, and reports why not
+                    await self.start()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return

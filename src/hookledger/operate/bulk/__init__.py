@@ -1,0 +1,1 @@
+"""Bulk jobs: plan a set of events, and act on each."""

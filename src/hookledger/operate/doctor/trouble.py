@@ -1,0 +1,148 @@
+"""Reports failures: failed events, unknown outcomes, overdue effects, open circuits. Part of `doctor`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from ...ledger import Effect
+from ...states import CircuitState, EffectState, State
+from ...store.ops.attention import MOST, Alert, ListedEffect, Tally
+from ...store.ops.circuits import Circuit
+from ..context import Context
+from ..workers import live_workers
+from .finding import Finding, Level
+
+LATE = 300.0
+"""Seconds after which an unknown outcome is a problem though its policy handles it, and an outbox entry is overdue.
+"""
+SAMPLE = 100
+"""Maximum number of unknown effects whose age is read."""
+NAMED = 10
+"""Maximum number of alerts listed."""
+
+
+async def events(context: Context) -> list[Finding]:
+    """Report events that are failed, in review or retrying."""
+    trouble = context.store.attention
+    states = (State.FAILED, State.NEEDS_REVIEW, State.RETRYING)
+    return judge_events({state: await trouble.events(state) for state in states})
+
+
+def judge_events(tallies: dict[State, Tally]) -> list[Finding]:
+    told: dict[State, tuple[Level, str, str]] = {
+        State.FAILED: (
+            "problem",
+            "failed",
+            "`hookledger failures` groups them by cause; then `hookledger bulk retry --state failed --reason WHY`",
+        ),
+        State.NEEDS_REVIEW: (
+            "problem",
+            "in review: an operator must decide",
+            "`hookledger events --state needs_review`, then `hookledger show ID`",
+        ),
+        State.RETRYING: ("warn", "retrying after a failure", "`hookledger failures` says why"),
+    }
+    found = [
+        Finding(level, "events", f"{tallies[state].words} {what}{_oldest(tallies[state])}", do)
+        for state, (level, what, do) in told.items()
+        if tallies[state].count
+    ]
+    return found or [Finding("ok", "events", "none is failed, in review or retrying")]
+
+
+async def effects(context: Context) -> list[Finding]:
+    """Report effects that are unknown, failed or overdue."""
+    trouble = context.store.attention
+    unknown = await trouble.tally(EffectState.UNKNOWN)
+    failed = await trouble.tally(EffectState.FAILED, outbox=True)
+    found = judge_unknown(unknown, await trouble.oldest(EffectState.UNKNOWN, SAMPLE) if unknown else [])
+    found += judge_failed(failed, await trouble.oldest(EffectState.FAILED, 1, outbox=True) if failed else [])
+    alive = bool(await live_workers(context))
+    found += judge_overdue(await trouble.overdue(LATE), alive)
+    return found or [Finding("ok", "effects", "none is unknown, failed or overdue")]
+
+
+def judge_unknown(count: int, first: Sequence[ListedEffect]) -> list[Finding]:
+    if not first:  # none, or settled since the count
+        return []
+    oldest = min(first, key=lambda one: one.since)
+    is_left = [one for one in first if one.effect.due_at is None and one.effect.leased_until is None]
+    is_late = (datetime.now(UTC) - oldest.since).total_seconds() > LATE
+    says = f"{_number(count)} with an unknown outcome{_oldest_effect(oldest)}"
+    do = f"`hookledger effects --state unknown`; `hookledger show {oldest.effect.event_id}` says how to decide"
+    if is_left and count <= SAMPLE:
+        says += f"; {len(is_left):,} wait for a decision, others are tried again" * (len(is_left) < count)
+    if is_left or is_late:
+        return [Finding("problem", "effects", says, do)]
+    return [Finding("warn", "effects", f"{says}; their policies handle them", do)]
+
+
+def judge_failed(count: int, first: Sequence[ListedEffect]) -> list[Finding]:
+    if not first:
+        return []
+    says = f"{_number(count)} of the outbox failed{_oldest_effect(first[0])}"
+    do = f"`hookledger effects --state failed`; `hookledger show {first[0].effect.event_id}`"
+    return [Finding("problem", "effects", says, do)]
+
+
+def judge_overdue(overdue: Tally, alive: bool) -> list[Finding]:
+    if not overdue.count:
+        return []
+    says = f"{overdue.words} planned and due for more than {LATE / 60:.0f} min{_oldest(overdue)}"
+    do = "`hookledger effects --state planned`; "
+    do += "check for an open circuit, or an earlier entry of the lane" if alive else "run `hookledger work`"
+    return [Finding("warn" if alive else "problem", "effects", says, do)]
+
+
+async def circuits(context: Context) -> list[Finding]:
+    """Report circuits that are not closed."""
+    return judge_circuits(await context.store.circuits.all())
+
+
+def judge_circuits(known: Sequence[Circuit]) -> list[Finding]:
+    return [_circuit(one) for one in known if one.state is not CircuitState.CLOSED] or [
+        Finding("ok", "circuits", "all closed")
+    ]
+
+
+def _circuit(circuit: Circuit) -> Finding:
+    since = f"since {circuit.changed_at:%Y-%m-%d %H:%M} UTC: {circuit.reason or 'no reason given'}"
+    reset = f"`hookledger circuits reset {shlex.quote(circuit.downstream)} --reason WHY`"
+    about, do = f"circuit {circuit.downstream}", f"`hookledger circuits`; {reset}"
+    if circuit.retry_in is None:
+        return Finding("warn", about, f"tripped by an operator {since}", f"{do} when calls may resume")
+    level: Level = "problem" if circuit.state is CircuitState.OPEN else "warn"
+    words = f"{circuit.state.replace('_', '-')} {since}"
+    return Finding(level, about, words, f"{do} allows calls immediately; else they resume automatically")
+
+
+async def alerts(context: Context) -> list[Finding]:
+    """Report alerts: contradicted decisions, and events redelivered too often."""
+    trouble = context.store.attention
+    return judge_alerts(await trouble.alerts(NAMED + 1), await trouble.effect_alerts(NAMED + 1))
+
+
+def judge_alerts(of_events: Sequence[Alert], of_effects: Sequence[Effect]) -> list[Finding]:
+    said = [(one.id, f"{one.state}: {one.alert}") for one in of_events]
+    said += [(one.event_id, f"effect {one.name}:{one.key}: {one.alert}") for one in of_effects]
+    found = [
+        Finding("problem", f"event {ident}", words, f"`hookledger show {ident}`") for ident, words in said[:NAMED]
+    ]
+    if len(said) > NAMED:
+        found.append(Finding("problem", "alerts", "there are more alerts", "`hookledger events --attention`"))
+    return found or [Finding("ok", "alerts", "none")]
+
+
+def _number(count: int) -> str:
+    return f"{count:,}{' or more' * (count >= MOST)}"
+
+
+def _oldest(tally: Tally) -> str:
+    return f", the oldest since {tally.since:%Y-%m-%d %H:%M} UTC: {tally.oldest}" if tally.since else ""
+
+
+def _oldest_effect(oldest: ListedEffect) -> str:
+    effect = oldest.effect
+    return f", the oldest since {oldest.since:%Y-%m-%d %H:%M} UTC: {effect.name}:{effect.key} of {effect.event_id}"

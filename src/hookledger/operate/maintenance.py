@@ -1,0 +1,37 @@
+"""Maintenance: what a worker does besides running handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from ..work.reclaim import LeaseReclaimer
+from .bulk.runner import JobRunner
+from .context import Context
+from .reconcile.reconcile import daily
+from .retention.prune import pruner
+from .schedule import Schedule
+from .unhandled import UnhandledWatch
+
+
+def schedule(context: Context) -> Schedule:
+    """Return the daily tasks; ConfigError if one cannot run."""
+    return Schedule(daily(context), context.clock.now)
+
+
+@contextlib.asynccontextmanager
+async def maintained(context: Context, reclaimer: LeaseReclaimer, *, scheduled: bool) -> AsyncIterator[None]:
+    """Reclaim leases, run jobs, prune, warn about events without a handler and, if `scheduled`, run daily tasks,
+    until the block ends."""
+    planned = schedule(context) if scheduled else Schedule([], context.clock.now)
+    unhandled = UnhandledWatch(context, reclaimer.unhandled_after)
+    await unhandled.start()
+    runners = (reclaimer, JobRunner(context), pruner(context), unhandled, planned)
+    tasks = [asyncio.create_task(runner.run()) for runner in runners]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,34 @@
+"""Pauses: which sources and types workers do not process."""
+
+from __future__ import annotations
+
+from ..errors import ConfigError
+from ..store.ops.audit import Audit
+from ..store.ops.pauses import Pause
+from .audit import check_text
+from .context import Context
+
+
+async def pauses(context: Context) -> list[Pause]:
+    """Return what is paused, by whom and why."""
+    return await context.store.pauses.pauses()
+
+
+async def pause(context: Context, by: Audit, source: str, pattern: str = "*") -> Pause:
+    """Stop workers from claiming events of a source, or of some of its types, until it is resumed. Running handlers
+    finish, deliveries are accepted, and the outbox continues."""
+    known = context.sources.names
+    if known and source not in known:
+        raise ConfigError(f"unknown source {source!r}; configured: {', '.join(sorted(known))}")
+    return await context.store.pauses.pause(check_text(source, "source"), _check_pattern(pattern), *by)
+
+
+async def resume(context: Context, by: Audit, source: str, pattern: str = "*") -> None:
+    """End a pause of exactly these types; the source need not be configured."""
+    await context.store.pauses.resume(check_text(source, "source"), _check_pattern(pattern), *by)
+
+
+def _check_pattern(pattern: str) -> str:
+    if not pattern or "*" in pattern[:-1]:
+        raise ConfigError(f"{pattern!r} is not an event type: * is allowed only at the end")
+    return check_text(pattern, "event type")

@@ -1,0 +1,1 @@
+"""Quarantined deliveries: how each differs from its event."""

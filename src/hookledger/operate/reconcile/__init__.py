@@ -1,0 +1,1 @@
+"""Compare with the provider's log, and repair single objects."""

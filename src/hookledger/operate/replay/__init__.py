@@ -1,0 +1,1 @@
+"""Replay: what a new run of an event would do."""

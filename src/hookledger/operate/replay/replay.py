@@ -1,0 +1,49 @@
+"""Replay: process an event again as a new run, on what its preview shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import WrongState
+from ...ledger import Effect
+from ...model import EventRow, History
+from ...store.ops.audit import Audit
+from .. import effects, search
+from ..context import Context
+from .preview import Preview, Verdict, preview_replay
+
+
+def preview(context: Context, history: History, repeat: Sequence[str] = ()) -> Preview:
+    """Return what a replay would do now, and whether it is safe. `repeat`: finished effects to perform again, each a
+    NAME, NAME:KEY or idempotency key."""
+    return _preview(context, history, effects.named(history, repeat))
+
+
+def _preview(context: Context, history: History, repeated: Sequence[Effect]) -> Preview:
+    return preview_replay(history, context.application, {effect.identity for effect in repeated})
+
+
+async def replay(
+    context: Context, by: Audit, event: EventRow, repeat: Sequence[str] = (), *, shown: Preview | None = None
+) -> History:
+    """Process an event again as a new run: effects that are done are skipped, except those in `repeat`.
+
+    `event`: as seen when this was decided. WrongState if it has changed, if an operator must decide something first,
+    or if the replay would do something else than `shown`.
+    """
+    history = await search.find(context, str(event.id))
+    repeated: list[Effect] = []
+    if (history.event.state, history.event.claim) == (
+        event.state,
+        event.claim,
+    ):  # else the store reports who changed it
+        repeated = effects.named(history, repeat)
+        now = _preview(context, history, repeated)
+        if now.verdict is Verdict.NEEDS_A_DECISION:
+            raise WrongState(f"event {event.id} cannot be replayed now: {now.words}")
+        if shown is not None and not now.says_the_same(shown):
+            raise WrongState(
+                f"event {event.id}: its effects have changed since the preview; a replay now: {now.words}"
+            )
+    await context.store.replay(event.id, event.state, *by, seen=event.claim, repeat=repeated)
+    return await search.find(context, str(event.id))

@@ -1,0 +1,1 @@
+"""Retention and erasure: what is deleted, when, and by whose decision."""

@@ -1,0 +1,136 @@
+"""A source's settings: one value, whether from `hookledger.toml` or from Python.
+
+A new setting is a field of `SourceSettings` and a key of `SourceOptions`; a unit test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from typing import Any, Literal, Required, TypedDict
+
+from msgspec import Struct
+
+from ..clock import Keep, Seconds
+from ..errors import ConfigError
+from ..providers.contract import Contract
+from ..providers.listing.base import ReconcileSettings
+from .secrets import SecretSettings
+
+KeyFunction = Callable[[dict[str, object], Mapping[str, str]], object]
+"""Returns the event key from the event's content and the request's headers (lower-case names): text, a number or a
+tuple of them; None if there is none."""
+
+Names = Sequence[str] | AbstractSet[str]
+Duration = float | str
+
+
+@contextmanager
+def naming(source: str) -> Iterator[None]:
+    """Add the source's name to ConfigErrors raised inside."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"source {source!r}: {error}") from None
+
+
+class SourceRetention(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[sources.NAME.retention]`: retention periods of one source, counted from when an event finished. Hookledger
+    always keeps the event's key and the keys of its effects."""
+
+    payloads: Keep | None = None
+    """Bytes, headers and query of finished events, which a replay needs. Default: `[retention]`."""
+    history: Keep | None = None
+    """Tracebacks of attempts and calls, and the rows of plain duplicates. Default: `[retention]`."""
+    events: Keep | None = None
+    """Events that are processed, skipped or discarded, with their history. Default: `[retention]`."""
+    failed: Keep | None = None
+    """Dead letters, with their history. Default: `[retention]`."""
+
+
+class SourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[sources.NAME]`: one endpoint."""
+
+    provider: str
+    """A name that `hookledger providers` lists, or `hmac` with your own options."""
+    secrets: tuple[str | SecretSettings, ...] = ()
+    """Each `env:NAME`, `file:/path` or the secret itself. Set several while you rotate a secret, the old one as
+    `{ secret = "env:OLD", expires = 2027-01-31T00:00:00Z }`. The receiver reads them when it starts. Their form
+    depends on the provider: see `hookledger providers NAME`."""
+    path: str | None = None
+    """Path of its deliveries, to keep a URL that is already registered; default: `/NAME`."""
+    types: frozenset[str] | None = None
+    """Event types to accept, exact or ending in `*`; default: all."""
+    other_types: Literal["skip", "reject"] = "skip"
+    """What happens to events of other types: `skip` records them as skipped, `reject` answers 422."""
+    mode: Literal["run", "observe"] = "run"
+    """`observe` records events as skipped and runs no handler: for the time before a cut-over."""
+    key: tuple[str, ...] = ()
+    """The fields that make up the event key, instead of the provider's own: each `header:NAME`,
+    `body:PATH.TO.FIELD`, `query:NAME` or `text:WORDS`."""
+    key_required: bool = False
+    """Answer 422 to an event without a key, instead of deriving a key from its content."""
+    repeatable: frozenset[str] | None = None
+    """Types (`team`) or types with their action (`team.created`) of which each identical body is an event, where the
+    id is not signed; default: the provider's own. Where the type is not signed either, the body must show it. A body
+    that fits several types repeats only as the type that came first, as any of them if you set the types here. `[]`
+    quarantines every known body."""
+    on_failed: Literal["record", "retry", "alert"] = "record"
+    """What Hookledger does with a duplicate of a dead letter, besides recording it."""
+    redelivery_alert: int = 3
+    """Alert if a failing event has more redeliveries; 0: never."""
+    horizon: Seconds | None = None
+    """An older event needs a review; must not be shorter than the provider's own. None: no limit."""
+    tolerance: Seconds | None = None
+    """How old the signed time may be; default: the provider's recommendation if it signs each attempt again,
+    otherwise as long as it retries. The time may be ahead of the receiver's clock by as much, at most 5 minutes."""
+    max_body: int | None = None
+    """Largest body in bytes; default: the provider's own limit."""
+    public_url: str | None = None
+    """The URL that the provider calls; needed where the provider signs it."""
+    verify_token: str | None = None
+    """Token of the handshake, where the provider requires it: `env:NAME`, `file:/path` or the token itself."""
+    origins: frozenset[str] = frozenset()
+    """Origins that may request deliveries in a handshake, where the provider requires it."""
+    retention: SourceRetention = SourceRetention()
+    reconciled: bool = False
+    """Whether you fetch missed events by other means; turns off the warning that the provider does not redeliver."""
+    reconcile: ReconcileSettings | None = None
+    """How to read the provider's own log; also turns off that warning."""
+    options: dict[str, Any] = {}
+    """Options of the provider's scheme; for provider `hmac`: how its requests are signed and read."""
+
+    def __repr__(self) -> str:
+        return f"SourceSettings({self.provider!r}, {len(self.secrets)} secrets)"  # neither secrets nor tokens
+
+
+class SourceOptions(TypedDict, total=False):
+    """The keywords of `Inbox.source`: the fields of `SourceSettings`, of any type that converts to the field's.
+
+    None means the default.
+    """
+
+    provider: Required[str | Contract]
+    """A provider's name, or your own contract."""
+    secrets: Sequence[str | SecretSettings]
+    path: str | None
+    types: Names | None
+    other_types: Literal["skip", "reject"]
+    mode: Literal["run", "observe"]
+    key: Sequence[str] | KeyFunction | None
+    """The fields, or a function of the event's content and the request's headers."""
+    key_required: bool
+    repeatable: Names | None
+    on_failed: Literal["record", "retry", "alert"]
+    redelivery_alert: int
+    horizon: Duration | None
+    tolerance: Duration | None
+    max_body: int | None
+    public_url: str | None
+    verify_token: str | None
+    origins: Names
+    retention: SourceRetention | Mapping[str, Duration] | None
+    reconciled: bool
+    reconcile: ReconcileSettings | None
+    options: Mapping[str, Any] | None

@@ -1,0 +1,78 @@
+"""Events, one by one: finding them by a reference, and everything known of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from ...ids import body_identity, id_bounds, key_identity
+from ...ledger import Effect
+from ...model import History
+from ...states import State
+from ..rows import Rows
+from ..session import Operations, Row, Session, reads, searches
+
+
+class Events(Operations):
+    """Part of the store itself."""
+
+    @reads
+    async def find(self, db: Session, reference: str) -> list[UUID]:
+        """Events with this id or beginning of an id, or with this key in a known source; at most ten.
+
+        Those that were admitted have keys of their own: `KEY~2`.
+        """
+        bounds = id_bounds(reference)
+        found = await db("find_events", first=bounds[0], last=bounds[1]) if bounds else []
+        if found:
+            return [row["id"] for row in found]
+        identities = [key_identity(row["name"], reference.encode()) for row in await db("sources")]
+        owners = await db("owners_of_keys", identities=identities, nothing=b"", limit=10)
+        if not owners and "~" in reference and "\0" not in reference:
+            return [row["id"] for row in await db("find_accepted", key=reference)]
+        return [row["event_id"] for row in owners]
+
+    @reads
+    async def history(self, db: Session, event_id: UUID) -> History | None:
+        """Everything known of one event."""
+        rows, found = Rows(), await db("event", id=event_id)
+        if not found:
+            return None
+        event = rows.event(found[0])
+        requests = await db("kept_request", id=event.request_id)
+        deliveries = await db("deliveries_of_event", id=event_id, request_id=event.request_id, item=event.item)
+        attempts = await db("attempts_of_events", events=[event_id])
+        effects = await db("effects_of_events", events=[event_id])
+        identities = [row["identity"] for row in effects]
+        calls = await db("calls_of_effects", identities=identities) if effects else []
+        actions = await db("actions_of_event", id=event_id)
+        bodies = await db("known_owners", identities=[body_identity(event.source, found[0]["fingerprint"])])
+        return History(
+            event,
+            rows.request(requests[0]) if requests else None,
+            tuple(map(rows.delivery, deliveries)),
+            tuple(map(rows.attempt, attempts)),
+            rows.effects(effects, calls),
+            tuple(map(rows.action, actions)),
+            _first_with_body(event_id, bodies),
+        )
+
+    @searches
+    async def counts(self, db: Session) -> dict[State, int]:
+        """How many events are in each state."""
+        return {State(row["state"]): row["n"] for row in await db("count_by_state")}
+
+    @searches
+    async def delivery_counts(self, db: Session) -> dict[str, int]:
+        """How many deliveries had each outcome."""
+        return {row["outcome"]: row["n"] for row in await db("count_deliveries")}
+
+
+async def effects_of(db: Session, events: Sequence[UUID]) -> list[Effect]:
+    """What some events brought about, without the calls."""
+    return [Rows().effect(row) for row in await db("effects_of_events", events=list(events))]
+
+
+def _first_with_body(event_id: UUID, owners: Sequence[Row]) -> UUID | None:
+    """The event that had its body first, if that is another."""
+    return next((row["event_id"] for row in owners if row["event_id"] != event_id), None)

@@ -1,0 +1,106 @@
+"""What operators decide about single effects, each one transaction, audited in it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from uuid import UUID
+
+from ...ids import new_id
+from ...ledger import Effect
+from ...states import EffectKind, EffectState
+from ..call_outcome import Settled, check_try, decide, is_known, replaced, settled
+from ..rows import Rows
+from ..session import Operations, Session, writes
+from .audit import Audit, Change, record_action, record_actions
+from .decisions import about, changed
+
+NO_EVENTS: Mapping[UUID, Audit] = MappingProxyType({})
+
+
+class Resolutions(Operations, ABC):
+    """Part of `store.ledger`."""
+
+    @abstractmethod
+    async def follow(
+        self,
+        db: Session,
+        attention: Collection[UUID],
+        news: Sequence[Settled] = (),
+        waiting: Mapping[UUID, Audit] = NO_EVENTS,
+        part_of: str | None = None,
+    ) -> None:
+        """What changed effects mean for events: their attention; and who waited for what is known now goes on.
+
+        `waiting`: those that go on besides. `part_of`: as the audit names the job.
+        """
+
+    @writes
+    async def resolve(
+        self, db: Session, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
+    ) -> None:
+        """An operator's decision, audited: `happened` → done, `did_not_happen` → planned, `cancel` → cancelled.
+
+        The events that waited for this go on. Raises WrongState when the effect changed meanwhile.
+        """
+        await self.resolve_all(db, [effect], decision, actor, reason, result=result)
+
+    async def resolve_all(
+        self,
+        db: Session,
+        effects: Sequence[Effect],
+        decision: str,
+        actor: str,
+        reason: str,
+        part_of: str | None = None,
+        *,
+        result: bytes | None = None,
+    ) -> None:
+        """Decide these effects, and then what that means for events; the audit names what it is `part_of`. Raises
+        WrongState, after which the transaction cannot go on."""
+        by, changes, old = Audit(actor, reason), list[Change](), dict[UUID, bytes]()
+        news: list[Settled] = []
+        waiting: dict[UUID, Audit] = {}
+        for effect in sorted(effects, key=lambda effect: effect.identity):
+            target = decide(effect, decision, result)
+            moves = target is not effect.state
+            decided = decision if moves and target is not EffectState.CANCELLED else None
+            where = {"identity": effect.identity, "fence": effect.fence, "state": effect.state}
+            if not await db("resolve_effect", **where, target=target, decided=decided, result=result):
+                raise changed(effect)
+            subject, action = ", ".join(filter(None, (about(effect), part_of))), new_id()
+            changes.append(Change(subject, (effect.state.value, target.value), effect.event_id, action))
+            if (taken := replaced(effect, target, result)) is not None:
+                old[action] = taken
+            if moves and is_known(target):
+                known = settled(effect.identity, effect.source, effect.name, effect.key, target)
+                news.append(known._replace(actor=actor, reason=reason))
+            if moves and effect.kind is EffectKind.CALL:
+                waiting[effect.event_id] = by  # its own handler waited for this answer, whatever it said
+        await record_actions(db, "resolve", by, changes)
+        for action, taken in old.items():
+            await db("keep_replaced", id=action, replaced=taken)
+        await self.follow(db, {effect.event_id for effect in effects}, news, waiting, part_of)
+
+    @writes
+    async def try_now(self, db: Session, effect: Effect, actor: str, reason: str) -> None:
+        """Planned, failed or unknown: due now with a fresh budget, audited; the outbox goes on as its policy says.
+
+        Raises WrongState for what the outbox may not go on with, and when the effect changed meanwhile.
+        """
+        check_try(effect)
+        tried = await db("try_effect", identity=effect.identity, fence=effect.fence)
+        if not tried:
+            now = await self.lock_all(db, [effect.identity])
+            raise changed(effect, now.get(effect.identity))
+        states = (effect.state.value, tried[0]["state"])
+        by, event_id = Audit(actor, reason), tried[0]["event_id"]
+        await record_action(db, "try", by, subject=about(effect), states=states, event_id=event_id)
+        await self.follow(db, {event_id})
+
+    async def lock_all(self, db: Session, identities: Collection[bytes]) -> dict[bytes, Effect]:
+        """Effects as they are now, and stay until the end of the transaction."""
+        wanted = sorted(identities)
+        await db("lock_effects", identities=wanted)
+        return {row["identity"]: Rows().effect(row) for row in await db("locked_effects", identities=wanted)}

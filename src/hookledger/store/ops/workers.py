@@ -1,0 +1,76 @@
+"""Workers: who lives, what they hold, and what becomes of events that they do not come back to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from ...model import Expired, Kind, Reclaim, WorkerInfo
+from ..rows import Rows
+from ..session import Operations, Session, reads, writes
+
+
+class Workers(Operations):
+    """Part of the store itself."""
+
+    @writes
+    async def know_sources(self, db: Session, names: Sequence[str]) -> None:
+        """Remember the sources that a receiver serves, so that keys can be looked for in each."""
+        await db("know_sources", names=[(name,) for name in sorted(names)])
+
+    @writes
+    async def register(self, db: Session, worker: str, handles: Sequence[tuple[str, str]]) -> None:
+        """Make a worker and what it handles known to the others."""
+        await register(db, worker, handles)
+
+    @reads
+    async def workers(self, db: Session) -> list[WorkerInfo]:
+        """Every worker seen, living or not."""
+        return [Rows().worker(row) for row in await db("workers")]
+
+    @writes
+    async def leave(self, db: Session, worker: str) -> None:
+        """The worker has stopped. What it handled stays known, as for one that died."""
+        await db("leave", worker=worker)
+
+    @writes
+    async def forget_workers(self, db: Session, unseen_for: float) -> None:
+        """Drop workers that were not seen for so many seconds."""
+        await db("forget_workers", unseen_for=unseen_for)
+
+    @reads
+    async def held(self, db: Session, worker: str) -> list[tuple[UUID, int]]:
+        """Id and claim of every event that this worker holds, whether it knows or not."""
+        return [(row["id"], row["claim"]) for row in await db("held", worker=worker)]
+
+    @reads
+    async def expired(self, db: Session, limit: int) -> list[Expired]:
+        """Events whose lease has run out."""
+        fields = Expired.__struct_fields__
+        return [Expired(*(row[name] for name in fields)) for row in await db("expired", limit=limit)]
+
+    @writes
+    async def reclaim(self, db: Session, reclaims: Sequence[Reclaim]) -> int:
+        """processing → retrying or failed, with a new fence; returns how many were still expired."""
+        given = [(r.id, r.claim, r.due_in, r.reason) for r in sorted(reclaims, key=lambda one: one.id)]
+        fields = ("id", "claim", "run", "worker", "claimed_at", "error")
+        ended = [tuple(row[name] for name in fields) for row in await db("reclaim", reclaims=given)]
+        await db("add_crashed_attempts", attempts=ended)
+        return len(ended)
+
+    @writes
+    async def skip_unhandled(self, db: Session, kind: Kind, older_than: float, limit: int) -> int:
+        """pending → skipped, for events that nobody handled for so many seconds; nothing of what is paused."""
+        of_kind = {"source": kind.source, "type": kind.type}
+        if not await db("may_run", **of_kind):
+            return 0
+        given = {**of_kind, "older_than": older_than, "limit": limit}
+        found = [*await db("unhandled", **given), *await db("unhandled_alone", **given)]
+        return len(await db("skip_unhandled", events=[row["id"] for row in found]))
+
+
+async def register(db: Session, worker: str, handles: Sequence[tuple[str, str]]) -> None:
+    """The heartbeat does it each time, too: whoever was away for long may have been forgotten."""
+    await db("register", worker=worker, handles=msgspec.json.encode(handles).decode())

@@ -1,0 +1,39 @@
+-- What queries of several files have in common.
+
+-- name: deliveries
+-- How often an event `e` came.
+1 + (SELECT count(*) FROM {schema}.deliveries AS d
+     WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')) AS deliveries
+
+-- name: in_few_states
+-- The states of the index `events_in_state`, in the words that it has.
+state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded')
+
+-- name: marked
+-- Marked for a person, in the words of the index `events_marked`.
+(attention OR alert IS NOT NULL)
+
+-- name: marked (sqlite)
+-- Differs because SQLite uses a partial index only for its very words, and those compare with 1.
+(attention = 1 OR alert IS NOT NULL)
+
+-- name: effect_columns
+-- An effect `e`, and what the clock makes of it. The doubt is as old as the first call that may have been sent: not
+-- refused, and not one that was decided not to have happened. Calls are counted because PostgreSQL may hash the whole
+-- table for an EXISTS.
+e.identity, e.kind, e.source, e.name, e.key, e.event_id, e.claim, e.arguments, e.arguments_digest, e.repeat,
+e.downstream, e.lane, e.state, e.generation, e.fence, e.number, e.tries, e.due_at, e.leased_until, e.worker,
+e.created_at, e.finished_at, e.result, e.error, e.alert, e.decided,
+(SELECT count(*) > 0 FROM {schema}.effect_calls AS n
+ WHERE n.identity = e.identity AND n.generation = e.generation AND n.outcome = 'done') AS called_done,
+coalesce(e.state = 'started' AND e.leased_until < {now}, false) AS expired,
+{greatest}(coalesce({elapsed e.leased_until - {now}}, 0.0), 0.0) AS lease_left,
+(SELECT {elapsed {now} - min(n.started_at)} FROM {schema}.effect_calls AS n
+ WHERE n.identity = e.identity AND n.generation = e.generation AND n.outcome IS DISTINCT FROM 'refused'
+   AND n.number > CASE WHEN e.decided = 'did_not_happen' THEN e.decided_number ELSE 0 END) AS unknown_for,
+{elapsed {now} - e.planned_at} AS age
+
+-- name: not_paused
+-- Nobody paused this kind `k`. A pattern that ends in `*` is every type that begins alike.
+NOT EXISTS (SELECT 1 FROM {schema}.pauses AS p WHERE p.source = k.source AND (
+    p.pattern = k.type OR substr(k.type, 1, length(p.pattern) - 1) || '*' = p.pattern))

@@ -1,1 +1,0 @@
-"""What nobody asked for but somebody must do: rescue, retention."""

@@ -1,0 +1,54 @@
+"""The settings of a worker, and its name."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+
+from msgspec import Struct
+
+from ..clock import Seconds
+from ..effects.circuit import CircuitSettings
+from ..effects.outbox import OutboxSettings
+from ..errors import ConfigError
+from ..retry import RetryPolicy
+
+
+class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[work]` in hookledger.toml."""
+
+    concurrency: int = 16
+    """Concurrent handlers."""
+    lease: Seconds = Seconds("60s")
+    """How long a claim holds without a heartbeat; a crashed worker's events wait this long."""
+    poll: Seconds = Seconds("200ms")
+    """Between looks at an empty queue."""
+    shutdown_timeout: Seconds = Seconds("25s")
+    """How long running handlers may take to finish when the worker is told to stop."""
+    prefetch: Seconds = Seconds("100ms")
+    """Work that may be claimed before a slot is free for it."""
+    timeout: Seconds = Seconds("30s")
+    """For a handler that names none itself."""
+    unhandled_after: Seconds = Seconds("1h")
+    """How long an event waits for a worker that handles it, before it is skipped."""
+    transaction_limit: Seconds = Seconds("1s")
+    """How long a handler may hold SQLite's write lock."""
+    retry: RetryPolicy = RetryPolicy()
+    """For a handler that names none itself."""
+    bug_attempts: int = 3
+    """Attempts when your own code raises KeyError, TypeError, AttributeError, NameError or AssertionError; for a
+    handler that names no retry policy itself."""
+    outbox: OutboxSettings = OutboxSettings()
+    circuit: CircuitSettings = CircuitSettings()
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1 or self.lease < 0.5 or self.poll <= 0 or self.timeout <= 0 or self.bug_attempts < 1:
+            raise ConfigError(
+                "[work] needs concurrency >= 1, lease >= 500ms, poll > 0, timeout > 0, bug_attempts >= 1"
+            )
+
+
+def worker_name() -> str:
+    """Who we are to the other workers and in the evidence: never the same twice."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
