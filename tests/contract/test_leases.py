@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +12,8 @@ from hookledger.clock import Clock
 from hookledger.ids import new_id
 from hookledger.model import Reclaim
 from hookledger.states import AttemptOutcome, State
+from hookledger.store.connect import connect
+from hookledger.store.postgres.heartbeat import PostgresHeartbeat
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, WORKER, Raw, claim, claimed, crash, event, history, keys, recorded, settle
 from tests.contract.conftest import OpenStore
@@ -69,6 +72,45 @@ async def test_a_late_heartbeat_renews_an_unclaimed_lease(store: Store, clock: C
     assert await heartbeat.beat([(owner.id, owner.claim)], LEASE) == {owner.id}
     await heartbeat.close()
     assert await store.expired(10) == []
+
+
+class _FrozenInside:
+    """A connection whose process is stopped when the leases are renewed, before the commit."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.frozen = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def fetch(self, sql: str, *given: Any, **options: Any) -> Any:
+        found = await self._connection.fetch(sql, *given, **options)
+        if "leased_until" in sql:
+            self.frozen.set()
+            await asyncio.Event().wait()
+        return found
+
+
+async def test_a_heartbeat_frozen_before_its_commit_keeps_no_event(postgres_url: str, clock: Clock) -> None:
+    store = connect(postgres_url, clock=clock)
+    await store.open(handlers=1)
+    try:
+        one = await claimed(store)
+        heartbeat = await store.heartbeat(WORKER, [], 60.0)
+        assert isinstance(heartbeat, PostgresHeartbeat)
+        await heartbeat.beat([], 1.0)
+        frozen = _FrozenInside(heartbeat._connection)
+        heartbeat._connection = cast("Any", frozen)
+        beating = asyncio.create_task(heartbeat.beat([(one.id, one.claim)], 1.0))
+        await frozen.frozen.wait()
+        clock.offset += LEASE + 1
+        assert await store.reclaim([Reclaim(one.id, one.claim, 0.0, "died")]) == 1
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        await heartbeat.close()
+    finally:
+        await store.close()
 
 
 async def test_expired_only_after_the_lease(store: Store, clock: Clock) -> None:

@@ -17,6 +17,8 @@ T = TypeVar("T")
 IDLE = 60.0
 """Seconds between two looks for connections that nobody needs."""
 _TRY_AGAIN = ("40001", "40P01")
+IDLE_LIMIT = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+"""Without it a process frozen between two statements keeps its row locks until it resumes."""
 # Everything that means "not now": the driver's own errors and the operating system's.
 OUTAGE = (
     asyncpg.PostgresError,
@@ -108,7 +110,7 @@ class Connections:
         """A connection for single statements."""
         async with self.bare() as connection:
             if self.pooler:
-                async with connection.transaction():
+                async with transaction(connection, f"BEGIN; {IDLE_LIMIT}"):
                     yield connection
             else:
                 yield connection

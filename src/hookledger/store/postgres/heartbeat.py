@@ -11,7 +11,7 @@ import asyncpg
 from asyncpg import Connection
 
 from ..ops.workers import register
-from .connection import OUTAGE, translate
+from .connection import OUTAGE, transaction, translate
 from .dialect import Dialect
 from .intake import columns
 from .session import PostgresSession, Queries
@@ -49,7 +49,9 @@ class PostgresHeartbeat:
     async def _beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
         if self._connection is None or self._connection.is_closed():
             self._connection = await asyncpg.connect(self._url, **self._options)
-        async with self._connection.transaction():
+        # A worker frozen in here must not keep the rows that others reclaim when the lease is over.
+        idle = f"SET LOCAL idle_in_transaction_session_timeout = {max(1, int(lease * 1000))}"
+        async with transaction(self._connection, f"BEGIN; {idle}"):
             await register(PostgresSession(self._connection, self._queries), *self._who)
             if not claims:
                 return set()

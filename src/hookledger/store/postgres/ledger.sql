@@ -5,7 +5,8 @@
 -- name: begin
 -- What was done must be on disk whatever the server's default is. A handler that has not committed yet may hold the
 -- row: nobody waits for it long. SET LOCAL survives a transaction pooler.
-BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
+BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
+SET LOCAL idle_in_transaction_session_timeout = '10s'
 
 -- name: durably
 -- The same for one statement on its own.

@@ -35,7 +35,8 @@ RETURNING extract(epoch FROM probed_at)::float8
 
 -- name: begin_intake
 -- An ack must be on disk whatever the server's default is; SET LOCAL survives a transaction pooler.
-BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'
+BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
+SET LOCAL idle_in_transaction_session_timeout = '10s'
 
 -- name: add_new
 -- The usual case in one statement and one round trip: each arrival with a single identity that nobody has is

@@ -15,21 +15,15 @@ from ...errors import ConfigError
 from ...model import Arrival, Recorded
 from ..session import BATCH, Row, Session, Work, too_long
 from ..text import PARAMETER, Macro, columns, shared, written_out
-from .connection import Connections, transaction
+from .connection import IDLE_LIMIT, Connections, transaction
 from .dialect import Dialect
 from .intake import by_arrival, record_inside
 
 T = TypeVar("T")
 
-BEGIN = (
-    "BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'; "
-    "SET LOCAL idle_in_transaction_session_timeout = '10s'"
-)
+BEGIN = f"BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'; {IDLE_LIMIT}"
 """What is written must be on disk. It waits briefly for a lock, and nobody waits long for it."""
-LIGHT = (
-    "BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'; "
-    "SET LOCAL idle_in_transaction_session_timeout = '10s'"
-)
+LIGHT = f"BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'; {IDLE_LIMIT}"
 """What is done again after a crash need not be on disk."""
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL work_mem = '64MB'"
 """It may join whole tables, by hashing."""
