@@ -53,9 +53,12 @@ class Remote:
 
 
 async def deliver(site: Site, ident: str, kind: str, key: str | None = None, *, source: str = "stripe") -> None:
-    """An event about the entity `key`, or about one of its own."""
+    """An event about the entity `key`, or about itself. Sent again while it gets 503, as providers do."""
     content = stripe_event(ident, kind, data={"object": {"id": ident if key is None else key}})
-    assert (await site.deliver(content, source=source)).status in (200, 202)
+    async with asyncio.timeout(60):
+        while (answer := await site.deliver(content, source=source)).status == 503:
+            await asyncio.sleep(0.1)
+    assert answer.status in (200, 202)
 
 
 async def effects(site: Site, ident: str) -> dict[str, EffectHistory]:
