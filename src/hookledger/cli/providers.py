@@ -60,7 +60,7 @@ def _list(as_json: bool) -> None:
         listing.add(
             contract.name,
             words.kind(contract.scheme),
-            words.SHORT[contract.scheme.coverage],
+            contract.scheme.coverage,
             words.id_signed(contract),
             words.retry_window(contract),
             words.weakest(contract),
