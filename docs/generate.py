@@ -270,7 +270,7 @@ def providers() -> str:
             f"[`{contract.name}`](#{contract.name})",
             contract.title,
             words.kind(contract.scheme),
-            words.SHORT[contract.scheme.coverage],
+            contract.scheme.coverage,
             words.id_signed(contract),
             words.retry_window(contract),
             words.weakest(contract),

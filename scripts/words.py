@@ -38,10 +38,10 @@ ALLOWED = (
         r"(?:seconds|minutes|hour|commits) apart|told apart",
         "a distance in time, or telling two things from another",
     ),
-    ("*", r"GET /bounces|late bounce", "an e-mail that was returned"),
+    ("*", r"GET /bounces|late bounce|Bounces and complaints", "an e-mail that was returned"),
 )
 
-LIMITS = {"docs": 0, "strings": 0, "comments": 288, "names": 0}
+LIMITS = {"docs": 0, "strings": 0, "comments": 287, "names": 0}
 """How many of each kind are left. They only become fewer; the end is none."""
 
 
@@ -94,6 +94,7 @@ def readable(root: Path) -> Iterator[Path]:
     for folder in ("src", "tests", "docs", "examples"):
         yield from (root / folder).rglob("*.py")
     yield from (root / "src").rglob("*.sql")
+    yield from (root / "src").rglob("*.toml")
 
 
 def texts(file: Path, path: str) -> Iterator[Text]:
@@ -101,6 +102,8 @@ def texts(file: Path, path: str) -> Iterator[Text]:
         yield from in_markdown(file)
     elif file.suffix == ".sql":
         yield from in_sql(file)
+    elif file.suffix == ".toml":
+        yield Text("strings", 1, file.read_text())
     elif path.startswith("tests/"):
         yield from test_names(file)
     else:

@@ -87,8 +87,8 @@ def test_the_wheel_has_all_of_the_package_and_nothing_else(wheel: Path) -> None:
     files = [path for path in (source / "hookledger").rglob("*") if path.is_file()]
     assert found == {path.relative_to(source).as_posix() for path in files if "__pycache__" not in path.parts}
     assert "hookledger/py.typed" in found, "type checkers would take every name for Any"
-    folders = ("providers/samples/stripe", "store/sql", "store/postgres", "store/sqlite")
-    for folder, ending in zip(folders, (".json", ".sql", ".sql", ".sql"), strict=True):
+    folders = ("providers/known", "providers/samples/stripe", "store/sql", "store/postgres", "store/sqlite")
+    for folder, ending in zip(folders, (".toml", ".json", ".sql", ".sql", ".sql"), strict=True):
         assert [name for name in found if name.startswith(f"hookledger/{folder}/") and name.endswith(ending)]
 
 

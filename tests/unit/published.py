@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import jwt
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -20,7 +21,7 @@ from msgspec import Struct
 
 from hookledger.errors import Malformed, Rejected, Unauthentic
 from hookledger.model import Request
-from hookledger.providers.known import aws_sns
+from hookledger.providers.catalogue import find
 from hookledger.providers.schemes.base import KeyNeeded, Keyring, NoKeys, Scheme, Where
 from hookledger.providers.schemes.certificate import Certificate
 from hookledger.providers.schemes.jwt import Claim, Jwt
@@ -75,13 +76,9 @@ PAYPAL = Certificate(
     subject=r"messageverificationcerts\.paypal\.com",
     tolerance=259200.0,
 )
-SNS = Certificate(
-    kind="sns",
-    host=aws_sns.SIGNING,
-    path=r"/SimpleNotificationService-[0-9a-f]{32}\.pem",
-    subject=aws_sns.SUBJECT,
-    tolerance=3600.0,
-)
+_SNS = find("aws_sns").scheme
+assert isinstance(_SNS, Certificate)
+SNS = msgspec.structs.replace(_SNS, tolerance=3600.0)
 PUBSUB = Jwt(
     jwks=GOOGLE,
     issuers=("https://accounts.google.com", "accounts.google.com"),

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..errors import ConfigError
 from ..providers import generic, words
-from ..providers.catalogue import contracts, find
+from ..providers.catalogue import contracts, find, known
 from ..providers.contract import Contract
 from .common import print_json, prints_json, status, table_console
 from .table import Listing, print_facts, prose, say, whole
@@ -46,21 +46,21 @@ def providers(name: str | None, new_test_key: Path | None, as_json: bool) -> Non
 def _contract(name: str) -> Contract:
     if name == generic.NAME:
         return generic.contract({"header": "X-Signature", "id": "body:id", "type": ["body:type"]})
-    return contracts().get(name) or find(name)
+    return known(name) or find(name)
 
 
 def _list(as_json: bool) -> None:
-    known = [contract for _, contract in sorted(contracts().items())]
+    listed = [contract for _, contract in sorted(contracts().items())]
     if as_json:
-        print_json([_summary(contract) for contract in known])
+        print_json([_summary(contract) for contract in listed])
         return
     facts = (whole("proved by"), whole("covers"), whole("id"), whole("retries"), whole("confirmed"))
     listing = Listing(whole("name", head=True), *facts, prose("provider"))
-    for contract in known:
+    for contract in listed:
         listing.add(
             contract.name,
             words.kind(contract.scheme),
-            words.SHORT[contract.scheme.coverage],
+            contract.scheme.coverage,
             words.id_signed(contract),
             words.retry_window(contract),
             words.weakest(contract),
@@ -68,7 +68,7 @@ def _list(as_json: bool) -> None:
         )
     listing.print(table_console())
     say(
-        f"{len(known)} providers; `hookledger providers NAME` tells all of one, and `hookledger providers hmac` how "
+        f"{len(listed)} providers; `hookledger providers NAME` tells all of one, and `hookledger providers hmac` how "
         "to describe another. Confirmed: the weaker of signature and event."
     )
 

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
 
 from ..errors import ConfigError
-from . import generic, known
+from . import generic
 from .contract import Contract
+from .load import load, stems
 
 
 @cache
 def contracts() -> dict[str, Contract]:
-    """Return every contract of the modules in `known`, by name."""
-    found: dict[str, Contract] = {}
-    for module in sorted(pkgutil.iter_modules(known.__path__), key=lambda module: module.name):
-        for contract in import_module(f"{known.__name__}.{module.name}").CONTRACTS:
-            if contract.name in found or not contract.name.startswith(module.name):
-                raise ConfigError(f"{contract.name!r} is not a valid name for a contract in {module.name}.py")
-            found[contract.name] = contract
-    return found
+    """Return every contract of the catalogue, by name. Reads all files: `known` reads one."""
+    return {name: contract for stem in stems() for name, contract in load(stem).items()}
+
+
+def known(name: str) -> Contract | None:
+    """Return the contract of this name, without options; None if the catalogue has none."""
+    for stem in stems():
+        if f"{name}_".startswith(f"{stem}_"):
+            return load(stem).get(name)
+    return None
 
 
 def names() -> tuple[str, ...]:
@@ -38,7 +39,7 @@ def find(name: str, options: Mapping[str, object] | None = None) -> Contract:
     """Return a provider's contract. `options` describe the provider `hmac`, or set the options of a scheme."""
     if name == generic.NAME:
         return generic.contract(options or {})
-    contract = contracts().get(name)
+    contract = known(name)
     if contract is None:
         close = _similar(re.sub(r"[\W_]+", "_", name.lower()))
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "`hookledger providers` lists all"
@@ -49,13 +50,13 @@ def find(name: str, options: Mapping[str, object] | None = None) -> Contract:
 def _similar(name: str) -> list[str]:
     """Return likely matches: the same name, names that begin with it, that contain it, the one that it extends, or
     one of similar spelling."""
-    known = names()
+    every = names()
     return (
-        [one for one in known if one == name]
-        or [one for one in known if one.startswith(f"{name}_")]
-        or [one for one in known if f"_{name}_" in f"_{one}_"]
-        or [one for one in known if name.startswith(f"{one}_")]
-        or get_close_matches(name, known, n=1)
+        [one for one in every if one == name]
+        or [one for one in every if one.startswith(f"{name}_")]
+        or [one for one in every if f"_{name}_" in f"_{one}_"]
+        or [one for one in every if name.startswith(f"{one}_")]
+        or get_close_matches(name, every, n=1)
     )
 
 
@@ -64,8 +65,8 @@ def with_options(contract: Contract, options: Mapping[str, object]) -> Contract:
     settable = {*contract.options, *(["test_key"] if hasattr(contract.scheme, "test_key") else [])}
     for name in options:
         if name not in settable:
-            known = f"the known options are {', '.join(sorted(settable))}" if settable else "it has no options"
-            raise ConfigError(f"provider {contract.name!r} has no option {name!r}: {known}")
+            hint = f"the known options are {', '.join(sorted(settable))}" if settable else "it has no options"
+            raise ConfigError(f"provider {contract.name!r} has no option {name!r}: {hint}")
     values = dict(options)
     if "test_key" in values:
         values["test_key"] = _test_key(str(values["test_key"]))

@@ -25,7 +25,6 @@ COVERS = {
     "checksum": "a checksum of the body, which can be forged",
     "nothing": "nothing of the body",
 }
-SHORT = {"body": "body", "fields": "fields", "checksum": "checksum", "nothing": "nothing"}
 GRADES: dict[Grade, str] = {
     "run": "confirmed by running the provider's own verifier, or a published vector",
     "code": "from the provider's code",

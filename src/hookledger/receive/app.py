@@ -32,7 +32,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 class Fetcher(Protocol):
-    """Fetcher published keys and confirms subscriptions."""
+    """Fetches published keys and confirms subscriptions."""
 
     async def fetch(self, where: Where, *, provider: str, again: bool = False, who: str = "") -> None: ...
     async def visit(self, url: str) -> None: ...

@@ -204,7 +204,7 @@ class Asgi:
 
 
 class KeyFetches:
-    """Fetcher published keys on the intake's loop while that runs: what many ask for together is fetched once."""
+    """Fetches published keys on the intake's loop while that runs: what many ask for together is fetched once."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox

@@ -30,7 +30,7 @@ _NO_TYPES = frozenset[str]()
 
 def known_body(endpoint: Endpoint, request: Request, content: Content, kind: str, first: str) -> KnownBody:
     """Return what this body is if it is known. `first`: the value of the type's first field."""
-    repeatable, group = _repeatable(endpoint, kind, first), endpoint.groups.get(kind, b"")
+    repeatable, group = _repeatable(endpoint, kind, first), endpoint.contract.groups.get(kind, b"")
     if not (repeatable or group):
         return _QUARANTINED
     alert = _alert(kind) if repeatable else None

@@ -57,8 +57,6 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     backed: bool
     """Whether the body also identifies the event."""
     repeatable: frozenset[str]
-    groups: dict[str, bytes]
-    """The types that may share a body with others, and which ones."""
     type_unsigned: bool
     """Whether an attacker who captured a request can send its body as another type."""
     key_demanded: bool
@@ -115,60 +113,48 @@ def configure(
     if _NAME.fullmatch(name) is None:
         raise ConfigError(f"{name!r} is not a source name: use at most 64 letters, digits, '.', '_' and '-'")
     with naming(name):
-        return _resolved(name, contract, settings, key_function, proxies, keyring or NoKeys())
-
-
-def _resolved(
-    name: str,
-    contract: Contract,
-    settings: SourceSettings,
-    key_function: KeyFunction | None,
-    proxies: Proxies,
-    keyring: Keyring,
-) -> Endpoint:
-    path = f"/{name}" if settings.path is None else settings.path
-    if _PATH.fullmatch(path) is None:
-        raise ConfigError(f"path must begin with / and have no query, not {path!r}")
-    secrets = tuple(given_secret(given, contract) for given in settings.secrets)
-    if not secrets and not getattr(contract.scheme, "optional", False):
-        raise ConfigError("no secret is set, so no delivery can be verified: set secrets")
-    contract = _bound(contract, secrets)
-    token = _given_token(settings.verify_token)
-    _check_token(contract, token)
-    _check_redeliveries(contract, settings)
-    _check_url(contract, settings.public_url, proxies)
-    fields = tuple(map(field, settings.key)) or contract.key_fields
-    _check_key(contract, settings, fields, key_function)
-    signed = key_function is None and bool(fields) and all(map(contract.scheme.signs, fields))
-    return Endpoint(
-        name=name,
-        path=path,
-        contract=contract,
-        secrets=secrets,
-        settings=settings,
-        verify_token=token,
-        tolerance=_tolerance(contract, settings.tolerance),
-        max_body=_max_body(contract, settings.max_body),
-        proxies=proxies,
-        outline=None if key_function else outline(contract, fields),
-        key_fields=fields,
-        key_function=key_function,
-        key_origin=_origin(key_function, fields, signed),
-        key_is_id=key_function is None and fields == (contract.id,),
-        key_signed=signed,
-        backed=bool(fields or key_function) and contract.body_authenticated and not signed,
-        repeatable=contract.repeatable if settings.repeatable is None else settings.repeatable,
-        groups=contract.groups,
-        type_unsigned=contract.body_authenticated and not contract.type_authenticated,
-        key_demanded=settings.key_required or (bool(fields) and contract.scheme.coverage == "fields"),
-        delivered_once=(
-            contract.retries.automatic is False
-            and isinstance(contract.delivery_id, Header)
-            and contract.body_authenticated
-        ),
-        canonical=_canonical(contract),
-        keyring=keyring,
-    )
+        path = f"/{name}" if settings.path is None else settings.path
+        if _PATH.fullmatch(path) is None:
+            raise ConfigError(f"path must begin with / and have no query, not {path!r}")
+        secrets = tuple(given_secret(given, contract) for given in settings.secrets)
+        if not secrets and not getattr(contract.scheme, "optional", False):
+            raise ConfigError("no secret is set, so no delivery can be verified: set secrets")
+        contract = _bound(contract, secrets)
+        token = _given_token(settings.verify_token)
+        _check_token(contract, token)
+        _check_redeliveries(contract, settings)
+        _check_url(contract, settings.public_url, proxies)
+        fields = tuple(map(field, settings.key)) or contract.key_fields
+        _check_key(contract, settings, fields, key_function)
+        signed = key_function is None and bool(fields) and all(map(contract.scheme.signs, fields))
+        return Endpoint(
+            name=name,
+            path=path,
+            contract=contract,
+            secrets=secrets,
+            settings=settings,
+            verify_token=token,
+            tolerance=_tolerance(contract, settings.tolerance),
+            max_body=_max_body(contract, settings.max_body),
+            proxies=proxies,
+            outline=None if key_function else outline(contract, fields),
+            key_fields=fields,
+            key_function=key_function,
+            key_origin=_origin(key_function, fields, signed),
+            key_is_id=key_function is None and fields == (contract.id,),
+            key_signed=signed,
+            backed=bool(fields or key_function) and contract.body_authenticated and not signed,
+            repeatable=contract.repeatable if settings.repeatable is None else settings.repeatable,
+            type_unsigned=contract.body_authenticated and not contract.type_authenticated,
+            key_demanded=settings.key_required or (bool(fields) and contract.scheme.coverage == "fields"),
+            delivered_once=(
+                contract.retries.automatic is False
+                and isinstance(contract.delivery_id, Header)
+                and contract.body_authenticated
+            ),
+            canonical=_canonical(contract),
+            keyring=keyring or NoKeys(),
+        )
 
 
 def with_secrets(endpoint: Endpoint, *, required: bool = True) -> Endpoint:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 MINUTE = 60.0
 BUDGET = 160
-"""Fetcher of unknown keys per minute and contract."""
+"""Fetches of unknown keys per minute and contract."""
 BUDGET_EACH = 40
-"""Fetcher of unknown keys per minute and client address."""
+"""Fetches of unknown keys per minute and client address."""
 FOR_STRANGERS = 0.75
 """The part of both for hosts whose keys have verified nothing yet."""
 DRAWN = 0.75

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from ...model import Health, Kind, WorkerInfo
 from ...providers import words
-from ...providers.catalogue import contracts
+from ...providers.catalogue import contracts, known
 from ...providers.contract import Contract
 from ...store import SCHEMA_RANGE
 from .. import search
@@ -110,7 +110,7 @@ async def list_providers(asked: Look) -> Providers:
 
 async def show_provider(asked: Look) -> Provider:
     """Describe one provider."""
-    contract = contracts().get(asked.path["provider"])
+    contract = known(asked.path["provider"])
     if contract is None:
         raise NotFound(f"unknown provider {asked.path['provider']!r}: GET /api/v1/providers lists the known ones")
     return _provider(contract)

@@ -34,7 +34,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     """When it happened or was sent, as the provider says."""
     load: Callable[[], Awaitable[Content]] | None = None
-    """Fetcher its content; called only if the event is missing here. Raises ContentGone if the provider has none."""
+    """Fetches its content; called only if the event is missing here. Raises ContentGone if the provider has none."""
     resend: Callable[[], Awaitable[None]] | None = None
     """Makes the provider redeliver it, if it can."""
 

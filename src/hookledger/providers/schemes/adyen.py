@@ -6,16 +6,15 @@ import base64
 import hashlib
 import hmac
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
-from msgspec import Struct
 
 from ...errors import Malformed, Unauthentic, UnreadableError
 from ...model import Request
 from ..fields import Body, Constant, Field
 from ..tolerant import Picker, tree_of
-from .base import Coverage, Draft, Keyring, Presented, adding, key_bytes
+from .base import Coverage, Defaults, Draft, Keyring, Presented, adding, key_bytes
 
 SIGNED = (
     ("pspReference",),
@@ -38,34 +37,12 @@ _read = Picker(
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{43}=")
 
 
-class AdyenItems(Struct, frozen=True, kw_only=True):
+class AdyenItems(Defaults, frozen=True, kw_only=True):
     """Only the eight fields are signed: others, such as `reason`, may be forged."""
 
+    name: ClassVar[str] = "adyen-items"
+    coverage: ClassVar[Coverage] = "fields"
     min_key: int = 16
-
-    @property
-    def name(self) -> str:
-        return "adyen-items"
-
-    @property
-    def coverage(self) -> Coverage:
-        return "fields"
-
-    @property
-    def tolerance(self) -> float | None:
-        return None
-
-    @property
-    def signs_url(self) -> bool:
-        return False
-
-    @property
-    def secret_headers(self) -> frozenset[bytes]:
-        return frozenset()
-
-    @property
-    def secret_parameters(self) -> frozenset[str]:
-        return frozenset()
 
     def signs(self, field: Field) -> bool:
         return isinstance(field, Constant) or (isinstance(field, Body) and field.path in SIGNED)
@@ -93,9 +70,6 @@ class AdyenItems(Struct, frozen=True, kw_only=True):
 
     def plausible(self, presented: Presented) -> bool:
         return all(_BASE64.fullmatch(candidate) for candidate in presented.candidates)
-
-    def signed_at(self, presented: Presented, request: Request) -> float | None:
-        return None
 
     def sign(self, key: bytes, draft: Draft) -> Draft:
         document = msgspec.json.decode(draft.body)

@@ -174,6 +174,32 @@ class Scheme(Protocol):
         ...
 
 
+class Defaults(Struct, frozen=True):
+    """What a scheme does unless it says otherwise: it signs neither a time nor the URL, and reads no credential."""
+
+    @property
+    def tolerance(self) -> float | None:
+        return None
+
+    @property
+    def signs_url(self) -> bool:
+        return False
+
+    @property
+    def secret_headers(self) -> frozenset[bytes]:
+        return frozenset()
+
+    @property
+    def secret_parameters(self) -> frozenset[str]:
+        return frozenset()
+
+    def plausible(self, presented: Presented) -> bool:
+        return True  # `read` checks the form, before a key is fetched
+
+    def signed_at(self, presented: Presented, request: Request) -> float | None:
+        return presented.signed_at
+
+
 # ── shared steps ─────────────────────────────────────────────────────────────
 
 

@@ -12,16 +12,15 @@ import hmac
 import re
 import zlib
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from ...errors import ConfigError, Malformed, Unauthentic
 from ...model import Request
 from ..fields import Body, Constant, Field, Header, Present
 from . import sns
-from .base import Coverage, Draft, Keyring, Presented, Where, adding, only
+from .base import Coverage, Defaults, Draft, Keyring, Presented, Where, adding, only
 from .crypto import KeyKind, decoded, fits, installed, shown, signature, test_private, verifies
 from .times import seconds, written
 
@@ -43,10 +42,12 @@ _MAX_URL = 512
 _WEBHOOK_ID = re.compile(r"[A-Za-z0-9-]{8,64}", re.ASCII)
 
 
-class Certificate(Struct, frozen=True, kw_only=True):
+class Certificate(Defaults, frozen=True, kw_only=True):
     """The key is what the signature must name: PayPal's webhook id, or the ARN of the SNS topic. Both use one
     certificate for all customers, so without it another customer's events would be accepted."""
 
+    name: ClassVar[str] = "rsa-x509"
+    key_kind: ClassVar[KeyKind] = "rsa"
     kind: Literal["paypal", "sns"]
     host: str
     """A regular expression for the whole host of certificates."""
@@ -74,29 +75,9 @@ class Certificate(Struct, frozen=True, kw_only=True):
         return shown(self)
 
     @property
-    def name(self) -> str:
-        return "rsa-x509"
-
-    @property
-    def key_kind(self) -> KeyKind:
-        return "rsa"
-
-    @property
     def coverage(self) -> Coverage:
         # Anyone can change the other fields of an envelope, or make a body with a given CRC-32.
         return "fields" if self.kind == "sns" else "checksum"
-
-    @property
-    def signs_url(self) -> bool:
-        return False
-
-    @property
-    def secret_headers(self) -> frozenset[bytes]:
-        return frozenset()
-
-    @property
-    def secret_parameters(self) -> frozenset[str]:
-        return frozenset()
 
     def signs(self, field: Field) -> bool:
         match field:
@@ -223,12 +204,6 @@ class Certificate(Struct, frozen=True, kw_only=True):
         if certificate is not None and (moment is None or not certificate.begins <= moment <= certificate.ends):
             raise Unauthentic("certificate_expired")
         return True
-
-    def plausible(self, presented: Presented) -> bool:
-        return True  # `read` checks the form before a fetch
-
-    def signed_at(self, presented: Presented, request: Request) -> float | None:
-        return presented.signed_at
 
     # ── signing ──
 

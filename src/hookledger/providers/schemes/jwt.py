@@ -5,7 +5,6 @@ Most such tokens identify the sender and do not cover the body; only a claim wit
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import re
 from functools import lru_cache
@@ -18,8 +17,9 @@ from ...errors import ConfigError, Malformed, Unauthentic
 from ...model import Request
 from ..fields import Body, Constant, Field, Present
 from ..tolerant import decode_plain
-from .base import Coverage, Draft, KeyNeeded, Keyring, Presented, Where, adding, only
+from .base import Coverage, Defaults, Draft, KeyNeeded, Keyring, Presented, Where, adding, only
 from .crypto import KeyKind, fits, installed, shown, test_private
+from .message import body_digest
 
 MAX_TOKEN = 8192
 TEST_KID = "hookledger-test-key"
@@ -41,7 +41,7 @@ class Claim(Struct, frozen=True):
     value: str | bool
 
 
-class Jwt(Struct, frozen=True, kw_only=True):
+class Jwt(Defaults, frozen=True, kw_only=True):
     """If the provider publishes its keys, the configured secret is the audience that tokens must have."""
 
     header: bytes = b"authorization"
@@ -111,17 +111,9 @@ class Jwt(Struct, frozen=True, kw_only=True):
         return 32 if self.alg == "HS256" else 8  # RFC 7518: a key as long as the hash
 
     @property
-    def signs_url(self) -> bool:
-        return False
-
-    @property
     def secret_headers(self) -> frozenset[bytes]:
         """A token that does not cover the body is a credential until it expires."""
         return frozenset() if self.body_claim else frozenset({self.header})
-
-    @property
-    def secret_parameters(self) -> frozenset[str]:
-        return frozenset()
 
     def signs(self, field: Field) -> bool:
         if isinstance(field, Body | Present):
@@ -149,7 +141,7 @@ class Jwt(Struct, frozen=True, kw_only=True):
         if claimed.get("alg") != self.alg:  # such as `none`, or HS256 with the public key as the secret
             raise Unauthentic("algorithm_mismatch")
         material, where = (b"", None) if self.alg == "HS256" else self._material(claimed.get("kid"), keyring)
-        return Presented(candidates=(token,), messages=(_digest(request.body),), material=material, where=where)
+        return Presented(candidates=(token,), messages=(body_digest(request.body),), material=material, where=where)
 
     def _material(self, kid: object, keyring: Keyring) -> tuple[bytes, Where | None]:
         """Return the JWK that the token names, and where it is published."""
@@ -211,9 +203,6 @@ class Jwt(Struct, frozen=True, kw_only=True):
             return None
         return _object(token["payload"])
 
-    def plausible(self, presented: Presented) -> bool:
-        return True  # `read` checks the form before a fetch
-
     def signed_at(self, presented: Presented, request: Request) -> float | None:
         """Return when the token was issued. Rejects a token that becomes valid later: no provider issues such."""
         claims = _claimed(presented)
@@ -244,17 +233,13 @@ class Jwt(Struct, frozen=True, kw_only=True):
         if self.jwks:
             claims["aud"] = key.decode()
         if self.body_claim:
-            claims[self.body_claim] = _digest(draft.body).decode()
+            claims[self.body_claim] = body_digest(draft.body).decode()
         if self.key_kind is None:
             token = jwt.encode(claims, key, self.alg)
         else:
             private: Any = test_private(self.test_key, self.key_kind)
             token = jwt.encode(claims, private, self.alg, headers={"kid": TEST_KID})
         return adding(draft, {self.header: self.prefix.decode() + token})
-
-
-def _digest(body: bytes) -> bytes:
-    return hashlib.sha256(body).hexdigest().encode()
 
 
 def _header(token: bytes) -> Claims:

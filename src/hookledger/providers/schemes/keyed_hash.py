@@ -8,19 +8,20 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-
-from msgspec import Struct
+from typing import ClassVar
 
 from ...errors import Malformed
 from ...model import Request
 from ..fields import Field, Header, Query
 from . import message as template
-from .base import Coverage, Draft, Keyring, Presented, adding, only
+from .base import Coverage, Defaults, Draft, Keyring, Presented, adding, only
 
 _HEX = re.compile(rb"[0-9a-f]{64}")
 
 
-class KeyedHash(Struct, frozen=True, kw_only=True):
+class KeyedHash(Defaults, frozen=True, kw_only=True):
+    name: ClassVar[str] = "sha256-prefix"
+    coverage: ClassVar[Coverage] = "body"
     header: bytes
     message: str
     version_header: bytes
@@ -29,28 +30,8 @@ class KeyedHash(Struct, frozen=True, kw_only=True):
     min_key: int = 8
 
     @property
-    def name(self) -> str:
-        return "sha256-prefix"
-
-    @property
-    def coverage(self) -> Coverage:
-        return "body"
-
-    @property
-    def tolerance(self) -> float | None:
-        return None
-
-    @property
     def signs_url(self) -> bool:
         return "url" in template.fields(self.message)
-
-    @property
-    def secret_headers(self) -> frozenset[bytes]:
-        return frozenset()
-
-    @property
-    def secret_parameters(self) -> frozenset[str]:
-        return frozenset()
 
     def signs(self, field: Field) -> bool:
         return self.signs_url if isinstance(field, Query) else not isinstance(field, Header)
@@ -72,9 +53,6 @@ class KeyedHash(Struct, frozen=True, kw_only=True):
 
     def plausible(self, presented: Presented) -> bool:
         return _HEX.fullmatch(presented.candidates[0]) is not None
-
-    def signed_at(self, presented: Presented, request: Request) -> float | None:
-        return None
 
     def sign(self, key: bytes, draft: Draft) -> Draft:
         values = {"body": draft.body, "url": draft.url.encode(), "method": draft.method.encode()}

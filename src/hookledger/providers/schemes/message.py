@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from ...errors import ConfigError, Malformed, Unauthentic, UnreadableError
-from ...model import Request
+from ...model import Headers, Request
 from .. import forms
 from ..tolerant import picker
+from .base import only
 
 PLACEHOLDERS = {
     "body": "the raw body",
@@ -57,6 +58,26 @@ def fields(template: str) -> frozenset[str]:
 def after_id(template: str) -> bytes:
     """Return the text between {id} and the next placeholder."""
     return next((after[0] for part, after in pairwise(parts(template)) if part[1] == "id"), b"")
+
+
+def check_signed(template: str, *, ts: bool, ident: bool) -> None:
+    """Raise ConfigError unless the message has {ts} and {id} exactly if the request has them: an unsigned timestamp
+    proves no freshness, an unsigned id no identity."""
+    for name, given in (("ts", ts), ("id", ident)):
+        if given != (name in fields(template)):
+            raise ConfigError(f"{{{name}}} must be both in the signed message and in the request: set both")
+    if ident and not after_id(template):
+        raise ConfigError("{id} needs a separator after it in the signed message: add one")
+
+
+def signed_id(template: str, headers: Headers, header: bytes) -> bytes:
+    """Return the value of the id header."""
+    value = only(headers, header, "id")
+    # "{id}.{ts}.{body}" with id "a.1" and ts "2" is also id "a", ts "1", body "2.…": one signature, two ids.
+    # Standard Webhooks forbids the separator in ids; Hookledger rejects such an id.
+    if after_id(template) in value:
+        raise Malformed("id_malformed")
+    return value
 
 
 @cache

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ...errors import ConfigError, Malformed
 from ...model import Request
 from ..fields import Body, Constant, Field, Header, Present
 from . import message as template
-from .base import Coverage, Draft, Keyring, Presented, adding, key_bytes, only
+from .base import Coverage, Defaults, Draft, Keyring, Presented, adding, key_bytes, only
 from .crypto import KeyKind, decoded, fits, installed, shown, signature, test_private, verifies
 from .times import Timestamp, seconds, written
 
@@ -23,9 +21,10 @@ MAX_SIGNATURES = 4  # each costs a public-key operation and a hash of the body, 
 _PRIME = 2**255 - 19
 
 
-class PublicKey(Struct, frozen=True, kw_only=True):
+class PublicKey(Defaults, frozen=True, kw_only=True):
     """Ed25519, or ECDSA on P-256 with SHA-256; the signature is in a header."""
 
+    coverage: ClassVar[Coverage] = "body"
     header: bytes
     alg: Literal["ed25519", "ecdsa-p256-sha256"]
     message: str = "{body}"
@@ -51,14 +50,9 @@ class PublicKey(Struct, frozen=True, kw_only=True):
         signed = template.fields(self.message)
         if not {"body"} <= signed <= {"body", "ts", "id"}:
             raise ConfigError("the signed message must contain {body}, and may contain {ts} and {id}")
-        for name, given in (("ts", self.timestamp is not None), ("id", self.id_header is not None)):
-            # An unsigned timestamp proves no freshness, an unsigned id no identity.
-            if given != (name in signed):
-                raise ConfigError(f"{{{name}}} must be both in the signed message and in the request: set both")
+        template.check_signed(self.message, ts=self.timestamp is not None, ident=self.id_header is not None)
         if self.timestamp is not None and self.timestamp.header is None:
             raise ConfigError("the time of a public-key signature must be in a separate header: set timestamp.header")
-        if self.id_header is not None and not template.after_id(self.message):
-            raise ConfigError("{id} needs a separator after it in the signed message: add one")
         if self.key != "spki" and self.alg != "ed25519":
             raise ConfigError('only an Ed25519 key can be bare bytes: set key="spki"')
 
@@ -74,24 +68,8 @@ class PublicKey(Struct, frozen=True, kw_only=True):
         return "ed25519" if self.alg == "ed25519" else "p256"
 
     @property
-    def coverage(self) -> Coverage:
-        return "body"
-
-    @property
     def tolerance(self) -> float | None:
         return None if self.timestamp is None else self.timestamp.tolerance
-
-    @property
-    def signs_url(self) -> bool:
-        return False
-
-    @property
-    def secret_headers(self) -> frozenset[bytes]:
-        return frozenset()
-
-    @property
-    def secret_parameters(self) -> frozenset[str]:
-        return frozenset()
 
     def signs(self, field: Field) -> bool:
         if isinstance(field, Header):
@@ -115,9 +93,9 @@ class PublicKey(Struct, frozen=True, kw_only=True):
         elements = [value] if self.separator is None else value.split(self.separator)
         elements = [element.strip(b" ") for element in elements]
         signatures = [element[len(self.prefix) :] for element in elements if element.startswith(self.prefix)]
-        event_id = b"" if self.id_header is None else only(request.headers, self.id_header, "id")
-        if event_id and template.after_id(self.message) in event_id:  # see Hmac: one signature, two ids
-            raise Malformed("id_malformed")
+        event_id = b""
+        if self.id_header is not None:
+            event_id = template.signed_id(self.message, request.headers, self.id_header)
         raw, signed_at = b"", None
         if self.timestamp is not None:
             # Without a separator, as in {ts}{body}, a digit can move between the two: the time is then wrong by a
@@ -152,9 +130,6 @@ class PublicKey(Struct, frozen=True, kw_only=True):
         if self.alg == "ed25519":
             return any(len(signature) == 64 for signature in made)
         return any(8 <= len(signature) <= 72 and signature[0] == 0x30 for signature in made)  # a short DER sequence
-
-    def signed_at(self, presented: Presented, request: Request) -> float | None:
-        return presented.signed_at
 
     # ── signing ──
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import base64
 import hmac
+from typing import ClassVar
 from urllib.parse import quote
-
-from msgspec import Struct
 
 from ...errors import ConfigError, Malformed, Unauthentic
 from ...model import Request
 from .. import forms
 from ..fields import Constant, Field
-from .base import Coverage, Draft, Keyring, Presented, adding
+from .base import Coverage, Defaults, Draft, Keyring, Presented, adding
 
 MAX_TOKEN = 4096
 
 
-class Token(Struct, frozen=True, kw_only=True):
+class Token(Defaults, frozen=True, kw_only=True):
     """The secret is in a header or in a URL parameter; with both set, in either."""
 
+    coverage: ClassVar[Coverage] = "nothing"
     header: bytes = b""
     parameter: str = ""
     prefix: bytes = b""
@@ -37,18 +37,6 @@ class Token(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return "basic" if self.basic else "token"
-
-    @property
-    def coverage(self) -> Coverage:
-        return "nothing"
-
-    @property
-    def tolerance(self) -> float | None:
-        return None
-
-    @property
-    def signs_url(self) -> bool:
-        return False
 
     @property
     def secret_headers(self) -> frozenset[bytes]:
@@ -93,12 +81,6 @@ class Token(Struct, frozen=True, kw_only=True):
 
     def matches(self, key: bytes, presented: Presented) -> bool:
         return hmac.compare_digest(key, presented.candidates[0])
-
-    def plausible(self, presented: Presented) -> bool:
-        return True
-
-    def signed_at(self, presented: Presented, request: Request) -> float | None:
-        return None
 
     def sign(self, key: bytes, draft: Draft) -> Draft:
         if self.header:

@@ -1,1 +1,0 @@
-"""One module per provider, with its contracts as data. CONTRIBUTING.md shows how to add one."""
