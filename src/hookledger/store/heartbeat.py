@@ -12,6 +12,5 @@ class Heartbeat(Protocol):
 
     async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
         """Say that the worker lives, and what it handles; renew these leases; returns the ids that are still ours."""
-        ...
 
     async def close(self) -> None: ...

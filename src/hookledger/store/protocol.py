@@ -69,40 +69,32 @@ class Transaction(Protocol):
     @property
     def tx(self) -> Any:
         """What the handler gets as `event.tx`: `Statements`, or whatever its adapter hands out."""
-        ...
 
     @property
     def begun(self) -> bool:
         """Whether anything was asked of it."""
-        ...
 
     @property
     def exclusive(self) -> bool:
         """Whether it is begun and stops every other write meanwhile, as on SQLite."""
-        ...
 
     async def begin(self) -> None:
         """Begin now, if what the handler gets cannot begin by itself at its first statement."""
-        ...
 
     async def once(self, intent: Intent) -> bool:
         """absent → done; False when it is known already. Waits for another transaction that is doing the same."""
-        ...
 
     async def plan(self, intent: Intent) -> Known | None:
         """absent → planned, with this transaction; what is known, when it is known already.
 
         A call of a handler with the same arguments that is planned or failed becomes an outbox row: planned, too.
         """
-        ...
 
     async def known(self, intent: Intent) -> Known | None:
         """What the ledger has of this effect. Raises HandlerCommitted as `once` and `plan` do."""
-        ...
 
     async def check(self) -> None:
         """Raise what a commit now would raise: write what is held back, and check deferred constraints."""
-        ...
 
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
         """Write the outcomes as the last statement, then commit.
@@ -110,7 +102,6 @@ class Transaction(Protocol):
         Raises ClaimLost when any claim is no longer ours, HandlerCommitted when the handler ended the transaction
         itself; then nothing of it is kept that the handler did not commit on its own.
         """
-        ...
 
     async def rollback(self, *, abandoned: bool = False) -> bool:
         """Undo everything; returns whether the handler had ended the transaction itself. Harmless if none was begun.
@@ -118,11 +109,9 @@ class Transaction(Protocol):
         `abandoned`: the handler is a thread that overran its time-out and may still be using `tx`. Its connection
         is broken off, so that nothing it does from now on can count.
         """
-        ...
 
     def explain(self, error: Exception) -> Exception:
         """This error of the handler or the commit; or one that names the setting by which the transaction ended."""
-        ...
 
 
 class Adapter(Protocol):
@@ -131,31 +120,24 @@ class Adapter(Protocol):
     @property
     def tx(self) -> Any:
         """What the handler gets as `event.tx`, once begun."""
-        ...
 
     async def begin(self, settings: str) -> Sequence[Any]:
         """Open the transaction and run `settings`, one statement without parameters, as the first in it; its rows."""
-        ...
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         """Run one statement with `$1`-style parameters in the transaction; its rows answer to positions."""
-        ...
 
     async def flush(self) -> None:
         """Write what the library still holds back, so that the outcome is the last statement."""
-        ...
 
     async def commit(self) -> None:
         """Commit, and give the connection back."""
-        ...
 
     async def rollback(self) -> None:
         """Undo, and give the connection back. Nobody is using `tx` any more."""
-        ...
 
     async def discard(self) -> None:
         """Break the connection off, if there is one, whoever is using it; the server rolls back."""
-        ...
 
 
 class Transactions(Protocol):
@@ -164,7 +146,6 @@ class Transactions(Protocol):
     @property
     def plain(self) -> bool:
         """For plain functions, which use their transaction in a thread; or else for async handlers."""
-        ...
 
     @property
     def size(self) -> int | None:
@@ -172,7 +153,6 @@ class Transactions(Protocol):
 
     def adapter(self) -> Adapter:
         """For one handler, not begun yet."""
-        ...
 
 
 class Store(Events, Workers, Decisions, ABC):
@@ -225,7 +205,6 @@ class Store(Events, Workers, Decisions, ABC):
     async def open(self, *, handlers: int = 0, writer_process: bool = False) -> None:
         """Connect. `handlers`: how many handler transactions may be open concurrently. `writer_process`: on SQLite, a
         process of its own records the arrivals."""
-        ...
 
     @abstractmethod
     async def close(self) -> None: ...
@@ -233,17 +212,14 @@ class Store(Events, Workers, Decisions, ABC):
     @abstractmethod
     def migrations(self) -> list[tuple[str, str]]:
         """Name and SQL of every migration, for people who run them by hand."""
-        ...
 
     @abstractmethod
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of the migrations applied."""
-        ...
 
     @abstractmethod
     async def health(self) -> Health:
         """Prove that the database can be written, and read its schema version and clock."""
-        ...
 
     # ── intake ──
     queues: bool
@@ -256,7 +232,6 @@ class Store(Events, Workers, Decisions, ABC):
 
         Each arrival is recorded whole or not touched. May answer None to all.
         """
-        ...
 
     @abstractmethod
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
@@ -265,13 +240,11 @@ class Store(Events, Workers, Decisions, ABC):
         Never updates or locks an existing event. Raises Unavailable when nothing
         was recorded or when that is not known, BadData when a row is refused.
         """
-        ...
 
     # ── work ──
     @abstractmethod
     async def waiting(self) -> list[Waiting]:
         """Which kinds have events in the queue, the longest due first; nothing of what is paused."""
-        ...
 
     @abstractmethod
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
@@ -279,37 +252,30 @@ class Store(Events, Workers, Decisions, ABC):
 
         Leaves out what is paused, and events that crashed twice: those are for `claim_alone`.
         """
-        ...
 
     @abstractmethod
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
         """The same for at most one event that crashed twice or more."""
-        ...
 
     @abstractmethod
     def transaction(self, adapter: Adapter | None = None) -> Transaction:
         """A transaction for one handler, not begun yet; in the user's own library if there is an adapter to it."""
-        ...
 
     @abstractmethod
     async def check(self, transactions: Transactions) -> None:
         """Prove at start-up that the user's own transactions hold, and reach this very database; else ConfigError."""
-        ...
 
     @abstractmethod
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
         """processing → wherever each outcome says; returns the ids that were still ours."""
-        ...
 
     @abstractmethod
     async def heartbeat(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> Heartbeat:
         """A heartbeat connection for the running loop; a beat waits at most `patience` seconds for anyone."""
-        ...
 
     @abstractmethod
     async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:
         """Renew one lease; whether the claim was still ours."""
-        ...
 
     # ── operate ──
     async def events(

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ...clock import Clock
 from ...ids import LAST_ID, new_id
+from ..rows import value_of
 from ..session import Database, Operations, Row, Session, searches
 from .filters import Filter, Moment, Words, check_words
 from .search import FIRST_ID, SLACK
@@ -177,10 +178,8 @@ def _condition(db: Session, where: ActionFilter) -> str:
 
 
 def _action(row: Row) -> Action:
-    values = {name: row[name] for name in Action.__struct_fields__}
-    if values["event_id"] == values["id"]:  # imported keys point to the action that imported them
-        values["event_id"] = None
-    return Action(**values)
+    imported = row["event_id"] == row["id"]  # imported keys point to the action that imported them
+    return value_of(Action, row, event_id=None if imported else row["event_id"])
 
 
 def _first_id(timestamp: float) -> UUID:

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from ...errors import WrongState
 from ...ids import new_id
+from ..rows import value_of
 from ..session import Database, Operations, Session, reads, scans, writes, writes_lightly
 from ..tables import Table, Tables, Values
 from .audit import Audit, record_action
@@ -237,10 +238,8 @@ def last_row(copy: Copy) -> Position | None:
 
 
 async def _state(db: Session) -> Copy | None:
-    for row in await db("copy_state"):
-        facts = row["other"], row["message"], row["target_id"], row["position"]
-        return Copy(row["id"], CopyState(row["state"]), *facts)
-    return None
+    found = await db("copy_state")
+    return value_of(Copy, found[0]) if found else None
 
 
 async def _known(db: Session) -> Copy:

@@ -11,7 +11,7 @@ from ...ids import new_id, superseded_identity
 from ...ledger import Effect
 from ...model import ActionRow
 from ...states import BY_NAME, EffectKind, EffectState, State
-from ..rows import Rows
+from ..rows import action_of, value_of
 from ..session import Operations, Session, writes
 from .audit import Audit, Change, record_action, record_actions
 from .pruning import Tombstone
@@ -124,7 +124,7 @@ async def why_not(db: Session, name: str, event: Seen) -> WrongState:
 async def find_last_action(db: Session, event_id: UUID) -> ActionRow | None:
     """What was done to an event last."""
     found = await db("last_action", event_id=event_id)
-    return Rows().action(found[0]) if found else None
+    return action_of(found[0]) if found else None
 
 
 async def _repeat(db: Session, effect: Effect, decision: UUID) -> bool:
@@ -144,7 +144,7 @@ async def _found(db: Session, event_id: UUID) -> Found | Tombstone | None:
         last = await find_last_action(db, event_id)
         return Found(State(row["state"]), row["run"], row["claim"], last, row["emptied_at"] is not None)
     gone = await db("event_pruned", event_id=event_id)
-    return Rows().tombstone(gone[0]) if gone else None
+    return value_of(Tombstone, gone[0]) if gone else None
 
 
 class Found(NamedTuple):

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ...errors import WrongState
 from ...states import State
+from ..rows import value_of
 from ..session import Row, Session
 from .audit import Audit, record_action
 from .filters import Filter, Words, check_words
@@ -230,13 +231,8 @@ def cannot_cancel(job_id: UUID, job: Job | None) -> WrongState:
 
 
 def job_of(row: Row) -> Job:
-    fields = {name: row[name] for name in Job.__struct_fields__ if name not in ("resolving", "where", "state")}
-    return Job(
-        **fields,
-        resolving=Resolving(row["effect"], row["decision"]) if row["decision"] else None,
-        where=msgspec.json.decode(row["filter"], type=Filter),
-        state=JobState(row["state"]),
-    )
+    resolving = Resolving(row["effect"], row["decision"]) if row["decision"] else None
+    return value_of(Job, row, resolving=resolving, where=msgspec.json.decode(row["filter"], type=Filter))
 
 
 def subject_of(job_id: UUID) -> str:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-import msgspec
-
 from ...errors import WrongState
 from ...ids import id_bounds
 from ...ledger import Effect, EffectHistory
-from ...model import ActionRow, AttemptRow, Evidence
+from ...model import ActionRow, AttemptRow, EventRow, Evidence
 from ...states import EffectState, State
 from ..call_outcome import decide
-from ..rows import Rows
+from ..rows import value_of
 from ..session import Database, Operations, Row, Session, reads, scans, writes
 from . import decisions
 from .audit import Audit, record_action
@@ -114,16 +112,18 @@ class Jobs(Operations):
     @reads
     async def evidence(self, db: Session, event_ids: Sequence[UUID]) -> list[Evidence]:
         """What a preview of these events needs; nothing of those that are gone."""
-        wanted, rows = list(event_ids), Rows()
+        wanted = list(event_ids)
         events = {row["id"]: row for row in await db("events_to_preview", events=wanted)}
         attempts: dict[UUID, list[AttemptRow]] = {}
         for row in await db("attempts_of_events", events=wanted):
-            attempts.setdefault(row["event_id"], []).append(rows.attempt(row))
+            attempts.setdefault(row["event_id"], []).append(value_of(AttemptRow, row))
         effects: dict[UUID, list[EffectHistory]] = {}
         for effect in await effects_of(db, wanted):
             effects.setdefault(effect.event_id, []).append(EffectHistory(effect, ()))
         return [
-            Evidence(rows.event(known), bool(known["kept"]), tuple(attempts.get(i, ())), tuple(effects.get(i, ())))
+            Evidence(
+                value_of(EventRow, known), bool(known["kept"]), tuple(attempts.get(i, ())), tuple(effects.get(i, ()))
+            )
             for i in wanted
             if (known := events.get(i)) is not None
         ]
@@ -242,7 +242,7 @@ class Jobs(Operations):
             found = await db("list_not_allowed_items", **page)
         else:
             found = await db("list_items", **page, outcome=outcome)
-        return [_shown_item(row) for row in found]
+        return [_item(row, row["now"]) for row in found]
 
 
 def against(frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision: Decided) -> Objection | None:
@@ -288,18 +288,7 @@ def _ended(item: JobItem, objection: Objection | None) -> tuple[UUID, ItemOutcom
     return item.event_id, ItemOutcome.NOT_ALLOWED, objection.cause, objection.words
 
 
-def _item(row: Row) -> JobItem:
-    return JobItem(
-        row["event_id"],
-        State(row["seen_state"]),
-        row["seen_claim"],
-        ItemOutcome(row["outcome"]) if row["outcome"] else None,
-        Cause(row["cause"]) if row["cause"] else None,
-        row["reason"],
-        row["ended_at"],
-    )
-
-
-def _shown_item(row: Row) -> JobItem:
-    """With the state of its event by now."""
-    return msgspec.structs.replace(_item(row), now=State(row["now"]) if row["now"] else None)
+def _item(row: Row, now: str | None = None) -> JobItem:
+    """`now`: the present state of its event."""
+    seen = {"state": State(row["seen_state"]), "claim": row["seen_claim"]}
+    return value_of(JobItem, row, **seen, words=row["reason"], now=State(now) if now else None)

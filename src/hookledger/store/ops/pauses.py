@@ -11,7 +11,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from ...errors import WrongState
-from ..session import Operations, Row, Session, reads, writes
+from ..rows import value_of
+from ..session import Operations, Session, reads, writes
 from .audit import Audit, record_action
 
 
@@ -36,10 +37,12 @@ class Pauses(Operations):
         made = await db("pause", source=source, pattern=pattern, actor=actor, reason=reason)
         if not made:
             known = await db("find_pause", source=source, pattern=pattern)
-            raise _paused_already(_pause(known[0])) if known else _not_paused(source, pattern)  # resumed just now
+            raise (
+                _paused_already(value_of(Pause, known[0])) if known else _not_paused(source, pattern)
+            )  # resumed just now
         states = ("open", "paused")
         await record_action(db, "pause", Audit(actor, reason), subject=describe(source, pattern), states=states)
-        return _pause(made[0])
+        return value_of(Pause, made[0])
 
     @writes
     async def resume(self, db: Session, source: str, pattern: str, actor: str, reason: str) -> None:
@@ -51,7 +54,7 @@ class Pauses(Operations):
 
     @reads
     async def pauses(self, db: Session) -> list[Pause]:
-        return [_pause(row) for row in await db("list_pauses")]
+        return [value_of(Pause, row) for row in await db("list_pauses")]
 
 
 def describe(source: str, pattern: str) -> str:
@@ -66,7 +69,3 @@ def _paused_already(pause: Pause) -> WrongState:
 
 def _not_paused(source: str, pattern: str) -> WrongState:
     return WrongState(f"{describe(source, pattern)} is not paused")
-
-
-def _pause(row: Row) -> Pause:
-    return Pause(row["source"], row["pattern"], row["since"], row["actor"], row["reason"])

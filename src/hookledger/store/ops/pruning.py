@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from ...errors import WrongState
 from ...ids import new_id
 from ...states import DeliveryOutcome, State
+from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes_lightly
 from .consistency import MADE
 
@@ -185,7 +186,9 @@ class Pruning(Operations):
     @reads
     async def events(self, db: Session, after: UUID, before: UUID, limit: int) -> list[Candidate]:
         """The next events between two ids, in any state."""
-        return [_candidate(row) for row in await db("window_of_events", after=after, before=before, most=limit)]
+        return [
+            value_of(Candidate, row) for row in await db("window_of_events", after=after, before=before, most=limit)
+        ]
 
     @reads
     async def deliveries(self, db: Session, after: UUID, before: UUID, limit: int) -> list[Arrived]:
@@ -279,7 +282,7 @@ class Pruning(Operations):
     @reads
     async def pruned(self, db: Session, first: UUID, last: UUID) -> list[Tombstone]:
         """Events that were pruned, with ids from one to another; at most ten."""
-        return [_tombstone(row) for row in await db("pruned_events", first=first, last=last)]
+        return [value_of(Tombstone, row) for row in await db("pruned_events", first=first, last=last)]
 
 
 async def _record(db: Session, round_: Round, step: Pruned) -> None:
@@ -336,23 +339,6 @@ def _places(arrived: Sequence[Arrived]) -> list[tuple[UUID, int]]:
     return [(one.request_id, one.item) for one in arrived]
 
 
-def _candidate(row: Row) -> Candidate:
-    return Candidate(
-        row["id"],
-        row["claim"],
-        row["source"],
-        State(row["state"]),
-        row["finished_ago"],
-        bool(row["open"]),
-        bool(row["emptied"]),
-    )
-
-
 def _arrived(row: Row) -> Arrived:
-    outcome = DeliveryOutcome(row["outcome"])
-    duplicate = outcome is DeliveryOutcome.DUPLICATE
-    return Arrived(row["request_id"], row["item"], row["source"], outcome in MADE, duplicate, row["received_ago"])
-
-
-def _tombstone(row: Row) -> Tombstone:
-    return Tombstone(row["event_id"], row["source"], State(row["state"]), row["pruned_at"])
+    outcome = row["outcome"]
+    return value_of(Arrived, row, first=outcome in MADE, duplicate=outcome == DeliveryOutcome.DUPLICATE)

@@ -15,7 +15,7 @@ from ...ids import LAST_ID, id_bounds, new_id, quarantine_identity
 from ...model import Item, RequestRow
 from ...states import DeliveryOutcome, State
 from ..classify import Proposal, claims
-from ..rows import Rows
+from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes
 from .audit import Audit, record_action
 
@@ -80,7 +80,7 @@ class Quarantine(Operations):
     async def request(self, db: Session, request_id: UUID) -> RequestRow | None:
         """A request that was kept, with its bytes; its `source` is the delivery's."""
         for row in await db("kept_request", id=request_id):
-            request = Rows().request(row)
+            request = value_of(RequestRow, row)
             if not request.body and request.emptied_at is None:
                 for borrowed in await db("borrowed_body", request_id=request_id):
                     if borrowed["body"] is not None:
@@ -186,16 +186,4 @@ def _page(found: Iterable[QuarantinedDelivery], limit: int) -> list[QuarantinedD
 
 
 def _quarantined_delivery(row: Row) -> QuarantinedDelivery:
-    state = row["event_state"]
-    return QuarantinedDelivery(
-        row["request_id"],
-        row["item"],
-        row["source"],
-        DeliveryOutcome(row["outcome"]),
-        row["event_id"],
-        row["event_key"],
-        State(state) if state else None,
-        row["delivery_id"],
-        row["received_at"],
-        row["accepted_id"],
-    )
+    return value_of(QuarantinedDelivery, row, accepted_as=row["accepted_id"])

@@ -17,6 +17,7 @@ from ...errors import WrongState
 from ...ids import new_id
 from ...model import Arrival, Recorded
 from ...states import DeliveryOutcome, State
+from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes
 from .audit import Audit, record_action
 
@@ -115,8 +116,7 @@ class Reconciling(Operations):
     async def known(self, db: Session, identities: Sequence[bytes]) -> dict[bytes, Known]:
         """Those of these identities that are taken, and by whom."""
         return {
-            row["identity"]: Known(row["event_id"], State(row["state"]) if row["state"] else None)
-            for row in await db("known_owners", identities=list(identities))
+            row["identity"]: value_of(Known, row) for row in await db("known_owners", identities=list(identities))
         }
 
     @writes
@@ -259,5 +259,4 @@ def _still_open(object_id: str, event_id: UUID, state: str) -> WrongState:
 
 
 def _reconciliation(row: Row) -> Reconciliation:
-    values = {name: row[name] for name in Reconciliation.__struct_fields__}
-    return Reconciliation(**{**values, "counts": _counts(row)})
+    return value_of(Reconciliation, row, counts=_counts(row))

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ...ids import LAST_ID
+from ..rows import value_of
 from ..session import Operations, Session, reads, writes
 from .audit import Audit, record_action
 
@@ -96,14 +97,12 @@ class Rejections(Operations):
     ) -> list[RejectionRow]:
         """The sample, the newest first, from before `before`."""
         given = {"source": source, "reason": reason, "before": before or LAST_ID, "limit": max(limit, 0)}
-        fields = RejectionRow.__struct_fields__
-        return [RejectionRow(*(row[name] for name in fields)) for row in await db("list_rejections", **given)]
+        return [value_of(RejectionRow, row) for row in await db("list_rejections", **given)]
 
     @reads
     async def rejection_counts(self, db: Session) -> list[RejectionCount]:
         """Of every source and reason."""
-        fields = RejectionCount.__struct_fields__
-        return [RejectionCount(*(row[name] for name in fields)) for row in await db("rejection_counts")]
+        return [value_of(RejectionCount, row) for row in await db("rejection_counts")]
 
     @writes
     async def remove_recorded(

@@ -11,7 +11,7 @@ from ...ids import new_id
 from ...ledger import Effect
 from ...states import EffectKind, EffectState
 from ..call_outcome import Settled, check_try, decide, is_known, replaced, settled
-from ..rows import Rows
+from ..rows import value_of
 from ..session import Operations, Session, writes
 from .audit import Audit, Change, record_action, record_actions
 from .decisions import about, changed
@@ -103,4 +103,4 @@ class Resolutions(Operations, ABC):
         """Effects as they are now, and stay until the end of the transaction."""
         wanted = sorted(identities)
         await db("lock_effects", identities=wanted)
-        return {row["identity"]: Rows().effect(row) for row in await db("locked_effects", identities=wanted)}
+        return {row["identity"]: value_of(Effect, row) for row in await db("effects", identities=wanted)}

@@ -10,7 +10,8 @@ from msgspec import Struct
 from ...errors import WrongState
 from ...ids import new_id
 from ...states import EffectState
-from ..session import Database, Operations, Row, Session, reads, writes
+from ..rows import value_of
+from ..session import Database, Operations, Session, reads, writes
 from .audit import Audit, record_action
 from .resolving import Resolutions
 
@@ -52,7 +53,7 @@ class Restores(Operations):
         if known is not None:
             return known
         [row] = await db("add_restore", id=new_id(), backup_at=backup_at)
-        restore = _restore(row)
+        restore = value_of(Restore, row)
         states = ("closed", "open")
         await record_action(db, "restore", Audit(actor, reason), subject=words(restore), states=states)
         return restore
@@ -87,7 +88,7 @@ class Restores(Operations):
         closed = await db("close_restore")
         if not closed:
             raise not_closable(await _open(db))
-        restore = _restore(closed[0])
+        restore = value_of(Restore, closed[0])
         states = ("open", "closed")
         await record_action(db, "restore", Audit(actor, reason), subject=words(restore), states=states)
         return restore
@@ -107,11 +108,7 @@ class Restores(Operations):
 
 async def _open(db: Session) -> Restore | None:
     found = await db("open_restore")
-    return _restore(found[0]) if found else None
-
-
-def _restore(row: Row) -> Restore:
-    return Restore(row["id"], row["backup_at"], row["restored_at"], row["marked_at"], row["closed_at"])
+    return value_of(Restore, found[0]) if found else None
 
 
 def still_open(restore: Restore) -> WrongState:

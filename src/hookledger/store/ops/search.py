@@ -20,7 +20,7 @@ from ...ids import LAST_ID, effect_identity, key_identity
 from ...model import EventRow, Kind
 from ...states import State
 from ..causes import effect_cause
-from ..rows import Rows
+from ..rows import value_of
 from ..session import Database, Operations, Row, Session, searches
 from .filters import EVERYTHING, LAST, Filter, condition
 
@@ -305,7 +305,7 @@ async def _look(
     found: dict[UUID, EventRow] = {}
     for row in rows:
         if row["holds"]:
-            found[row["id"]] = Rows().event(row)
+            found[row["id"]] = value_of(EventRow, row)
         if row["ends"] and len(found) < limit:  # nothing below it is known of all streams
             return found, row["id"], row["looked"]
     return found, rows[-1]["id"] if rows and len(rows) >= limit else None, None
@@ -332,20 +332,9 @@ async def _number(db: Session, sql: str, values: Mapping[str, Any]) -> int:
 
 def _group(row: Row) -> FailureGroup:
     name, cause = row["effect"], row["cause"]
-    return FailureGroup(
-        row["source"],
-        row["type"],
-        cause if name is None else effect_cause(name, row["effect_state"], row["effect_error"]),
-        row["n"],
-        row["first_at"],
-        row["last_at"],
-        row["sample_id"],
-        row["failed"],
-        row["needs_review"],
-        row["retrying"],
-        row["marked"],
-        name,
-    )
+    if name is not None:
+        cause = effect_cause(name, row["effect_state"], row["effect_error"])
+    return value_of(FailureGroup, row, cause=cause, count=row["n"], sample=row["sample_id"])
 
 
 def _both(one: FailureGroup, other: FailureGroup) -> FailureGroup:

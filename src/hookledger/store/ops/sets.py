@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from ...errors import WrongState
-from ...states import State
+from ..rows import value_of
 from ..session import Operations, Row, Session
 from .filters import Filter, condition
 from .job import EventGroup, Job, NewJob, UnknownEffects, add_job
@@ -21,7 +21,7 @@ class Sets(Operations):
     async def breakdown(self, where: Filter, effect: str | None) -> list[EventGroup]:
         name = "breakdown" if effect is None else "breakdown_unknown"
         found = await self._database.scan(lambda db: db.run(*asked(db, name, where, effect)), FREEZE)
-        return [EventGroup(row["source"], row["type"], State(row["state"]), row["n"]) for row in found]
+        return [value_of(EventGroup, row, count=row["n"]) for row in found]
 
     async def unknown_effects(self, where: Filter, effect: str) -> UnknownEffects:
         [row] = await self._database.scan(lambda db: db.run(*asked(db, "size_of_set_unknown", where, effect)), FREEZE)

@@ -39,41 +39,6 @@ WITH durably AS MATERIALIZED (
 )
 SELECT identity FROM new
 
--- name: effects
--- Several effects. A statement of its own: the insert's snapshot cannot see what was committed while it waited.
-SELECT {effect_columns} FROM {schema}.effects AS e WHERE e.identity = ANY($1::bytea[])
-
--- name: restart
--- planned, failed, unknown -> started, with its next call. A planned outbox row is for `claim`.
-WITH taken AS (
-    UPDATE {schema}.effects AS e
-    SET state = 'started', fence = e.fence + 1, number = e.number + 1, tries = e.tries + 1, worker = $3,
-        leased_until = {clock} + make_interval(secs => $4), due_at = NULL, result = NULL
-    WHERE e.identity = $1 AND e.fence = $2
-      AND (e.state IN ('failed', 'unknown') OR (e.state = 'planned' AND e.kind = 'call'))
-    RETURNING e.identity, e.fence, e.number, e.generation, e.event_id, e.state
-), called AS (
-    INSERT INTO {schema}.effect_calls (identity, number, generation, worker, started_at)
-    SELECT identity, number, generation, $3, {clock} FROM taken
-)
-SELECT * FROM taken
-
--- name: mark_unknown
--- started -> unknown, if the lease is still expired and the fence still that one; done, if an earlier call came back
--- meanwhile. An unknown effect is given back. The call stays open: nobody knows how it ended.
-UPDATE {schema}.effects AS e
-SET state = CASE WHEN c.done AND e.state = 'started' THEN 'done' ELSE 'unknown' END, fence = e.fence + 1,
-    leased_until = NULL,
-    due_at = CASE WHEN e.kind = 'later' AND NOT (c.done AND e.state = 'started')
-                  THEN {clock} + make_interval(secs => $3) END,
-    finished_at = CASE WHEN c.done AND e.state = 'started' THEN {clock} END,
-    error = CASE WHEN c.done AND e.state = 'started' THEN NULL
-                 WHEN e.state = 'started' THEN 'the worker crashed, froze or lost its connection' ELSE e.error END
-FROM (SELECT EXISTS (SELECT FROM {schema}.effect_calls AS k JOIN {schema}.effects AS o USING (identity, generation)
-                     WHERE k.identity = $1 AND k.outcome = 'done') AS done) AS c
-WHERE e.identity = $1 AND e.fence = $2 AND e.state IN ('started', 'unknown') AND e.leased_until < {clock}
-RETURNING e.event_id, e.state
-
 -- name: finish_first
 -- started -> done, for effects whose only call so far came back done: one statement and one round trip.
 WITH durably AS MATERIALIZED (
@@ -122,38 +87,6 @@ SET state = m.state, fence = e.fence + 1, result = coalesce(e.result, m.result),
 FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::float8[], $5::text[], $6::text[])
   AS m (identity, state, result, due_in, error, alert)
 WHERE e.identity = m.identity
-
--- name: conclude
--- unknown -> done or planned, as the effect's check found.
-UPDATE {schema}.effects AS e
-SET state = CASE WHEN $3::boolean THEN 'done' ELSE 'planned' END, fence = e.fence + 1, leased_until = NULL,
-    decided = CASE WHEN $3::boolean THEN 'happened' ELSE 'did_not_happen' END, decided_number = e.number,
-    result = CASE WHEN $3::boolean THEN coalesce($4::bytea, e.result) END, finished_at = CASE WHEN $3::boolean THEN {clock} END,
-    due_at = CASE WHEN e.kind = 'later' AND NOT $3::boolean THEN {clock} + make_interval(secs => coalesce($5::float8, 0)) END,
-    error = CASE WHEN $3::boolean THEN NULL ELSE e.error END
-WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'unknown'
-RETURNING e.event_id, e.state
-
--- name: put_off
--- unknown, and still so: the lease is given back.
-UPDATE {schema}.effects AS e
-SET fence = e.fence + 1, leased_until = NULL, error = coalesce($4, e.error),
-    due_at = CASE WHEN e.kind = 'later' THEN {clock} + make_interval(secs => $3) END
-WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'unknown'
-RETURNING e.event_id, e.state
-
--- name: release
--- started -> planned, for a call that was not made: as if the outbox had not claimed it.
-WITH released AS (
-    UPDATE {schema}.effects AS e
-    SET state = 'planned', fence = e.fence + 1, number = e.number - 1, tries = greatest(e.tries - 1, 0),
-        leased_until = NULL, due_at = {clock} + make_interval(secs => $3), error = $4
-    WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'started' AND e.kind = 'later'
-    RETURNING e.identity, e.number, e.event_id, e.state
-), uncalled AS (
-    DELETE FROM {schema}.effect_calls AS c USING released AS r WHERE c.identity = r.identity AND c.number > r.number
-)
-SELECT * FROM released
 
 -- name: waiting
 -- The events that wait for a person, of one source or of any, with a reason that begins like this: for each of several
@@ -246,12 +179,3 @@ SELECT w.name FROM unnest($1::text[]) AS w (name) CROSS JOIN LATERAL (
 UNION
 SELECT w.name FROM unnest($1::text[]) AS u (name) CROSS JOIN LATERAL (SELECT u.name, '' AS lane) AS w
 CROSS JOIN LATERAL ({heads} LIMIT 1) AS d
-
--- name: held
--- What a worker has started, whether it knows or not: the answer may have been lost.
-SELECT {effect_columns} FROM {schema}.effects AS e
-WHERE e.leased_until IS NOT NULL AND e.state = 'started' AND e.worker = $1
-
--- name: expired
--- Leases that have run out.
-SELECT {effect_columns} FROM {schema}.effects AS e WHERE e.leased_until < {clock} ORDER BY e.leased_until LIMIT $1

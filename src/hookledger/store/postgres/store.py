@@ -28,7 +28,7 @@ from ..ops.copy import Copies
 from ..ops.sets import Sets
 from ..protocol import Adapter, Store, Transactions
 from ..queries import load, migrations
-from ..rows import Rows, outcome_values
+from ..rows import outcome_values, value_of
 from . import intake, ledger
 from .connection import OUTAGE, Connections, nothing
 from .dialect import Dialect
@@ -69,7 +69,6 @@ class PostgresStore(Store):
         self._timeout = timeout
         self.sql: Dialect = Dialect(_QUERIES, schema, self._clock)
         """A named query for this schema and clock offset."""
-        self._rows = Rows()
         self._queries = Queries(schema, self._clock, self.sql)
         database = PostgresDatabase(self._queries, self._opened)
         calls = PostgresDatabase(self._queries, self._calling)
@@ -186,12 +185,12 @@ class PostgresStore(Store):
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
         sources, types = [k.source for k in kinds], [k.type for k in kinds]
         rows = await self._fetch("claim", sources, types, limit, worker, lease)
-        return [self._rows.claimed(row) for row in sorted(rows, key=lambda row: (row["due_at"], row["id"]))]
+        return [value_of(Claimed, row) for row in sorted(rows, key=lambda row: (row["due_at"], row["id"]))]
 
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
         sources, types = [k.source for k in kinds], [k.type for k in kinds]
         rows = await self._fetch("claim_alone", sources, types, worker, lease)
-        return [self._rows.claimed(row) for row in rows]
+        return [value_of(Claimed, row) for row in rows]
 
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:
