@@ -154,7 +154,6 @@ POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
 UNHANDLED = {"source": "s1", "type": "t1", "older_than": 3600.0, "limit": 1000}
 SHARED: dict[str, dict[str, Any]] = {
     "known_owners": {"identities": IDENTITIES},
-    "state_of_repaired": {"id": IDENT},
     "count_rejections": {"numbers": [("s1", "r1", 1)]},
     "keep_rejection": {
         **{"id": IDENT, "source": "s1", "reason": "r1", "method": "POST", "path": "/"},
@@ -179,7 +178,6 @@ SHARED: dict[str, dict[str, Any]] = {
         **{"identity": b"\0" * 32, "source": "s1", "event_id": IDENT, "fingerprint": b"", "met": None},
     },
     "own_accepted": {"wanted": [(b"\0" * 32, "body", "s1", IDENT, b"")]},
-    "owner_of_accepted": {"identity": b"\0" * 32},
     "accept": {
         **{"id": IDENT, "request_id": IDENT, "item": 0, "source": "s1", "key": "k7", "type": "t1"},
         **{"provider_id": None, "object_id": None, "occurred_at": None, "fingerprint": b"f", "account": None},
@@ -221,7 +219,6 @@ DECISIONS: dict[str, dict[str, Any]] = {
     "skip_used": {"identity": IDENTITIES[0], "skipped": 1000},
     "make_way": EFFECT | {"aside": IDENTITIES[1], "error": "why"},
     "event_now": {"event_id": IDENT},
-    "event_pruned": {"event_id": IDENT},
     "last_action": {"event_id": IDENT},
 }
 LEDGER: dict[str, dict[str, Any]] = {
@@ -257,7 +254,6 @@ ERASED: dict[str, dict[str, Any]] = {
     "erase_job_items": {"events": IDS},
     "erase_attempts": {"events": IDS},
     "erase_effect": {"identity": IDENTITIES[0], "key": "k", "empty": b""},
-    "erase_calls": {"identities": IDENTITIES},
     "erase_replaced": {"events": IDS},
     "lock_lanes_to_erase": {"lanes": [("e", "l")]},
     "erase_lanes": {"lanes": [("e", "l")]},

@@ -15,14 +15,12 @@ from ..ledger import Intent, Known
 from ..model import (
     Arrival,
     Claimed,
-    EventRow,
     Health,
     Kind,
     Outcome,
     Recorded,
     Waiting,
 )
-from .heartbeat import Heartbeat
 from .ledger import Ledger
 from .ops.alerts import Alerts
 from .ops.attention import Attention
@@ -33,7 +31,6 @@ from .ops.copy import Copies
 from .ops.decisions import Decisions
 from .ops.erasure import Erasure
 from .ops.events import Events
-from .ops.filters import EVERYTHING, Filter
 from .ops.imported_keys import ImportedKeys
 from .ops.jobs import Jobs
 from .ops.key_audit import KeyAudits
@@ -45,7 +42,6 @@ from .ops.reconciling import Reconciling
 from .ops.rejections import Rejections
 from .ops.restores import Restores
 from .ops.search import Search
-from .ops.sets import Sets
 from .ops.workers import Workers
 from .session import Database
 
@@ -155,13 +151,22 @@ class Transactions(Protocol):
         """For one handler, not begun yet."""
 
 
+class Heartbeat(Protocol):
+    """A connection of its own that keeps leases alive, used from the heartbeat's thread."""
+
+    async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
+        """Say that the worker lives, and what it handles; renew these leases; returns the ids that are still ours."""
+
+    async def close(self) -> None: ...
+
+
 class Store(Events, Workers, Decisions, ABC):
     """One database. Abstract is what each writes by itself: the hot path, and what its driver does."""
 
     copies: Copies
     """The copy of this inbox to another database, over the tables as the dialect reads and writes them."""
 
-    def __init__(self, database: Database, clock: Clock, ledger: Ledger, sets: Sets, calls: Database) -> None:
+    def __init__(self, database: Database, clock: Clock, ledger: Ledger, jobs: Jobs, calls: Database) -> None:
         """`calls`: where a call that a handler waits for may need an operation."""
         super().__init__(database)
         self.ledger: Ledger = ledger
@@ -184,7 +189,7 @@ class Store(Events, Workers, Decisions, ABC):
         """What the keys of a source look like."""
         self.consistency: Consistency = Consistency(database)
         """Whether everything is accounted for."""
-        self.jobs: Jobs = Jobs(database, sets, ledger)
+        self.jobs: Jobs = jobs
         """Bulk work."""
         self.circuits: Circuits = Circuits(calls)
         self.pauses: Pauses = Pauses(database)
@@ -276,14 +281,3 @@ class Store(Events, Workers, Decisions, ABC):
     @abstractmethod
     async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:
         """Renew one lease; whether the claim was still ours."""
-
-    # ── operate ──
-    async def events(
-        self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
-    ) -> list[EventRow]:
-        """`search.events`: the newest first, from before `before`; fewer than `limit` means that that is all."""
-        return await self.search.events(where, before=before, limit=limit)
-
-    async def count(self, where: Filter) -> int:
-        """`search.count`, within its usual time."""
-        return await self.search.count(where)

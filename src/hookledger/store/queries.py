@@ -1,4 +1,4 @@
-"""Reads named queries from a `.sql` file: `-- name: claim`, a line of intent, the statement."""
+"""What the files of queries are made of besides their own text, and the files of migrations."""
 
 from __future__ import annotations
 
@@ -37,20 +37,6 @@ FRAGMENTS = {
     "crashed": f"'{BY_NAME['reclaim'].attempt}'",
 }
 """SQL made from `states.TRANSITIONS`, for every file of queries."""
-
-
-def load(package: str, name: str = "queries.sql", **given: str) -> dict[str, str]:
-    """Every named query of one file, in order. `{columns}` in one is replaced by the query `columns` above it, by
-    what is `given`, or by a fragment."""
-    text = files(package).joinpath(name).read_text()
-    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
-    names, bodies = parts[::2], parts[1::2]
-    if len(set(names)) != len(names):
-        raise ValueError(f"{package}/{name}: a query name stands twice")
-    found: dict[str, str] = dict(given)
-    for title, body in zip(names, bodies, strict=True):
-        found[title] = filled(statement(body), found)
-    return found
 
 
 def filled(query: str, known: dict[str, str]) -> str:

@@ -6,7 +6,7 @@ An operation awaits named queries with named parameters, and knows no driver:
     async def resume(self, db: Session, source: str, pattern: str, by: Audit) -> None:
         if not await db("resume", source=source, pattern=pattern):
             raise not_paused(source, pattern)
-        await record_action(db, "resume", by, subject=describe(source, pattern))
+        await record_action(db, "resume", by, Change(describe(source, pattern), ("paused", "open")))
 
 It sees UUID, datetime and bytes; a boolean may come as 0 or 1. On PostgreSQL a deadlock or a serialization failure
 runs it again from its start; on SQLite it runs in one go on the thread that owns the write connection, so it may

@@ -71,6 +71,12 @@ def parse(text: str, dialect: Name, columns: Mapping[str, str] = MappingProxyTyp
     return found
 
 
+def load(package: str, name: str = "queries.sql", **given: str) -> dict[str, str]:
+    """The queries of a dialect's own file, for its hot path; what is `given` can stand in them."""
+    dialect: Name = "sqlite" if package.endswith(".sqlite") else "postgres"
+    return given | parse(files(package).joinpath(name).read_text(), dialect, given)
+
+
 def written_out(text: str, macros: dict[str, Macro]) -> str:
     """The text with its macros in the dialect's own words, the innermost first."""
 

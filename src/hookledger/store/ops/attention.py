@@ -10,13 +10,13 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...errors import ConfigError
-from ...ids import LAST_ID
+from ...ids import FIRST_ID, LAST_ID
 from ...ledger import Effect
 from ...states import EffectState, State
 from ..rows import value_of
 from ..session import Operations, Row, Session, scans
 from .filters import EffectFilter
-from .search import FEW, FIRST_ID
+from .search import FEW
 
 MOST = 1_000_000
 """Beyond it, a tally says `or more`."""

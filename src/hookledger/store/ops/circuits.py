@@ -10,7 +10,7 @@ from ...errors import WrongState
 from ...states import CircuitState
 from ..rows import value_of
 from ..session import Operations, Session, reads, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 
 class Circuit(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Circuits(Operations):
         was = known[0]["state"] if known else CircuitState.CLOSED.value
         await db("trip_circuit", downstream=downstream, reason=reason)
         states = (was, CircuitState.OPEN.value)
-        await record_action(db, "trip", Audit(actor, reason), subject=f"circuit:{downstream}", states=states)
+        await record_action(db, "trip", Audit(actor, reason), Change(f"circuit:{downstream}", states))
 
     @writes
     async def reset(self, db: Session, downstream: str, actor: str, reason: str) -> None:
@@ -68,4 +68,4 @@ class Circuits(Operations):
             raise WrongState(f"no circuit {downstream!r} was ever opened")
         await db("reset_circuit", downstream=downstream)
         states = (known[0]["state"], CircuitState.CLOSED.value)
-        await record_action(db, "reset", Audit(actor, reason), subject=f"circuit:{downstream}", states=states)
+        await record_action(db, "reset", Audit(actor, reason), Change(f"circuit:{downstream}", states))

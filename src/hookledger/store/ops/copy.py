@@ -24,7 +24,7 @@ from ...ids import new_id
 from ..rows import value_of
 from ..session import Database, Operations, Session, reads, scans, writes, writes_lightly
 from ..tables import Table, Tables, Values
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 
 class CopyState(StrEnum):
@@ -122,7 +122,7 @@ class Copies(Operations):
         await _require_idle(db)  # before anything is locked
         await self._forbid(db, CopyState.MOVING, new_id(), target, None)
         await _require_idle(db)
-        await record_action(db, "copy", by, subject=f"copy to {target}", states=("open", CopyState.MOVING))
+        await record_action(db, "copy", by, Change(f"copy to {target}", ("open", CopyState.MOVING)))
         await db("write_as_copy", writing=False)
         return await _known(db)
 
@@ -160,7 +160,7 @@ class Copies(Operations):
             raise WrongState(known.message)
         await self._tables.allow(db)
         await db("forget_copy")
-        await record_action(db, "copy", by, subject=f"copy to {copy.other}", states=(CopyState.MOVING, "open"))
+        await record_action(db, "copy", by, Change(f"copy to {copy.other}", (CopyState.MOVING, "open")))
 
     # ── the target ──
 
@@ -211,7 +211,7 @@ class Copies(Operations):
         await self._tables.allow(db)
         await _change(db, known, CopyState.COMPLETE, known.target_id)
         states = (CopyState.INCOMPLETE, CopyState.COMPLETE)
-        await record_action(db, "copy", by, subject=f"copy from {known.other}", states=states)
+        await record_action(db, "copy", by, Change(f"copy from {known.other}", states))
 
     @writes
     async def give_up(self, db: Session, copy: Copy) -> bool:

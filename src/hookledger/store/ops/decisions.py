@@ -13,7 +13,7 @@ from ...model import ActionRow
 from ...states import BY_NAME, EffectKind, EffectState, State
 from ..rows import action_of, value_of
 from ..session import Operations, Session, writes
-from .audit import Audit, Change, record_action, record_actions
+from .audit import Audit, Change, record_action
 from .pruning import Tombstone
 
 MADE_WAY = "repeated on purpose: it made way for a later run"
@@ -83,9 +83,7 @@ class Decisions(Operations):
                 raise changed(effect)
             states = (effect.state.value, after_repeat(effect))
             subject = about(effect)
-            await record_action(
-                db, "repeat", by, subject=subject, states=states, event_id=event_id, action_id=decision
-            )
+            await record_action(db, "repeat", by, Change(subject, states, event_id, decision))
         return await move(db, "replay", (event_id, expected, seen), by)
 
 
@@ -111,7 +109,7 @@ async def move_all(
             run = f"run {runs[event_id]}" if name == "replay" else None
             changes.append(Change(", ".join(filter(None, (run, part_of))) or None, (state.value, target), event_id))
     if changes:
-        await record_actions(db, name, by, changes)
+        await record_action(db, name, by, *changes)
     return runs
 
 
@@ -143,7 +141,7 @@ async def _found(db: Session, event_id: UUID) -> Found | Tombstone | None:
     for row in await db("event_now", event_id=event_id):
         last = await find_last_action(db, event_id)
         return Found(State(row["state"]), row["run"], row["claim"], last, row["emptied_at"] is not None)
-    gone = await db("event_pruned", event_id=event_id)
+    gone = await db("pruned_events", first=event_id, last=event_id)
     return value_of(Tombstone, gone[0]) if gone else None
 
 

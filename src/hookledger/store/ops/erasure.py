@@ -11,7 +11,7 @@ from msgspec import Struct
 from ...errors import WrongState
 from ...states import FINAL, EffectKind, EffectState, State
 from ..session import Operations, Row, Session, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 ERASED = "erased"
 """What stands where a reason stood."""
@@ -70,10 +70,8 @@ class Erasure(Operations):
         if not dry:
             attempts = await _empty(db, events, requests, key_too)
             await _empty_effects(db, effects, key_too)
-            for event in events:
-                states = (event["state"], event["state"])
-                by = Audit(actor, reason)
-                await record_action(db, "erase", by, subject=None, states=states, event_id=event["id"])
+            changes = [Change(None, (event["state"], event["state"]), event["id"]) for event in events]
+            await record_action(db, "erase", Audit(actor, reason), *changes)
         return Erased(tuple(event["id"] for event in events), len(requests), len(effects), attempts)
 
     @writes
@@ -82,13 +80,13 @@ class Erasure(Operations):
     ) -> int:
         """The same for the effects of an event that was pruned; returns how many."""
         effects = await db("lock_effects_to_erase", events=[event_id])
-        pruned = await db("pruned_in_state", event=event_id)
+        pruned = await db("pruned_events", first=event_id, last=event_id)
         if not pruned:
             raise WrongState(f"event {event_id} was not pruned")
         await _empty_effects(db, effects, key_too)
         await db("erase_job_items", events=[event_id])
         states = (pruned[0]["state"], pruned[0]["state"])
-        await record_action(db, "erase", Audit(actor, reason), subject=None, states=states, event_id=event_id)
+        await record_action(db, "erase", Audit(actor, reason), Change(None, states, event_id))
         return len(effects)
 
 
@@ -125,7 +123,7 @@ async def _empty_effects(db: Session, effects: Sequence[Row], key_too: bool) -> 
         return
     for row in effects:
         await db("erase_effect", identity=row["identity"], key=_key_left(row, key_too), empty=b"")
-    await db("erase_calls", identities=[row["identity"] for row in effects])
+    await db("trim_calls", identities=[row["identity"] for row in effects])
     await db("erase_replaced", events=sorted({row["event_id"] for row in effects}))
     if lanes := [(row["name"], row["lane"]) for row in effects if row["lane"] is not None]:
         held = await db("lock_lanes_to_erase", lanes=lanes)

@@ -14,7 +14,7 @@ from ...errors import WrongState
 from ...states import State
 from ..rows import value_of
 from ..session import Row, Session
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 from .filters import Filter, Words, check_words
 
 BulkAction = Literal["retry", "replay", "discard", "resolve"]
@@ -210,7 +210,7 @@ async def add_job(db: Session, new: NewJob, total: int, effects: int | None, *, 
         effects=effects,
     )
     by, states = Audit(new.actor, new.reason), ("absent", JobState.PLANNED.value)
-    await record_action(db, f"bulk {new.name}", by, subject=subject_of(new.id), states=states)
+    await record_action(db, f"bulk {new.name}", by, Change(subject_of(new.id), states))
     return job_of(row)
 
 

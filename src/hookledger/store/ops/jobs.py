@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from ...errors import WrongState
-from ...ids import id_bounds
+from ...ids import FIRST_ID, id_bounds
 from ...ledger import Effect, EffectHistory
 from ...model import ActionRow, AttemptRow, EventRow, Evidence
 from ...states import EffectState, State
@@ -14,7 +14,7 @@ from ..call_outcome import decide
 from ..rows import value_of
 from ..session import Database, Operations, Row, Session, reads, scans, writes
 from . import decisions
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 from .events import effects_of
 from .filters import Filter
 from .job import (
@@ -31,24 +31,21 @@ from .job import (
     Resolving,
     Taken,
     UnknownEffects,
+    add_job,
     cannot_cancel,
     find_job,
     job_of,
     subject_of,
 )
 from .resolving import Resolutions
-from .sets import Sets
-
-FIRST = UUID(int=0)
-"""Before every event's id."""
+from .sets import FREEZE, asked, set_of, size_of, unknown_effects_of
 
 
 class Jobs(Operations):
     """`store.jobs`. Nothing here is on the way of an ack."""
 
-    def __init__(self, database: Database, sets: Sets, ledger: Resolutions) -> None:
+    def __init__(self, database: Database, ledger: Resolutions) -> None:
         super().__init__(database)
-        self._sets = sets
         self._ledger = ledger
 
     # ── planning ──
@@ -56,12 +53,15 @@ class Jobs(Operations):
     async def breakdown(self, where: Filter, effect: str | None = None) -> list[EventGroup]:
         """What a set would consist of now, the largest group first; at most a hundred groups. `effect`: only
         events with an unknown effect of this name."""
-        return await self._sets.breakdown(where, effect)
+        name = "breakdown" if effect is None else "breakdown_unknown"
+        found = await self._database.scan(lambda db: db.run(*asked(db, name, where, effect)), FREEZE)
+        return [value_of(EventGroup, row, count=row["n"]) for row in found]
 
     async def unknown_effects(self, where: Filter, effect: str) -> UnknownEffects:
         """How many events for which the filter holds have an unknown effect of this name now, and how many such
         effects."""
-        return await self._sets.unknown_effects(where, effect)
+        [row] = await self._database.scan(lambda db: db.run(*asked(db, "size_of_set_unknown", where, effect)), FREEZE)
+        return unknown_effects_of(row)
 
     async def plan(self, new: NewJob, expected: int | None) -> Job:
         """Freeze the set: exactly the events for which the filter holds at one moment, each with the state and claim
@@ -73,7 +73,13 @@ class Jobs(Operations):
         PostgreSQL freezes in one statement; SQLite reads one snapshot and writes in batches, so that no ack waits for
         long: a crash in between leaves a job without `frozen_at`, which nobody runs and which can be cancelled.
         """
-        return await self._sets.freeze(new, expected)
+
+        async def work(db: Session) -> Job:
+            text, values = asked(db, *set_of("freeze", new))
+            [row] = await db.run(text, {"job_id": new.id, **values})
+            return await add_job(db, new, *size_of(row, new, expected), frozen=True)
+
+        return await self._database.write(work, limit=FREEZE)
 
     # ── running ──
 
@@ -106,7 +112,7 @@ class Jobs(Operations):
     @reads
     async def open_items(self, db: Session, taken: Taken, limit: int) -> list[JobItem]:
         """The next events; none when the job is not ours any more."""
-        given = {"id": taken.job.id, "fence": taken.fence, "first": FIRST, "limit": limit}
+        given = {"id": taken.job.id, "fence": taken.fence, "first": FIRST_ID, "limit": limit}
         return [_item(row) for row in await db("open_items", **given)]
 
     @reads
@@ -197,7 +203,7 @@ class Jobs(Operations):
             raise cannot_cancel(job_id, known[0] if known else None)
         [row] = await db("cancel_job", id=job_id, actor=actor, reason=reason)
         states = (known[0].state.value, JobState.CANCELLED.value)
-        await record_action(db, "cancel-job", Audit(actor, reason), subject=subject_of(job_id), states=states)
+        await record_action(db, "cancel-job", Audit(actor, reason), Change(subject_of(job_id), states))
         return job_of(row)
 
     @reads
@@ -237,7 +243,7 @@ class Jobs(Operations):
         limit: int = 50,
     ) -> list[JobItem]:
         """Its events in the order of their ids, from after `after`."""
-        page = {"id": job_id, "after": after or FIRST, "limit": limit}
+        page = {"id": job_id, "after": after or FIRST_ID, "limit": limit}
         if outcome is ItemOutcome.NOT_ALLOWED:
             found = await db("list_not_allowed_items", **page)
         else:

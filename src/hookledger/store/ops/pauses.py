@@ -13,7 +13,7 @@ from msgspec import Struct
 from ...errors import WrongState
 from ..rows import value_of
 from ..session import Operations, Session, reads, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 
 class Pause(Struct, frozen=True):
@@ -40,8 +40,7 @@ class Pauses(Operations):
             raise (
                 _paused_already(value_of(Pause, known[0])) if known else _not_paused(source, pattern)
             )  # resumed just now
-        states = ("open", "paused")
-        await record_action(db, "pause", Audit(actor, reason), subject=describe(source, pattern), states=states)
+        await record_action(db, "pause", Audit(actor, reason), Change(describe(source, pattern), ("open", "paused")))
         return value_of(Pause, made[0])
 
     @writes
@@ -49,8 +48,7 @@ class Pauses(Operations):
         """End a pause, audited. Raises WrongState when exactly these types are not paused."""
         if not await db("resume", source=source, pattern=pattern):
             raise _not_paused(source, pattern)
-        states = ("paused", "open")
-        await record_action(db, "resume", Audit(actor, reason), subject=describe(source, pattern), states=states)
+        await record_action(db, "resume", Audit(actor, reason), Change(describe(source, pattern), ("paused", "open")))
 
     @reads
     async def pauses(self, db: Session) -> list[Pause]:

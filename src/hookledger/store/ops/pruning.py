@@ -15,13 +15,12 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from ...errors import WrongState
-from ...ids import new_id
+from ...ids import FIRST_ID, new_id
 from ...states import DeliveryOutcome, State
 from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes_lightly
 from .consistency import MADE
 
-START = UUID(int=0)
 RUNNING, OVER, INTERRUPTED = "pruning", "pruned", "interrupted"
 """The `to_state` of a round's audit entry: while it runs, when it ended, and when it did not come to its end."""
 
@@ -175,7 +174,7 @@ class Pruning(Operations):
     @writes_lightly
     async def position(self, db: Session, walk: str, again: float) -> UUID:
         """Where a walk goes on; at the beginning if it last began there more than so many seconds ago."""
-        [row] = await db("begin_walk", walk=walk, start=START, again=again)
+        [row] = await db("begin_walk", walk=walk, start=FIRST_ID, again=again)
         found: UUID = row["position_id"]
         return found
 
@@ -197,17 +196,14 @@ class Pruning(Operations):
 
     # ── taking away ──
 
-    async def prune(self, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
+    @writes_lightly
+    async def prune(self, db: Session, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
         """Take events away with their deliveries, attempts and bytes; returns how many went.
 
         Identities and effects stay, the effects without arguments and errors. An event stays that changed since it
         was chosen, that somebody holds at this moment, that has an effect which is not over, or that was delivered
         again within the last `quiet` seconds.
         """
-        return await self._prune(chosen, quiet, round_) if chosen else 0
-
-    @writes_lightly
-    async def _prune(self, db: Session, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
         rows = await db("lock_events_to_prune", chosen=_claims(chosen), quiet=quiet)
         over = await _over(db, [row["id"] for row in rows])
         going = [row for row in rows if row["id"] in over]
@@ -216,16 +212,13 @@ class Pruning(Operations):
             await _record(db, round_, Pruned(events=len(going)))
         return len(going)
 
-    async def empty(self, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
+    @writes_lightly
+    async def empty(self, db: Session, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
         """Take away bytes, headers and query of requests; returns how many events lost theirs.
 
         A request is emptied when all its events have been final for `older` seconds and it has no quarantined
         delivery.
         """
-        return await self._empty(chosen, older, round_) if chosen else 0
-
-    @writes_lightly
-    async def _empty(self, db: Session, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
         rows = await db("lock_events_to_empty", events=[one.id for one in chosen], older=older)
         over = Counter(row["request_id"] for row in rows if row["over"])
         items = await db("count_items", requests=sorted(over))
@@ -239,12 +232,9 @@ class Pruning(Operations):
             await _record(db, round_, Pruned(payloads=len(emptied)))
         return len(emptied)
 
-    async def forget(self, chosen: Sequence[Candidate], round_: Round | None) -> int:
-        """Take away tracebacks of attempts, and of calls for effects that are over; returns for how many events."""
-        return await self._forget(chosen, round_) if chosen else 0
-
     @writes_lightly
-    async def _forget(self, db: Session, chosen: Sequence[Candidate], round_: Round | None) -> int:
+    async def forget(self, db: Session, chosen: Sequence[Candidate], round_: Round | None) -> int:
+        """Take away tracebacks of attempts, and of calls for effects that are over; returns for how many events."""
         claims = _claims(chosen)
         if round_ is None:
             return len(await db("remembered", chosen=claims))
@@ -255,15 +245,12 @@ class Pruning(Operations):
             await _record(db, round_, Pruned(history=len(changed)))
         return len(changed)
 
-    async def drop(self, duplicates: Sequence[Arrived], quarantined: Sequence[Arrived], round_: Round | None) -> int:
-        """Delete rows of duplicates, and quarantined deliveries whose event is gone, unless an operator accepted
-        them; returns how many were deleted."""
-        return await self._drop(duplicates, quarantined, round_) if duplicates or quarantined else 0
-
     @writes_lightly
-    async def _drop(
+    async def drop(
         self, db: Session, duplicates: Sequence[Arrived], quarantined: Sequence[Arrived], round_: Round | None
     ) -> int:
+        """Delete rows of duplicates, and quarantined deliveries whose event is gone, unless an operator accepted
+        them; returns how many were deleted."""
         await db("lock_deliveries", places=_places(quarantined))
         orphans = [(row["request_id"], row["item"]) for row in await db("orphans", places=_places(quarantined))]
         if round_ is None:

@@ -17,7 +17,7 @@ from ...states import DeliveryOutcome, State
 from ..classify import Proposal, claims
 from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 QUARANTINED = (DeliveryOutcome.CONFLICT, DeliveryOutcome.SAME_BODY)
 """The outcomes that an operator can make an event of."""
@@ -109,7 +109,7 @@ class Quarantine(Operations):
         won = {row["identity"] for row in await db("own_accepted", wanted=wanted)}
         for proposal in wanted:
             if proposal.kind == "quarantine" and proposal.identity not in won:
-                [owner] = await db("owner_of_accepted", identity=proposal.identity)
+                [owner] = await db("known_owners", identities=[proposal.identity])
                 raise _accepted_before(request_id, place, owner["event_id"])
         await db(
             "accept",
@@ -125,7 +125,7 @@ class Quarantine(Operations):
             **where,
         )
         subject, states = f"{request_id}:{place}", (delivery.outcome.value, State.PENDING.value)
-        await record_action(db, "accept", Audit(actor, reason), subject=subject, states=states, event_id=event_id)
+        await record_action(db, "accept", Audit(actor, reason), Change(subject, states, event_id))
         return event_id
 
 

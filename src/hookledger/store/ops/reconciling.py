@@ -19,7 +19,7 @@ from ...model import Arrival, Recorded
 from ...states import DeliveryOutcome, State
 from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 NEW = (DeliveryOutcome.RECONCILED, DeliveryOutcome.INVALID)
 """What an arrival from a provider's log is where it was missing."""
@@ -203,11 +203,11 @@ class Reconciling(Operations):
         await db.record([arrival])
         by = Audit(actor, reason)
         subject = f"event {about}" if about else f"object {item.object_id}"
-        await record_action(db, "repair", by, subject=subject, states=("", "pending"), event_id=event_id)
+        await record_action(db, "repair", by, Change(subject, ("", "pending"), event_id))
         if about is not None:
             state = await _state(db, about)
             subject = f"repair {event_id}"
-            await record_action(db, "repair", by, subject=subject, states=(state, state), event_id=about)
+            await record_action(db, "repair", by, Change(subject, (state, state), about))
         return event_id
 
 
@@ -221,12 +221,12 @@ async def _close_abandoned(db: Session, source: str, slot: datetime | None) -> N
 
 
 async def _note(db: Session, source: str, by: Audit, before: str, after: str) -> None:
-    await record_action(db, "reconcile", by, subject=f"source:{source}", states=(before, after))
+    await record_action(db, "reconcile", by, Change(f"source:{source}", (before, after)))
 
 
 async def _state(db: Session, event_id: UUID) -> str:
     """Of one event; empty where it was pruned."""
-    found = await db("state_of_repaired", id=event_id)
+    found = await db("event_now", event_id=event_id)
     return found[0]["state"] if found else ""
 
 

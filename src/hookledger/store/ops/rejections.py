@@ -12,7 +12,7 @@ from msgspec import Struct
 from ...ids import LAST_ID
 from ..rows import value_of
 from ..session import Operations, Session, reads, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 
 class RejectedRequest(Struct, frozen=True):
@@ -31,19 +31,10 @@ class RejectedRequest(Struct, frozen=True):
     remote: str | None
 
 
-class RejectionRow(Struct, frozen=True):
+class RejectionRow(RejectedRequest, frozen=True):
     """A rejected request of the sample, as it was kept."""
 
-    id: UUID
-    source: str
-    reason: str
     received_at: datetime
-    method: str
-    path: str
-    query: bytes
-    headers: bytes
-    body: bytes
-    remote: str | None
 
 
 class RejectionCount(Struct, frozen=True):
@@ -112,9 +103,8 @@ class Rejections(Operations):
         it is gone."""
         if not await db("take_rejection", id=rejection_id):
             return False
-        by, subject, states = Audit(actor, reason), str(rejection_id), ("rejected", "recorded")
-        for event_id in event_ids:
-            await record_action(db, "recheck", by, subject=subject, states=states, event_id=event_id)
+        changes = [Change(str(rejection_id), ("rejected", "recorded"), event_id) for event_id in event_ids]
+        await record_action(db, "recheck", Audit(actor, reason), *changes)
         return True
 
 

@@ -13,7 +13,7 @@ from ...states import EffectKind, EffectState
 from ..call_outcome import Settled, check_try, decide, is_known, replaced, settled
 from ..rows import value_of
 from ..session import Operations, Session, writes
-from .audit import Audit, Change, record_action, record_actions
+from .audit import Audit, Change, record_action
 from .decisions import about, changed
 
 NO_EVENTS: Mapping[UUID, Audit] = MappingProxyType({})
@@ -78,7 +78,7 @@ class Resolutions(Operations, ABC):
                 news.append(known._replace(actor=actor, reason=reason))
             if moves and effect.kind is EffectKind.CALL:
                 waiting[effect.event_id] = by  # its own handler waited for this answer, whatever it said
-        await record_actions(db, "resolve", by, changes)
+        await record_action(db, "resolve", by, *changes)
         for action, taken in old.items():
             await db("keep_replaced", id=action, replaced=taken)
         await self.follow(db, {effect.event_id for effect in effects}, news, waiting, part_of)
@@ -96,7 +96,7 @@ class Resolutions(Operations, ABC):
             raise changed(effect, now.get(effect.identity))
         states = (effect.state.value, tried[0]["state"])
         by, event_id = Audit(actor, reason), tried[0]["event_id"]
-        await record_action(db, "try", by, subject=about(effect), states=states, event_id=event_id)
+        await record_action(db, "try", by, Change(about(effect), states, event_id))
         await self.follow(db, {event_id})
 
     async def lock_all(self, db: Session, identities: Collection[bytes]) -> dict[bytes, Effect]:

@@ -12,7 +12,7 @@ from ...ids import new_id
 from ...states import EffectState
 from ..rows import value_of
 from ..session import Database, Operations, Session, reads, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 from .resolving import Resolutions
 
 DOUBTFUL = "restored from a backup: it may have been performed since"
@@ -54,8 +54,7 @@ class Restores(Operations):
             return known
         [row] = await db("add_restore", id=new_id(), backup_at=backup_at)
         restore = value_of(Restore, row)
-        states = ("closed", "open")
-        await record_action(db, "restore", Audit(actor, reason), subject=words(restore), states=states)
+        await record_action(db, "restore", Audit(actor, reason), Change(words(restore), ("closed", "open")))
         return restore
 
     @writes
@@ -89,8 +88,7 @@ class Restores(Operations):
         if not closed:
             raise not_closable(await _open(db))
         restore = value_of(Restore, closed[0])
-        states = ("open", "closed")
-        await record_action(db, "restore", Audit(actor, reason), subject=words(restore), states=states)
+        await record_action(db, "restore", Audit(actor, reason), Change(words(restore), ("open", "closed")))
         return restore
 
     @reads

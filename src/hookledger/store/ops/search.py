@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...clock import Clock
-from ...ids import LAST_ID, effect_identity, key_identity
+from ...ids import FIRST_ID, LAST_ID, effect_identity, first_id, key_identity
 from ...model import EventRow, Kind
 from ...states import State
 from ..causes import effect_cause
@@ -41,7 +41,6 @@ FEW = frozenset({State.RETRYING, State.SKIPPED, State.FAILED, State.NEEDS_REVIEW
 """The states of the index `events_in_state`."""
 MOST_FAILURES = 20_000
 NO_LIMIT = 2**63 - 1
-FIRST_ID = UUID(int=0)
 
 
 class Page(Struct, frozen=True):
@@ -195,10 +194,10 @@ class Search(Operations):
         ahead, behind = max(self._clock.offset, 0.0), max(-self._clock.offset, 0.0)
         low, high = FIRST_ID, before or LAST_ID
         if where.since is not None:
-            low = _first_id(where.since - SLACK - timedelta(seconds=ahead))
+            low = first_id((where.since - SLACK).timestamp() - ahead)
         if where.until is None:
             return [Part(streams, low, high)]
-        until = _first_id(where.until + SLACK + timedelta(seconds=behind))
+        until = first_id((where.until + SLACK).timestamp() + behind)
         late = [Part([Stream("stream_accepted")], until, high)] if until < high else []
         return [*late, Part(streams, low, min(high, until))]
 
@@ -364,8 +363,3 @@ def _is_exact(key: str) -> bool:
 
 def _is_of(kind: str, wanted: str) -> bool:
     return kind.startswith(wanted[:-1]) if wanted.endswith("*") else kind == wanted
-
-
-def _first_id(moment: datetime) -> UUID:
-    """The first UUIDv7 of a millisecond, or of 1970."""
-    return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)

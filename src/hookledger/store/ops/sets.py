@@ -6,36 +6,12 @@ from hashlib import sha256
 from typing import Any
 
 from ...errors import WrongState
-from ..rows import value_of
-from ..session import Operations, Row, Session
+from ..session import Row, Session
 from .filters import Filter, condition
-from .job import EventGroup, Job, NewJob, UnknownEffects, add_job
+from .job import NewJob, UnknownEffects
 
 FREEZE = 600.0
 """Seconds that it may take: about six for a million events on an ordinary disk."""
-
-
-class Sets(Operations):
-    """Part of `store.jobs`, which says what these do."""
-
-    async def breakdown(self, where: Filter, effect: str | None) -> list[EventGroup]:
-        name = "breakdown" if effect is None else "breakdown_unknown"
-        found = await self._database.scan(lambda db: db.run(*asked(db, name, where, effect)), FREEZE)
-        return [value_of(EventGroup, row, count=row["n"]) for row in found]
-
-    async def unknown_effects(self, where: Filter, effect: str) -> UnknownEffects:
-        [row] = await self._database.scan(lambda db: db.run(*asked(db, "size_of_set_unknown", where, effect)), FREEZE)
-        return _unknown_effects(row)
-
-    async def freeze(self, new: NewJob, expected: int | None) -> Job:
-        """In one statement, and so of one moment."""
-
-        async def work(db: Session) -> Job:
-            text, values = asked(db, *set_of("freeze", new))
-            [row] = await db.run(text, {"job_id": new.id, **values})
-            return await add_job(db, new, *size_of(row, new, expected), frozen=True)
-
-        return await self._database.write(work, limit=FREEZE)
 
 
 def set_of(query: str, new: NewJob) -> tuple[str, Filter, str | None]:
@@ -55,11 +31,11 @@ def size_of(row: Row, new: NewJob, expected: int | None) -> tuple[int, int | Non
     """How many events are in a set that may be frozen, and how many effects if these are to be decided."""
     if new.resolving is None:
         return _checked(row["n"], expected), None
-    found = _checked_effects(_unknown_effects(row), expected, new.resolving.effect, new.fingerprint)
+    found = _checked_effects(unknown_effects_of(row), expected, new.resolving.effect, new.fingerprint)
     return found.events, found.effects
 
 
-def _unknown_effects(row: Row) -> UnknownEffects:
+def unknown_effects_of(row: Row) -> UnknownEffects:
     return UnknownEffects(row["events"], row["effects"], sha256(row["calls"].encode()).hexdigest()[:16])
 
 

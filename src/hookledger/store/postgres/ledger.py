@@ -13,16 +13,16 @@ from ...states import CallOutcome, EffectState
 from ..call_outcome import Move, Settled
 from ..lanes import Turns
 from ..ledger import Ledger, consequences, finish_of
-from ..queries import load
 from ..rows import intent_values, value_of
 from ..session import Session
 from ..sqlstate import sqlstate
+from ..text import load, shared
 from .connection import Connections, transaction
 from .dialect import Dialect
 from .intake import columns
-from .session import PostgresDatabase, PostgresSession, Queries, connection_of, part
+from .session import PostgresDatabase, PostgresSession, Queries, connection_of
 
-QUERIES = load(__package__, "ledger.sql", effect_columns=part("effect_columns"))
+QUERIES = load(__package__, "ledger.sql", effect_columns=shared("postgres")["effect_columns"])
 LOCK_NOT_AVAILABLE = "55P03"
 
 

@@ -25,10 +25,11 @@ from ...model import (
 )
 from .. import BEFORE_FIRST, SCHEMA_RANGE, out_of_range
 from ..ops.copy import Copies
-from ..ops.sets import Sets
+from ..ops.jobs import Jobs
 from ..protocol import Adapter, Store, Transactions
-from ..queries import load, migrations
+from ..queries import migrations
 from ..rows import outcome_values, value_of
+from ..text import load, shared
 from . import intake, ledger
 from .connection import OUTAGE, Connections, nothing
 from .dialect import Dialect
@@ -37,11 +38,11 @@ from .intake import columns
 from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
-from .session import PostgresDatabase, Queries, part
+from .session import PostgresDatabase, Queries
 from .tables import PostgresTables
 from .transaction import LazyTransaction, PostgresTransaction
 
-_QUERIES = load(__package__, not_paused=part("not_paused"))
+_QUERIES = load(__package__, not_paused=shared("postgres")["not_paused"])
 
 
 class PostgresStore(Store):
@@ -73,7 +74,7 @@ class PostgresStore(Store):
         database = PostgresDatabase(self._queries, self._opened)
         calls = PostgresDatabase(self._queries, self._calling)
         effects = PostgresLedger(Dialect(ledger.QUERIES, schema, self._clock), self._queries, self._calling)
-        super().__init__(database, self._clock, effects, Sets(database), calls)
+        super().__init__(database, self._clock, effects, Jobs(database, effects), calls)
         self.copies: Copies = Copies(database, PostgresTables(schema))
         self._general: Connections | None = None
         self._for_calls: Connections | None = None

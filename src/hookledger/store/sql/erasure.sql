@@ -89,10 +89,6 @@ SET arguments = :empty, result = NULL, error = NULL, lane = NULL, place = NULL, 
     fence = fence + CASE WHEN kind = 'once' THEN 0 ELSE 1 END
 WHERE identity = :identity
 
--- name: erase_calls
--- Tracebacks of calls.
-UPDATE {schema}.effect_calls SET error = NULL WHERE identity IN {list :identities bytea} AND error IS NOT NULL
-
 -- name: erase_replaced
 -- The results that decisions replaced.
 UPDATE {schema}.actions SET replaced = NULL WHERE event_id IN {list :events uuid} AND replaced IS NOT NULL
@@ -110,7 +106,3 @@ DELETE FROM {schema}.effect_lanes AS l
 WHERE (l.name, l.lane) IN (SELECT n.name, n.lane FROM {rows :lanes name text, lane text} AS n)
   AND NOT EXISTS (SELECT 1 FROM {schema}.effects AS f
                   WHERE f.name = l.name AND f.lane = l.lane AND f.lane IS NOT NULL AND f.finished_at IS NULL)
-
--- name: pruned_in_state
--- The state in which an event was pruned.
-SELECT state FROM {schema}.pruned WHERE event_id = :event

@@ -84,10 +84,6 @@ WHERE true ORDER BY given.identity
 ON CONFLICT DO NOTHING
 RETURNING identity
 
--- name: owner_of_accepted
--- Who has it. A statement of its own: the insert's snapshot cannot see what was committed while it waited.
-SELECT event_id FROM {schema}.identities WHERE identity = :identity
-
 -- name: accept
 -- An odd delivery -> pending, under the next number of its key. Counted, not EXISTS, because PostgreSQL may hash the
 -- whole table for that.

@@ -62,7 +62,3 @@ SELECT event_id FROM {schema}.repairs WHERE source = :source AND object_id = :ob
 -- name: change_repair
 -- This is the last one now.
 UPDATE {schema}.repairs SET event_id = :event_id WHERE source = :source AND object_id = :object_id
-
--- name: state_of_repaired
--- Of one event. A statement of its own: that of the lock would not see what was committed while it waited.
-SELECT state FROM {schema}.events WHERE id = :id

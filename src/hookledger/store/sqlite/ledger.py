@@ -15,9 +15,9 @@ from ...states import EffectState
 from ..call_outcome import Settled
 from ..lanes import Turns
 from ..ledger import Finish, Ledger, consequences, finish_of
-from ..queries import load
 from ..rows import intent_values, value_of
 from ..session import Session
+from ..text import load
 from .connection import Run, read_rows
 from .intake import micros
 from .session import SqliteDatabase, SqliteSession, connection_of, finished, part

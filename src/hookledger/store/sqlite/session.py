@@ -21,9 +21,8 @@ import apsw
 
 from ...errors import ConfigError
 from ...model import Arrival, Recorded
-from ..queries import load
 from ..session import BATCH, Row, Session, Work, too_long
-from ..text import Macro, columns, shared, written_out
+from ..text import Macro, columns, load, shared, written_out
 from .connection import EPOCH, Run, connect, converted, translate
 from .files import Connection
 from .intake import record

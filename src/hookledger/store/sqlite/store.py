@@ -32,9 +32,9 @@ from .connection import Checkpointer, Row, Writer, check_version, in_transaction
 from .files import Connection
 from .heartbeat import SqliteHeartbeat
 from .intake import micros
+from .jobs import SqliteJobs
 from .ledger import SqliteLedger
 from .session import SqliteDatabase, queries
-from .sets import SqliteSets
 from .tables import SqliteTables
 from .transaction import SqliteTransaction
 from .watch import LockWatch
@@ -62,7 +62,7 @@ class SqliteStore(Store):
         self._watch = LockWatch.from_environment()
         database = SqliteDatabase(path, self._do, self._write, self._now)
         effects = SqliteLedger(database, self._do, self._write, self._now)
-        super().__init__(database, self._clock, effects, SqliteSets(database), database)
+        super().__init__(database, self._clock, effects, SqliteJobs(database, effects), database)
         self.copies: Copies = Copies(database, SqliteTables())
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
