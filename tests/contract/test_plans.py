@@ -116,7 +116,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "write": ([],),
     "add_new": ([],),
     "waiting": (),
-    "claim": (*KINDS, 16, "w", 60.0),
+    "claim": (*KINDS, "w", 60.0, 16),
     "claim_alone": (*KINDS, "w", 60.0),
     "settle": (
         IDS,
@@ -172,7 +172,6 @@ SHARED: dict[str, dict[str, Any]] = {
     "kept_request": {"id": IDENT},
     "borrowed_body": {"request_id": IDENT},
     "keep_body": {"request_id": IDENT},
-    "lock_quarantined": {"request_id": IDENT, "item": 0},
     "quarantined": {"request_id": IDENT, "item": 0},
     "own_accepted_key": {
         **{"identity": b"\0" * 32, "source": "s1", "event_id": IDENT, "fingerprint": b"", "met": None},
@@ -246,7 +245,6 @@ ERASED: dict[str, dict[str, Any]] = {
     "lock_effects_to_erase": {"events": IDS},
     "lock_events_to_erase": {"events": IDS},
     "erase_rejections": {"requests": IDS, "empty": b""},
-    "erase_requests": {"requests": IDS, "empty": b""},
     "erase_event": {"id": IDENT, "reason": None, "key": "k"},
     "erase_delivery_ids": {"requests": IDS},
     "erase_later_delivery_ids": {"events": IDS},
@@ -278,10 +276,9 @@ ERASED: dict[str, dict[str, Any]] = {
     "forget_attempts": {"chosen": CHOSEN},
     "remembered": {"chosen": CHOSEN},
     "effects_over": {"chosen": CHOSEN},
-    "prune_duplicates": {"places": PLACES},
+    "prune_deliveries": {"places": PLACES, "outcomes": ["duplicate"]},
     "lock_deliveries": {"places": PLACES},
     "orphans": {"places": PLACES},
-    "prune_orphans": {"places": PLACES},
     "pruned_events": {"first": IDENT, "last": IDENT},
 }
 """Queries of `store/sql/`, with their parameters."""

@@ -6,12 +6,12 @@ Written for each database: the calls that a handler waits for, the ends of calls
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ..ledger import Completion, Concluded, Effect, Intent, Started
-from ..states import EffectState, State
+from ..states import EffectState
 from .call_outcome import (
     CallEnd,
     Move,
@@ -23,9 +23,7 @@ from .call_outcome import (
     settled,
     settles_unknown,
 )
-from .ops.audit import Audit
-from .ops.decisions import move_all
-from .ops.resolving import NO_EVENTS, Resolutions
+from .ops.resolving import Resolutions
 from .rows import value_of
 from .session import Row, Session, reads, writes
 
@@ -123,32 +121,6 @@ class Ledger(Resolutions, ABC):
             await self.follow(db, {row["event_id"]}, news)
             return row
         return None
-
-    # ── what changed effects mean for events ──
-
-    async def follow(
-        self,
-        db: Session,
-        attention: Collection[UUID],
-        news: Sequence[Settled] = (),
-        waiting: Mapping[UUID, Audit] = NO_EVENTS,
-        part_of: str | None = None,
-    ) -> None:
-        sent = dict(waiting)
-        for event_id, known in await self._waiting(db, news) if news else ():
-            sent.setdefault(event_id, Audit(known.actor, known.reason))
-        if attention or sent:
-            await self._attend(db, attention, sent)
-        for event_id, by in sent.items():  # for an event that does not wait, or not any more, nothing matches
-            await move_all(db, "retry", [(event_id, State.NEEDS_REVIEW, None)], by, part_of)
-
-    @abstractmethod
-    async def _waiting(self, db: Session, news: Sequence[Settled]) -> list[tuple[UUID, Settled]]:
-        """The events in review that wait for one of these."""
-
-    @abstractmethod
-    async def _attend(self, db: Session, attention: Collection[UUID], sent: Collection[UUID]) -> None:
-        """Lock these events, and set the attention of the former by their effects."""
 
     # ── the outbox ──
     @abstractmethod

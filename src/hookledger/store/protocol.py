@@ -12,15 +12,7 @@ from uuid import UUID
 
 from ..clock import Clock
 from ..ledger import Intent, Known
-from ..model import (
-    Arrival,
-    Claimed,
-    Health,
-    Kind,
-    Outcome,
-    Recorded,
-    Waiting,
-)
+from ..model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Waiting
 from .ledger import Ledger
 from .ops.alerts import Alerts
 from .ops.attention import Attention

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from .queries import migrations
 from .session import Session
+from .text import migrations
 
 Values = tuple[Any, ...]
 

@@ -120,11 +120,12 @@ class Copies(Operations):
         if known is not None and known.state is not CopyState.COMPLETE:
             raise WrongState(known.message)
         await _require_idle(db)  # before anything is locked
-        await self._forbid(db, CopyState.MOVING, new_id(), target, None)
+        copy_id = new_id()
+        await self._forbid(db, CopyState.MOVING, copy_id, target, None)
         await _require_idle(db)
         await record_action(db, "copy", by, Change(f"copy to {target}", ("open", CopyState.MOVING)))
         await db("write_as_copy", writing=False)
-        return await _known(db)
+        return await _locked(db, copy_id)
 
     @reads
     async def read(self, db: Session, table: Table, after: Values | None, rows: int, size: int) -> list[Values]:
@@ -180,7 +181,7 @@ class Copies(Operations):
             if await self._tables.read(db, table, None, 1, 1):
                 raise not_empty(table.name)
         await db("write_as_copy", writing=False)
-        return await _known(db)
+        return await _locked(db, copy.id)
 
     @writes_lightly
     async def write(
@@ -240,12 +241,6 @@ def last_row(copy: Copy) -> Position | None:
 async def _state(db: Session) -> Copy | None:
     found = await db("copy_state")
     return value_of(Copy, found[0]) if found else None
-
-
-async def _known(db: Session) -> Copy:
-    known = await _state(db)
-    assert known is not None
-    return known
 
 
 async def _locked(db: Session, copy_id: UUID) -> Copy:

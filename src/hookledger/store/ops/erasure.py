@@ -15,7 +15,7 @@ from .audit import Audit, Change, record_action
 
 ERASED = "erased"
 """What stands where a reason stood."""
-OURS = ("no handler",)
+OURS = (None, "no handler")
 """Reasons in our own words that the consistency check reads; they say nothing about anybody."""
 
 
@@ -64,7 +64,9 @@ class Erasure(Operations):
         events = await db("lock_events_to_erase", events=idents)
         _check(events, event_id, expected, seen)
         for event in events:
-            _check_finished(event)
+            if event["state"] not in FINAL:
+                allowed = ", ".join(sorted(FINAL))
+                raise WrongState(f"event {event['id']} is {event['state']}: only {allowed} can be erased")
             _check_effects(event["id"], (row for row in effects if row["event_id"] == event["id"]))
         attempts = 0
         if not dry:
@@ -107,10 +109,11 @@ async def _empty(db: Session, events: Sequence[Row], requests: list[UUID], key_t
     """Returns how many attempts had a traceback."""
     idents = [event["id"] for event in events]
     await db("erase_rejections", requests=requests, empty=b"")
-    await db("erase_requests", requests=requests, empty=b"")
+    await db("empty_requests", requests=requests, empty=b"")
     await db("erase_repairs", events=idents)
     for event in events:
-        await db("erase_event", id=event["id"], reason=_reason_left(event), key=_key_left(event, key_too))
+        reason = event["reason"] if event["reason"] in OURS else ERASED  # a state that needs a reason keeps one
+        await db("erase_event", id=event["id"], reason=reason, key=_key_left(event, key_too))
     if key_too:
         await db("erase_delivery_ids", requests=requests)
         await db("erase_later_delivery_ids", events=idents)
@@ -139,12 +142,6 @@ def _check(events: Sequence[Row], event_id: UUID, expected: State, seen: int) ->
         raise WrongState(f"event {event_id} is {event['state']} now: it has changed")
 
 
-def _check_finished(event: Row) -> None:
-    if event["state"] not in FINAL:
-        allowed = ", ".join(sorted(FINAL))
-        raise WrongState(f"event {event['id']} is {event['state']}: only {allowed} can be erased")
-
-
 def _check_effects(event_id: UUID, effects: Iterable[Row]) -> None:
     """An outbox entry needs its arguments until it is over; a call has them from its handler."""
     over = (EffectState.DONE, EffectState.CANCELLED)
@@ -162,12 +159,6 @@ def _check_others(event_id: UUID, others: Sequence[UUID], whole_request: bool) -
             f"the requests of event {event_id} brought other events too: {names}. Their bytes are the same: erase "
             "them together (--whole-request), or none"
         )
-
-
-def _reason_left(event: Row) -> str | None:
-    """A state that needs a reason keeps one."""
-    reason: str | None = event["reason"]
-    return reason if reason is None or reason in OURS else ERASED
 
 
 def _key_left(row: Row, key_too: bool) -> str:

@@ -10,7 +10,7 @@ from ...ledger import Effect
 from ...model import AttemptRow, DeliveryRow, EventRow, History, RequestRow
 from ...states import State
 from ..rows import action_of, effect_histories, value_of
-from ..session import Operations, Row, Session, reads, searches
+from ..session import Operations, Session, reads, searches
 
 
 class Events(Operations):
@@ -54,7 +54,7 @@ class Events(Operations):
             tuple(value_of(AttemptRow, row) for row in attempts),
             effect_histories(effects, calls),
             tuple(map(action_of, actions)),
-            _first_with_body(event_id, bodies),
+            next((row["event_id"] for row in bodies if row["event_id"] != event_id), None),
         )
 
     @searches
@@ -71,8 +71,3 @@ class Events(Operations):
 async def effects_of(db: Session, events: Sequence[UUID]) -> list[Effect]:
     """What some events brought about, without the calls."""
     return [value_of(Effect, row) for row in await db("effects_of_events", events=list(events))]
-
-
-def _first_with_body(event_id: UUID, owners: Sequence[Row]) -> UUID | None:
-    """The event that had its body first, if that is another."""
-    return next((row["event_id"] for row in owners if row["event_id"] != event_id), None)

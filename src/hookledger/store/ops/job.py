@@ -76,21 +76,33 @@ class Cause(StrEnum):
     """A replay of it needs a person's decision first."""
 
 
-class Job(Struct, frozen=True, kw_only=True):
-    """Bulk work: one action on a frozen set of events."""
+class BulkWork(Struct, frozen=True, kw_only=True):
+    """One action on events."""
 
     id: UUID
     name: BulkAction
-    resolving: Resolving | None
-    """For `resolve` alone: which effects of its events, and what they are decided to be;"""
-    effects: int | None
-    """and how many these are."""
     where: Filter
-    """What the set was made of."""
+    """Which events."""
     actor: str
     reason: str
     per_second: float
     """0: as fast as it goes."""
+    resolving: Resolving | None = None
+    """For `resolve` alone: which effects of its events, and what they are decided to be."""
+
+
+class NewJob(BulkWork, frozen=True, kw_only=True):
+    """What is to be done, before it is known to what."""
+
+    fingerprint: str | None = None
+    """For `resolve`: of the calls that were looked at: others are not decided. None: whichever are unknown by now."""
+
+
+class Job(BulkWork, frozen=True, kw_only=True):
+    """Bulk work on a frozen set of events."""
+
+    effects: int | None
+    """For `resolve` alone: how many effects its events have that are decided."""
     state: JobState
     total: int
     done: int
@@ -121,21 +133,6 @@ class Job(Struct, frozen=True, kw_only=True):
     @property
     def unfinished(self) -> bool:
         return self.state in OPEN_JOBS
-
-
-class NewJob(Struct, frozen=True, kw_only=True):
-    """What is to be done, before it is known to what."""
-
-    id: UUID
-    name: BulkAction
-    where: Filter
-    actor: str
-    reason: str
-    per_second: float
-    resolving: Resolving | None = None
-    """For `resolve`, and for nothing else;"""
-    fingerprint: str | None = None
-    """and of the calls that were looked at: others are not decided. None: whichever are unknown by now."""
 
 
 class Taken(Struct, frozen=True):

@@ -36,10 +36,11 @@ class Pauses(Operations):
         these are paused already."""
         made = await db("pause", source=source, pattern=pattern, actor=actor, reason=reason)
         if not made:
-            known = await db("find_pause", source=source, pattern=pattern)
-            raise (
-                _paused_already(value_of(Pause, known[0])) if known else _not_paused(source, pattern)
-            )  # resumed just now
+            for known in [value_of(Pause, row) for row in await db("list_pauses")]:
+                if (known.source, known.pattern) == (source, pattern):
+                    by = f"by {known.actor} since {known.since:%Y-%m-%d %H:%M:%S} UTC ({known.reason})"
+                    raise WrongState(f"{describe(source, pattern)} is paused already, {by}")
+            raise _not_paused(source, pattern)  # resumed just now
         await record_action(db, "pause", Audit(actor, reason), Change(describe(source, pattern), ("open", "paused")))
         return value_of(Pause, made[0])
 
@@ -58,11 +59,6 @@ class Pauses(Operations):
 def describe(source: str, pattern: str) -> str:
     """As people and the audit log name it."""
     return f"source {source}" if pattern == "*" else f"source {source}, type {pattern}"
-
-
-def _paused_already(pause: Pause) -> WrongState:
-    by = f"by {pause.actor} since {pause.since:%Y-%m-%d %H:%M:%S} UTC ({pause.reason})"
-    return WrongState(f"{describe(pause.source, pause.pattern)} is paused already, {by}")
 
 
 def _not_paused(source: str, pattern: str) -> WrongState:

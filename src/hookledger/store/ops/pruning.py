@@ -23,6 +23,7 @@ from .consistency import MADE
 
 RUNNING, OVER, INTERRUPTED = "pruning", "pruned", "interrupted"
 """The `to_state` of a round's audit entry: while it runs, when it ended, and when it did not come to its end."""
+QUARANTINED = [DeliveryOutcome.CONFLICT.value, DeliveryOutcome.SAME_BODY.value]
 
 
 class Candidate(Struct, frozen=True):
@@ -255,14 +256,12 @@ class Pruning(Operations):
         orphans = [(row["request_id"], row["item"]) for row in await db("orphans", places=_places(quarantined))]
         if round_ is None:
             return len(duplicates) + len(orphans)
-        dropped = await db("prune_duplicates", places=_places(duplicates))
-        await db("prune_orphans", places=orphans)
-        left = {row["request_id"] for row in dropped} | {request_id for request_id, _ in orphans}
-        await db("prune_requests", requests=sorted(left))
-        gone = len(dropped) + len(orphans)
+        gone = await db("prune_deliveries", places=_places(duplicates), outcomes=[DeliveryOutcome.DUPLICATE.value])
+        gone += await db("prune_deliveries", places=orphans, outcomes=QUARANTINED)
+        await db("prune_requests", requests=sorted({row["request_id"] for row in gone}))
         if gone:
-            await _record(db, round_, Pruned(deliveries=gone))
-        return gone
+            await _record(db, round_, Pruned(deliveries=len(gone)))
+        return len(gone)
 
     # ── evidence ──
 
@@ -275,7 +274,9 @@ class Pruning(Operations):
 async def _record(db: Session, round_: Round, step: Pruned) -> None:
     """Bring the audit entry up to date, in the transaction that takes something away."""
     if not await db("hold_turn", holder=round_.name, lease=round_.lease):
-        raise _taken_over(round_)
+        raise WrongState(
+            f"another took the turn of {round_.holder} to prune: what it had not begun is left to that one"
+        )
     words = round_.words_with(step)
     await db("record_pruning", id=round_.id, actor=round_.actor, reason=round_.reason, subject=words)
 
@@ -312,10 +313,6 @@ def _entry_of(holder: str) -> UUID | None:
         return UUID(holder.rpartition(" ")[2])
     except ValueError:
         return None
-
-
-def _taken_over(round_: Round) -> WrongState:
-    return WrongState(f"another took the turn of {round_.holder} to prune: what it had not begun is left to that one")
 
 
 def _claims(chosen: Sequence[Candidate]) -> list[tuple[UUID, int]]:

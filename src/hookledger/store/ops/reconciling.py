@@ -181,7 +181,7 @@ class Reconciling(Operations):
     @reads
     async def last(self, db: Session) -> list[Reconciliation]:
         """The last comparison of each source."""
-        return [_reconciliation(row) for row in await db("last_reconciliations")]
+        return [value_of(Reconciliation, row, counts=_counts(row)) for row in await db("last_reconciliations")]
 
     @writes
     async def repair(self, db: Session, arrival: Arrival, about: UUID | None, actor: str, reason: str) -> UUID:
@@ -198,7 +198,7 @@ class Reconciling(Operations):
         if (known := row["event_id"]) != event_id:
             state = await _state(db, known)
             if state in OPEN:
-                raise _still_open(item.object_id, known, state)
+                raise WrongState(f"object {item.object_id!r} has a repair that is {state} already: event {known}")
             await db("change_repair", event_id=event_id, **thing)
         await db.record([arrival])
         by = Audit(actor, reason)
@@ -215,7 +215,8 @@ async def _close_abandoned(db: Session, source: str, slot: datetime | None) -> N
     for row in await db("abandoned_reconciliations", source=source):
         counts = _counts(row) or Counts()
         if row["slot"] is None or row["slot"] != slot:  # else it is taken up
-            await db("close_reconciliation", id=row["id"], problem=INTERRUPTED, counts=_kept(counts))
+            end = {"problem": INTERRUPTED, "counts": _kept(counts), "again_in": None}
+            await db("end_reconciliation", id=row["id"], fence=row["fence"], **end)
         words = f"{INTERRUPTED}; {counts.words()}"
         await _note(db, source, Audit(row["actor"], row["reason"]), "started", words)
 
@@ -252,11 +253,3 @@ def _counts(row: Row) -> Counts | None:
 
 def taken_up(begun: Begun) -> WrongState:
     return WrongState(f"the comparison of source {begun.source!r} was taken up by another")
-
-
-def _still_open(object_id: str, event_id: UUID, state: str) -> WrongState:
-    return WrongState(f"object {object_id!r} has a repair that is {state} already: event {event_id}")
-
-
-def _reconciliation(row: Row) -> Reconciliation:
-    return value_of(Reconciliation, row, counts=_counts(row))

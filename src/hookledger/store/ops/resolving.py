@@ -9,12 +9,12 @@ from uuid import UUID
 
 from ...ids import new_id
 from ...ledger import Effect
-from ...states import EffectKind, EffectState
+from ...states import EffectKind, EffectState, State
 from ..call_outcome import Settled, check_try, decide, is_known, replaced, settled
 from ..rows import value_of
 from ..session import Operations, Session, writes
 from .audit import Audit, Change, record_action
-from .decisions import about, changed
+from .decisions import about, changed, move_all
 
 NO_EVENTS: Mapping[UUID, Audit] = MappingProxyType({})
 
@@ -22,7 +22,6 @@ NO_EVENTS: Mapping[UUID, Audit] = MappingProxyType({})
 class Resolutions(Operations, ABC):
     """Part of `store.ledger`."""
 
-    @abstractmethod
     async def follow(
         self,
         db: Session,
@@ -35,6 +34,21 @@ class Resolutions(Operations, ABC):
 
         `waiting`: those that go on besides. `part_of`: as the audit names the job.
         """
+        sent = dict(waiting)
+        for event_id, known in await self._waiting(db, news) if news else ():
+            sent.setdefault(event_id, Audit(known.actor, known.reason))
+        if attention or sent:
+            await self._attend(db, attention, sent)
+        for event_id, by in sent.items():  # for an event that does not wait, or not any more, nothing matches
+            await move_all(db, "retry", [(event_id, State.NEEDS_REVIEW, None)], by, part_of)
+
+    @abstractmethod
+    async def _waiting(self, db: Session, news: Sequence[Settled]) -> list[tuple[UUID, Settled]]:
+        """The events in review that wait for one of these."""
+
+    @abstractmethod
+    async def _attend(self, db: Session, attention: Collection[UUID], sent: Collection[UUID]) -> None:
+        """Lock these events, and set the attention of the former by their effects."""
 
     @writes
     async def resolve(

@@ -49,7 +49,8 @@ class Restores(Operations):
         await db("lock_restores")
         known = await _open(db)
         if known is not None and known.marked_at is not None:
-            raise still_open(known)
+            when = f"{known.restored_at:%Y-%m-%d %H:%M} UTC"
+            raise WrongState(f"the restore of {when} is not closed: hookledger doctor --after-restore --done")
         if known is not None:
             return known
         [row] = await db("add_restore", id=new_id(), backup_at=backup_at)
@@ -86,7 +87,9 @@ class Restores(Operations):
         """The gap is reconciled, audited. Raises WrongState when none is open, or not doubted to its end."""
         closed = await db("close_restore")
         if not closed:
-            raise not_closable(await _open(db))
+            if await _open(db) is None:
+                raise WrongState("no restore is open")
+            raise WrongState("the restore was not prepared to its end: run hookledger doctor --after-restore again")
         restore = value_of(Restore, closed[0])
         await record_action(db, "restore", Audit(actor, reason), Change(words(restore), ("open", "closed")))
         return restore
@@ -107,17 +110,6 @@ class Restores(Operations):
 async def _open(db: Session) -> Restore | None:
     found = await db("open_restore")
     return value_of(Restore, found[0]) if found else None
-
-
-def still_open(restore: Restore) -> WrongState:
-    when = f"{restore.restored_at:%Y-%m-%d %H:%M} UTC"
-    return WrongState(f"the restore of {when} is not closed: hookledger doctor --after-restore --done")
-
-
-def not_closable(restore: Restore | None) -> WrongState:
-    if restore is None:
-        return WrongState("no restore is open")
-    return WrongState("the restore was not prepared to its end: run hookledger doctor --after-restore again")
 
 
 def words(restore: Restore) -> str:

@@ -38,6 +38,21 @@ RETURNING extract(epoch FROM probed_at)::float8
 BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
 SET LOCAL idle_in_transaction_session_timeout = '10s'
 
+-- name: keep_requests
+-- The bytes of arrivals `a`, exactly as received.
+INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)
+SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
+
+-- name: add_events
+-- The events that they brought.
+INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
+                             fingerprint, request_id, item, received_at, run_started_at, state, reason,
+                             due_at, finished_at, cause, account)
+SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
+       fingerprint, request_id, item, now, now, state, reason,
+       CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
+       CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account
+
 -- name: add_new
 -- The usual case in one statement and one round trip: each arrival with a single identity that nobody has is
 -- recorded whole; what comes back was new, the rest was not touched. set_config is SET LOCAL for a statement:
@@ -52,17 +67,10 @@ WITH durably AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING identity, event_id
 ), kept AS (
-    INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)
-    SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
+    {keep_requests}
     FROM a WHERE event_id IN (SELECT event_id FROM won)
 ), new AS (
-    INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
-                                 fingerprint, request_id, item, received_at, run_started_at, state, reason,
-                                 due_at, finished_at, cause, account)
-    SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
-           fingerprint, request_id, item, now, now, state, reason,
-           CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
-           CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account
+    {add_events}
     FROM a WHERE event_id IN (SELECT event_id FROM won)
 ), first AS (
     INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
@@ -110,17 +118,10 @@ WHERE (SELECT count(*) FROM (
 WITH a AS MATERIALIZED (
     SELECT *, {now} AS now FROM unnest($1::{schema}.arrival[])
 ), kept AS (
-    INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)
-    SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
+    {keep_requests}
     FROM a WHERE body IS NOT NULL
 ), new AS (
-    INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
-                                 fingerprint, request_id, item, received_at, run_started_at, state, reason,
-                                 due_at, finished_at, cause, account)
-    SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
-           fingerprint, request_id, item, now, now, state, reason,
-           CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
-           CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account
+    {add_events}
     FROM a WHERE outcome IN ('accepted', 'invalid', 'reconciled')
 )
 INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
@@ -162,39 +163,8 @@ FROM (SELECT *, false AS alone FROM kinds UNION ALL SELECT *, true FROM alone) A
 WHERE {not_paused}
 GROUP BY source, type, alone ORDER BY due_in
 
--- name: claim
--- pending, retrying -> processing. The lock step is materialized, so that LIMIT is the limit; SKIP LOCKED,
--- so that workers do not wait for one another.
-WITH {kinds}, due AS MATERIALIZED (
-    SELECT e.id, e.due_at FROM kinds AS k CROSS JOIN LATERAL (
-        SELECT id, due_at FROM {schema}.events
-        WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes < 2
-          AND due_at <= {now}
-        ORDER BY due_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
-    ) AS e
-    ORDER BY e.due_at LIMIT $3
-)
-UPDATE {schema}.events AS e
-SET state = 'processing', claim = claim + 1, attempts = attempts + 1, worker = $4, claimed_at = {now},
-    leased_until = {now} + make_interval(secs => $5), due_at = NULL
-FROM due, {schema}.requests AS r
-WHERE e.id = due.id AND r.id = e.request_id
-RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
-          e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
-          extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
-          e.item, r.headers, r.query, r.body, due.due_at
-
--- name: claim_alone
--- The same for one event that has crashed its worker twice; the worker runs nothing beside it.
-WITH {kinds}, due AS MATERIALIZED (
-    SELECT e.id FROM kinds AS k CROSS JOIN LATERAL (
-        SELECT id, due_at FROM {schema}.events
-        WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes >= 2
-          AND due_at <= {now}
-        ORDER BY due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
-    ) AS e
-    ORDER BY e.due_at LIMIT 1
-)
+-- name: take_due
+-- The events of `due` -> processing, and what a worker needs of them.
 UPDATE {schema}.events AS e
 SET state = 'processing', claim = claim + 1, attempts = attempts + 1, worker = $3, claimed_at = {now},
     leased_until = {now} + make_interval(secs => $4), due_at = NULL
@@ -203,7 +173,34 @@ WHERE e.id = due.id AND r.id = e.request_id
 RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
           e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
           extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
-          e.item, r.headers, r.query, r.body
+          e.item, r.headers, r.query, r.body, due.due_at
+
+-- name: claim
+-- pending, retrying -> processing. The lock step is materialized, so that LIMIT is the limit; SKIP LOCKED,
+-- so that workers do not wait for one another.
+WITH {kinds}, due AS MATERIALIZED (
+    SELECT e.id, e.due_at FROM kinds AS k CROSS JOIN LATERAL (
+        SELECT id, due_at FROM {schema}.events
+        WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes < 2
+          AND due_at <= {now}
+        ORDER BY due_at LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED
+    ) AS e
+    ORDER BY e.due_at LIMIT $5
+)
+{take_due}
+
+-- name: claim_alone
+-- The same for one event that has crashed its worker twice; the worker runs nothing beside it.
+WITH {kinds}, due AS MATERIALIZED (
+    SELECT e.id, e.due_at FROM kinds AS k CROSS JOIN LATERAL (
+        SELECT id, due_at FROM {schema}.events
+        WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes >= 2
+          AND due_at <= {now}
+        ORDER BY due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+    ) AS e
+    ORDER BY e.due_at LIMIT 1
+)
+{take_due}
 
 -- name: begin_handler
 -- The mark lives as long as the transaction: if it is gone at the outcome, the handler ended the

@@ -16,7 +16,7 @@ from ..session import BATCH, Row, Session, Work, too_long
 from ..text import PARAMETER, shared
 from .connection import IDLE_LIMIT, Connections, transaction
 from .dialect import Dialect
-from .intake import by_arrival, record_inside
+from .intake import record_inside
 
 T = TypeVar("T")
 
@@ -76,7 +76,8 @@ class PostgresSession:
         await self._connection.executemany(sql, [values_of(names, row) for row in rows])
 
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
-        return by_arrival(arrivals, await record_inside(self._connection, self._queries.intake, arrivals))
+        classification = await record_inside(self._connection, self._queries.intake, arrivals)
+        return classification.by_arrival(arrivals)
 
     async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
         found: list[Row] = await self._connection.fetch(sql, *values, timeout=self._limit)

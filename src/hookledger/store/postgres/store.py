@@ -14,22 +14,13 @@ from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
-from ...model import (
-    Arrival,
-    Claimed,
-    Health,
-    Kind,
-    Outcome,
-    Recorded,
-    Waiting,
-)
+from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Waiting
 from .. import BEFORE_FIRST, SCHEMA_RANGE, out_of_range
 from ..ops.copy import Copies
 from ..ops.jobs import Jobs
 from ..protocol import Adapter, Store, Transactions
-from ..queries import migrations
 from ..rows import outcome_values, value_of
-from ..text import load, shared
+from ..text import load, migrations, shared
 from . import intake, ledger
 from .connection import OUTAGE, Connections, nothing
 from .dialect import Dialect
@@ -184,14 +175,14 @@ class PostgresStore(Store):
         return [Waiting(Kind(row["source"], row["type"]), row["due_in"], row["alone"]) for row in rows]
 
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
-        sources, types = [k.source for k in kinds], [k.type for k in kinds]
-        rows = await self._fetch("claim", sources, types, limit, worker, lease)
-        return [value_of(Claimed, row) for row in sorted(rows, key=lambda row: (row["due_at"], row["id"]))]
+        return await self._claim("claim", kinds, worker, lease, limit)
 
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
-        sources, types = [k.source for k in kinds], [k.type for k in kinds]
-        rows = await self._fetch("claim_alone", sources, types, worker, lease)
-        return [value_of(Claimed, row) for row in rows]
+        return await self._claim("claim_alone", kinds, worker, lease)
+
+    async def _claim(self, name: str, kinds: Sequence[Kind], *args: Any) -> list[Claimed]:
+        rows = await self._fetch(name, [kind.source for kind in kinds], [kind.type for kind in kinds], *args)
+        return [value_of(Claimed, row) for row in sorted(rows, key=itemgetter("due_at", "id"))]
 
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:

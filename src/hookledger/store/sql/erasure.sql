@@ -40,12 +40,6 @@ DELETE FROM {schema}.rejections WHERE id IN (
     SELECT x.id FROM {schema}.requests AS r JOIN {schema}.rejections AS x ON x.source = r.source AND x.body = r.body
     WHERE r.id IN {list :requests uuid} AND r.body <> :empty)
 
--- name: erase_requests
--- Bytes, headers, query, address.
-UPDATE {schema}.requests
-SET body = :empty, headers = :empty, query = :empty, remote = NULL, emptied_at = coalesce(emptied_at, {now})
-WHERE id IN {list :requests uuid}
-
 -- name: erase_event
 -- What the event itself says.
 UPDATE {schema}.events

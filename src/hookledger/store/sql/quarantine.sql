@@ -55,10 +55,6 @@ SELECT ({elsewhere}) AS body FROM {schema}.deliveries AS d WHERE d.request_id = 
 UPDATE {schema}.requests SET body = coalesce(({borrowed_body}), body)
 WHERE id = :request_id AND length(body) = 0 AND emptied_at IS NULL
 
--- name: lock_quarantined
--- One operator at a time. Intake never comes back to a delivery.
-SELECT 1 AS there FROM {schema}.deliveries WHERE request_id = :request_id AND item = :item {lock}
-
 -- name: quarantined
 -- A delivery that is to be admitted. A statement of its own: the lock's snapshot is older than the lock.
 SELECT d.source, d.outcome, d.event_id, EXISTS (

@@ -6,13 +6,8 @@ WHERE i.identity IN {list :identities bytea}
 
 -- name: abandoned_reconciliations
 -- Comparisons of a source that nobody ended. One that failed and waits to be tried again has said so.
-SELECT id, slot, actor, reason, counts FROM {schema}.reconciliations
+SELECT id, fence, slot, actor, reason, counts FROM {schema}.reconciliations
 WHERE source = :source AND finished_at IS NULL AND problem IS NULL AND leased_until < {now} ORDER BY id {lock}
-
--- name: close_reconciliation
--- It is not taken up.
-UPDATE {schema}.reconciliations SET finished_at = {now}, leased_until = NULL, problem = :problem, counts = :counts
-WHERE id = :id
 
 -- name: count_reconciled
 -- How far it has come, with what was recorded.

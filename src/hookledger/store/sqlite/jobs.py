@@ -12,9 +12,8 @@ from uuid import UUID
 import apsw
 
 from ..ops.job import Job, NewJob, add_job, cannot_cancel, find_job
-from ..ops.jobs import Jobs
+from ..ops.jobs import Jobs, asked, set_of, size_of
 from ..ops.resolving import Resolutions
-from ..ops.sets import asked, set_of, size_of
 from ..session import Session
 from .connection import translate
 from .session import SqliteDatabase, SqliteSession, finished

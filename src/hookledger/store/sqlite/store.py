@@ -12,21 +12,13 @@ import apsw
 
 from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
-from ...model import (
-    Arrival,
-    Claimed,
-    Health,
-    Kind,
-    Outcome,
-    Recorded,
-    Waiting,
-)
+from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Waiting
 from ...states import BY_NAME
 from .. import BEFORE_FIRST, SCHEMA_RANGE, out_of_range
 from ..ops.copy import Copies
 from ..protocol import Adapter, Store, Transactions
-from ..queries import migrations
 from ..rows import outcome_values, value_of
+from ..text import migrations
 from . import intake, second_library
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, read_rows, rows, translate
 from .files import Connection
@@ -34,7 +26,7 @@ from .heartbeat import SqliteHeartbeat
 from .intake import micros
 from .jobs import SqliteJobs
 from .ledger import SqliteLedger
-from .session import SqliteDatabase, queries
+from .session import SqliteDatabase, queries, query
 from .tables import SqliteTables
 from .transaction import SqliteTransaction
 from .watch import LockWatch
@@ -189,7 +181,7 @@ class SqliteStore(Store):
             found_due = [
                 (row[1], row[0])
                 for kind in kinds
-                if rows(connection, self.sql("open"), (kind.source, kind.type))
+                if connection.execute(query("may_run"), {"source": kind.source, "type": kind.type}).get
                 for row in connection.execute(self.sql(due), (now, kind.source, kind.type, limit))
             ]
             idents = [ident for _, ident in sorted(found_due)[:limit]]
