@@ -129,7 +129,7 @@ async def _close(store: Store) -> None:
     for effect in await take(store, "closed", FEW):
         await store.ledger.finish([Completion(effect.identity, effect.number, CallOutcome.REFUSED)])
         await store.ledger.resolve(await get(store, effect.identity), "cancel", None, "ada", "not wanted")
-    for event in await store.events(Filter(states=(State.FAILED,)), limit=FEW):
+    for event in await store.search.events(Filter(states=(State.FAILED,)), limit=FEW):
         if int(event.key.rpartition("_")[2]) % len(WAYS) == 7:
             await store.discard(event.id, State.FAILED, "ada", "closed")
 

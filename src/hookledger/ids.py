@@ -8,13 +8,18 @@ from uuid import UUID
 
 import uuid_utils.compat
 
-LAST_ID = UUID(int=2**128 - 1)
-"""Sorts after every id."""
+FIRST_ID, LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
+"""Sort before and after every id."""
 
 
 def new_id() -> UUID:
     """Return a UUIDv7: created before the insert, sorts by time."""
     return uuid_utils.compat.uuid7()
+
+
+def first_id(timestamp: float) -> UUID:
+    """Return the first UUIDv7 of this millisecond, or of 1970."""
+    return UUID(int=max(0, int(timestamp * 1000)) << 80)
 
 
 def id_bounds(reference: str) -> tuple[UUID, UUID] | None:

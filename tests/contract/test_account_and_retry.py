@@ -36,10 +36,10 @@ def received(source: str, content: object, **headers: str) -> Arrival:
 
 async def test_events_are_found_by_account(store: Store) -> None:
     await record(store, *(delivered(f"evt_{n}", account=f"acct_{n % 2}") for n in range(4)), delivered("evt_none"))
-    found = await store.events(Filter(account="acct_1"), limit=10)
+    found = await store.search.events(Filter(account="acct_1"), limit=10)
     assert [(row.key, row.account) for row in found] == [("evt_3", "acct_1"), ("evt_1", "acct_1")]
-    assert await store.events(Filter(account="acct_1", source="elsewhere"), limit=10) == []
-    [none] = await store.events(Filter(key="evt_none"), limit=10)
+    assert await store.search.events(Filter(account="acct_1", source="elsewhere"), limit=10) == []
+    [none] = await store.search.events(Filter(key="evt_none"), limit=10)
     assert none.account is None
 
 
@@ -49,7 +49,7 @@ async def test_an_admitted_event_keeps_its_account(store: Store) -> None:
     _, odd = await record(store, first, other)
     assert odd.outcome is DeliveryOutcome.CONFLICT
     await store.quarantine.accept(other.id, 0, other.items[0], "ada", "it is another")
-    assert {row.account for row in await store.events(Filter(), limit=10)} == {"acct_1", "acct_2"}
+    assert {row.account for row in await store.search.events(Filter(), limit=10)} == {"acct_1", "acct_2"}
 
 
 async def test_a_duplicate_keeps_what_it_says_of_being_a_retry(store: Store) -> None:

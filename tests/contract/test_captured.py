@@ -128,7 +128,7 @@ async def test_a_pruned_event_does_not_give_its_body_back(store: Store, raw: Raw
     await record(store, [taken(endpoint, captured)])
     await record(store, [taken(endpoint, one) for one in resent(endpoint.contract, captured, 300)])
     events = await raw.count("events")
-    for row in await store.events(limit=events):
+    for row in await store.search.events(limit=events):
         await store.discard(row.id, State.PENDING, "ada", "over")
     assert (await prune(store, clock, events=DAY)).events == events
     assert await raw.count("requests") == 0

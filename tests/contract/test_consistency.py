@@ -144,7 +144,7 @@ async def test_a_query_that_takes_too_long_is_stopped(
         return
     other = await open_store()
     assert isinstance(other, PostgresStore)
-    async with other._use() as connection, connection.transaction():
+    async with other._opened().bare() as connection, connection.transaction():
         await connection.execute("LOCK TABLE hookledger.effect_calls")
         with pytest.raises(Unavailable, match=r"longer than 0\.2 s"):
             await store.consistency.report(limit=0.2)

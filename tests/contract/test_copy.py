@@ -184,7 +184,7 @@ async def test_a_table_takes_several_batches_and_large_rows_go_alone(
 
 
 async def all_events(side: Side) -> list[Any]:
-    return await side.store.events(EVERYTHING, limit=1000)
+    return await side.store.search.events(EVERYTHING, limit=1000)
 
 
 async def test_a_copy_moves_to_a_third_database(source: Side, open_target: OpenTarget, clock: Clock) -> None:

@@ -97,7 +97,7 @@ async def planted(store: Store) -> Context:
 async def test_nothing_of_it_is_left(store: Store, raw: Raw) -> None:
     context = await planted(store)
     assert set(await traces(raw)) == set(TABLES) - {"identities", "actions", "pruned"}
-    known = (await search.find(Context(store), (await store.events())[0].id.hex)).event
+    known = (await search.find(Context(store), (await store.search.events())[0].id.hex)).event
     erased = await erase(context, by("ada", "she asked"), known, key_too=True)
     assert await traces(raw) == []
     assert (len(erased.events), erased.requests, erased.effects) == (1, 2, 3)
@@ -126,7 +126,7 @@ async def test_a_result_that_was_replaced_is_forgotten(store: Store, clock: Cloc
 
 async def test_a_lane_that_something_waits_in_keeps_its_order(store: Store, raw: Raw) -> None:
     context = await planted(store)
-    known = (await store.events())[0]
+    known = (await store.search.events())[0]
     owner = await claimed(store, "another")
     transaction = store.transaction()
     await transaction.plan(intent(owner, "waits", "mail", LATER, lane=MARK))
@@ -155,7 +155,7 @@ async def test_a_repaired_object_is_forgotten(store: Store, raw: Raw) -> None:
 
 async def test_what_it_did_is_still_known(store: Store) -> None:
     context = await planted(store)
-    known = (await store.events())[0]
+    known = (await store.search.events())[0]
     await erase(context, by("ada", "she asked"), known, key_too=True)
     [again] = await record(store, delivered("evt_1", RAW))
     assert (again.outcome, again.event_id) == (DeliveryOutcome.DUPLICATE, known.id)
@@ -176,7 +176,7 @@ async def test_what_it_did_is_still_known(store: Store) -> None:
 async def test_an_event_that_is_not_over_is_refused(store: Store, raw: Raw) -> None:
     context = Context(store)
     await recorded(store)
-    pending = (await store.events())[0]
+    pending = (await store.search.events())[0]
     with pytest.raises(WrongState, match="only discarded, failed, processed, skipped"):
         await erase(context, by("ada", "why"), pending)
     owner = await claim(store)

@@ -11,8 +11,7 @@ from uuid import UUID
 import apsw.ext
 import pytest
 
-from hookledger.ids import new_id
-from hookledger.store.ops.jobs import FIRST
+from hookledger.ids import FIRST_ID, new_id
 from hookledger.store.postgres.session import Queries, numbered, values_of
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
@@ -105,7 +104,7 @@ async def test_a_step_reads_its_own_events_on_postgres(store: Store, raw: Raw) -
         "free_job": {"id": None},
         "take_job": {"id": JOB, "worker": "w", "lease": 60.0},
         "renew_job": ours | {"lease": 60.0},
-        "open_items": ours | {"first": FIRST, "limit": STEP},
+        "open_items": ours | {"first": FIRST_ID, "limit": STEP},
         "hold_job": ours,
         "end_items": {"id": JOB, "ended": ended, "first": step[0], "last": step[-1]},
         "advance_job": {"id": JOB, "position": step[-1], "done": STEP, "not_allowed": 0, "lease": 60.0},
@@ -116,7 +115,7 @@ async def test_a_step_reads_its_own_events_on_postgres(store: Store, raw: Raw) -
         "find_job": {"id": JOB},
         "count_not_allowed_items": {"id": JOB},
         "list_items": {"id": JOB, "after": step[0], "outcome": None, "limit": 50},
-        "list_not_allowed_items": {"id": JOB, "after": FIRST, "limit": 50},
+        "list_not_allowed_items": {"id": JOB, "after": FIRST_ID, "limit": 50},
         "events_to_preview": {"events": step},
         "attempts_of_events": {"events": step},
         "item_effects": {"id": JOB, "events": step[:1]},
@@ -134,7 +133,7 @@ async def test_a_step_reads_its_own_events_on_postgres(store: Store, raw: Raw) -
                     bad += await read(store, name, sql, values_of(names, given), generic=generic)
     # Of 100,000 effects 250 of this name are unknown; nothing is known of the filter, and nothing of the new set.
     for name in ("freeze_unknown", *DOUBTFUL):
-        sql, names = numbered(written.text(name).replace("{where}", "true"))
+        sql, names = numbered(written(name).replace("{where}", "true"))
         args = values_of(names, {"job_id": new_id(), "effect_name": "e1"})
         bad += [line for generic in (False, True) for line in await read(store, name, sql, args, generic=generic)]
     bad += await check_shared(store, {name: queries[name] for name in ("events_to_preview", "attempts_of_events")})

@@ -29,7 +29,7 @@ from hookledger.store.ops.job import Cause, ItemOutcome, Job, JobState, Taken
 from hookledger.store.ops.pruning import Round
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
-from hookledger.store.sqlite.sets import SqliteSets
+from hookledger.store.sqlite.jobs import SqliteJobs
 from hookledger.store.sqlite.store import SqliteStore
 from tests.builders import (
     KIND,
@@ -56,7 +56,7 @@ async def failed(store: Store, count: int, prefix: str = "evt") -> list[UUID]:
     await record(store, *(delivered(f"{prefix}_{n:05}") for n in range(count)))
     while owners := await store.claim(WORKER, [KIND], 200, LEASE):
         assert await store.settle([way_out(owner, "fail") for owner in owners]) == {owner.id for owner in owners}
-    rows = await store.events(FAILED, limit=count)
+    rows = await store.search.events(FAILED, limit=count)
     return [row.id for row in rows][::-1]
 
 
@@ -182,7 +182,7 @@ async def test_one_snapshot_while_events_come_and_go(store: Store, open_store: O
         """One event leaves the set for each that enters it, in this order: at no moment are there more than 1500."""
         changed = 0
         while not stop.is_set():
-            [row] = await other.events(FAILED, limit=1)
+            [row] = await other.search.events(FAILED, limit=1)
             await other.retry(row.id, State.FAILED, "bob", "one leaves")
             assert await settle(other, await claim(other), "complete")
             await recorded(other, f"new_{changed}")
@@ -191,7 +191,7 @@ async def test_one_snapshot_while_events_come_and_go(store: Store, open_store: O
         return changed
 
     meddling = asyncio.create_task(meddle())
-    while not await other.count(Filter(states=(State.PROCESSED,))):
+    while not await other.search.count(Filter(states=(State.PROCESSED,))):
         await asyncio.sleep(0.001)
     jobs = [await plan(store) for _ in range(3)]
     stop.set()
@@ -212,16 +212,16 @@ async def test_a_crash_while_freezing(store: Store, raw: Raw, monkeypatch: pytes
         assert [await raw.count(table) for table in ("jobs", "job_items")] == [0, 0]
         return
 
-    freeze = SqliteSets._freeze
+    freeze = SqliteJobs._freeze
     batches: list[Any] = []
 
-    async def dies(self: SqliteSets, new: Any, batch: Any) -> None:
+    async def dies(self: SqliteJobs, new: Any, batch: Any) -> None:
         if batches:
             raise HookledgerError("killed here")
         batches.append(batch)
         await freeze(self, new, batch)
 
-    monkeypatch.setattr(SqliteSets, "_freeze", dies)
+    monkeypatch.setattr(SqliteJobs, "_freeze", dies)
     with pytest.raises(HookledgerError, match="killed here"):
         await plan(store)
     [job] = await store.jobs.jobs()
@@ -314,7 +314,7 @@ async def test_what_retention_pruned_is_refused_with_a_reason(store: Store, cloc
     for name in ("pruned", "emptied", "erased", "kept"):
         await recorded(store, name)
         assert await settle(store, await claim(store), "complete")
-    rows = {row.key: row for row in await store.events(EVERYTHING, limit=10)}
+    rows = {row.key: row for row in await store.search.events(EVERYTHING, limit=10)}
     job = await plan(store, "replay", EVERYTHING, count=4)
     clock.offset += 10
     found = {one.id: one for one in await store.pruning.events(UUID(int=0), LAST_ID, 10)}

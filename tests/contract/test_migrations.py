@@ -12,8 +12,8 @@ from hookledger.store import BEFORE_FIRST, SCHEMA_RANGE
 from hookledger.store.connect import connect
 from hookledger.store.postgres import store as postgres_store
 from hookledger.store.protocol import Store
-from hookledger.store.queries import migrations
 from hookledger.store.sqlite import store as sqlite_store
+from hookledger.store.text import migrations
 from tests.builders import Raw, delivered, record, recorded
 from tests.contract.conftest import OpenStore
 

@@ -149,7 +149,7 @@ async def test_find_a_key_that_looks_like_an_id(store: Store) -> None:
 
 async def test_find_is_bounded(store: Store) -> None:
     await record(store, *(delivered(f"evt_{n}") for n in range(20)))
-    [newest] = await store.events(limit=1)
+    [newest] = await store.search.events(limit=1)
     assert len(await store.find(newest.id.hex[:8])) == 10
 
 
@@ -187,7 +187,7 @@ async def test_events_newest_first_in_pages(store: Store) -> None:
     idents = [await recorded(store, f"evt_{n}") for n in range(7)]
     seen = []
     before = None
-    while page := await store.events(before=before, limit=3):
+    while page := await store.search.events(before=before, limit=3):
         assert len(page) <= 3
         seen += [row.id for row in page]
         before = page[-1].id
@@ -200,8 +200,8 @@ async def test_events_by_source_state_and_type(store: Store) -> None:
     c = (await claimed(store, "c", source="github", type="pull")).id
 
     async def found(*, before: UUID | None = None, **filters: Any) -> list[UUID]:
-        rows = await store.events(Filter(**filters), before=before)
-        assert before is not None or await store.count(Filter(**filters)) == len(rows)
+        rows = await store.search.events(Filter(**filters), before=before)
+        assert before is not None or await store.search.count(Filter(**filters)) == len(rows)
         return [row.id for row in rows]
 
     assert await found() == [c, b, a]
@@ -219,7 +219,7 @@ async def test_events_by_source_state_and_type(store: Store) -> None:
     assert await found(source="github", states=(State.PENDING,), type="push") == [b]
     assert await found(source="github", before=c) == [b]
     assert await found(source="nobody") == []
-    [row] = await store.events(Filter(type="pull"))
+    [row] = await store.search.events(Filter(type="pull"))
     assert row == await event(store, c)
 
 

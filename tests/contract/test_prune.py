@@ -150,7 +150,7 @@ async def test_only_what_is_over_goes(store: Store, clock: Clock) -> None:
     assert await settle(store, fresh, "complete")
     kept.add(fresh.id)
     assert (await pruner(store, clock, events=DAY).round()).events == 3
-    assert {row.id for row in await store.events(limit=50)} == kept
+    assert {row.id for row in await store.search.events(limit=50)} == kept
     assert (await prune(store, clock, failed=DAY)).events == 1
     assert await found(store) == {}
 
@@ -172,10 +172,10 @@ async def test_each_source_has_its_limits(store: Store, clock: Clock) -> None:
     by_source = {"short": Limits(events=DAY), "long": Limits(events=NEVER)}
     both = Pruner(store, FAST, by_source, Limits(events=3 * DAY), clock, WORKER)
     assert (await both.round()).events == 1
-    assert {row.source for row in await store.events()} == {"long", "others"}
+    assert {row.source for row in await store.search.events()} == {"long", "others"}
     clock.offset += 2 * DAY
     assert (await both.round()).events == 1
-    assert {row.source for row in await store.events()} == {"long"}
+    assert {row.source for row in await store.search.events()} == {"long"}
 
 
 async def test_an_admitted_event_outlives_the_one_it_met(store: Store, clock: Clock) -> None:
@@ -514,7 +514,7 @@ async def test_pruning_races_with_everyone(store: Store, open_store: OpenStore, 
     limits_: dict[str, Any] = {rule: DAY}
     pruning = pruner(store, clock, **limits_).round()
     done, *_ = await asyncio.gather(pruning, replays(), works(), duplicates())
-    rows = {row.id: row for row in await store.events(limit=100)}
+    rows = {row.id: row for row in await store.search.events(limit=100)}
     gone = set(idents) - set(rows) if rule == "events" else {i for i, row in rows.items() if row.emptied_at}
     assert replayed | gone >= set(idents)
     assert not replayed & gone

@@ -91,13 +91,13 @@ async def test_what_the_database_refuses_leaves_the_others_accepted(store: Store
         (None, 1),
     ]
     assert [one.arrival is None for one in done] == [True, False, True, False]
-    assert {row.key for row in await store.events()} == {"evt_1", "evt_3"}
+    assert {row.key for row in await store.search.events()} == {"evt_1", "evt_3"}
     left = await store.rejections.sample(source="stripe")
     assert [row.id for row in left] == [found[2].id, found[0].id], "they stay where they are, with their bytes"
     # Once the database takes them, nothing else comes in twice.
     again = await accept(inbox().context(store), Audit("ada", "mended"), "stripe")
     assert [one.recorded[0].outcome for one in again] == ["accepted", "accepted"]
-    assert len(await store.events()) == 4
+    assert len(await store.search.events()) == 4
     assert await store.rejections.sample(source="stripe") == []
 
 
@@ -107,7 +107,7 @@ async def test_what_is_not_authentic_is_never_accepted(store: Store) -> None:
     found = await recheck(context, "stripe")
     done = await accept(context, Audit("ada", "why"), "stripe")
     assert [one.recorded != () for one in done] == [False, True]
-    assert [row.key for row in await store.events()] == ["evt_2"]
+    assert [row.key for row in await store.search.events()] == ["evt_2"]
     assert [row.id for row in await store.rejections.sample()] == [found[0].id]
 
 

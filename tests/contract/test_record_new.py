@@ -110,7 +110,7 @@ async def test_what_was_recorded_is_acked_though_its_neighbours_fail(store: Stor
         *map(recorder.record, [delivered("opens"), delivered("new"), delivered("known")]), return_exceptions=True
     )
     shapes = [type(result) for result in results]
-    on_disk = {row.key for row in await store.events()}
+    on_disk = {row.key for row in await store.search.events()}
     assert shapes[2] is Unavailable
     for key, shape in zip(("opens", "new"), shapes, strict=False):
         assert (shape is list) == (key in on_disk), "acked exactly if on disk"

@@ -163,7 +163,7 @@ class Shop(Installation):
 
         async def every() -> None:
             async with Inbox(self.database.url).opened() as store:
-                for event in await store.events(Filter(states=(State.PROCESSED,)), limit=10_000):
+                for event in await store.search.events(Filter(states=(State.PROCESSED,)), limit=10_000):
                     await store.replay(event.id, event.state, "ada", "again", seen=event.claim)
 
         asyncio.run(every())

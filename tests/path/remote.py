@@ -82,7 +82,7 @@ async def finish(site: Site, *, step: float = 61.0, most: int = 20) -> None:
             await site.inbox.lease_reclaimer(store).reclaim()
             await site.inbox.lease_reclaimer(store).mark_unknown()
             counts = await store.counts()
-            histories = [await store.history(row.id) for row in await store.events(limit=500)]
+            histories = [await store.history(row.id) for row in await store.search.events(limit=500)]
         left = any(
             known.effect.due_at is not None or known.effect.state is EffectState.STARTED
             for history in histories

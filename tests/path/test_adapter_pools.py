@@ -60,7 +60,7 @@ async def deliver(site: Site, kind: str, count: int) -> None:
 
 async def attempts(site: Site) -> set[tuple[State, int]]:
     async with site.inbox.opened() as store:
-        return {(row.state, row.attempts) for row in await store.events(limit=500)}
+        return {(row.state, row.attempts) for row in await store.search.events(limit=500)}
 
 
 async def test_sixteen_ask_once_for_one_key(site: Site, pool: MakePool) -> None:

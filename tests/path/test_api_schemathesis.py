@@ -87,7 +87,7 @@ class Known:
 
     async def _read(self, inbox: Inbox) -> None:
         async with inbox.opened() as store:
-            self.events = await store.events(limit=200)
+            self.events = await store.search.events(limit=200)
             for row in self.events:
                 history = await store.history(row.id)
                 assert history is not None

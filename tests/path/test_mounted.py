@@ -69,7 +69,7 @@ class Server:
     def recorded(self) -> set[tuple[str, str]]:
         async def look() -> set[tuple[str, str]]:
             async with Inbox(self.url).opened() as store:
-                return {(row.source, row.key) for row in await store.events()}
+                return {(row.source, row.key) for row in await store.search.events()}
 
         return asyncio.run(look())
 

@@ -100,7 +100,7 @@ async def stuck(site: Site) -> Counter[str]:
     """Effects that nothing and nobody goes on with, and whose policy says otherwise."""
     found: Counter[str] = Counter()
     async with site.inbox.opened() as store:
-        for row in await store.events(limit=500):
+        for row in await store.search.events(limit=500):
             history = await store.history(row.id)
             assert history is not None
             [known] = history.effects

@@ -303,7 +303,7 @@ class Shell:
     async def looked(self) -> tuple[int, tuple[Any, ...]]:
         """How many events there are, and what is the matter with the books."""
         async with Inbox(settings=load(self.settings)).opened() as store:
-            return await store.count(EVERYTHING), (await store.consistency.report()).imbalances
+            return await store.search.count(EVERYTHING), (await store.consistency.report()).imbalances
 
 
 @pytest.fixture

@@ -74,6 +74,11 @@ class Classification(Struct):
     """Identities won by a conflict, less its tokens: they are free, so that their own delivery can still become an
     event."""
 
+    def by_arrival(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
+        """The verdicts, grouped as the arrivals were."""
+        verdicts = iter(self.verdicts)
+        return [[next(verdicts).recorded for _ in arrival.items] for arrival in arrivals]
+
 
 def claims(item: Item) -> Iterator[tuple[bytes, bytes]]:
     """Each identity that an item would like to own besides its key, and what is kept with it."""

@@ -1,13 +1,31 @@
-"""What a store does for the effects that are calls: one method for each transition, written for each database."""
+"""What a store does for the effects that are calls: one method for each transition.
+
+Written for each database: the calls that a handler waits for, the ends of calls, and the claims of the outbox.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from ..ledger import Completion, Concluded, Effect, Intent, Started
 from ..states import EffectState
+from .call_outcome import (
+    CallEnd,
+    Move,
+    Settled,
+    Standing,
+    apply_outcome,
+    calls_for_attention,
+    is_known,
+    settled,
+    settles_unknown,
+)
 from .ops.resolving import Resolutions
+from .rows import value_of
+from .session import Row, Session, reads, writes
 
 
 class Ledger(Resolutions, ABC):
@@ -21,21 +39,27 @@ class Ledger(Resolutions, ABC):
         None when it is not known and the claim on its event is lost: then nothing is to be called. Raises Blocked,
         and starts none of them, when a handler that has not committed yet holds one for longer than a moment.
         """
-        ...
 
-    @abstractmethod
-    async def restart(self, effect: Effect, worker: str, lease: float) -> Started | None:
+    @writes
+    async def restart(self, db: Session, effect: Effect, worker: str, lease: float) -> Started | None:
         """planned, failed, unknown → started, its next call counted; None when it changed meanwhile."""
-        ...
+        row = await self._change(db, "restart_effect", effect, worker=worker, lease=lease)
+        if row is None:
+            return None
+        started = value_of(Started, row)
+        if self._database.exclusive:  # PostgreSQL adds the call in the same statement
+            call = {"identity": started.identity, "number": started.number, "generation": started.generation}
+            await db("add_call", **call, worker=worker)
+        return started
 
-    @abstractmethod
-    async def mark_unknown(self, effect: Effect, due_in: float | None) -> bool:
+    @writes
+    async def mark_unknown(self, db: Session, effect: Effect, due_in: float | None) -> bool:
         """started → unknown, if its lease has run out; whether it had.
 
         Also gives back an `unknown` effect whose lease to be checked has run out. `due_in`: when the outbox is to
         go on by itself; None: it is not.
         """
-        ...
+        return await self._change(db, "mark_effect_unknown", effect, due_in=due_in) is not None
 
     @abstractmethod
     async def finish(self, completions: Sequence[Completion]) -> list[Concluded]:
@@ -44,41 +68,59 @@ class Ledger(Resolutions, ABC):
         This, `doubt` and `conclude` also send round again the events that waited for a person to tell what is known
         now.
         """
-        ...
 
-    @abstractmethod
-    async def conclude(self, effect: Effect, happened: bool, result: bytes | None, due_in: float | None) -> bool:
+    @writes
+    async def conclude(
+        self, db: Session, effect: Effect, happened: bool, result: bytes | None, due_in: float | None
+    ) -> bool:
         """unknown → done or planned: what the effect's check found. False when it changed meanwhile."""
-        ...
+        found = {"happened": happened, "result": result, "due_in": due_in}
+        return await self._change(db, "conclude_effect", effect, **found) is not None
 
-    @abstractmethod
-    async def put_off(self, effect: Effect, due_in: float | None, error: str | None) -> bool:
+    @writes
+    async def put_off(self, db: Session, effect: Effect, due_in: float | None, error: str | None) -> bool:
         """unknown, and still so: give the lease back, to be looked at again in so many seconds, or by a person only.
 
         False when it changed meanwhile.
         """
-        ...
+        return await self._change(db, "put_off_effect", effect, due_in=due_in, error=error) is not None
 
-    @abstractmethod
-    async def release(self, effect: Effect, due_in: float, reason: str) -> bool:
+    @writes
+    async def release(self, db: Session, effect: Effect, due_in: float, reason: str) -> bool:
         """started → planned, as if it had not been claimed: its call was not made and is not counted.
 
         False when it changed meanwhile.
         """
-        ...
+        row = await self._change(db, "release_effect", effect, due_in=due_in, error=reason)
+        if row is not None:
+            await db("remove_call", identity=effect.identity, number=row["number"])
+        return row is not None
 
-    @abstractmethod
-    async def get(self, identity: bytes) -> Effect | None:
+    @reads
+    async def get(self, db: Session, identity: bytes) -> Effect | None:
         """One effect."""
-        ...
+        found = await db("effects", identities=[identity])
+        return value_of(Effect, found[0]) if found else None
 
-    @abstractmethod
-    async def state_of(self, identity: bytes) -> EffectState | None:
+    @writes
+    async def state_of(self, db: Session, identity: bytes) -> EffectState | None:
         """Its state, once whoever is changing it has committed.
 
         Whoever changes it later sees all that was committed before this was asked.
         """
-        ...
+        found = await db("lock_effect", identity=identity)
+        return EffectState(found[0]["state"]) if found else None
+
+    async def _change(self, db: Session, query: str, effect: Effect, **given: Any) -> Row | None:
+        """One compare-and-set, and what it means for events; None when nothing matched."""
+        for row in await db(query, identity=effect.identity, fence=effect.fence, **given):
+            state = EffectState(row["state"])
+            news = (
+                [settled(effect.identity, effect.source, effect.name, effect.key, state)] if is_known(state) else []
+            )
+            await self.follow(db, {row["event_id"]}, news)
+            return row
+        return None
 
     # ── the outbox ──
     @abstractmethod
@@ -88,19 +130,52 @@ class Ledger(Resolutions, ABC):
         A due `unknown` effect comes leased but still unknown: its check, or `restart`, is next. In a lane only the
         first that is neither done nor cancelled.
         """
-        ...
 
     @abstractmethod
     async def due(self, names: Sequence[str]) -> set[str]:
         """Those of the names that have something due."""
-        ...
 
-    @abstractmethod
-    async def held(self, worker: str) -> list[Effect]:
+    @reads
+    async def held(self, db: Session, worker: str) -> list[Effect]:
         """Every effect that this worker has started and not finished, whether it knows or not."""
-        ...
+        return [value_of(Effect, row) for row in await db("held_effects", worker=worker)]
 
-    @abstractmethod
-    async def expired(self, limit: int) -> list[Effect]:
+    @reads
+    async def expired(self, db: Session, limit: int) -> list[Effect]:
         """Effects whose lease has run out."""
-        ...
+        return [value_of(Effect, row) for row in await db("expired_effects", limit=limit)]
+
+
+class Finish(NamedTuple):
+    """What the end of a call means for its effect and for events."""
+
+    concluded: Concluded
+    move: Move | None = None
+    attention: UUID | None = None
+    """The event whose attention may be another now."""
+    settled: Settled | None = None
+
+
+def finish_of(effect: Row, told: Row | None, calls: Iterable[Row], completion: Completion) -> Finish:
+    """`told`: the call as it is recorded now; None where its outcome was known before. `calls`: all of the effect."""
+    before, generation = value_of(Standing, effect), effect["generation"]
+    move = None
+    if told is not None and told["generation"] == generation:  # else it belongs to a generation that is over
+        ends = [value_of(CallEnd, call) for call in calls if call["generation"] == generation]
+        move = apply_outcome(before, ends, completion, told["ended_at"])
+    if move is None:
+        return Finish(Concluded(before.state))
+    known = settled(effect["identity"], effect["source"], effect["name"], effect["key"], move.state)
+    return Finish(
+        Concluded(move.state, move.alert),
+        move,
+        effect["event_id"] if calls_for_attention(before, move) else None,
+        known if settles_unknown(before, move.state) else None,
+    )
+
+
+def consequences(finishes: Iterable[Finish]) -> tuple[set[UUID], list[Settled]]:
+    """What `follow` needs to know of them."""
+    found = list(finishes)
+    attention = {finish.attention for finish in found if finish.attention is not None}
+    return attention, [finish.settled for finish in found if finish.settled is not None]

@@ -12,17 +12,7 @@ from uuid import UUID
 
 from ..clock import Clock
 from ..ledger import Intent, Known
-from ..model import (
-    Arrival,
-    Claimed,
-    EventRow,
-    Health,
-    Kind,
-    Outcome,
-    Recorded,
-    Waiting,
-)
-from .heartbeat import Heartbeat
+from ..model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Waiting
 from .ledger import Ledger
 from .ops.alerts import Alerts
 from .ops.attention import Attention
@@ -33,7 +23,6 @@ from .ops.copy import Copies
 from .ops.decisions import Decisions
 from .ops.erasure import Erasure
 from .ops.events import Events
-from .ops.filters import EVERYTHING, Filter
 from .ops.imported_keys import ImportedKeys
 from .ops.jobs import Jobs
 from .ops.key_audit import KeyAudits
@@ -45,7 +34,6 @@ from .ops.reconciling import Reconciling
 from .ops.rejections import Rejections
 from .ops.restores import Restores
 from .ops.search import Search
-from .ops.sets import Sets
 from .ops.workers import Workers
 from .session import Database
 
@@ -69,40 +57,32 @@ class Transaction(Protocol):
     @property
     def tx(self) -> Any:
         """What the handler gets as `event.tx`: `Statements`, or whatever its adapter hands out."""
-        ...
 
     @property
     def begun(self) -> bool:
         """Whether anything was asked of it."""
-        ...
 
     @property
     def exclusive(self) -> bool:
         """Whether it is begun and stops every other write meanwhile, as on SQLite."""
-        ...
 
     async def begin(self) -> None:
         """Begin now, if what the handler gets cannot begin by itself at its first statement."""
-        ...
 
     async def once(self, intent: Intent) -> bool:
         """absent → done; False when it is known already. Waits for another transaction that is doing the same."""
-        ...
 
     async def plan(self, intent: Intent) -> Known | None:
         """absent → planned, with this transaction; what is known, when it is known already.
 
         A call of a handler with the same arguments that is planned or failed becomes an outbox row: planned, too.
         """
-        ...
 
     async def known(self, intent: Intent) -> Known | None:
         """What the ledger has of this effect. Raises HandlerCommitted as `once` and `plan` do."""
-        ...
 
     async def check(self) -> None:
         """Raise what a commit now would raise: write what is held back, and check deferred constraints."""
-        ...
 
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
         """Write the outcomes as the last statement, then commit.
@@ -110,7 +90,6 @@ class Transaction(Protocol):
         Raises ClaimLost when any claim is no longer ours, HandlerCommitted when the handler ended the transaction
         itself; then nothing of it is kept that the handler did not commit on its own.
         """
-        ...
 
     async def rollback(self, *, abandoned: bool = False) -> bool:
         """Undo everything; returns whether the handler had ended the transaction itself. Harmless if none was begun.
@@ -118,11 +97,9 @@ class Transaction(Protocol):
         `abandoned`: the handler is a thread that overran its time-out and may still be using `tx`. Its connection
         is broken off, so that nothing it does from now on can count.
         """
-        ...
 
     def explain(self, error: Exception) -> Exception:
         """This error of the handler or the commit; or one that names the setting by which the transaction ended."""
-        ...
 
 
 class Adapter(Protocol):
@@ -131,31 +108,24 @@ class Adapter(Protocol):
     @property
     def tx(self) -> Any:
         """What the handler gets as `event.tx`, once begun."""
-        ...
 
     async def begin(self, settings: str) -> Sequence[Any]:
         """Open the transaction and run `settings`, one statement without parameters, as the first in it; its rows."""
-        ...
 
     async def run(self, sql: str, args: Sequence[Any]) -> list[Any]:
         """Run one statement with `$1`-style parameters in the transaction; its rows answer to positions."""
-        ...
 
     async def flush(self) -> None:
         """Write what the library still holds back, so that the outcome is the last statement."""
-        ...
 
     async def commit(self) -> None:
         """Commit, and give the connection back."""
-        ...
 
     async def rollback(self) -> None:
         """Undo, and give the connection back. Nobody is using `tx` any more."""
-        ...
 
     async def discard(self) -> None:
         """Break the connection off, if there is one, whoever is using it; the server rolls back."""
-        ...
 
 
 class Transactions(Protocol):
@@ -164,7 +134,6 @@ class Transactions(Protocol):
     @property
     def plain(self) -> bool:
         """For plain functions, which use their transaction in a thread; or else for async handlers."""
-        ...
 
     @property
     def size(self) -> int | None:
@@ -172,7 +141,15 @@ class Transactions(Protocol):
 
     def adapter(self) -> Adapter:
         """For one handler, not begun yet."""
-        ...
+
+
+class Heartbeat(Protocol):
+    """A connection of its own that keeps leases alive, used from the heartbeat's thread."""
+
+    async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
+        """Say that the worker lives, and what it handles; renew these leases; returns the ids that are still ours."""
+
+    async def close(self) -> None: ...
 
 
 class Store(Events, Workers, Decisions, ABC):
@@ -181,7 +158,7 @@ class Store(Events, Workers, Decisions, ABC):
     copies: Copies
     """The copy of this inbox to another database, over the tables as the dialect reads and writes them."""
 
-    def __init__(self, database: Database, clock: Clock, ledger: Ledger, sets: Sets, calls: Database) -> None:
+    def __init__(self, database: Database, clock: Clock, ledger: Ledger, jobs: Jobs, calls: Database) -> None:
         """`calls`: where a call that a handler waits for may need an operation."""
         super().__init__(database)
         self.ledger: Ledger = ledger
@@ -204,7 +181,7 @@ class Store(Events, Workers, Decisions, ABC):
         """What the keys of a source look like."""
         self.consistency: Consistency = Consistency(database)
         """Whether everything is accounted for."""
-        self.jobs: Jobs = Jobs(database, sets, ledger)
+        self.jobs: Jobs = jobs
         """Bulk work."""
         self.circuits: Circuits = Circuits(calls)
         self.pauses: Pauses = Pauses(database)
@@ -225,7 +202,6 @@ class Store(Events, Workers, Decisions, ABC):
     async def open(self, *, handlers: int = 0, writer_process: bool = False) -> None:
         """Connect. `handlers`: how many handler transactions may be open concurrently. `writer_process`: on SQLite, a
         process of its own records the arrivals."""
-        ...
 
     @abstractmethod
     async def close(self) -> None: ...
@@ -233,17 +209,14 @@ class Store(Events, Workers, Decisions, ABC):
     @abstractmethod
     def migrations(self) -> list[tuple[str, str]]:
         """Name and SQL of every migration, for people who run them by hand."""
-        ...
 
     @abstractmethod
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of the migrations applied."""
-        ...
 
     @abstractmethod
     async def health(self) -> Health:
         """Prove that the database can be written, and read its schema version and clock."""
-        ...
 
     # ── intake ──
     queues: bool
@@ -256,7 +229,6 @@ class Store(Events, Workers, Decisions, ABC):
 
         Each arrival is recorded whole or not touched. May answer None to all.
         """
-        ...
 
     @abstractmethod
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
@@ -265,13 +237,11 @@ class Store(Events, Workers, Decisions, ABC):
         Never updates or locks an existing event. Raises Unavailable when nothing
         was recorded or when that is not known, BadData when a row is refused.
         """
-        ...
 
     # ── work ──
     @abstractmethod
     async def waiting(self) -> list[Waiting]:
         """Which kinds have events in the queue, the longest due first; nothing of what is paused."""
-        ...
 
     @abstractmethod
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
@@ -279,45 +249,27 @@ class Store(Events, Workers, Decisions, ABC):
 
         Leaves out what is paused, and events that crashed twice: those are for `claim_alone`.
         """
-        ...
 
     @abstractmethod
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
         """The same for at most one event that crashed twice or more."""
-        ...
 
     @abstractmethod
     def transaction(self, adapter: Adapter | None = None) -> Transaction:
         """A transaction for one handler, not begun yet; in the user's own library if there is an adapter to it."""
-        ...
 
     @abstractmethod
     async def check(self, transactions: Transactions) -> None:
         """Prove at start-up that the user's own transactions hold, and reach this very database; else ConfigError."""
-        ...
 
     @abstractmethod
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
         """processing → wherever each outcome says; returns the ids that were still ours."""
-        ...
 
     @abstractmethod
     async def heartbeat(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> Heartbeat:
         """A heartbeat connection for the running loop; a beat waits at most `patience` seconds for anyone."""
-        ...
 
     @abstractmethod
     async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:
         """Renew one lease; whether the claim was still ours."""
-        ...
-
-    # ── operate ──
-    async def events(
-        self, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50
-    ) -> list[EventRow]:
-        """`search.events`: the newest first, from before `before`; fewer than `limit` means that that is all."""
-        return await self.search.events(where, before=before, limit=limit)
-
-    async def count(self, where: Filter) -> int:
-        """`search.count`, within its usual time."""
-        return await self.search.count(where)

@@ -2,158 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, get_args, get_type_hints
 from uuid import UUID
 
-import msgspec
-
-from ..ledger import Call, Effect, EffectHistory
-from ..model import ActionRow, AttemptRow, Claimed, DeliveryRow, EventRow, Outcome, RequestRow, WorkerInfo
-from ..states import (
-    BY_NAME,
-    AttemptOutcome,
-    CallOutcome,
-    DeliveryOutcome,
-    EffectKind,
-    EffectState,
-    KeyOrigin,
-    Repeat,
-    State,
-)
-from .call_outcome import CallEnd, Standing
+from ..ledger import Call, Effect, EffectHistory, Intent
+from ..model import ActionRow, Outcome
+from ..states import BY_NAME, DeliveryOutcome
 from .causes import cause_of
 from .classify import Verdict
-from .ops.pruning import Tombstone
+from .session import Row
 
-Convert = Callable[[Any], Any]
-
-
-class Row(Protocol):
-    """A database row that answers to column names."""
-
-    def __getitem__(self, key: str, /) -> Any: ...
+V = TypeVar("V")
 
 
-def same(value: Any) -> Any:
-    return value
+def value_of(kind: type[V], row: Row, **given: Any) -> V:
+    """Build a struct from the columns with the names of its fields; `given` replaces the columns of these names."""
+    struct: Any = kind
+    names, converted = _fields(struct, *given)
+    values = {name: row[name] for name in names}
+    for name, convert in converted:
+        if values[name] is not None:
+            values[name] = convert(values[name])
+    return kind(**values, **given)
 
 
-class Rows:
-    """`time` and `ident` turn a stored time and id into a datetime and a UUID."""
+@cache
+def _fields(kind: type, *given: str) -> tuple[Sequence[str], Sequence[tuple[str, Callable[[Any], Any]]]]:
+    """The fields that are columns, and those of them that the drivers do not convert: enums and booleans."""
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
+    types = [(name, part) for name, hint in hints.items() for part in get_args(hint) or (hint,)]
+    return tuple(hints), [(n, t) for n, t in types if isinstance(t, type) and (t is bool or issubclass(t, Enum))]
 
-    def __init__(self, time: Convert = same, ident: Convert = same) -> None:
-        self.time = time
-        self.ident = ident
 
-    def when(self, value: Any) -> Any:
-        return None if value is None else self.time(value)
+def action_of(row: Row) -> ActionRow:
+    replaced = row["replaced"]
+    return value_of(ActionRow, row, replaced=None if replaced is None else replaced.decode("utf-8", "replace"))
 
-    def claimed(self, row: Row) -> Claimed:
-        values = {name: row[name] for name in Claimed.__struct_fields__}
-        values["id"] = self.ident(row["id"])
-        values["key_origin"] = KeyOrigin(row["key_origin"])
-        values["occurred_at"] = self.when(row["occurred_at"])
-        values["received_at"] = self.time(row["received_at"])
-        return Claimed(**values)
 
-    def event(self, row: Row) -> EventRow:
-        values = {name: row[name] for name in EventRow.__struct_fields__}
-        values["id"], values["request_id"] = self.ident(row["id"]), self.ident(row["request_id"])
-        values["state"], values["key_origin"] = State(row["state"]), KeyOrigin(row["key_origin"])
-        values["attention"] = bool(row["attention"])
-        for name in (
-            "due_at",
-            "leased_until",
-            "claimed_at",
-            "occurred_at",
-            "received_at",
-            "first_processed_at",
-            "finished_at",
-            "emptied_at",
-        ):
-            values[name] = self.when(row[name])
-        return EventRow(**values)
-
-    def delivery(self, row: Row) -> DeliveryRow:
-        state = row["event_state"]
-        return DeliveryRow(
-            self.ident(row["request_id"]),
-            row["item"],
-            DeliveryOutcome(row["outcome"]),
-            State(state) if state else None,
-            row["delivery_id"],
-            self.time(row["received_at"]),
-            bool(row["kept"]),
-            row["retry"],
-        )
-
-    def attempt(self, row: Row) -> AttemptRow:
-        return AttemptRow(
-            row["claim"],
-            row["run"],
-            row["worker"],
-            self.time(row["started_at"]),
-            self.time(row["ended_at"]),
-            AttemptOutcome(row["outcome"]),
-            row["error"],
-        )
-
-    def action(self, row: Row) -> ActionRow:
-        return ActionRow(
-            row["name"],
-            row["actor"],
-            row["reason"],
-            self.time(row["at"]),
-            row["subject"],
-            row["from_state"],
-            row["to_state"],
-            None if row["replaced"] is None else row["replaced"].decode("utf-8", "replace"),
-        )
-
-    def request(self, row: Row) -> RequestRow:
-        values = {name: row[name] for name in RequestRow.__struct_fields__}
-        values["id"] = self.ident(row["id"])
-        values["received_at"] = self.time(row["received_at"])
-        values["signed_at"] = self.when(row["signed_at"])
-        values["emptied_at"] = self.when(row["emptied_at"])
-        return RequestRow(**values)
-
-    def tombstone(self, row: Row) -> Tombstone:
-        ident, when = self.ident(row["event_id"]), self.time(row["pruned_at"])
-        return Tombstone(ident, row["source"], State(row["state"]), when)
-
-    def effect(self, row: Row) -> Effect:
-        values = {name: row[name] for name in Effect.__struct_fields__}
-        values["event_id"] = self.ident(row["event_id"])
-        values["kind"], values["state"] = EffectKind(row["kind"]), EffectState(row["state"])
-        values["repeat"] = Repeat(row["repeat"]) if row["repeat"] else None
-        values["expired"], values["called_done"] = bool(row["expired"]), bool(row["called_done"])
-        for name in ("due_at", "leased_until", "created_at", "finished_at"):
-            values[name] = self.when(row[name])
-        return Effect(**values)
-
-    def call(self, row: Row) -> Call:
-        return Call(
-            row["number"],
-            row["generation"],
-            row["worker"],
-            self.time(row["started_at"]),
-            self.when(row["ended_at"]),
-            CallOutcome(row["outcome"]) if row["outcome"] else None,
-            row["error"],
-        )
-
-    def effects(self, effects: Iterable[Row], calls: Iterable[Row]) -> tuple[EffectHistory, ...]:
-        """Effects with their calls."""
-        made: dict[bytes, list[Call]] = {}
-        for row in calls:
-            made.setdefault(row["identity"], []).append(self.call(row))
-        return tuple(EffectHistory(self.effect(row), tuple(made.get(row["identity"], ()))) for row in effects)
-
-    def worker(self, row: Row) -> WorkerInfo:
-        handles = msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...])
-        return WorkerInfo(row["id"], handles, row["seen_ago"], row["stopped_at"] is not None)
+def effect_histories(effects: Iterable[Row], calls: Iterable[Row]) -> tuple[EffectHistory, ...]:
+    """Effects with their calls."""
+    made: dict[bytes, list[Call]] = {}
+    for row in calls:
+        made.setdefault(row["identity"], []).append(value_of(Call, row))
+    return tuple(EffectHistory(value_of(Effect, row), tuple(made.get(row["identity"], ()))) for row in effects)
 
 
 # Asked of the class each time, a member costs a call.
@@ -194,27 +88,6 @@ def keeping(verdicts: Iterable[Verdict], held: Iterable[Content] = ()) -> Iterat
         yield verdict, body
 
 
-def standing(row: Row) -> Standing:
-    return Standing(
-        EffectKind(row["kind"]),
-        Repeat(row["repeat"]) if row["repeat"] else None,
-        EffectState(row["state"]),
-        row["number"],
-        row["decided"],
-        row["decided_number"],
-        row["result"],
-    )
-
-
-def told(calls: Iterable[Row], generation: int) -> list[CallEnd]:
-    """The calls of one generation."""
-    return [
-        CallEnd(row["number"], CallOutcome(row["outcome"]) if row["outcome"] else None)
-        for row in calls
-        if row["generation"] == generation
-    ]
-
-
 WITH_CAUSE = frozenset({"reschedule", "wait", "fail", "review"})
 """The ways out of `processing` that have a cause."""
 
@@ -232,3 +105,10 @@ def outcome_values(outcome: Outcome) -> tuple[Any, ...]:
         outcome.error,
         cause_of(outcome.reason, outcome.error, outcome.where) if outcome.transition in WITH_CAUSE else None,
     )
+
+
+def intent_values(intent: Intent, event_id: Any = None) -> tuple[Any, ...]:
+    """The columns that every new effect has, in the order of the queries `once`, `plan` and, after `kind`, `start`.
+    `event_id`: as the database keeps it, if that is not a UUID."""
+    where = intent.identity, intent.source, intent.name, intent.key
+    return *where, event_id or intent.event_id, intent.claim, intent.arguments, intent.arguments_digest

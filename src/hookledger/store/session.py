@@ -6,7 +6,7 @@ An operation awaits named queries with named parameters, and knows no driver:
     async def resume(self, db: Session, source: str, pattern: str, by: Audit) -> None:
         if not await db("resume", source=source, pattern=pattern):
             raise not_paused(source, pattern)
-        await record_action(db, "resume", by, subject=describe(source, pattern))
+        await record_action(db, "resume", by, Change(describe(source, pattern), ("paused", "open")))
 
 It sees UUID, datetime and bytes; a boolean may come as 0 or 1. On PostgreSQL a deadlock or a serialization failure
 runs it again from its start; on SQLite it runs in one go on the thread that owns the write connection, so it may
@@ -41,20 +41,16 @@ class Session(Protocol):
 
     def piece(self, query: str) -> str:
         """The text of a query, or of a part of one, to be composed with others."""
-        ...
 
     async def run(self, text: str, parameters: Mapping[str, Any]) -> list[Row]:
         """Run what was composed of pieces."""
-        ...
 
     async def many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run a query once for each of these parameters, in one round trip; it gives no rows. For bodies: a list of
         bytes goes to SQLite as hexadecimal text, which takes ten times as long."""
-        ...
 
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
         """Record arrivals as the intake does, in this transaction: the one hot path that an operation may need."""
-        ...
 
 
 Work = Callable[[Session], Coroutine[Any, Any, T]]
@@ -70,26 +66,21 @@ class Database(Protocol):
         """In one transaction. One that is not durable is undone by a crash of the database, wholly or not at all; it
         waits for no disk where that can be had, and hardly for a lock. `limit`: seconds that a query may take, if
         that is more than usual."""
-        ...
 
     async def read(self, work: Work[T]) -> T:
         """A short look: each query sees what is committed at its start."""
-        ...
 
     async def search(self, work: Work[T]) -> T:
         """A look at many rows, on a connection that no ack waits for. It bounds itself: each query sees what is
         committed at its start, or earlier."""
-        ...
 
     async def scan(self, work: Work[T], limit: float) -> T:
         """A look that may take so many seconds, in one snapshot, on a connection that no ack waits for. Raises
         Unavailable after that: the snapshot keeps the database from clearing away old rows."""
-        ...
 
     def select(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
         """The rows of a user's own SELECT, in batches of BATCH, in a transaction that can write nothing. Raises
         ConfigError with the database's words when it refuses the query."""
-        ...
 
 
 class Operations:
@@ -106,55 +97,37 @@ Method = Callable[Concatenate[Ops, P], Coroutine[Any, Any, T]]
 
 def writes(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
     """Run the operation in one durable transaction."""
-
-    @wraps(operation)
-    async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.write(lambda db: operation(self, db, *args, **kwargs))
-
-    return run
+    return _method(operation, lambda database, work: database.write(work))
 
 
 def writes_lightly(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
     """Run the operation in one transaction that is not durable: what a crash undoes is done again."""
-
-    @wraps(operation)
-    async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.write(lambda db: operation(self, db, *args, **kwargs), durable=False)
-
-    return run
+    return _method(operation, lambda database, work: database.write(work, durable=False))
 
 
 def reads(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
     """Run the operation as a short look."""
-
-    @wraps(operation)
-    async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.read(lambda db: operation(self, db, *args, **kwargs))
-
-    return run
+    return _method(operation, lambda database, work: database.read(work))
 
 
 def searches(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
     """Run the operation as a look at many rows that bounds itself."""
-
-    @wraps(operation)
-    async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.search(lambda db: operation(self, db, *args, **kwargs))
-
-    return run
+    return _method(operation, lambda database, work: database.search(work))
 
 
 def scans(limit: float = 10.0) -> Callable[[Operation[Ops, P, T]], Method[Ops, P, T]]:
     """Run the operation as a look that may take so many seconds, in one snapshot."""
+    return lambda operation: _method(operation, lambda database, work: database.scan(work, limit))
 
-    def decorate(operation: Operation[Ops, P, T]) -> Method[Ops, P, T]:
-        @wraps(operation)
-        async def run(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            return await self._database.scan(lambda db: operation(self, db, *args, **kwargs), limit)
 
-        return run
+def _method(
+    operation: Operation[Ops, P, T], run: Callable[[Database, Work[T]], Coroutine[Any, Any, T]]
+) -> Method[Ops, P, T]:
+    @wraps(operation)
+    async def method(self: Ops, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await run(self._database, lambda db: operation(self, db, *args, **kwargs))
 
-    return decorate
+    return method
 
 
 def too_long(limit: float) -> Unavailable:

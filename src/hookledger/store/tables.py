@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from .queries import migrations
 from .session import Session
+from .text import migrations
 
 Values = tuple[Any, ...]
 
@@ -39,12 +39,10 @@ class Tables(Protocol):
 
     async def describe(self, db: Session) -> list[Table]:
         """Those that are copied, in the order in which migrations create them."""
-        ...
 
     async def read(self, db: Session, table: Table, after: Values | None, rows: int, size: int) -> list[Values]:
         """The rows with a key after this one, in the order of keys: at most so many, and so many bytes unless the
         first alone has more."""
-        ...
 
     async def insert(self, db: Session, table: Table, rows: Sequence[Values]) -> None: ...
 
@@ -52,16 +50,13 @@ class Tables(Protocol):
 
     async def analyze(self, db: Session) -> None:
         """Count what queries are planned by, where the database does not do so in the next minute anyway."""
-        ...
 
     async def forbid(self, db: Session) -> None:
         """Let every write to a table of ours fail with the message of `copies`, in every process, from the commit of
         this transaction on. Waits for transactions that have written."""
-        ...
 
     async def allow(self, db: Session) -> None:
         """End that."""
-        ...
 
 
 def created(package: str) -> list[str]:

@@ -19,7 +19,7 @@ Macros, which may stand in one another:
     {rows :given id uuid, claim bigint}    a table of these columns, with a row for each tuple of a list
 
 And `{name}`: what an earlier query of the same file, or of `columns.sql`, with that name says, for columns that
-several queries have; or a fragment of `queries.py`. Any other `{name}` is left for the operation, which composes the
+several queries have; or one of FRAGMENTS. Any other `{name}` is left for the operation, which composes the
 query (`Session.piece`).
 Casts (`:seen::bigint`), which PostgreSQL needs where nothing else tells a type, are dropped on SQLite.
 """
@@ -33,7 +33,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Literal
 
-from .queries import filled, statement
+from ..states import BY_NAME, TRANSITIONS, AttemptOutcome
 
 Name = Literal["postgres", "sqlite"]
 Macro = Callable[[str], str]
@@ -71,6 +71,12 @@ def parse(text: str, dialect: Name, columns: Mapping[str, str] = MappingProxyTyp
     return found
 
 
+def load(package: str, name: str = "queries.sql", **given: str) -> dict[str, str]:
+    """The queries of a dialect's own file, for its hot path; what is `given` can stand in them."""
+    dialect: Name = "sqlite" if package.endswith(".sqlite") else "postgres"
+    return given | parse(files(package).joinpath(name).read_text(), dialect, given)
+
+
 def written_out(text: str, macros: dict[str, Macro]) -> str:
     """The text with its macros in the dialect's own words, the innermost first."""
 
@@ -87,3 +93,60 @@ def columns(given: str) -> tuple[str, list[tuple[str, str]]]:
     name, _, rest = given.partition(" ")
     pairs = [column.split() for column in rest.split(",")]
     return name.removeprefix(":"), [(column, kind) for column, kind in pairs]
+
+
+def filled(query: str, known: dict[str, str]) -> str:
+    """The query with each `{name}` that is known, or a fragment, replaced."""
+    return re.sub(r"{(\w+)}", lambda m: known.get(m[1]) or FRAGMENTS.get(m[1], m[0]), query)
+
+
+def statement(body: str) -> str:
+    """The query without the lines of intent above it."""
+    lines = body.strip().splitlines()
+    while lines and lines[0].startswith("--"):
+        del lines[0]
+    return "\n".join(lines).strip()
+
+
+def migrations(package: str) -> list[tuple[int, str, str]]:
+    """(version, name, SQL) of every migration of one store, in order."""
+    found = []
+    for entry in files(package).joinpath("migrations").iterdir():
+        match = re.fullmatch(r"(\d{4})_(\w+)\.sql", entry.name)
+        if match:
+            found.append((int(match[1]), match[2], entry.read_text()))
+    return sorted(found)
+
+
+# ── made from the transitions ──
+
+
+def _attempt_outcome() -> str:
+    """The outcome of the attempt that `transition` ends; NULL where it ends none."""
+    cases = [f"WHEN '{t.name}' THEN '{t.attempt}'" for t in TRANSITIONS if t.attempt]
+    return f"CASE transition {' '.join(cases)} END"
+
+
+def _attempt_explains_state() -> str:
+    """Whether the outcome of attempt `a` is one that brings event `e` into its state; true for states without any."""
+    outcomes: dict[str, list[AttemptOutcome]] = {}
+    for transition in TRANSITIONS:
+        if transition.attempt:
+            outcomes.setdefault(transition.target, []).append(transition.attempt)
+    cases = [
+        f"WHEN '{state}' THEN coalesce(a.outcome, '') IN ({_listed(expected)})"
+        for state, expected in outcomes.items()
+    ]
+    return f"CASE e.state {' '.join(cases)} ELSE true END"
+
+
+def _listed(values: list[AttemptOutcome]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+FRAGMENTS = {
+    "attempt_outcome": _attempt_outcome(),
+    "attempt_explains_state": _attempt_explains_state(),
+    "crashed": f"'{BY_NAME['reclaim'].attempt}'",
+}
+"""SQL made from `states.TRANSITIONS`, for every file of queries."""

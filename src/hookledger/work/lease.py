@@ -16,7 +16,7 @@ from uuid import UUID
 from ..errors import HookledgerError
 from ..model import Claimed
 from ..observe.logs import RateLimitedLogger
-from ..store.heartbeat import Heartbeat
+from ..store.protocol import Heartbeat
 
 log: logging.Logger = logging.getLogger(__name__)
 

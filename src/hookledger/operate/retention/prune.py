@@ -6,12 +6,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from uuid import UUID
 
 from msgspec import Struct
 
 from ...clock import NEVER, Clock
 from ...errors import HookledgerError, WrongState
+from ...ids import FIRST_ID, first_id
 from ...states import State
 from ...store.ops.audit import Audit
 from ...store.ops.pruning import INTERRUPTED, Arrived, Candidate, Pruned, Round, Turn
@@ -29,7 +29,6 @@ LOOK = 0.25
 """Seconds between two looks at a lease that another process holds."""
 PATIENCE = 10
 """How many times `batch_time` a transaction may take on PostgreSQL, where no acknowledgement waits for it."""
-START = UUID(int=0)
 OWN = Audit("hookledger", "retention")
 """Audit actor and reason of pruning by workers."""
 
@@ -139,8 +138,10 @@ class Pruner:
         progress: Callable[[Pruned], None],
     ) -> None:
         takes = None if dry else round_
-        position = START if from_start else await self._pruning.position(walk.name, self._settings.full_scan_interval)
-        end = _first_id(self._clock.time() - walk.limit)
+        position = (
+            FIRST_ID if from_start else await self._pruning.position(walk.name, self._settings.full_scan_interval)
+        )
+        end = first_id(self._clock.time() - walk.limit)
         while True:
             begun, size = time.monotonic(), self._size
             if walk.rule == "duplicates":
@@ -166,11 +167,14 @@ class Pruner:
         step = Pruned(looked_at=len(found))
         if round_ is None and walk.rule not in WHOLLY:  # a round that takes them away does not come by them again
             due = [one for one in due if not self._goes(source, one)]
+        if walk.rule == "payloads":
+            due = [one for one in due if not one.emptied]
+        if not due:
+            return step
         if walk.rule in WHOLLY:
             step.events = await self._pruning.prune(due, walk.limit, round_)
         elif walk.rule == "payloads":
-            full = [one for one in due if not one.emptied]
-            step.payloads = await self._pruning.empty(full, walk.limit, round_)
+            step.payloads = await self._pruning.empty(due, walk.limit, round_)
         else:
             step.history = await self._pruning.forget(due, round_)
         return step
@@ -197,7 +201,10 @@ class Pruner:
                 duplicates.append(one)
             elif not one.duplicate and one.received_ago >= limits.events:
                 quarantined.append(one)
-        return Pruned(looked_at=len(arrived), deliveries=await self._pruning.drop(duplicates, quarantined, round_))
+        step = Pruned(looked_at=len(arrived))
+        if duplicates or quarantined:
+            step.deliveries = await self._pruning.drop(duplicates, quarantined, round_)
+        return step
 
     # ── how fast ──
 
@@ -244,8 +251,3 @@ def _limit(limits: Limits, rule: str) -> float:
         return min(limits.history, limits.events)
     found: float = getattr(limits, rule)
     return found
-
-
-def _first_id(moment: float) -> UUID:
-    """Return an id before every id made at this time or later."""
-    return UUID(int=max(0, int(moment * 1000)) << 80)

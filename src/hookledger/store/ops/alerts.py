@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from ..session import Operations, Row, Session, reads, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 
 class Alerts(Operations):
@@ -35,5 +35,5 @@ class Alerts(Operations):
 async def _noted(db: Session, event_id: UUID, words: str, found: list[Row]) -> bool:
     for row in found:
         by, states = Audit("hookledger", words), (row["state"], row["state"])
-        await record_action(db, "alert", by, subject=None, states=states, event_id=event_id)
+        await record_action(db, "alert", by, Change(None, states, event_id))
     return bool(found)

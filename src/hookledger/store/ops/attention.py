@@ -10,13 +10,13 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...errors import ConfigError
-from ...ids import LAST_ID
+from ...ids import FIRST_ID, LAST_ID
 from ...ledger import Effect
 from ...states import EffectState, State
-from ..rows import Rows
+from ..rows import value_of
 from ..session import Operations, Row, Session, scans
 from .filters import EffectFilter
-from .search import FEW, FIRST_ID
+from .search import FEW
 
 MOST = 1_000_000
 """Beyond it, a tally says `or more`."""
@@ -88,13 +88,13 @@ class Attention(Operations):
     @scans()
     async def alerts(self, db: Session, limit: int) -> list[Alert]:
         """Events with an alert, the newest first."""
-        return [Alert(row["id"], State(row["state"]), row["alert"]) for row in await db("event_alerts", limit=limit)]
+        return [value_of(Alert, row) for row in await db("event_alerts", limit=limit)]
 
     @scans()
     async def effect_alerts(self, db: Session, limit: int) -> list[Effect]:
         """Effects with an alert, those of the newest event first."""
         stream = db.piece("effects_alerted").replace("{looked_at}", str(LOOKED_AT))
-        found = [Rows().effect(row) for row in await _effects(db, stream, limit)]
+        found = [value_of(Effect, row) for row in await _effects(db, stream, limit)]
         return sorted(found, key=_order, reverse=True)
 
     @scans()
@@ -157,7 +157,7 @@ def _tally(found: Sequence[Row]) -> Tally:
 
 
 def _listed(row: Row) -> ListedEffect:
-    effect = Rows().effect(row)
+    effect = value_of(Effect, row)
     since: datetime | None
     match effect.state:
         case EffectState.PLANNED:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from time import monotonic
 from typing import Any, NamedTuple
@@ -11,10 +10,11 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...clock import Clock
-from ...ids import LAST_ID, new_id
+from ...ids import FIRST_ID, LAST_ID, first_id, new_id
+from ..rows import value_of
 from ..session import Database, Operations, Row, Session, searches
 from .filters import Filter, Moment, Words, check_words
-from .search import FIRST_ID, SLACK
+from .search import SLACK
 
 STRETCH = 5_000
 """Actions that one query looks at."""
@@ -39,22 +39,8 @@ class Change(NamedTuple):
     """None: a new one."""
 
 
-async def record_action(
-    db: Session,
-    name: str,
-    by: Audit,
-    *,
-    subject: str | None,
-    states: tuple[str, str],
-    event_id: UUID | None = None,
-    action_id: UUID | None = None,
-) -> None:
-    """Add an action to the audit log."""
-    await record_actions(db, name, by, [Change(subject, states, event_id, action_id)])
-
-
-async def record_actions(db: Session, name: str, by: Audit, changes: Sequence[Change]) -> None:
-    """Add an action for each change, in one statement."""
+async def record_action(db: Session, name: str, by: Audit, *changes: Change) -> None:
+    """Add an action to the audit log for each change, in one statement."""
     given = [(change.action_id or new_id(), change.event_id, change.subject, *change.states) for change in changes]
     await db("record_actions", name=name, actor=by.actor, reason=by.reason, changes=given)
 
@@ -166,8 +152,8 @@ class AuditLog(Operations):
     def _bounds(self, where: ActionFilter) -> tuple[UUID, UUID]:
         """Ids between which every action of the filter's time lies."""
         slack = SLACK.total_seconds() + abs(self._clock.offset)
-        low = FIRST_ID if where.since is None else _first_id(where.since.timestamp() - slack)
-        return low, LAST_ID if where.until is None else _first_id(where.until.timestamp() + slack)
+        low = FIRST_ID if where.since is None else first_id(where.since.timestamp() - slack)
+        return low, LAST_ID if where.until is None else first_id(where.until.timestamp() + slack)
 
 
 def _condition(db: Session, where: ActionFilter) -> str:
@@ -177,12 +163,5 @@ def _condition(db: Session, where: ActionFilter) -> str:
 
 
 def _action(row: Row) -> Action:
-    values = {name: row[name] for name in Action.__struct_fields__}
-    if values["event_id"] == values["id"]:  # imported keys point to the action that imported them
-        values["event_id"] = None
-    return Action(**values)
-
-
-def _first_id(timestamp: float) -> UUID:
-    """The first UUIDv7 of a millisecond, or of 1970."""
-    return UUID(int=max(0, int(timestamp * 1000)) << 80)
+    imported = row["event_id"] == row["id"]  # imported keys point to the action that imported them
+    return value_of(Action, row, event_id=None if imported else row["event_id"])

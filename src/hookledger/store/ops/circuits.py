@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from ...errors import WrongState
 from ...states import CircuitState
-from ..session import Operations, Row, Session, reads, writes
-from .audit import Audit, record_action
+from ..rows import value_of
+from ..session import Operations, Session, reads, writes
+from .audit import Audit, Change, record_action
 
 
 class Circuit(Struct, frozen=True):
@@ -31,14 +32,14 @@ class Circuits(Operations):
     @reads
     async def all(self, db: Session) -> list[Circuit]:
         """Every downstream that ever failed or was tripped."""
-        return [_circuit(row) for row in await db("list_circuits")]
+        return [value_of(Circuit, row) for row in await db("list_circuits")]
 
     @writes
     async def fail(self, db: Session, downstream: str, threshold: int, cooldown: float, error: str) -> Circuit:
         """Count a failure; open the circuit at the threshold, and immediately if this was the trial call."""
         given = {"downstream": downstream, "threshold": threshold, "cooldown": cooldown, "error": error}
         [row] = await db("fail_circuit", **given)
-        return _circuit(row)
+        return value_of(Circuit, row)
 
     @writes
     async def try_again(self, db: Session, downstream: str, lease: float) -> bool:
@@ -57,7 +58,7 @@ class Circuits(Operations):
         was = known[0]["state"] if known else CircuitState.CLOSED.value
         await db("trip_circuit", downstream=downstream, reason=reason)
         states = (was, CircuitState.OPEN.value)
-        await record_action(db, "trip", Audit(actor, reason), subject=f"circuit:{downstream}", states=states)
+        await record_action(db, "trip", Audit(actor, reason), Change(f"circuit:{downstream}", states))
 
     @writes
     async def reset(self, db: Session, downstream: str, actor: str, reason: str) -> None:
@@ -67,15 +68,4 @@ class Circuits(Operations):
             raise WrongState(f"no circuit {downstream!r} was ever opened")
         await db("reset_circuit", downstream=downstream)
         states = (known[0]["state"], CircuitState.CLOSED.value)
-        await record_action(db, "reset", Audit(actor, reason), subject=f"circuit:{downstream}", states=states)
-
-
-def _circuit(row: Row) -> Circuit:
-    return Circuit(
-        row["downstream"],
-        CircuitState(row["state"]),
-        row["failures"],
-        row["retry_in"],
-        row["reason"],
-        row["changed_at"],
-    )
+        await record_action(db, "reset", Audit(actor, reason), Change(f"circuit:{downstream}", states))

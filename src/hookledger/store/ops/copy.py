@@ -21,9 +21,10 @@ from msgspec import Struct
 
 from ...errors import WrongState
 from ...ids import new_id
+from ..rows import value_of
 from ..session import Database, Operations, Session, reads, scans, writes, writes_lightly
 from ..tables import Table, Tables, Values
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 
 class CopyState(StrEnum):
@@ -119,11 +120,12 @@ class Copies(Operations):
         if known is not None and known.state is not CopyState.COMPLETE:
             raise WrongState(known.message)
         await _require_idle(db)  # before anything is locked
-        await self._forbid(db, CopyState.MOVING, new_id(), target, None)
+        copy_id = new_id()
+        await self._forbid(db, CopyState.MOVING, copy_id, target, None)
         await _require_idle(db)
-        await record_action(db, "copy", by, subject=f"copy to {target}", states=("open", CopyState.MOVING))
+        await record_action(db, "copy", by, Change(f"copy to {target}", ("open", CopyState.MOVING)))
         await db("write_as_copy", writing=False)
-        return await _known(db)
+        return await _locked(db, copy_id)
 
     @reads
     async def read(self, db: Session, table: Table, after: Values | None, rows: int, size: int) -> list[Values]:
@@ -159,7 +161,7 @@ class Copies(Operations):
             raise WrongState(known.message)
         await self._tables.allow(db)
         await db("forget_copy")
-        await record_action(db, "copy", by, subject=f"copy to {copy.other}", states=(CopyState.MOVING, "open"))
+        await record_action(db, "copy", by, Change(f"copy to {copy.other}", (CopyState.MOVING, "open")))
 
     # ── the target ──
 
@@ -179,7 +181,7 @@ class Copies(Operations):
             if await self._tables.read(db, table, None, 1, 1):
                 raise not_empty(table.name)
         await db("write_as_copy", writing=False)
-        return await _known(db)
+        return await _locked(db, copy.id)
 
     @writes_lightly
     async def write(
@@ -210,7 +212,7 @@ class Copies(Operations):
         await self._tables.allow(db)
         await _change(db, known, CopyState.COMPLETE, known.target_id)
         states = (CopyState.INCOMPLETE, CopyState.COMPLETE)
-        await record_action(db, "copy", by, subject=f"copy from {known.other}", states=states)
+        await record_action(db, "copy", by, Change(f"copy from {known.other}", states))
 
     @writes
     async def give_up(self, db: Session, copy: Copy) -> bool:
@@ -237,16 +239,8 @@ def last_row(copy: Copy) -> Position | None:
 
 
 async def _state(db: Session) -> Copy | None:
-    for row in await db("copy_state"):
-        facts = row["other"], row["message"], row["target_id"], row["position"]
-        return Copy(row["id"], CopyState(row["state"]), *facts)
-    return None
-
-
-async def _known(db: Session) -> Copy:
-    known = await _state(db)
-    assert known is not None
-    return known
+    found = await db("copy_state")
+    return value_of(Copy, found[0]) if found else None
 
 
 async def _locked(db: Session, copy_id: UUID) -> Copy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 from uuid import UUID
 
 from ...errors import WrongState
@@ -11,9 +10,9 @@ from ...ids import new_id, superseded_identity
 from ...ledger import Effect
 from ...model import ActionRow
 from ...states import BY_NAME, EffectKind, EffectState, State
-from ..rows import Rows
-from ..session import Operations, Session, writes
-from .audit import Audit, Change, record_action, record_actions
+from ..rows import action_of, value_of
+from ..session import Operations, Row, Session, writes
+from .audit import Audit, Change, record_action
 from .pruning import Tombstone
 
 MADE_WAY = "repeated on purpose: it made way for a later run"
@@ -73,20 +72,16 @@ class Decisions(Operations):
 
         Raises WrongState, which says what the event is now and what was done to it last; then nothing is changed.
         """
-        by = Audit(actor, reason)
+        event, by = (event_id, expected, seen), Audit(actor, reason)
         for effect in in_order(repeat, event_id):
             decision = new_id()
             if not await _repeat(db, effect, decision):
-                found = await _found(db, event_id)
-                if not stands(found, expected, seen):
-                    raise conflict(event_id, "replay", expected, seen, found)
-                raise changed(effect)
-            states = (effect.state.value, after_repeat(effect))
-            subject = about(effect)
-            await record_action(
-                db, "repeat", by, subject=subject, states=states, event_id=event_id, action_id=decision
-            )
-        return await move(db, "replay", (event_id, expected, seen), by)
+                now = await db("event_now", event_id=event_id)
+                raise changed(effect) if now and _stands(now[0], event) else await why_not(db, "replay", event)
+            after = ABSENT if effect.kind is EffectKind.ONCE else EffectState.PLANNED.value
+            change = Change(about(effect), (effect.state.value, after), event_id, decision)
+            await record_action(db, "repeat", by, change)
+        return await move(db, "replay", event, by)
 
 
 async def move(db: Session, name: str, event: Seen, by: Audit) -> int:
@@ -111,20 +106,38 @@ async def move_all(
             run = f"run {runs[event_id]}" if name == "replay" else None
             changes.append(Change(", ".join(filter(None, (run, part_of))) or None, (state.value, target), event_id))
     if changes:
-        await record_actions(db, name, by, changes)
+        await record_action(db, name, by, *changes)
     return runs
 
 
 async def why_not(db: Session, name: str, event: Seen) -> WrongState:
-    """Why an event was not moved."""
-    event_id, expected, seen = event
-    return conflict(event_id, name, expected, seen, await _found(db, event_id))
+    """Why an event was not moved, in words that tell the loser of a race what changed."""
+    event_id, expected, _ = event
+    for now in await db("event_now", event_id=event_id):
+        if not _stands(now, event):
+            again = " again" if now["state"] == expected else ""
+            was = "it has run since then" if again else f"it is no longer {expected}"
+            words = f"event {event_id} is {now['state']}{again} now, in run {now['run']}: {was}"
+            return WrongState(words + last_action(await find_last_action(db, event_id)))
+        if now["emptied_at"] is not None and name != "discard":
+            return WrongState(f"the bytes of event {event_id} were pruned or erased: there is nothing to process")
+        allowed = ", ".join(sorted(state.value for state in BY_NAME[name].sources))
+        return WrongState(f"event {event_id} is {now['state']}: only {allowed} can be {DONE[name]}")
+    for row in await db("pruned_events", first=event_id, last=event_id):
+        return WrongState(value_of(Tombstone, row).words)
+    return WrongState(f"there is no event {event_id}")
+
+
+def _stands(now: Row, event: Seen) -> bool:
+    """Whether the event is as it was when the decision was made."""
+    _, expected, seen = event
+    return now["state"] == expected and seen in (None, now["claim"])
 
 
 async def find_last_action(db: Session, event_id: UUID) -> ActionRow | None:
     """What was done to an event last."""
     found = await db("last_action", event_id=event_id)
-    return Rows().action(found[0]) if found else None
+    return action_of(found[0]) if found else None
 
 
 async def _repeat(db: Session, effect: Effect, decision: UUID) -> bool:
@@ -136,25 +149,6 @@ async def _repeat(db: Session, effect: Effect, decision: UUID) -> bool:
     if found and found[0]["generation"] > effect.generation:
         await db("skip_used", identity=effect.identity, skipped=SKIPPED)
     return bool(found)
-
-
-async def _found(db: Session, event_id: UUID) -> Found | Tombstone | None:
-    """The event as it is now."""
-    for row in await db("event_now", event_id=event_id):
-        last = await find_last_action(db, event_id)
-        return Found(State(row["state"]), row["run"], row["claim"], last, row["emptied_at"] is not None)
-    gone = await db("event_pruned", event_id=event_id)
-    return Rows().tombstone(gone[0]) if gone else None
-
-
-class Found(NamedTuple):
-    """An event as it is now, and what was done to it last."""
-
-    state: State
-    run: int
-    claim: int
-    last: ActionRow | None
-    emptied: bool = False
 
 
 def in_order(repeat: Sequence[Effect], event_id: UUID) -> list[Effect]:
@@ -175,40 +169,11 @@ def in_order(repeat: Sequence[Effect], event_id: UUID) -> list[Effect]:
     return sorted({effect.identity: effect for effect in repeat}.values(), key=lambda effect: effect.identity)
 
 
-def after_repeat(effect: Effect) -> str:
-    """Return the state that the audit log names."""
-    return ABSENT if effect.kind is EffectKind.ONCE else EffectState.PLANNED.value
-
-
-def conflict(
-    event_id: UUID, name: str, expected: State, seen: int | None, found: Found | Tombstone | None
-) -> WrongState:
-    """Why a transition was not made, in words that tell the loser of a race what changed."""
-    if found is None:
-        return WrongState(f"there is no event {event_id}")
-    if isinstance(found, Tombstone):
-        return WrongState(found.words)
-    if found.state is not expected or (seen is not None and found.claim != seen):
-        again = " again" if found.state is expected else ""
-        was = f"it is no longer {expected}" if not again else "it has run since then"
-        words = f"event {event_id} is {found.state}{again} now, in run {found.run}: {was}"
-        return WrongState(words + last_action(found.last))
-    if found.emptied and name != "discard":
-        return WrongState(f"the bytes of event {event_id} were pruned or erased: there is nothing to process")
-    allowed = ", ".join(sorted(state.value for state in BY_NAME[name].sources))
-    return WrongState(f"event {event_id} is {found.state}: only {allowed} can be {DONE[name]}")
-
-
 def last_action(last: ActionRow | None) -> str:
     """Return who acted last, as the end of an error message."""
     if last is None:
         return ""
     return f". Last action: {last.name} by {last.actor} at {last.at:%Y-%m-%d %H:%M:%S} UTC ({last.reason})"
-
-
-def stands(found: Found | Tombstone | None, expected: State, seen: int | None) -> bool:
-    """Whether the event is as it was when the decision was made."""
-    return isinstance(found, Found) and found.state is expected and seen in (None, found.claim)
 
 
 def about(effect: Effect) -> str:

@@ -11,11 +11,11 @@ from msgspec import Struct
 from ...errors import WrongState
 from ...states import FINAL, EffectKind, EffectState, State
 from ..session import Operations, Row, Session, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 ERASED = "erased"
 """What stands where a reason stood."""
-OURS = ("no handler",)
+OURS = (None, "no handler")
 """Reasons in our own words that the consistency check reads; they say nothing about anybody."""
 
 
@@ -64,16 +64,16 @@ class Erasure(Operations):
         events = await db("lock_events_to_erase", events=idents)
         _check(events, event_id, expected, seen)
         for event in events:
-            _check_finished(event)
+            if event["state"] not in FINAL:
+                allowed = ", ".join(sorted(FINAL))
+                raise WrongState(f"event {event['id']} is {event['state']}: only {allowed} can be erased")
             _check_effects(event["id"], (row for row in effects if row["event_id"] == event["id"]))
         attempts = 0
         if not dry:
             attempts = await _empty(db, events, requests, key_too)
             await _empty_effects(db, effects, key_too)
-            for event in events:
-                states = (event["state"], event["state"])
-                by = Audit(actor, reason)
-                await record_action(db, "erase", by, subject=None, states=states, event_id=event["id"])
+            changes = [Change(None, (event["state"], event["state"]), event["id"]) for event in events]
+            await record_action(db, "erase", Audit(actor, reason), *changes)
         return Erased(tuple(event["id"] for event in events), len(requests), len(effects), attempts)
 
     @writes
@@ -82,13 +82,13 @@ class Erasure(Operations):
     ) -> int:
         """The same for the effects of an event that was pruned; returns how many."""
         effects = await db("lock_effects_to_erase", events=[event_id])
-        pruned = await db("pruned_in_state", event=event_id)
+        pruned = await db("pruned_events", first=event_id, last=event_id)
         if not pruned:
             raise WrongState(f"event {event_id} was not pruned")
         await _empty_effects(db, effects, key_too)
         await db("erase_job_items", events=[event_id])
         states = (pruned[0]["state"], pruned[0]["state"])
-        await record_action(db, "erase", Audit(actor, reason), subject=None, states=states, event_id=event_id)
+        await record_action(db, "erase", Audit(actor, reason), Change(None, states, event_id))
         return len(effects)
 
 
@@ -109,10 +109,11 @@ async def _empty(db: Session, events: Sequence[Row], requests: list[UUID], key_t
     """Returns how many attempts had a traceback."""
     idents = [event["id"] for event in events]
     await db("erase_rejections", requests=requests, empty=b"")
-    await db("erase_requests", requests=requests, empty=b"")
+    await db("empty_requests", requests=requests, empty=b"")
     await db("erase_repairs", events=idents)
     for event in events:
-        await db("erase_event", id=event["id"], reason=_reason_left(event), key=_key_left(event, key_too))
+        reason = event["reason"] if event["reason"] in OURS else ERASED  # a state that needs a reason keeps one
+        await db("erase_event", id=event["id"], reason=reason, key=_key_left(event, key_too))
     if key_too:
         await db("erase_delivery_ids", requests=requests)
         await db("erase_later_delivery_ids", events=idents)
@@ -125,7 +126,7 @@ async def _empty_effects(db: Session, effects: Sequence[Row], key_too: bool) -> 
         return
     for row in effects:
         await db("erase_effect", identity=row["identity"], key=_key_left(row, key_too), empty=b"")
-    await db("erase_calls", identities=[row["identity"] for row in effects])
+    await db("trim_calls", identities=[row["identity"] for row in effects])
     await db("erase_replaced", events=sorted({row["event_id"] for row in effects}))
     if lanes := [(row["name"], row["lane"]) for row in effects if row["lane"] is not None]:
         held = await db("lock_lanes_to_erase", lanes=lanes)
@@ -139,12 +140,6 @@ def _check(events: Sequence[Row], event_id: UUID, expected: State, seen: int) ->
         raise WrongState(f"there is no event {event_id}: it was pruned")
     if (event["state"], event["claim"]) != (expected, seen):
         raise WrongState(f"event {event_id} is {event['state']} now: it has changed")
-
-
-def _check_finished(event: Row) -> None:
-    if event["state"] not in FINAL:
-        allowed = ", ".join(sorted(FINAL))
-        raise WrongState(f"event {event['id']} is {event['state']}: only {allowed} can be erased")
 
 
 def _check_effects(event_id: UUID, effects: Iterable[Row]) -> None:
@@ -164,12 +159,6 @@ def _check_others(event_id: UUID, others: Sequence[UUID], whole_request: bool) -
             f"the requests of event {event_id} brought other events too: {names}. Their bytes are the same: erase "
             "them together (--whole-request), or none"
         )
-
-
-def _reason_left(event: Row) -> str | None:
-    """A state that needs a reason keeps one."""
-    reason: str | None = event["reason"]
-    return reason if reason is None or reason in OURS else ERASED
 
 
 def _key_left(row: Row, key_too: bool) -> str:

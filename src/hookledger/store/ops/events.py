@@ -7,10 +7,10 @@ from uuid import UUID
 
 from ...ids import body_identity, id_bounds, key_identity
 from ...ledger import Effect
-from ...model import History
+from ...model import AttemptRow, DeliveryRow, EventRow, History, RequestRow
 from ...states import State
-from ..rows import Rows
-from ..session import Operations, Row, Session, reads, searches
+from ..rows import action_of, effect_histories, value_of
+from ..session import Operations, Session, reads, searches
 
 
 class Events(Operations):
@@ -35,10 +35,10 @@ class Events(Operations):
     @reads
     async def history(self, db: Session, event_id: UUID) -> History | None:
         """Everything known of one event."""
-        rows, found = Rows(), await db("event", id=event_id)
+        found = await db("event", id=event_id)
         if not found:
             return None
-        event = rows.event(found[0])
+        event = value_of(EventRow, found[0])
         requests = await db("kept_request", id=event.request_id)
         deliveries = await db("deliveries_of_event", id=event_id, request_id=event.request_id, item=event.item)
         attempts = await db("attempts_of_events", events=[event_id])
@@ -49,12 +49,12 @@ class Events(Operations):
         bodies = await db("known_owners", identities=[body_identity(event.source, found[0]["fingerprint"])])
         return History(
             event,
-            rows.request(requests[0]) if requests else None,
-            tuple(map(rows.delivery, deliveries)),
-            tuple(map(rows.attempt, attempts)),
-            rows.effects(effects, calls),
-            tuple(map(rows.action, actions)),
-            _first_with_body(event_id, bodies),
+            value_of(RequestRow, requests[0]) if requests else None,
+            tuple(value_of(DeliveryRow, row) for row in deliveries),
+            tuple(value_of(AttemptRow, row) for row in attempts),
+            effect_histories(effects, calls),
+            tuple(map(action_of, actions)),
+            next((row["event_id"] for row in bodies if row["event_id"] != event_id), None),
         )
 
     @searches
@@ -70,9 +70,4 @@ class Events(Operations):
 
 async def effects_of(db: Session, events: Sequence[UUID]) -> list[Effect]:
     """What some events brought about, without the calls."""
-    return [Rows().effect(row) for row in await db("effects_of_events", events=list(events))]
-
-
-def _first_with_body(event_id: UUID, owners: Sequence[Row]) -> UUID | None:
-    """The event that had its body first, if that is another."""
-    return next((row["event_id"] for row in owners if row["event_id"] != event_id), None)
+    return [value_of(Effect, row) for row in await db("effects_of_events", events=list(events))]

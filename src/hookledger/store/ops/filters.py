@@ -101,6 +101,8 @@ def _check_moment(name: str, value: datetime | None) -> None:
 
 
 EVERYTHING = Filter()
+EQUAL = frozenset({"source", "type", "key", "object_id", "account", "cause"})
+"""Columns that are compared as a whole."""
 
 
 def condition(db: Session, where: Filter) -> tuple[str, dict[str, Any]]:
@@ -108,7 +110,8 @@ def condition(db: Session, where: Filter) -> tuple[str, dict[str, Any]]:
     texts: list[str] = []
     values: dict[str, Any] = {}
     for name, given in _needed(where):
-        texts.append(db.piece(f"where_{name}"))
+        piece = db.piece("where_equal" if name in EQUAL else f"where_{name}")
+        texts.append(piece.replace("{column}", name))
         values |= given
     if where.states:  # names of ours
         names = ", ".join(f"'{state.value}'" for state in where.states)

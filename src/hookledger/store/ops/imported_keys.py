@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...errors import BadData
 from ...ids import new_id
 from ..session import Operations, Session
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 IMPORT_BATCH = 1000
 """Identities that are taken in one transaction. A delivery with one of them waits for its end."""
@@ -73,8 +73,7 @@ class ImportedKeys(Operations):
 
 async def _note(db: Session, action: UUID, source: str, by: Audit) -> None:
     """The action that imported keys belong to."""
-    states = ("absent", "known")
-    await record_action(db, "import-keys", by, subject=source, states=states, event_id=action, action_id=action)
+    await record_action(db, "import-keys", by, Change(source, ("absent", "known"), action, action))
 
 
 def _batches(identities: Sequence[bytes]) -> Iterator[list[bytes]]:

@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from ...errors import WrongState
 from ...states import State
+from ..rows import value_of
 from ..session import Row, Session
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 from .filters import Filter, Words, check_words
 
 BulkAction = Literal["retry", "replay", "discard", "resolve"]
@@ -75,21 +76,33 @@ class Cause(StrEnum):
     """A replay of it needs a person's decision first."""
 
 
-class Job(Struct, frozen=True, kw_only=True):
-    """Bulk work: one action on a frozen set of events."""
+class BulkWork(Struct, frozen=True, kw_only=True):
+    """One action on events."""
 
     id: UUID
     name: BulkAction
-    resolving: Resolving | None
-    """For `resolve` alone: which effects of its events, and what they are decided to be;"""
-    effects: int | None
-    """and how many these are."""
     where: Filter
-    """What the set was made of."""
+    """Which events."""
     actor: str
     reason: str
     per_second: float
     """0: as fast as it goes."""
+    resolving: Resolving | None = None
+    """For `resolve` alone: which effects of its events, and what they are decided to be."""
+
+
+class NewJob(BulkWork, frozen=True, kw_only=True):
+    """What is to be done, before it is known to what."""
+
+    fingerprint: str | None = None
+    """For `resolve`: of the calls that were looked at: others are not decided. None: whichever are unknown by now."""
+
+
+class Job(BulkWork, frozen=True, kw_only=True):
+    """Bulk work on a frozen set of events."""
+
+    effects: int | None
+    """For `resolve` alone: how many effects its events have that are decided."""
     state: JobState
     total: int
     done: int
@@ -120,21 +133,6 @@ class Job(Struct, frozen=True, kw_only=True):
     @property
     def unfinished(self) -> bool:
         return self.state in OPEN_JOBS
-
-
-class NewJob(Struct, frozen=True, kw_only=True):
-    """What is to be done, before it is known to what."""
-
-    id: UUID
-    name: BulkAction
-    where: Filter
-    actor: str
-    reason: str
-    per_second: float
-    resolving: Resolving | None = None
-    """For `resolve`, and for nothing else;"""
-    fingerprint: str | None = None
-    """and of the calls that were looked at: others are not decided. None: whichever are unknown by now."""
 
 
 class Taken(Struct, frozen=True):
@@ -209,7 +207,7 @@ async def add_job(db: Session, new: NewJob, total: int, effects: int | None, *, 
         effects=effects,
     )
     by, states = Audit(new.actor, new.reason), ("absent", JobState.PLANNED.value)
-    await record_action(db, f"bulk {new.name}", by, subject=subject_of(new.id), states=states)
+    await record_action(db, f"bulk {new.name}", by, Change(subject_of(new.id), states))
     return job_of(row)
 
 
@@ -230,13 +228,8 @@ def cannot_cancel(job_id: UUID, job: Job | None) -> WrongState:
 
 
 def job_of(row: Row) -> Job:
-    fields = {name: row[name] for name in Job.__struct_fields__ if name not in ("resolving", "where", "state")}
-    return Job(
-        **fields,
-        resolving=Resolving(row["effect"], row["decision"]) if row["decision"] else None,
-        where=msgspec.json.decode(row["filter"], type=Filter),
-        state=JobState(row["state"]),
-    )
+    resolving = Resolving(row["effect"], row["decision"]) if row["decision"] else None
+    return value_of(Job, row, resolving=resolving, where=msgspec.json.decode(row["filter"], type=Filter))
 
 
 def subject_of(job_id: UUID) -> str:

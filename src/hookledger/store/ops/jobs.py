@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from ...errors import WrongState
-from ...ids import id_bounds
+from ...ids import FIRST_ID, id_bounds
 from ...ledger import Effect, EffectHistory
-from ...model import ActionRow, AttemptRow, Evidence
+from ...model import ActionRow, AttemptRow, EventRow, Evidence
 from ...states import EffectState, State
 from ..call_outcome import decide
-from ..rows import Rows
+from ..rows import value_of
 from ..session import Database, Operations, Row, Session, reads, scans, writes
 from . import decisions
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 from .events import effects_of
-from .filters import Filter
+from .filters import Filter, condition
 from .job import (
     Cause,
     Decided,
@@ -33,24 +33,23 @@ from .job import (
     Resolving,
     Taken,
     UnknownEffects,
+    add_job,
     cannot_cancel,
     find_job,
     job_of,
     subject_of,
 )
 from .resolving import Resolutions
-from .sets import Sets
 
-FIRST = UUID(int=0)
-"""Before every event's id."""
+FREEZE = 600.0
+"""Seconds that it may take: about six for a million events on an ordinary disk."""
 
 
 class Jobs(Operations):
     """`store.jobs`. Nothing here is on the way of an ack."""
 
-    def __init__(self, database: Database, sets: Sets, ledger: Resolutions) -> None:
+    def __init__(self, database: Database, ledger: Resolutions) -> None:
         super().__init__(database)
-        self._sets = sets
         self._ledger = ledger
 
     # ── planning ──
@@ -58,12 +57,15 @@ class Jobs(Operations):
     async def breakdown(self, where: Filter, effect: str | None = None) -> list[EventGroup]:
         """What a set would consist of now, the largest group first; at most a hundred groups. `effect`: only
         events with an unknown effect of this name."""
-        return await self._sets.breakdown(where, effect)
+        name = "breakdown" if effect is None else "breakdown_unknown"
+        found = await self._database.scan(lambda db: db.run(*asked(db, name, where, effect)), FREEZE)
+        return [value_of(EventGroup, row, count=row["n"]) for row in found]
 
     async def unknown_effects(self, where: Filter, effect: str) -> UnknownEffects:
         """How many events for which the filter holds have an unknown effect of this name now, and how many such
         effects."""
-        return await self._sets.unknown_effects(where, effect)
+        [row] = await self._database.scan(lambda db: db.run(*asked(db, "size_of_set_unknown", where, effect)), FREEZE)
+        return unknown_effects_of(row)
 
     async def plan(self, new: NewJob, expected: int | None) -> Job:
         """Freeze the set: exactly the events for which the filter holds at one moment, each with the state and claim
@@ -75,7 +77,13 @@ class Jobs(Operations):
         PostgreSQL freezes in one statement; SQLite reads one snapshot and writes in batches, so that no ack waits for
         long: a crash in between leaves a job without `frozen_at`, which nobody runs and which can be cancelled.
         """
-        return await self._sets.freeze(new, expected)
+
+        async def work(db: Session) -> Job:
+            text, values = asked(db, *set_of("freeze", new))
+            [row] = await db.run(text, {"job_id": new.id, **values})
+            return await add_job(db, new, *size_of(row, new, expected), frozen=True)
+
+        return await self._database.write(work, limit=FREEZE)
 
     # ── running ──
 
@@ -108,22 +116,24 @@ class Jobs(Operations):
     @reads
     async def open_items(self, db: Session, taken: Taken, limit: int) -> list[JobItem]:
         """The next events; none when the job is not ours any more."""
-        given = {"id": taken.job.id, "fence": taken.fence, "first": FIRST, "limit": limit}
+        given = {"id": taken.job.id, "fence": taken.fence, "first": FIRST_ID, "limit": limit}
         return [_item(row) for row in await db("open_items", **given)]
 
     @reads
     async def evidence(self, db: Session, event_ids: Sequence[UUID]) -> list[Evidence]:
         """What a preview of these events needs; nothing of those that are gone."""
-        wanted, rows = list(event_ids), Rows()
+        wanted = list(event_ids)
         events = {row["id"]: row for row in await db("events_to_preview", events=wanted)}
         attempts: dict[UUID, list[AttemptRow]] = {}
         for row in await db("attempts_of_events", events=wanted):
-            attempts.setdefault(row["event_id"], []).append(rows.attempt(row))
+            attempts.setdefault(row["event_id"], []).append(value_of(AttemptRow, row))
         effects: dict[UUID, list[EffectHistory]] = {}
         for effect in await effects_of(db, wanted):
             effects.setdefault(effect.event_id, []).append(EffectHistory(effect, ()))
         return [
-            Evidence(rows.event(known), bool(known["kept"]), tuple(attempts.get(i, ())), tuple(effects.get(i, ())))
+            Evidence(
+                value_of(EventRow, known), bool(known["kept"]), tuple(attempts.get(i, ())), tuple(effects.get(i, ()))
+            )
             for i in wanted
             if (known := events.get(i)) is not None
         ]
@@ -197,7 +207,7 @@ class Jobs(Operations):
             raise cannot_cancel(job_id, known[0] if known else None)
         [row] = await db("cancel_job", id=job_id, actor=actor, reason=reason)
         states = (known[0].state.value, JobState.CANCELLED.value)
-        await record_action(db, "cancel-job", Audit(actor, reason), subject=subject_of(job_id), states=states)
+        await record_action(db, "cancel-job", Audit(actor, reason), Change(subject_of(job_id), states))
         return job_of(row)
 
     @reads
@@ -237,12 +247,67 @@ class Jobs(Operations):
         limit: int = 50,
     ) -> list[JobItem]:
         """Its events in the order of their ids, from after `after`."""
-        page = {"id": job_id, "after": after or FIRST, "limit": limit}
+        page = {"id": job_id, "after": after or FIRST_ID, "limit": limit}
         if outcome is ItemOutcome.NOT_ALLOWED:
             found = await db("list_not_allowed_items", **page)
         else:
             found = await db("list_items", **page, outcome=outcome)
-        return [_shown_item(row) for row in found]
+        return [_item(row, row["now"]) for row in found]
+
+
+# ── sets ──
+
+
+def set_of(query: str, new: NewJob) -> tuple[str, Filter, str | None]:
+    """What is to be asked about the set of a new job."""
+    return (
+        (query, new.where, None) if new.resolving is None else (f"{query}_unknown", new.where, new.resolving.effect)
+    )
+
+
+def asked(db: Session, query: str, where: Filter, effect: str | None) -> tuple[str, dict[str, Any]]:
+    """A query about the events for which the filter holds, and about their unknown effects of this name."""
+    holds, values = condition(db, where)
+    return db.piece(query).replace("{where}", holds), {"effect_name": effect, **values}
+
+
+def size_of(row: Row, new: NewJob, expected: int | None) -> tuple[int, int | None]:
+    """How many events are in a set that may be frozen, and how many effects if these are to be decided."""
+    if new.resolving is None:
+        return _checked(row["n"], expected), None
+    found = _checked_effects(unknown_effects_of(row), expected, new.resolving.effect, new.fingerprint)
+    return found.events, found.effects
+
+
+def unknown_effects_of(row: Row) -> UnknownEffects:
+    return UnknownEffects(row["events"], row["effects"], sha256(row["calls"].encode()).hexdigest()[:16])
+
+
+def _checked(found: int, expected: int | None) -> int:
+    """The size of a set that may be frozen."""
+    if expected is not None and found != expected:
+        says = f"{found:,} events match now, and not the {expected:,} that were agreed to"
+        raise WrongState(f"{says}: nothing was planned")
+    if found == 0:
+        raise WrongState("no event matches: nothing was planned")
+    return found
+
+
+def _checked_effects(found: UnknownEffects, expected: int | None, name: str, seen: str | None) -> UnknownEffects:
+    """The same for a set whose effects are to be resolved: what is agreed to is how many effects, and if there is a
+    fingerprint, these very calls."""
+    if expected is not None and found.effects != expected:
+        says = f"{found.effects:,} effects {name} are unknown now, and not the {expected:,} that were agreed to"
+        raise WrongState(f"{says}: nothing was planned")
+    if seen is not None and found.fingerprint != seen:
+        says = f"the effects {name} that are unknown now, or their newest calls, are not those that were looked at"
+        raise WrongState(f"{says}: nothing was planned. Look again: what you know may not be about these")
+    if found.events == 0:
+        raise WrongState(f"no event that matches has an effect {name} that is unknown: nothing was planned")
+    return found
+
+
+# ── events that are not acted on ──
 
 
 def against(frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision: Decided) -> Objection | None:
@@ -288,18 +353,7 @@ def _ended(item: JobItem, objection: Objection | None) -> tuple[UUID, ItemOutcom
     return item.event_id, ItemOutcome.NOT_ALLOWED, objection.cause, objection.words
 
 
-def _item(row: Row) -> JobItem:
-    return JobItem(
-        row["event_id"],
-        State(row["seen_state"]),
-        row["seen_claim"],
-        ItemOutcome(row["outcome"]) if row["outcome"] else None,
-        Cause(row["cause"]) if row["cause"] else None,
-        row["reason"],
-        row["ended_at"],
-    )
-
-
-def _shown_item(row: Row) -> JobItem:
-    """With the state of its event by now."""
-    return msgspec.structs.replace(_item(row), now=State(row["now"]) if row["now"] else None)
+def _item(row: Row, now: str | None = None) -> JobItem:
+    """`now`: the present state of its event."""
+    seen = {"state": State(row["seen_state"]), "claim": row["seen_claim"]}
+    return value_of(JobItem, row, **seen, words=row["reason"], now=State(now) if now else None)

@@ -11,8 +11,9 @@ from datetime import datetime
 from msgspec import Struct
 
 from ...errors import WrongState
-from ..session import Operations, Row, Session, reads, writes
-from .audit import Audit, record_action
+from ..rows import value_of
+from ..session import Operations, Session, reads, writes
+from .audit import Audit, Change, record_action
 
 
 class Pause(Struct, frozen=True):
@@ -35,23 +36,24 @@ class Pauses(Operations):
         these are paused already."""
         made = await db("pause", source=source, pattern=pattern, actor=actor, reason=reason)
         if not made:
-            known = await db("find_pause", source=source, pattern=pattern)
-            raise _paused_already(_pause(known[0])) if known else _not_paused(source, pattern)  # resumed just now
-        states = ("open", "paused")
-        await record_action(db, "pause", Audit(actor, reason), subject=describe(source, pattern), states=states)
-        return _pause(made[0])
+            for known in [value_of(Pause, row) for row in await db("list_pauses")]:
+                if (known.source, known.pattern) == (source, pattern):
+                    by = f"by {known.actor} since {known.since:%Y-%m-%d %H:%M:%S} UTC ({known.reason})"
+                    raise WrongState(f"{describe(source, pattern)} is paused already, {by}")
+            raise _not_paused(source, pattern)  # resumed just now
+        await record_action(db, "pause", Audit(actor, reason), Change(describe(source, pattern), ("open", "paused")))
+        return value_of(Pause, made[0])
 
     @writes
     async def resume(self, db: Session, source: str, pattern: str, actor: str, reason: str) -> None:
         """End a pause, audited. Raises WrongState when exactly these types are not paused."""
         if not await db("resume", source=source, pattern=pattern):
             raise _not_paused(source, pattern)
-        states = ("paused", "open")
-        await record_action(db, "resume", Audit(actor, reason), subject=describe(source, pattern), states=states)
+        await record_action(db, "resume", Audit(actor, reason), Change(describe(source, pattern), ("paused", "open")))
 
     @reads
     async def pauses(self, db: Session) -> list[Pause]:
-        return [_pause(row) for row in await db("list_pauses")]
+        return [value_of(Pause, row) for row in await db("list_pauses")]
 
 
 def describe(source: str, pattern: str) -> str:
@@ -59,14 +61,5 @@ def describe(source: str, pattern: str) -> str:
     return f"source {source}" if pattern == "*" else f"source {source}, type {pattern}"
 
 
-def _paused_already(pause: Pause) -> WrongState:
-    by = f"by {pause.actor} since {pause.since:%Y-%m-%d %H:%M:%S} UTC ({pause.reason})"
-    return WrongState(f"{describe(pause.source, pause.pattern)} is paused already, {by}")
-
-
 def _not_paused(source: str, pattern: str) -> WrongState:
     return WrongState(f"{describe(source, pattern)} is not paused")
-
-
-def _pause(row: Row) -> Pause:
-    return Pause(row["source"], row["pattern"], row["since"], row["actor"], row["reason"])

@@ -15,14 +15,15 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from ...errors import WrongState
-from ...ids import new_id
+from ...ids import FIRST_ID, new_id
 from ...states import DeliveryOutcome, State
+from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes_lightly
 from .consistency import MADE
 
-START = UUID(int=0)
 RUNNING, OVER, INTERRUPTED = "pruning", "pruned", "interrupted"
 """The `to_state` of a round's audit entry: while it runs, when it ended, and when it did not come to its end."""
+QUARANTINED = [DeliveryOutcome.CONFLICT.value, DeliveryOutcome.SAME_BODY.value]
 
 
 class Candidate(Struct, frozen=True):
@@ -174,7 +175,7 @@ class Pruning(Operations):
     @writes_lightly
     async def position(self, db: Session, walk: str, again: float) -> UUID:
         """Where a walk goes on; at the beginning if it last began there more than so many seconds ago."""
-        [row] = await db("begin_walk", walk=walk, start=START, again=again)
+        [row] = await db("begin_walk", walk=walk, start=FIRST_ID, again=again)
         found: UUID = row["position_id"]
         return found
 
@@ -185,7 +186,9 @@ class Pruning(Operations):
     @reads
     async def events(self, db: Session, after: UUID, before: UUID, limit: int) -> list[Candidate]:
         """The next events between two ids, in any state."""
-        return [_candidate(row) for row in await db("window_of_events", after=after, before=before, most=limit)]
+        return [
+            value_of(Candidate, row) for row in await db("window_of_events", after=after, before=before, most=limit)
+        ]
 
     @reads
     async def deliveries(self, db: Session, after: UUID, before: UUID, limit: int) -> list[Arrived]:
@@ -194,17 +197,14 @@ class Pruning(Operations):
 
     # ── taking away ──
 
-    async def prune(self, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
+    @writes_lightly
+    async def prune(self, db: Session, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
         """Take events away with their deliveries, attempts and bytes; returns how many went.
 
         Identities and effects stay, the effects without arguments and errors. An event stays that changed since it
         was chosen, that somebody holds at this moment, that has an effect which is not over, or that was delivered
         again within the last `quiet` seconds.
         """
-        return await self._prune(chosen, quiet, round_) if chosen else 0
-
-    @writes_lightly
-    async def _prune(self, db: Session, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
         rows = await db("lock_events_to_prune", chosen=_claims(chosen), quiet=quiet)
         over = await _over(db, [row["id"] for row in rows])
         going = [row for row in rows if row["id"] in over]
@@ -213,16 +213,13 @@ class Pruning(Operations):
             await _record(db, round_, Pruned(events=len(going)))
         return len(going)
 
-    async def empty(self, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
+    @writes_lightly
+    async def empty(self, db: Session, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
         """Take away bytes, headers and query of requests; returns how many events lost theirs.
 
         A request is emptied when all its events have been final for `older` seconds and it has no quarantined
         delivery.
         """
-        return await self._empty(chosen, older, round_) if chosen else 0
-
-    @writes_lightly
-    async def _empty(self, db: Session, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
         rows = await db("lock_events_to_empty", events=[one.id for one in chosen], older=older)
         over = Counter(row["request_id"] for row in rows if row["over"])
         items = await db("count_items", requests=sorted(over))
@@ -236,12 +233,9 @@ class Pruning(Operations):
             await _record(db, round_, Pruned(payloads=len(emptied)))
         return len(emptied)
 
-    async def forget(self, chosen: Sequence[Candidate], round_: Round | None) -> int:
-        """Take away tracebacks of attempts, and of calls for effects that are over; returns for how many events."""
-        return await self._forget(chosen, round_) if chosen else 0
-
     @writes_lightly
-    async def _forget(self, db: Session, chosen: Sequence[Candidate], round_: Round | None) -> int:
+    async def forget(self, db: Session, chosen: Sequence[Candidate], round_: Round | None) -> int:
+        """Take away tracebacks of attempts, and of calls for effects that are over; returns for how many events."""
         claims = _claims(chosen)
         if round_ is None:
             return len(await db("remembered", chosen=claims))
@@ -252,40 +246,37 @@ class Pruning(Operations):
             await _record(db, round_, Pruned(history=len(changed)))
         return len(changed)
 
-    async def drop(self, duplicates: Sequence[Arrived], quarantined: Sequence[Arrived], round_: Round | None) -> int:
-        """Delete rows of duplicates, and quarantined deliveries whose event is gone, unless an operator accepted
-        them; returns how many were deleted."""
-        return await self._drop(duplicates, quarantined, round_) if duplicates or quarantined else 0
-
     @writes_lightly
-    async def _drop(
+    async def drop(
         self, db: Session, duplicates: Sequence[Arrived], quarantined: Sequence[Arrived], round_: Round | None
     ) -> int:
+        """Delete rows of duplicates, and quarantined deliveries whose event is gone, unless an operator accepted
+        them; returns how many were deleted."""
         await db("lock_deliveries", places=_places(quarantined))
         orphans = [(row["request_id"], row["item"]) for row in await db("orphans", places=_places(quarantined))]
         if round_ is None:
             return len(duplicates) + len(orphans)
-        dropped = await db("prune_duplicates", places=_places(duplicates))
-        await db("prune_orphans", places=orphans)
-        left = {row["request_id"] for row in dropped} | {request_id for request_id, _ in orphans}
-        await db("prune_requests", requests=sorted(left))
-        gone = len(dropped) + len(orphans)
+        gone = await db("prune_deliveries", places=_places(duplicates), outcomes=[DeliveryOutcome.DUPLICATE.value])
+        gone += await db("prune_deliveries", places=orphans, outcomes=QUARANTINED)
+        await db("prune_requests", requests=sorted({row["request_id"] for row in gone}))
         if gone:
-            await _record(db, round_, Pruned(deliveries=gone))
-        return gone
+            await _record(db, round_, Pruned(deliveries=len(gone)))
+        return len(gone)
 
     # ── evidence ──
 
     @reads
     async def pruned(self, db: Session, first: UUID, last: UUID) -> list[Tombstone]:
         """Events that were pruned, with ids from one to another; at most ten."""
-        return [_tombstone(row) for row in await db("pruned_events", first=first, last=last)]
+        return [value_of(Tombstone, row) for row in await db("pruned_events", first=first, last=last)]
 
 
 async def _record(db: Session, round_: Round, step: Pruned) -> None:
     """Bring the audit entry up to date, in the transaction that takes something away."""
     if not await db("hold_turn", holder=round_.name, lease=round_.lease):
-        raise _taken_over(round_)
+        raise WrongState(
+            f"another took the turn of {round_.holder} to prune: what it had not begun is left to that one"
+        )
     words = round_.words_with(step)
     await db("record_pruning", id=round_.id, actor=round_.actor, reason=round_.reason, subject=words)
 
@@ -324,10 +315,6 @@ def _entry_of(holder: str) -> UUID | None:
         return None
 
 
-def _taken_over(round_: Round) -> WrongState:
-    return WrongState(f"another took the turn of {round_.holder} to prune: what it had not begun is left to that one")
-
-
 def _claims(chosen: Sequence[Candidate]) -> list[tuple[UUID, int]]:
     return [(one.id, one.claim) for one in chosen]
 
@@ -336,23 +323,6 @@ def _places(arrived: Sequence[Arrived]) -> list[tuple[UUID, int]]:
     return [(one.request_id, one.item) for one in arrived]
 
 
-def _candidate(row: Row) -> Candidate:
-    return Candidate(
-        row["id"],
-        row["claim"],
-        row["source"],
-        State(row["state"]),
-        row["finished_ago"],
-        bool(row["open"]),
-        bool(row["emptied"]),
-    )
-
-
 def _arrived(row: Row) -> Arrived:
-    outcome = DeliveryOutcome(row["outcome"])
-    duplicate = outcome is DeliveryOutcome.DUPLICATE
-    return Arrived(row["request_id"], row["item"], row["source"], outcome in MADE, duplicate, row["received_ago"])
-
-
-def _tombstone(row: Row) -> Tombstone:
-    return Tombstone(row["event_id"], row["source"], State(row["state"]), row["pruned_at"])
+    outcome = row["outcome"]
+    return value_of(Arrived, row, first=outcome in MADE, duplicate=outcome == DeliveryOutcome.DUPLICATE)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from ..session import Operations, Row, Session, reads, writes_lightly
+from ..rows import value_of
+from ..session import Operations, Session, reads, writes_lightly
 
 
 class PublishedKey(Struct, frozen=True):
@@ -28,22 +30,10 @@ class PublishedKeys(Operations):
     @writes_lightly
     async def keep(self, db: Session, key: PublishedKey, *, most: int) -> None:
         """Keep a key, unless a newer one is kept; of its provider's at most `most`, those fetched last."""
-        await db(
-            "keep_published_key",
-            digest=key.digest,
-            provider=key.provider,
-            url=key.url,
-            content=key.content,
-            lifetime=key.lifetime,
-            age=key.age,
-        )
+        await db("keep_published_key", **asdict(key))
         await db("trim_published_keys", provider=key.provider, most=most)
 
     @reads
     async def kept(self, db: Session) -> list[PublishedKey]:
         """All of them."""
-        return [_key(row) for row in await db("published_keys")]
-
-
-def _key(row: Row) -> PublishedKey:
-    return PublishedKey(row["digest"], row["provider"], row["url"], row["content"], row["lifetime"], row["age"])
+        return [value_of(PublishedKey, row) for row in await db("published_keys")]

@@ -15,9 +15,9 @@ from ...ids import LAST_ID, id_bounds, new_id, quarantine_identity
 from ...model import Item, RequestRow
 from ...states import DeliveryOutcome, State
 from ..classify import Proposal, claims
-from ..rows import Rows
+from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 QUARANTINED = (DeliveryOutcome.CONFLICT, DeliveryOutcome.SAME_BODY)
 """The outcomes that an operator can make an event of."""
@@ -63,7 +63,7 @@ class Quarantine(Operations):
         among = [(name, kind) for name in sources for kind in QUARANTINED if outcome in (None, kind)]
         limit = max(limit, 0)
         found = await db("list_quarantined", among=among, before=before or LAST_ID, limit=limit)
-        return _page(map(_quarantined_delivery, found), limit)
+        return _page([value_of(QuarantinedDelivery, row, accepted_as=row["accepted_id"]) for row in found], limit)
 
     @reads
     async def find_delivery(self, db: Session, reference: str) -> list[tuple[UUID, int]]:
@@ -80,7 +80,7 @@ class Quarantine(Operations):
     async def request(self, db: Session, request_id: UUID) -> RequestRow | None:
         """A request that was kept, with its bytes; its `source` is the delivery's."""
         for row in await db("kept_request", id=request_id):
-            request = Rows().request(row)
+            request = value_of(RequestRow, row)
             if not request.body and request.emptied_at is None:
                 for borrowed in await db("borrowed_body", request_id=request_id):
                     if borrowed["body"] is not None:
@@ -100,7 +100,7 @@ class Quarantine(Operations):
         """
         event_id, where = new_id(), {"request_id": request_id, "item": place}
         await db("keep_body", request_id=request_id)
-        await db("lock_quarantined", **where)
+        await db("lock_deliveries", places=[(request_id, place)])
         delivery = _acceptable(request_id, place, await db("quarantined", **where))
         met = delivery.known if delivery.outcome is DeliveryOutcome.SAME_BODY else None
         key = {"identity": item.identity, "source": delivery.source, "fingerprint": item.fingerprint}
@@ -109,23 +109,15 @@ class Quarantine(Operations):
         won = {row["identity"] for row in await db("own_accepted", wanted=wanted)}
         for proposal in wanted:
             if proposal.kind == "quarantine" and proposal.identity not in won:
-                [owner] = await db("owner_of_accepted", identity=proposal.identity)
-                raise _accepted_before(request_id, place, owner["event_id"])
-        await db(
-            "accept",
-            id=event_id,
-            source=delivery.source,
-            type=item.type,
-            key=item.key,
-            provider_id=item.provider_id,
-            object_id=item.object_id,
-            occurred_at=_moment(item.occurred_at),
-            fingerprint=item.fingerprint,
-            account=item.account,
-            **where,
-        )
+                [owner] = await db("known_owners", identities=[proposal.identity])
+                brought = f"what delivery {request_id}:{place} brought"  # another delivery brought it first
+                raise WrongState(f"{brought} was accepted already, as event {owner['event_id']}")
+        copied = ("type", "key", "provider_id", "object_id", "fingerprint", "account")
+        facts = {name: getattr(item, name) for name in copied}
+        moment = _moment(item.occurred_at)
+        await db("accept", id=event_id, source=delivery.source, occurred_at=moment, **facts, **where)
         subject, states = f"{request_id}:{place}", (delivery.outcome.value, State.PENDING.value)
-        await record_action(db, "accept", Audit(actor, reason), subject=subject, states=states, event_id=event_id)
+        await record_action(db, "accept", Audit(actor, reason), Change(subject, states, event_id))
         return event_id
 
 
@@ -149,11 +141,6 @@ def _acceptable(request_id: UUID, place: int, found: list[Row]) -> _Quarantined:
     if not row["kept"]:
         raise WrongState(f"the bytes of {name} were not kept")
     return _Quarantined(row["source"], DeliveryOutcome(row["outcome"]), row["event_id"])
-
-
-def _accepted_before(request_id: UUID, place: int, event_id: UUID) -> WrongState:
-    """Return the error for content that another delivery brought first."""
-    return WrongState(f"what delivery {request_id}:{place} brought was accepted already, as event {event_id}")
 
 
 def _identities_to_own(delivery: _Quarantined, event_id: UUID, item: Item) -> list[Proposal]:
@@ -183,19 +170,3 @@ def _page(found: Iterable[QuarantinedDelivery], limit: int) -> list[QuarantinedD
     while 0 < end < len(ordered) and ordered[end].request_id == ordered[end - 1].request_id:
         end += 1
     return ordered[:end]
-
-
-def _quarantined_delivery(row: Row) -> QuarantinedDelivery:
-    state = row["event_state"]
-    return QuarantinedDelivery(
-        row["request_id"],
-        row["item"],
-        row["source"],
-        DeliveryOutcome(row["outcome"]),
-        row["event_id"],
-        row["event_key"],
-        State(state) if state else None,
-        row["delivery_id"],
-        row["received_at"],
-        row["accepted_id"],
-    )

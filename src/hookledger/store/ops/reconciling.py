@@ -17,8 +17,9 @@ from ...errors import WrongState
 from ...ids import new_id
 from ...model import Arrival, Recorded
 from ...states import DeliveryOutcome, State
+from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 NEW = (DeliveryOutcome.RECONCILED, DeliveryOutcome.INVALID)
 """What an arrival from a provider's log is where it was missing."""
@@ -115,8 +116,7 @@ class Reconciling(Operations):
     async def known(self, db: Session, identities: Sequence[bytes]) -> dict[bytes, Known]:
         """Those of these identities that are taken, and by whom."""
         return {
-            row["identity"]: Known(row["event_id"], State(row["state"]) if row["state"] else None)
-            for row in await db("known_owners", identities=list(identities))
+            row["identity"]: value_of(Known, row) for row in await db("known_owners", identities=list(identities))
         }
 
     @writes
@@ -181,7 +181,7 @@ class Reconciling(Operations):
     @reads
     async def last(self, db: Session) -> list[Reconciliation]:
         """The last comparison of each source."""
-        return [_reconciliation(row) for row in await db("last_reconciliations")]
+        return [value_of(Reconciliation, row, counts=_counts(row)) for row in await db("last_reconciliations")]
 
     @writes
     async def repair(self, db: Session, arrival: Arrival, about: UUID | None, actor: str, reason: str) -> UUID:
@@ -198,16 +198,16 @@ class Reconciling(Operations):
         if (known := row["event_id"]) != event_id:
             state = await _state(db, known)
             if state in OPEN:
-                raise _still_open(item.object_id, known, state)
+                raise WrongState(f"object {item.object_id!r} has a repair that is {state} already: event {known}")
             await db("change_repair", event_id=event_id, **thing)
         await db.record([arrival])
         by = Audit(actor, reason)
         subject = f"event {about}" if about else f"object {item.object_id}"
-        await record_action(db, "repair", by, subject=subject, states=("", "pending"), event_id=event_id)
+        await record_action(db, "repair", by, Change(subject, ("", "pending"), event_id))
         if about is not None:
             state = await _state(db, about)
             subject = f"repair {event_id}"
-            await record_action(db, "repair", by, subject=subject, states=(state, state), event_id=about)
+            await record_action(db, "repair", by, Change(subject, (state, state), about))
         return event_id
 
 
@@ -215,18 +215,19 @@ async def _close_abandoned(db: Session, source: str, slot: datetime | None) -> N
     for row in await db("abandoned_reconciliations", source=source):
         counts = _counts(row) or Counts()
         if row["slot"] is None or row["slot"] != slot:  # else it is taken up
-            await db("close_reconciliation", id=row["id"], problem=INTERRUPTED, counts=_kept(counts))
+            end = {"problem": INTERRUPTED, "counts": _kept(counts), "again_in": None}
+            await db("end_reconciliation", id=row["id"], fence=row["fence"], **end)
         words = f"{INTERRUPTED}; {counts.words()}"
         await _note(db, source, Audit(row["actor"], row["reason"]), "started", words)
 
 
 async def _note(db: Session, source: str, by: Audit, before: str, after: str) -> None:
-    await record_action(db, "reconcile", by, subject=f"source:{source}", states=(before, after))
+    await record_action(db, "reconcile", by, Change(f"source:{source}", (before, after)))
 
 
 async def _state(db: Session, event_id: UUID) -> str:
     """Of one event; empty where it was pruned."""
-    found = await db("state_of_repaired", id=event_id)
+    found = await db("event_now", event_id=event_id)
     return found[0]["state"] if found else ""
 
 
@@ -252,12 +253,3 @@ def _counts(row: Row) -> Counts | None:
 
 def taken_up(begun: Begun) -> WrongState:
     return WrongState(f"the comparison of source {begun.source!r} was taken up by another")
-
-
-def _still_open(object_id: str, event_id: UUID, state: str) -> WrongState:
-    return WrongState(f"object {object_id!r} has a repair that is {state} already: event {event_id}")
-
-
-def _reconciliation(row: Row) -> Reconciliation:
-    values = {name: row[name] for name in Reconciliation.__struct_fields__}
-    return Reconciliation(**{**values, "counts": _counts(row)})

@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from ...ids import LAST_ID
+from ..rows import value_of
 from ..session import Operations, Session, reads, writes
-from .audit import Audit, record_action
+from .audit import Audit, Change, record_action
 
 
 class RejectedRequest(Struct, frozen=True):
@@ -30,19 +31,10 @@ class RejectedRequest(Struct, frozen=True):
     remote: str | None
 
 
-class RejectionRow(Struct, frozen=True):
+class RejectionRow(RejectedRequest, frozen=True):
     """A rejected request of the sample, as it was kept."""
 
-    id: UUID
-    source: str
-    reason: str
     received_at: datetime
-    method: str
-    path: str
-    query: bytes
-    headers: bytes
-    body: bytes
-    remote: str | None
 
 
 class RejectionCount(Struct, frozen=True):
@@ -96,14 +88,12 @@ class Rejections(Operations):
     ) -> list[RejectionRow]:
         """The sample, the newest first, from before `before`."""
         given = {"source": source, "reason": reason, "before": before or LAST_ID, "limit": max(limit, 0)}
-        fields = RejectionRow.__struct_fields__
-        return [RejectionRow(*(row[name] for name in fields)) for row in await db("list_rejections", **given)]
+        return [value_of(RejectionRow, row) for row in await db("list_rejections", **given)]
 
     @reads
     async def rejection_counts(self, db: Session) -> list[RejectionCount]:
         """Of every source and reason."""
-        fields = RejectionCount.__struct_fields__
-        return [RejectionCount(*(row[name] for name in fields)) for row in await db("rejection_counts")]
+        return [value_of(RejectionCount, row) for row in await db("rejection_counts")]
 
     @writes
     async def remove_recorded(
@@ -113,9 +103,8 @@ class Rejections(Operations):
         it is gone."""
         if not await db("take_rejection", id=rejection_id):
             return False
-        by, subject, states = Audit(actor, reason), str(rejection_id), ("rejected", "recorded")
-        for event_id in event_ids:
-            await record_action(db, "recheck", by, subject=subject, states=states, event_id=event_id)
+        changes = [Change(str(rejection_id), ("rejected", "recorded"), event_id) for event_id in event_ids]
+        await record_action(db, "recheck", Audit(actor, reason), *changes)
         return True
 
 

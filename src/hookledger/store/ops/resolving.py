@@ -9,12 +9,12 @@ from uuid import UUID
 
 from ...ids import new_id
 from ...ledger import Effect
-from ...states import EffectKind, EffectState
+from ...states import EffectKind, EffectState, State
 from ..call_outcome import Settled, check_try, decide, is_known, replaced, settled
-from ..rows import Rows
+from ..rows import value_of
 from ..session import Operations, Session, writes
-from .audit import Audit, Change, record_action, record_actions
-from .decisions import about, changed
+from .audit import Audit, Change, record_action
+from .decisions import about, changed, move_all
 
 NO_EVENTS: Mapping[UUID, Audit] = MappingProxyType({})
 
@@ -22,7 +22,6 @@ NO_EVENTS: Mapping[UUID, Audit] = MappingProxyType({})
 class Resolutions(Operations, ABC):
     """Part of `store.ledger`."""
 
-    @abstractmethod
     async def follow(
         self,
         db: Session,
@@ -35,6 +34,21 @@ class Resolutions(Operations, ABC):
 
         `waiting`: those that go on besides. `part_of`: as the audit names the job.
         """
+        sent = dict(waiting)
+        for event_id, known in await self._waiting(db, news) if news else ():
+            sent.setdefault(event_id, Audit(known.actor, known.reason))
+        if attention or sent:
+            await self._attend(db, attention, sent)
+        for event_id, by in sent.items():  # for an event that does not wait, or not any more, nothing matches
+            await move_all(db, "retry", [(event_id, State.NEEDS_REVIEW, None)], by, part_of)
+
+    @abstractmethod
+    async def _waiting(self, db: Session, news: Sequence[Settled]) -> list[tuple[UUID, Settled]]:
+        """The events in review that wait for one of these."""
+
+    @abstractmethod
+    async def _attend(self, db: Session, attention: Collection[UUID], sent: Collection[UUID]) -> None:
+        """Lock these events, and set the attention of the former by their effects."""
 
     @writes
     async def resolve(
@@ -78,7 +92,7 @@ class Resolutions(Operations, ABC):
                 news.append(known._replace(actor=actor, reason=reason))
             if moves and effect.kind is EffectKind.CALL:
                 waiting[effect.event_id] = by  # its own handler waited for this answer, whatever it said
-        await record_actions(db, "resolve", by, changes)
+        await record_action(db, "resolve", by, *changes)
         for action, taken in old.items():
             await db("keep_replaced", id=action, replaced=taken)
         await self.follow(db, {effect.event_id for effect in effects}, news, waiting, part_of)
@@ -96,11 +110,11 @@ class Resolutions(Operations, ABC):
             raise changed(effect, now.get(effect.identity))
         states = (effect.state.value, tried[0]["state"])
         by, event_id = Audit(actor, reason), tried[0]["event_id"]
-        await record_action(db, "try", by, subject=about(effect), states=states, event_id=event_id)
+        await record_action(db, "try", by, Change(about(effect), states, event_id))
         await self.follow(db, {event_id})
 
     async def lock_all(self, db: Session, identities: Collection[bytes]) -> dict[bytes, Effect]:
         """Effects as they are now, and stay until the end of the transaction."""
         wanted = sorted(identities)
         await db("lock_effects", identities=wanted)
-        return {row["identity"]: Rows().effect(row) for row in await db("locked_effects", identities=wanted)}
+        return {row["identity"]: value_of(Effect, row) for row in await db("effects", identities=wanted)}

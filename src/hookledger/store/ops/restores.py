@@ -10,8 +10,9 @@ from msgspec import Struct
 from ...errors import WrongState
 from ...ids import new_id
 from ...states import EffectState
-from ..session import Database, Operations, Row, Session, reads, writes
-from .audit import Audit, record_action
+from ..rows import value_of
+from ..session import Database, Operations, Session, reads, writes
+from .audit import Audit, Change, record_action
 from .resolving import Resolutions
 
 DOUBTFUL = "restored from a backup: it may have been performed since"
@@ -48,13 +49,13 @@ class Restores(Operations):
         await db("lock_restores")
         known = await _open(db)
         if known is not None and known.marked_at is not None:
-            raise still_open(known)
+            when = f"{known.restored_at:%Y-%m-%d %H:%M} UTC"
+            raise WrongState(f"the restore of {when} is not closed: hookledger doctor --after-restore --done")
         if known is not None:
             return known
         [row] = await db("add_restore", id=new_id(), backup_at=backup_at)
-        restore = _restore(row)
-        states = ("closed", "open")
-        await record_action(db, "restore", Audit(actor, reason), subject=words(restore), states=states)
+        restore = value_of(Restore, row)
+        await record_action(db, "restore", Audit(actor, reason), Change(words(restore), ("closed", "open")))
         return restore
 
     @writes
@@ -86,10 +87,11 @@ class Restores(Operations):
         """The gap is reconciled, audited. Raises WrongState when none is open, or not doubted to its end."""
         closed = await db("close_restore")
         if not closed:
-            raise not_closable(await _open(db))
-        restore = _restore(closed[0])
-        states = ("open", "closed")
-        await record_action(db, "restore", Audit(actor, reason), subject=words(restore), states=states)
+            if await _open(db) is None:
+                raise WrongState("no restore is open")
+            raise WrongState("the restore was not prepared to its end: run hookledger doctor --after-restore again")
+        restore = value_of(Restore, closed[0])
+        await record_action(db, "restore", Audit(actor, reason), Change(words(restore), ("open", "closed")))
         return restore
 
     @reads
@@ -107,22 +109,7 @@ class Restores(Operations):
 
 async def _open(db: Session) -> Restore | None:
     found = await db("open_restore")
-    return _restore(found[0]) if found else None
-
-
-def _restore(row: Row) -> Restore:
-    return Restore(row["id"], row["backup_at"], row["restored_at"], row["marked_at"], row["closed_at"])
-
-
-def still_open(restore: Restore) -> WrongState:
-    when = f"{restore.restored_at:%Y-%m-%d %H:%M} UTC"
-    return WrongState(f"the restore of {when} is not closed: hookledger doctor --after-restore --done")
-
-
-def not_closable(restore: Restore | None) -> WrongState:
-    if restore is None:
-        return WrongState("no restore is open")
-    return WrongState("the restore was not prepared to its end: run hookledger doctor --after-restore again")
+    return value_of(Restore, found[0]) if found else None
 
 
 def words(restore: Restore) -> str:

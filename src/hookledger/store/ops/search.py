@@ -16,11 +16,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...clock import Clock
-from ...ids import LAST_ID, effect_identity, key_identity
+from ...ids import FIRST_ID, LAST_ID, effect_identity, first_id, key_identity
 from ...model import EventRow, Kind
 from ...states import State
 from ..causes import effect_cause
-from ..rows import Rows
+from ..rows import value_of
 from ..session import Database, Operations, Row, Session, searches
 from .filters import EVERYTHING, LAST, Filter, condition
 
@@ -41,7 +41,6 @@ FEW = frozenset({State.RETRYING, State.SKIPPED, State.FAILED, State.NEEDS_REVIEW
 """The states of the index `events_in_state`."""
 MOST_FAILURES = 20_000
 NO_LIMIT = 2**63 - 1
-FIRST_ID = UUID(int=0)
 
 
 class Page(Struct, frozen=True):
@@ -195,10 +194,10 @@ class Search(Operations):
         ahead, behind = max(self._clock.offset, 0.0), max(-self._clock.offset, 0.0)
         low, high = FIRST_ID, before or LAST_ID
         if where.since is not None:
-            low = _first_id(where.since - SLACK - timedelta(seconds=ahead))
+            low = first_id((where.since - SLACK).timestamp() - ahead)
         if where.until is None:
             return [Part(streams, low, high)]
-        until = _first_id(where.until + SLACK + timedelta(seconds=behind))
+        until = first_id((where.until + SLACK).timestamp() + behind)
         late = [Part([Stream("stream_accepted")], until, high)] if until < high else []
         return [*late, Part(streams, low, min(high, until))]
 
@@ -305,7 +304,7 @@ async def _look(
     found: dict[UUID, EventRow] = {}
     for row in rows:
         if row["holds"]:
-            found[row["id"]] = Rows().event(row)
+            found[row["id"]] = value_of(EventRow, row)
         if row["ends"] and len(found) < limit:  # nothing below it is known of all streams
             return found, row["id"], row["looked"]
     return found, rows[-1]["id"] if rows and len(rows) >= limit else None, None
@@ -332,20 +331,9 @@ async def _number(db: Session, sql: str, values: Mapping[str, Any]) -> int:
 
 def _group(row: Row) -> FailureGroup:
     name, cause = row["effect"], row["cause"]
-    return FailureGroup(
-        row["source"],
-        row["type"],
-        cause if name is None else effect_cause(name, row["effect_state"], row["effect_error"]),
-        row["n"],
-        row["first_at"],
-        row["last_at"],
-        row["sample_id"],
-        row["failed"],
-        row["needs_review"],
-        row["retrying"],
-        row["marked"],
-        name,
-    )
+    if name is not None:
+        cause = effect_cause(name, row["effect_state"], row["effect_error"])
+    return value_of(FailureGroup, row, cause=cause, count=row["n"], sample=row["sample_id"])
 
 
 def _both(one: FailureGroup, other: FailureGroup) -> FailureGroup:
@@ -375,8 +363,3 @@ def _is_exact(key: str) -> bool:
 
 def _is_of(kind: str, wanted: str) -> bool:
     return kind.startswith(wanted[:-1]) if wanted.endswith("*") else kind == wanted
-
-
-def _first_id(moment: datetime) -> UUID:
-    """The first UUIDv7 of a millisecond, or of 1970."""
-    return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)

@@ -8,8 +8,8 @@ from uuid import UUID
 import msgspec
 
 from ...model import Expired, Kind, Reclaim, WorkerInfo
-from ..rows import Rows
-from ..session import Operations, Session, reads, writes
+from ..rows import value_of
+from ..session import Operations, Row, Session, reads, writes
 
 
 class Workers(Operations):
@@ -28,7 +28,7 @@ class Workers(Operations):
     @reads
     async def workers(self, db: Session) -> list[WorkerInfo]:
         """Every worker seen, living or not."""
-        return [Rows().worker(row) for row in await db("workers")]
+        return [_worker(row) for row in await db("workers")]
 
     @writes
     async def leave(self, db: Session, worker: str) -> None:
@@ -48,8 +48,7 @@ class Workers(Operations):
     @reads
     async def expired(self, db: Session, limit: int) -> list[Expired]:
         """Events whose lease has run out."""
-        fields = Expired.__struct_fields__
-        return [Expired(*(row[name] for name in fields)) for row in await db("expired", limit=limit)]
+        return [value_of(Expired, row) for row in await db("expired", limit=limit)]
 
     @writes
     async def reclaim(self, db: Session, reclaims: Sequence[Reclaim]) -> int:
@@ -74,3 +73,8 @@ class Workers(Operations):
 async def register(db: Session, worker: str, handles: Sequence[tuple[str, str]]) -> None:
     """The heartbeat does it each time, too: whoever was away for long may have been forgotten."""
     await db("register", worker=worker, handles=msgspec.json.encode(handles).decode())
+
+
+def _worker(row: Row) -> WorkerInfo:
+    handles = msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...])
+    return value_of(WorkerInfo, row, handles=handles, left=row["stopped_at"] is not None)

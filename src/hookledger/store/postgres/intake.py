@@ -58,7 +58,7 @@ async def record(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arriv
             await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")
-    return by_arrival(arrivals, classification)
+    return classification.by_arrival(arrivals)
 
 
 async def record_inside(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> Classification:
@@ -137,9 +137,3 @@ def _arrival(verdict: Verdict, body: bytes | None) -> tuple[Any, ...]:
         item.account,
         item.retry,
     )
-
-
-def by_arrival(arrivals: Sequence[Arrival], classification: Classification) -> list[list[Recorded]]:
-    """The verdicts, grouped as the arrivals were."""
-    verdicts = iter(classification.verdicts)
-    return [[next(verdicts).recorded for _ in arrival.items] for arrival in arrivals]

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from uuid import UUID
 
 from ...errors import Blocked, Unavailable, WrongState
 from ...ledger import Completion, Concluded, Effect, Intent, Started
-from ...states import CallOutcome, EffectState, State
-from ..call_outcome import (
-    Move,
-    Settled,
-    apply_outcome,
-    calls_for_attention,
-    is_known,
-    settled,
-    settles_unknown,
-)
+from ...states import CallOutcome, EffectState
+from ..call_outcome import Move, Settled
 from ..lanes import Turns
-from ..ledger import Ledger
-from ..ops.audit import Audit
-from ..ops.decisions import move_all
-from ..ops.resolving import NO_EVENTS
-from ..queries import load
-from ..rows import Rows, standing, told
+from ..ledger import Ledger, consequences, finish_of
+from ..rows import intent_values, value_of
 from ..session import Session
 from ..sqlstate import sqlstate
+from ..text import load, shared
 from .connection import Connections, transaction
 from .dialect import Dialect
 from .intake import columns
-from .session import PostgresDatabase, PostgresSession, Queries, connection_of, part
+from .session import PostgresDatabase, PostgresSession, Queries, connection_of
 
-QUERIES = load(__package__, "ledger.sql", effect_columns=part("effect_columns"))
+QUERIES = load(__package__, "ledger.sql", effect_columns=shared("postgres")["effect_columns"])
 LOCK_NOT_AVAILABLE = "55P03"
 
 
@@ -45,7 +34,6 @@ class PostgresLedger(Ledger):
         self._sql = sql
         self._queries = queries
         self._connections = connections
-        self._rows = Rows()
         self._turns = Turns()
 
     async def _fetch(self, name: str, *args: Any) -> list[Any]:
@@ -59,42 +47,14 @@ class PostgresLedger(Ledger):
 
         return await self._connections().insist(work)
 
-    async def _change(self, name: str, effect: Effect, *args: Any) -> Any | None:
-        """One compare-and-set, and what it means for events; None when nothing matched."""
+    async def _waiting(self, db: Session, news: Sequence[Settled]) -> list[tuple[UUID, Settled]]:
+        asked = columns((known.source, known.words) for known in news)
+        rows = await connection_of(db).fetch(self._sql("waiting"), *asked)
+        return [(row["id"], news[row["nth"] - 1]) for row in rows]
 
-        async def work(connection: Any) -> Any | None:
-            async with transaction(connection, self._sql("begin")):
-                row = await connection.fetchrow(self._sql(name), effect.identity, effect.fence, *args)
-                if row is not None:
-                    await self.follow(
-                        PostgresSession(connection, self._queries),
-                        {row["event_id"]},
-                        _settled(effect, EffectState(row["state"])),
-                    )
-                return row
-
-        return await self._connections().insist(work)
-
-    async def follow(
-        self,
-        db: Session,
-        attention: Collection[UUID],
-        news: Sequence[Settled] = (),
-        waiting: Mapping[UUID, Audit] = NO_EVENTS,
-        part_of: str | None = None,
-    ) -> None:
-        connection, sent = connection_of(db), dict(waiting)
-        if news:
-            asked = columns((known.source, known.words) for known in news)
-            for row in await connection.fetch(self._sql("waiting"), *asked):
-                known = news[row["nth"] - 1]
-                sent.setdefault(row["id"], Audit(known.actor, known.reason))
-        if not attention and not sent:
-            return
-        await connection.fetch(self._sql("lock_events"), sorted({*attention, *sent}))
-        await connection.execute(self._sql("attend"), sorted(attention))
-        for event_id, by in sent.items():  # for an event that does not wait, or not any more, nothing matches
-            await move_all(db, "retry", [(event_id, State.NEEDS_REVIEW, None)], by, part_of)
+    async def _attend(self, db: Session, attention: Collection[UUID], sent: Collection[UUID]) -> None:
+        await connection_of(db).fetch(self._sql("lock_events"), sorted({*attention, *sent}))
+        await connection_of(db).execute(self._sql("attend"), sorted(attention))
 
     # ── calls ──
 
@@ -128,35 +88,10 @@ class PostgresLedger(Ledger):
         return {row["identity"] for row in rows}
 
     async def _get(self, identities: set[bytes]) -> dict[bytes, Effect]:
-        rows = await self._fetch("effects", sorted(identities)) if identities else []
-        return {row["identity"]: self._rows.effect(row) for row in rows}
-
-    async def restart(self, effect: Effect, worker: str, lease: float) -> Started | None:
-        row = await self._change("restart", effect, worker, lease)
-        return None if row is None else Started(effect.identity, row["fence"], row["number"], row["generation"])
-
-    async def mark_unknown(self, effect: Effect, due_in: float | None) -> bool:
-        return await self._change("mark_unknown", effect, due_in) is not None
-
-    async def conclude(self, effect: Effect, happened: bool, result: bytes | None, due_in: float | None) -> bool:
-        return await self._change("conclude", effect, happened, result, due_in) is not None
-
-    async def put_off(self, effect: Effect, due_in: float | None, error: str | None) -> bool:
-        return await self._change("put_off", effect, due_in, error) is not None
-
-    async def release(self, effect: Effect, due_in: float, reason: str) -> bool:
-        return await self._change("release", effect, due_in, reason) is not None
-
-    async def get(self, identity: bytes) -> Effect | None:
-        return (await self._get({identity})).get(identity)
-
-    async def state_of(self, identity: bytes) -> EffectState | None:
-        async def work(connection: Any) -> list[Any]:
-            async with transaction(connection, self._sql("begin")):
-                return list(await connection.fetch(self._sql("lock"), [identity]))
-
-        rows = await self._connections().insist(work)
-        return EffectState(rows[0]["state"]) if rows else None
+        if not identities:
+            return {}
+        rows = await self._database.read(lambda db: db("effects", identities=sorted(identities)))
+        return {row["identity"]: value_of(Effect, row) for row in rows}
 
     # ── the ends of calls ──
 
@@ -193,34 +128,21 @@ class PostgresLedger(Ledger):
 
     async def _weigh(self, connection: Any, batch: dict[bytes, Completion]) -> dict[int, Concluded]:
         effects = {row["identity"]: row for row in await connection.fetch(self._sql("lock"), sorted(batch))}
+        if missing := batch.keys() - effects.keys():
+            raise WrongState(f"no effect {min(missing).hex()}")
         ends = [(i, c.number, c.outcome.value, c.error, c.unless_told) for i, c in sorted(batch.items())]
-        news = {row["identity"]: row for row in await connection.fetch(self._sql("tell"), *columns(ends))}
+        told = {row["identity"]: row for row in await connection.fetch(self._sql("tell"), *columns(ends))}
         calls: dict[bytes, list[Any]] = {}
-        for row in await connection.fetch(self._sql("calls"), sorted(news)):
+        for row in await connection.fetch(self._sql("calls"), sorted(told)):
             calls.setdefault(row["identity"], []).append(row)
-        moves: list[tuple[Any, ...]] = []
-        attention: set[UUID] = set()
-        settling: list[Settled] = []
-        concluded: dict[int, Concluded] = {}
-        for identity, completion in sorted(batch.items()):
-            if identity not in effects:
-                raise WrongState(f"no effect {identity.hex()}")
-            row, end = effects[identity], news.get(identity)
-            before, move = standing(row), None
-            # What was told before, or belongs to a generation that is over, moves nothing.
-            if end is not None and end["generation"] == row["generation"]:
-                move = apply_outcome(before, told(calls[identity], row["generation"]), completion, end["ended_at"])
-            if move is not None:
-                moves.append(_moved(identity, move))
-                if calls_for_attention(before, move):
-                    attention.add(row["event_id"])
-                if settles_unknown(before, move.state):
-                    settling.append(settled(identity, row["source"], row["name"], row["key"], move.state))
-            concluded[id(completion)] = Concluded(move.state if move else before.state, move.alert if move else None)
-        if moves:
+        found = {
+            identity: finish_of(effects[identity], told.get(identity), calls.get(identity, ()), completion)
+            for identity, completion in sorted(batch.items())
+        }
+        if moves := [_moved(identity, end.move) for identity, end in found.items() if end.move is not None]:
             await connection.execute(self._sql("move"), *columns(moves))
-        await self.follow(PostgresSession(connection, self._queries), attention, settling)
-        return concluded
+        await self.follow(PostgresSession(connection, self._queries), *consequences(found.values()))
+        return {id(batch[identity]): end.concluded for identity, end in found.items()}
 
     # ── the outbox ──
 
@@ -228,7 +150,7 @@ class PostgresLedger(Ledger):
         taken: list[Effect] = []
         while wanted:
             rows = await self._fetch("claim", worker, *columns((*w, self._turns.begin(w[0])) for w in wanted))
-            found = [self._rows.effect(row) for row in rows]
+            found = [value_of(Effect, row) for row in rows]
             wanted = self._turns.left(wanted, found)
             taken += found
         return taken
@@ -236,32 +158,11 @@ class PostgresLedger(Ledger):
     async def due(self, names: Sequence[str]) -> set[str]:
         return {row["name"] for row in await self._fetch("due", list(names))}
 
-    async def held(self, worker: str) -> list[Effect]:
-        return [self._rows.effect(row) for row in await self._fetch("held", worker)]
-
-    async def expired(self, limit: int) -> list[Effect]:
-        return [self._rows.effect(row) for row in await self._fetch("expired", limit)]
-
-
-def _settled(effect: Effect, state: EffectState) -> list[Settled]:
-    return [settled(effect.identity, effect.source, effect.name, effect.key, state)] if is_known(state) else []
-
 
 def _values(intent: Intent) -> tuple[Any, ...]:
-    return (
-        intent.identity,
-        intent.kind.value,
-        intent.source,
-        intent.name,
-        intent.key,
-        intent.event_id,
-        intent.claim,
-        intent.arguments,
-        intent.arguments_digest,
-        intent.repeat.value if intent.repeat else None,
-        intent.downstream,
-        intent.lease,
-    )
+    identity, *others = intent_values(intent)
+    repeat = intent.repeat.value if intent.repeat else None
+    return identity, intent.kind.value, *others, repeat, intent.downstream, intent.lease
 
 
 def _moved(identity: bytes, move: Move) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
--- PostgreSQL's dialect of the effect ledger; {schema} and {clock} as in queries.sql; {effect_columns} is that of store/sql/columns.sql.
+-- PostgreSQL's dialect of the effect ledger; {schema} and {now} as in queries.sql; {effect_columns} is that of store/sql/columns.sql.
 -- Locks are taken in one order everywhere: effects by identity, then events by id. A handler's transaction has its
 -- effects before its outcome too.
 
@@ -19,7 +19,7 @@ SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', 
 WITH durably AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '500ms', true)
 ), i AS MATERIALIZED (
-    SELECT i.*, {clock} AS now
+    SELECT i.*, {now} AS now
     FROM durably, unnest($2::bytea[], $3::text[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::bigint[],
                          $9::bytea[], $10::bytea[], $11::text[], $12::text[], $13::float8[])
       AS i (identity, kind, source, name, key, event_id, claim, arguments, arguments_digest, repeat, downstream, lease)
@@ -39,54 +39,19 @@ WITH durably AS MATERIALIZED (
 )
 SELECT identity FROM new
 
--- name: effects
--- Several effects. A statement of its own: the insert's snapshot cannot see what was committed while it waited.
-SELECT {effect_columns} FROM {schema}.effects AS e WHERE e.identity = ANY($1::bytea[])
-
--- name: restart
--- planned, failed, unknown -> started, with its next call. A planned outbox row is for `claim`.
-WITH taken AS (
-    UPDATE {schema}.effects AS e
-    SET state = 'started', fence = e.fence + 1, number = e.number + 1, tries = e.tries + 1, worker = $3,
-        leased_until = {clock} + make_interval(secs => $4), due_at = NULL, result = NULL
-    WHERE e.identity = $1 AND e.fence = $2
-      AND (e.state IN ('failed', 'unknown') OR (e.state = 'planned' AND e.kind = 'call'))
-    RETURNING e.identity, e.fence, e.number, e.generation, e.event_id, e.state
-), called AS (
-    INSERT INTO {schema}.effect_calls (identity, number, generation, worker, started_at)
-    SELECT identity, number, generation, $3, {clock} FROM taken
-)
-SELECT * FROM taken
-
--- name: mark_unknown
--- started -> unknown, if the lease is still expired and the fence still that one; done, if an earlier call came back
--- meanwhile. An unknown effect is given back. The call stays open: nobody knows how it ended.
-UPDATE {schema}.effects AS e
-SET state = CASE WHEN c.done AND e.state = 'started' THEN 'done' ELSE 'unknown' END, fence = e.fence + 1,
-    leased_until = NULL,
-    due_at = CASE WHEN e.kind = 'later' AND NOT (c.done AND e.state = 'started')
-                  THEN {clock} + make_interval(secs => $3) END,
-    finished_at = CASE WHEN c.done AND e.state = 'started' THEN {clock} END,
-    error = CASE WHEN c.done AND e.state = 'started' THEN NULL
-                 WHEN e.state = 'started' THEN 'the worker crashed, froze or lost its connection' ELSE e.error END
-FROM (SELECT EXISTS (SELECT FROM {schema}.effect_calls AS k JOIN {schema}.effects AS o USING (identity, generation)
-                     WHERE k.identity = $1 AND k.outcome = 'done') AS done) AS c
-WHERE e.identity = $1 AND e.fence = $2 AND e.state IN ('started', 'unknown') AND e.leased_until < {clock}
-RETURNING e.event_id, e.state
-
 -- name: finish_first
 -- started -> done, for effects whose only call so far came back done: one statement and one round trip.
 WITH durably AS MATERIALIZED (
     {durably}
 ), done AS (
     UPDATE {schema}.effects AS e
-    SET state = 'done', fence = e.fence + 1, leased_until = NULL, finished_at = {clock}, result = c.result,
+    SET state = 'done', fence = e.fence + 1, leased_until = NULL, finished_at = {now}, result = c.result,
         error = c.error
     FROM durably, unnest($1::bytea[], $2::bytea[], $3::text[]) AS c (identity, result, error)
     WHERE e.identity = c.identity AND e.state = 'started' AND e.number = 1
     RETURNING e.identity, e.error
 ), told AS (
-    UPDATE {schema}.effect_calls AS k SET ended_at = {clock}, outcome = 'done', error = done.error
+    UPDATE {schema}.effect_calls AS k SET ended_at = {now}, outcome = 'done', error = done.error
     FROM done WHERE k.identity = done.identity AND k.number = 1
 )
 SELECT identity FROM done
@@ -98,7 +63,7 @@ FROM {schema}.effects WHERE identity = ANY($1::bytea[]) ORDER BY identity FOR NO
 
 -- name: tell
 -- How calls ended. Never over what is known for certain; `unless_told`: over nothing that was told.
-UPDATE {schema}.effect_calls AS k SET ended_at = {clock}, outcome = c.outcome, error = c.error
+UPDATE {schema}.effect_calls AS k SET ended_at = {now}, outcome = c.outcome, error = c.error
 FROM unnest($1::bytea[], $2::integer[], $3::text[], $4::text[], $5::boolean[])
   AS c (identity, number, outcome, error, unless_told)
 WHERE k.identity = c.identity AND k.number = c.number
@@ -117,43 +82,11 @@ SET state = m.state, fence = e.fence + 1, result = coalesce(e.result, m.result),
     alert = CASE WHEN m.alert IS NULL THEN e.alert ELSE concat_ws(E'\n', e.alert, m.alert) END,
     leased_until = CASE WHEN m.state = 'started' THEN e.leased_until END,
     due_at = CASE WHEN e.kind = 'later' AND m.state IN ('planned', 'unknown')
-                  THEN {clock} + make_interval(secs => m.due_in) END,
-    finished_at = CASE WHEN m.state IN ('done', 'cancelled') THEN coalesce(e.finished_at, {clock}) END
+                  THEN {now} + make_interval(secs => m.due_in) END,
+    finished_at = CASE WHEN m.state IN ('done', 'cancelled') THEN coalesce(e.finished_at, {now}) END
 FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::float8[], $5::text[], $6::text[])
   AS m (identity, state, result, due_in, error, alert)
 WHERE e.identity = m.identity
-
--- name: conclude
--- unknown -> done or planned, as the effect's check found.
-UPDATE {schema}.effects AS e
-SET state = CASE WHEN $3::boolean THEN 'done' ELSE 'planned' END, fence = e.fence + 1, leased_until = NULL,
-    decided = CASE WHEN $3::boolean THEN 'happened' ELSE 'did_not_happen' END, decided_number = e.number,
-    result = CASE WHEN $3::boolean THEN coalesce($4::bytea, e.result) END, finished_at = CASE WHEN $3::boolean THEN {clock} END,
-    due_at = CASE WHEN e.kind = 'later' AND NOT $3::boolean THEN {clock} + make_interval(secs => coalesce($5::float8, 0)) END,
-    error = CASE WHEN $3::boolean THEN NULL ELSE e.error END
-WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'unknown'
-RETURNING e.event_id, e.state
-
--- name: put_off
--- unknown, and still so: the lease is given back.
-UPDATE {schema}.effects AS e
-SET fence = e.fence + 1, leased_until = NULL, error = coalesce($4, e.error),
-    due_at = CASE WHEN e.kind = 'later' THEN {clock} + make_interval(secs => $3) END
-WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'unknown'
-RETURNING e.event_id, e.state
-
--- name: release
--- started -> planned, for a call that was not made: as if the outbox had not claimed it.
-WITH released AS (
-    UPDATE {schema}.effects AS e
-    SET state = 'planned', fence = e.fence + 1, number = e.number - 1, tries = greatest(e.tries - 1, 0),
-        leased_until = NULL, due_at = {clock} + make_interval(secs => $3), error = $4
-    WHERE e.identity = $1 AND e.fence = $2 AND e.state = 'started' AND e.kind = 'later'
-    RETURNING e.identity, e.number, e.event_id, e.state
-), uncalled AS (
-    DELETE FROM {schema}.effect_calls AS c USING released AS r WHERE c.identity = r.identity AND c.number > r.number
-)
-SELECT * FROM released
 
 -- name: waiting
 -- The events that wait for a person, of one source or of any, with a reason that begins like this: for each of several
@@ -194,7 +127,7 @@ WITH RECURSIVE walk AS (
     ) AS n
 )
 SELECT walk.identity FROM walk
-WHERE walk.due_at <= {clock} AND NOT EXISTS (
+WHERE walk.due_at <= {now} AND NOT EXISTS (
     SELECT FROM {schema}.effects AS p
     WHERE p.name = w.name AND p.lane = walk.lane AND p.place < walk.place AND p.finished_at IS NULL)
 
@@ -209,7 +142,7 @@ WITH durably AS MATERIALIZED (
 ), free AS MATERIALIZED (
     SELECT d.identity, d.due_at, w.name, w.most, w.lease FROM w CROSS JOIN LATERAL (
         SELECT e.identity, e.due_at FROM {schema}.effects AS e
-        WHERE e.name = w.name AND e.lane IS NULL AND e.due_at <= {clock}
+        WHERE e.name = w.name AND e.lane IS NULL AND e.due_at <= {now}
         ORDER BY e.due_at LIMIT w.most FOR NO KEY UPDATE SKIP LOCKED
     ) AS d LIMIT 200
 ), heads AS MATERIALIZED (
@@ -217,7 +150,7 @@ WITH durably AS MATERIALIZED (
 ), laned AS MATERIALIZED (
     SELECT e.identity, e.due_at, heads.name, heads.most, heads.lease
     FROM heads JOIN {schema}.effects AS e USING (identity)
-    WHERE e.due_at <= {clock} FOR NO KEY UPDATE OF e SKIP LOCKED
+    WHERE e.due_at <= {now} FOR NO KEY UPDATE OF e SKIP LOCKED
 ), due AS (
     SELECT identity, lease FROM (
         SELECT d.*, row_number() OVER (PARTITION BY name ORDER BY due_at) AS nth
@@ -228,12 +161,12 @@ WITH durably AS MATERIALIZED (
     SET state = CASE e.state WHEN 'planned' THEN 'started' ELSE 'unknown' END, fence = e.fence + 1,
         number = e.number + CASE e.state WHEN 'planned' THEN 1 ELSE 0 END,
         tries = e.tries + CASE e.state WHEN 'planned' THEN 1 ELSE 0 END,
-        worker = $1, leased_until = {clock} + make_interval(secs => due.lease), due_at = NULL
+        worker = $1, leased_until = {now} + make_interval(secs => due.lease), due_at = NULL
     FROM due WHERE e.identity = due.identity
     RETURNING {effect_columns}
 ), called AS (
     INSERT INTO {schema}.effect_calls (identity, number, generation, worker, started_at)
-    SELECT identity, number, generation, $1, {clock} FROM taken WHERE state = 'started'
+    SELECT identity, number, generation, $1, {now} FROM taken WHERE state = 'started'
 )
 SELECT * FROM taken
 
@@ -241,17 +174,8 @@ SELECT * FROM taken
 -- Those of the names that have something to be taken.
 SELECT w.name FROM unnest($1::text[]) AS w (name) CROSS JOIN LATERAL (
     SELECT FROM {schema}.effects AS e
-    WHERE e.name = w.name AND e.lane IS NULL AND e.due_at <= {clock} ORDER BY e.due_at LIMIT 1
+    WHERE e.name = w.name AND e.lane IS NULL AND e.due_at <= {now} ORDER BY e.due_at LIMIT 1
 ) AS d
 UNION
 SELECT w.name FROM unnest($1::text[]) AS u (name) CROSS JOIN LATERAL (SELECT u.name, '' AS lane) AS w
 CROSS JOIN LATERAL ({heads} LIMIT 1) AS d
-
--- name: held
--- What a worker has started, whether it knows or not: the answer may have been lost.
-SELECT {effect_columns} FROM {schema}.effects AS e
-WHERE e.leased_until IS NOT NULL AND e.state = 'started' AND e.worker = $1
-
--- name: expired
--- Leases that have run out.
-SELECT {effect_columns} FROM {schema}.effects AS e WHERE e.leased_until < {clock} ORDER BY e.leased_until LIMIT $1

@@ -1,5 +1,5 @@
 -- PostgreSQL's dialect of the store. {schema} is the schema's quoted name.
--- {clock} is the database's clock plus the test offset, as a scalar subquery: a bare volatile
+-- {now} is the database's clock plus the test offset, as a scalar subquery: a bare volatile
 -- function could not be used as an index condition.
 
 -- name: lock_migrations
@@ -38,6 +38,21 @@ RETURNING extract(epoch FROM probed_at)::float8
 BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
 SET LOCAL idle_in_transaction_session_timeout = '10s'
 
+-- name: keep_requests
+-- The bytes of arrivals `a`, exactly as received.
+INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)
+SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
+
+-- name: add_events
+-- The events that they brought.
+INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
+                             fingerprint, request_id, item, received_at, run_started_at, state, reason,
+                             due_at, finished_at, cause, account)
+SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
+       fingerprint, request_id, item, now, now, state, reason,
+       CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
+       CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account
+
 -- name: add_new
 -- The usual case in one statement and one round trip: each arrival with a single identity that nobody has is
 -- recorded whole; what comes back was new, the rest was not touched. set_config is SET LOCAL for a statement:
@@ -45,24 +60,17 @@ SET LOCAL idle_in_transaction_session_timeout = '10s'
 WITH durably AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true)
 ), a AS MATERIALIZED (
-    SELECT *, {clock} AS now FROM unnest($1::{schema}.arrival[]), durably
+    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival[]), durably
 ), won AS (
     INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)
     SELECT identity, 'key', source, event_id, fingerprint FROM a ORDER BY identity
     ON CONFLICT DO NOTHING
     RETURNING identity, event_id
 ), kept AS (
-    INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)
-    SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
+    {keep_requests}
     FROM a WHERE event_id IN (SELECT event_id FROM won)
 ), new AS (
-    INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
-                                 fingerprint, request_id, item, received_at, run_started_at, state, reason,
-                                 due_at, finished_at, cause, account)
-    SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
-           fingerprint, request_id, item, now, now, state, reason,
-           CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
-           CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account
+    {add_events}
     FROM a WHERE event_id IN (SELECT event_id FROM won)
 ), first AS (
     INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
@@ -108,19 +116,12 @@ WHERE (SELECT count(*) FROM (
 -- The judged batch in one statement: the bytes of what brought something new or odd (body is null for the
 -- rest), the new events, and a delivery for every item.
 WITH a AS MATERIALIZED (
-    SELECT *, {clock} AS now FROM unnest($1::{schema}.arrival[])
+    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival[])
 ), kept AS (
-    INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)
-    SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
+    {keep_requests}
     FROM a WHERE body IS NOT NULL
 ), new AS (
-    INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
-                                 fingerprint, request_id, item, received_at, run_started_at, state, reason,
-                                 due_at, finished_at, cause, account)
-    SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
-           fingerprint, request_id, item, now, now, state, reason,
-           CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
-           CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account
+    {add_events}
     FROM a WHERE outcome IN ('accepted', 'invalid', 'reconciled')
 )
 INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at, outcome, event_state,
@@ -157,10 +158,22 @@ WITH RECURSIVE kinds AS (
         ORDER BY source, type, due_at LIMIT 1
     ) n
 )
-SELECT source, type, alone, extract(epoch FROM min(due_at) - {clock})::float8 AS due_in
+SELECT source, type, alone, extract(epoch FROM min(due_at) - {now})::float8 AS due_in
 FROM (SELECT *, false AS alone FROM kinds UNION ALL SELECT *, true FROM alone) AS k
 WHERE {not_paused}
 GROUP BY source, type, alone ORDER BY due_in
+
+-- name: take_due
+-- The events of `due` -> processing, and what a worker needs of them.
+UPDATE {schema}.events AS e
+SET state = 'processing', claim = claim + 1, attempts = attempts + 1, worker = $3, claimed_at = {now},
+    leased_until = {now} + make_interval(secs => $4), due_at = NULL
+FROM due, {schema}.requests AS r
+WHERE e.id = due.id AND r.id = e.request_id
+RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
+          e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
+          extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
+          e.item, r.headers, r.query, r.body, due.due_at
 
 -- name: claim
 -- pending, retrying -> processing. The lock step is materialized, so that LIMIT is the limit; SKIP LOCKED,
@@ -169,41 +182,25 @@ WITH {kinds}, due AS MATERIALIZED (
     SELECT e.id, e.due_at FROM kinds AS k CROSS JOIN LATERAL (
         SELECT id, due_at FROM {schema}.events
         WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes < 2
-          AND due_at <= {clock}
-        ORDER BY due_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+          AND due_at <= {now}
+        ORDER BY due_at LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED
     ) AS e
-    ORDER BY e.due_at LIMIT $3
+    ORDER BY e.due_at LIMIT $5
 )
-UPDATE {schema}.events AS e
-SET state = 'processing', claim = claim + 1, attempts = attempts + 1, worker = $4, claimed_at = {clock},
-    leased_until = {clock} + make_interval(secs => $5), due_at = NULL
-FROM due, {schema}.requests AS r
-WHERE e.id = due.id AND r.id = e.request_id
-RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
-          e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
-          extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
-          e.item, r.headers, r.query, r.body, due.due_at
+{take_due}
 
 -- name: claim_alone
 -- The same for one event that has crashed its worker twice; the worker runs nothing beside it.
 WITH {kinds}, due AS MATERIALIZED (
-    SELECT e.id FROM kinds AS k CROSS JOIN LATERAL (
+    SELECT e.id, e.due_at FROM kinds AS k CROSS JOIN LATERAL (
         SELECT id, due_at FROM {schema}.events
         WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes >= 2
-          AND due_at <= {clock}
+          AND due_at <= {now}
         ORDER BY due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
     ) AS e
     ORDER BY e.due_at LIMIT 1
 )
-UPDATE {schema}.events AS e
-SET state = 'processing', claim = claim + 1, attempts = attempts + 1, worker = $3, claimed_at = {clock},
-    leased_until = {clock} + make_interval(secs => $4), due_at = NULL
-FROM due, {schema}.requests AS r
-WHERE e.id = due.id AND r.id = e.request_id
-RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
-          e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
-          extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
-          e.item, r.headers, r.query, r.body
+{take_due}
 
 -- name: begin_handler
 -- The mark lives as long as the transaction: if it is gone at the outcome, the handler ended the
@@ -251,7 +248,7 @@ INSERT INTO {schema}.effects (identity, kind, source, name, key, event_id, claim
                               downstream, state, planned_at, created_at, finished_at)
 SELECT $1::bytea, 'once', $2::text, $3::text, $4::text, $5::uuid, $6::bigint, $7::bytea, $8::bytea,
        '', 'done', now, now, now
-FROM {clock} AS clock (now) WHERE current_setting('hookledger.mark', true) = $9
+FROM {now} AS clock (now) WHERE current_setting('hookledger.mark', true) = $9
 ON CONFLICT (identity) DO NOTHING
 RETURNING 1
 
@@ -271,7 +268,7 @@ INSERT INTO {schema}.effects (identity, kind, source, name, key, event_id, claim
                               repeat, downstream, lane, place, state, planned_at, due_at, created_at)
 SELECT $1::bytea, 'later', $2::text, $3::text, $4::text, $5::uuid, $6::bigint, $7::bytea, $8::bytea,
        $10::text, $11::text, $12::text, taken.place, 'planned', now, now, now
-FROM {clock} AS clock (now) LEFT JOIN taken ON true
+FROM {now} AS clock (now) LEFT JOIN taken ON true
 WHERE ($12::text IS NULL OR taken.place IS NOT NULL) AND current_setting('hookledger.mark', true) = $9
 ON CONFLICT (identity) DO NOTHING
 RETURNING 1
@@ -292,7 +289,7 @@ WITH taken AS (
 UPDATE {schema}.effects AS e
 SET kind = 'later', state = 'planned', fence = e.fence + 1, tries = 0, planned_at = now, due_at = now,
     leased_until = NULL, lane = $4::text, place = taken.place
-FROM {clock} AS clock (now) LEFT JOIN taken ON true
+FROM {now} AS clock (now) LEFT JOIN taken ON true
 WHERE e.identity = $1::bytea AND e.kind = 'call' AND e.state IN ('planned', 'failed')
   AND e.arguments_digest = $3::bytea AND current_setting('hookledger.mark', true) = $5
 RETURNING 1
@@ -304,9 +301,9 @@ WITH left_processing AS (
     UPDATE {schema}.events AS e
     SET state = o.state, claim = e.claim + 1, reason = o.reason, result = o.result, error = o.error,
         cause = o.cause, leased_until = NULL,
-        due_at = CASE WHEN o.state IN ('pending', 'retrying') THEN {clock} + make_interval(secs => o.due_in) END,
-        finished_at = CASE WHEN o.state IN ('processed', 'skipped', 'failed') THEN {clock} END,
-        first_processed_at = CASE WHEN o.state = 'processed' THEN coalesce(e.first_processed_at, {clock})
+        due_at = CASE WHEN o.state IN ('pending', 'retrying') THEN {now} + make_interval(secs => o.due_in) END,
+        finished_at = CASE WHEN o.state IN ('processed', 'skipped', 'failed') THEN {now} END,
+        first_processed_at = CASE WHEN o.state = 'processed' THEN coalesce(e.first_processed_at, {now})
                                   ELSE e.first_processed_at END,
         attempts = e.attempts - CASE WHEN o.transition IN ('wait', 'release') THEN 1 ELSE 0 END,
         snoozes = e.snoozes + CASE WHEN o.transition = 'wait' THEN 1 ELSE 0 END,
@@ -319,7 +316,7 @@ WITH left_processing AS (
     RETURNING e.id, e.claim - 1 AS claim, e.run, e.worker, e.claimed_at, e.error, o.transition
 ), tried AS (
     INSERT INTO {schema}.attempts (event_id, claim, run, worker, started_at, ended_at, outcome, error)
-    SELECT id, claim, run, worker, claimed_at, {clock},
+    SELECT id, claim, run, worker, claimed_at, {now},
            {attempt_outcome}, error
     FROM left_processing WHERE {attempt_outcome} IS NOT NULL
 )
@@ -327,7 +324,7 @@ SELECT id FROM left_processing
 
 -- name: beat
 -- Renew leases; what comes back is still ours.
-UPDATE {schema}.events AS e SET leased_until = {clock} + make_interval(secs => $3)
+UPDATE {schema}.events AS e SET leased_until = {now} + make_interval(secs => $3)
 FROM unnest($1::uuid[], $2::bigint[]) AS c (id, claim)
 WHERE e.id = c.id AND e.claim = c.claim AND e.state = 'processing'
 RETURNING e.id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import Enum
@@ -14,10 +13,10 @@ from ...clock import Clock
 from ...errors import ConfigError
 from ...model import Arrival, Recorded
 from ..session import BATCH, Row, Session, Work, too_long
-from ..text import PARAMETER, Macro, columns, shared, written_out
+from ..text import PARAMETER, shared
 from .connection import IDLE_LIMIT, Connections, transaction
 from .dialect import Dialect
-from .intake import by_arrival, record_inside
+from .intake import record_inside
 
 T = TypeVar("T")
 
@@ -31,61 +30,19 @@ REFUSED = ("22", "25", "2B", "2F", "42", "0A")
 """Classes of SQLSTATE that say the query itself is wrong, or would write."""
 
 
-_AMONG = re.compile(r"IN \{list (:\w+) (\w+)\}")
-"""As an array: a subquery is planned as a join that reads the whole table where there are no statistics yet."""
-
-
-class Queries:
-    """The shared queries for one schema and one clock: SQL, and the names of its parameters in their order.
-
-    `intake`: the statements of the hot path.
-    """
+class Queries(Dialect):
+    """The shared queries: SQL, and the names of its parameters in their order. `intake`: those of the hot path."""
 
     def __init__(self, schema: str, clock: Clock, intake: Dialect) -> None:
+        super().__init__(shared("postgres"), schema, clock)
         self.intake = intake
-        self._schema = '"' + schema.replace('"', '""') + '"'
-        self._clock = clock
-        self._texts: dict[tuple[str, float], str] = {}
         self._numbered: dict[tuple[str, float], tuple[str, tuple[str, ...]]] = {}
 
     def __getitem__(self, name: str) -> tuple[str, tuple[str, ...]]:
         key = name, self._clock.offset
         if key not in self._numbered:
-            self._numbered[key] = numbered(self.text(name))
+            self._numbered[key] = numbered(self(name))
         return self._numbered[key]
-
-    def text(self, name: str) -> str:
-        """In PostgreSQL's words; parameters are still `:names`."""
-        key = name, self._clock.offset
-        if key not in self._texts:
-            text = _AMONG.sub(r"= ANY(\1::\2[])", shared("postgres")[name])
-            offset = self._clock.offset
-            now = "clock_timestamp()" if not offset else f"clock_timestamp() + interval '{offset} seconds'"
-            self._texts[key] = written_out(text, _macros(self._schema, f"(SELECT {now})"))
-        return self._texts[key]
-
-
-def _macros(schema: str, now: str) -> dict[str, Macro]:
-    return {
-        "schema": lambda _: schema,
-        "now": lambda _: now,
-        "seconds": lambda given: f"make_interval(secs => {given})",
-        "elapsed": lambda given: f"extract(epoch FROM {given})::float8",
-        "greatest": lambda _: "greatest",
-        "least": lambda _: "least",
-        "lock": lambda _: "FOR NO KEY UPDATE",
-        "lock_free": lambda given: f"FOR NO KEY UPDATE OF {given} SKIP LOCKED",
-        "indexed": lambda _: "",
-        "ordered": lambda _: "",
-        "offset_0": lambda _: "OFFSET 0",
-        "rows": _rows,
-    }
-
-
-def part(name: str) -> str:
-    """What a query of the hot path has in common with those of the operations, for `Dialect`."""
-    text = written_out(shared("postgres")[name], _macros("SCHEMA", "CLOCK"))
-    return text.replace("SCHEMA", "{schema}").replace("CLOCK", "{clock}")
 
 
 def numbered(text: str) -> tuple[str, tuple[str, ...]]:
@@ -93,13 +50,6 @@ def numbered(text: str) -> tuple[str, tuple[str, ...]]:
     names: dict[str, int] = {}
     sql = PARAMETER.sub(lambda match: f"${names.setdefault(match[1], len(names) + 1)}", text)
     return sql, tuple(names)
-
-
-def _rows(given: str) -> str:
-    name, named = columns(given)
-    arrays = ", ".join(f":{name}__{place}::{kind}[]" for place, (_, kind) in enumerate(named))
-    titles = ", ".join(column for column, _ in named)
-    return f"(SELECT * FROM unnest({arrays}) AS given ({titles}))"  # noqa: S608 - of our own SQL files
 
 
 class PostgresSession:
@@ -115,7 +65,7 @@ class PostgresSession:
         return await self._fetch(sql, values_of(names, parameters))
 
     def piece(self, query: str) -> str:
-        return self._queries.text(query)
+        return self._queries(query)
 
     async def run(self, text: str, parameters: Mapping[str, Any]) -> list[Row]:
         sql, names = numbered(text)
@@ -126,7 +76,8 @@ class PostgresSession:
         await self._connection.executemany(sql, [values_of(names, row) for row in rows])
 
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
-        return by_arrival(arrivals, await record_inside(self._connection, self._queries.intake, arrivals))
+        classification = await record_inside(self._connection, self._queries.intake, arrivals)
+        return classification.by_arrival(arrivals)
 
     async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
         found: list[Row] = await self._connection.fetch(sql, *values, timeout=self._limit)

@@ -14,21 +14,13 @@ from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
-from ...model import (
-    Arrival,
-    Claimed,
-    Health,
-    Kind,
-    Outcome,
-    Recorded,
-    Waiting,
-)
+from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Waiting
 from .. import BEFORE_FIRST, SCHEMA_RANGE, out_of_range
 from ..ops.copy import Copies
-from ..ops.sets import Sets
+from ..ops.jobs import Jobs
 from ..protocol import Adapter, Store, Transactions
-from ..queries import load, migrations
-from ..rows import Rows, outcome_values
+from ..rows import outcome_values, value_of
+from ..text import load, migrations, shared
 from . import intake, ledger
 from .connection import OUTAGE, Connections, nothing
 from .dialect import Dialect
@@ -37,11 +29,11 @@ from .intake import columns
 from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
-from .session import PostgresDatabase, Queries, part
+from .session import PostgresDatabase, Queries
 from .tables import PostgresTables
 from .transaction import LazyTransaction, PostgresTransaction
 
-_QUERIES = load(__package__, not_paused=part("not_paused"))
+_QUERIES = load(__package__, not_paused=shared("postgres")["not_paused"])
 
 
 class PostgresStore(Store):
@@ -69,12 +61,11 @@ class PostgresStore(Store):
         self._timeout = timeout
         self.sql: Dialect = Dialect(_QUERIES, schema, self._clock)
         """A named query for this schema and clock offset."""
-        self._rows = Rows()
         self._queries = Queries(schema, self._clock, self.sql)
         database = PostgresDatabase(self._queries, self._opened)
         calls = PostgresDatabase(self._queries, self._calling)
         effects = PostgresLedger(Dialect(ledger.QUERIES, schema, self._clock), self._queries, self._calling)
-        super().__init__(database, self._clock, effects, Sets(database), calls)
+        super().__init__(database, self._clock, effects, Jobs(database, effects), calls)
         self.copies: Copies = Copies(database, PostgresTables(schema))
         self._general: Connections | None = None
         self._for_calls: Connections | None = None
@@ -184,14 +175,14 @@ class PostgresStore(Store):
         return [Waiting(Kind(row["source"], row["type"]), row["due_in"], row["alone"]) for row in rows]
 
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
-        sources, types = [k.source for k in kinds], [k.type for k in kinds]
-        rows = await self._fetch("claim", sources, types, limit, worker, lease)
-        return [self._rows.claimed(row) for row in sorted(rows, key=lambda row: (row["due_at"], row["id"]))]
+        return await self._claim("claim", kinds, worker, lease, limit)
 
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
-        sources, types = [k.source for k in kinds], [k.type for k in kinds]
-        rows = await self._fetch("claim_alone", sources, types, worker, lease)
-        return [self._rows.claimed(row) for row in rows]
+        return await self._claim("claim_alone", kinds, worker, lease)
+
+    async def _claim(self, name: str, kinds: Sequence[Kind], *args: Any) -> list[Claimed]:
+        rows = await self._fetch(name, [kind.source for kind in kinds], [kind.type for kind in kinds], *args)
+        return [value_of(Claimed, row) for row in sorted(rows, key=itemgetter("due_at", "id"))]
 
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
         if adapter is not None:

@@ -19,7 +19,7 @@ from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..call_outcome import may_adopt
 from ..protocol import Adapter
-from ..rows import outcome_values
+from ..rows import intent_values, outcome_values
 from ..sqlstate import DATA_ERRORS, sqlstate
 from .connection import is_open
 from .intake import columns
@@ -141,7 +141,7 @@ class PostgresTransaction:
         """None, or what is known of it already."""
         async with self.turn:
             await self.ready()  # the mark is made there
-            while not await self._insert(name, *_values(intent), self._mark, *more):
+            while not await self._insert(name, *intent_values(intent), self._mark, *more):
                 known = await self._known(intent)
                 if known is None:
                     continue
@@ -354,19 +354,6 @@ class PostgresStatements:
 
     async def fetchval(self, sql: str, *args: Any) -> Any:
         return await self._run("fetchval", sql, *args)
-
-
-def _values(intent: Intent) -> tuple[Any, ...]:
-    return (
-        intent.identity,
-        intent.source,
-        intent.name,
-        intent.key,
-        intent.event_id,
-        intent.claim,
-        intent.arguments,
-        intent.arguments_digest,
-    )
 
 
 def commits(sql: str) -> bool:

@@ -64,12 +64,8 @@ WHERE identity = :identity AND fence = :fence AND event_id = :event_id AND kind 
 RETURNING state
 
 -- name: event_now
--- An event as it is now.
+-- An event as it is now. After a lock, a statement of its own: that of the lock would not see what it waited for.
 SELECT state, run, claim, emptied_at FROM {schema}.events WHERE id = :event_id
-
--- name: event_pruned
--- That it was pruned.
-SELECT * FROM {schema}.pruned WHERE event_id = :event_id
 
 -- name: last_action
 -- What was done to it last.

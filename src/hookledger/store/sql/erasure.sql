@@ -40,12 +40,6 @@ DELETE FROM {schema}.rejections WHERE id IN (
     SELECT x.id FROM {schema}.requests AS r JOIN {schema}.rejections AS x ON x.source = r.source AND x.body = r.body
     WHERE r.id IN {list :requests uuid} AND r.body <> :empty)
 
--- name: erase_requests
--- Bytes, headers, query, address.
-UPDATE {schema}.requests
-SET body = :empty, headers = :empty, query = :empty, remote = NULL, emptied_at = coalesce(emptied_at, {now})
-WHERE id IN {list :requests uuid}
-
 -- name: erase_event
 -- What the event itself says.
 UPDATE {schema}.events
@@ -89,10 +83,6 @@ SET arguments = :empty, result = NULL, error = NULL, lane = NULL, place = NULL, 
     fence = fence + CASE WHEN kind = 'once' THEN 0 ELSE 1 END
 WHERE identity = :identity
 
--- name: erase_calls
--- Tracebacks of calls.
-UPDATE {schema}.effect_calls SET error = NULL WHERE identity IN {list :identities bytea} AND error IS NOT NULL
-
 -- name: erase_replaced
 -- The results that decisions replaced.
 UPDATE {schema}.actions SET replaced = NULL WHERE event_id IN {list :events uuid} AND replaced IS NOT NULL
@@ -110,7 +100,3 @@ DELETE FROM {schema}.effect_lanes AS l
 WHERE (l.name, l.lane) IN (SELECT n.name, n.lane FROM {rows :lanes name text, lane text} AS n)
   AND NOT EXISTS (SELECT 1 FROM {schema}.effects AS f
                   WHERE f.name = l.name AND f.lane = l.lane AND f.lane IS NOT NULL AND f.finished_at IS NULL)
-
--- name: pruned_in_state
--- The state in which an event was pruned.
-SELECT state FROM {schema}.pruned WHERE event_id = :event

@@ -3,11 +3,9 @@
 -- name: where_everything
 true
 
--- name: where_source
-e.source = :source::text
-
--- name: where_type
-e.type = :type::text
+-- name: where_equal
+-- For each column that is compared as a whole.
+e.{column} = :{column}::text
 
 -- name: where_type_begins
 e.type >= :type::text AND e.type < :type_end::text
@@ -15,15 +13,6 @@ e.type >= :type::text AND e.type < :type_end::text
 -- name: where_states
 -- Written out: the planner must see which partial index they are in.
 e.state IN ({states})
-
--- name: where_key
-e.key = :key::text
-
--- name: where_object_id
-e.object_id = :object_id::text
-
--- name: where_account
-e.account = :account::text
 
 -- name: where_since
 e.received_at >= :since::timestamptz
@@ -33,9 +22,6 @@ e.received_at < :until::timestamptz
 
 -- name: where_attention
 (e.state IN ('failed', 'needs_review') OR e.attention OR e.alert IS NOT NULL)
-
--- name: where_cause
-e.cause = :cause::text
 
 -- name: where_error
 (strpos(e.reason, :error::text) > 0 OR strpos(e.error, :error::text) > 0)

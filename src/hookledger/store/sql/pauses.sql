@@ -4,10 +4,6 @@ INSERT INTO {schema}.pauses (source, pattern, since, actor, reason) VALUES (:sou
 ON CONFLICT DO NOTHING
 RETURNING source, pattern, since, actor, reason
 
--- name: find_pause
--- The pause of exactly these types.
-SELECT * FROM {schema}.pauses WHERE source = :source AND pattern = :pattern
-
 -- name: resume
 -- Returns nothing when it is not paused.
 DELETE FROM {schema}.pauses WHERE source = :source AND pattern = :pattern RETURNING source

@@ -146,9 +146,10 @@ SELECT request_id, count(*) FILTER (WHERE outcome IN ('accepted', 'invalid', 're
 FROM {schema}.deliveries WHERE request_id IN {list :requests uuid} GROUP BY request_id
 
 -- name: empty_requests
--- The bytes.
-UPDATE {schema}.requests SET body = :empty, headers = :empty, query = :empty, remote = NULL, emptied_at = {now}
-WHERE id IN {list :requests uuid} AND emptied_at IS NULL
+-- Bytes, headers, query and address.
+UPDATE {schema}.requests
+SET body = :empty, headers = :empty, query = :empty, remote = NULL, emptied_at = coalesce(emptied_at, {now})
+WHERE id IN {list :requests uuid}
 
 -- name: empty_events
 -- So that nobody replays them: in the row that a replay must change.
@@ -177,15 +178,15 @@ CROSS JOIN {schema}.events AS e CROSS JOIN {schema}.effects AS f
 WHERE e.id = c.id AND e.claim = c.claim AND f.event_id = e.id AND f.state IN ('done', 'cancelled')
   AND e.finished_at IS NOT NULL ORDER BY f.identity
 
--- name: prune_duplicates
--- Rows of plain duplicates.
+-- name: prune_deliveries
+-- Those of these outcomes.
 DELETE FROM {schema}.deliveries AS d
 WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, item integer} AS n)
-  AND d.outcome = 'duplicate'
+  AND d.outcome IN {list :outcomes text}
 RETURNING request_id
 
 -- name: lock_deliveries
--- As `lock_quarantined_to_prune`.
+-- One operator at a time accepts a quarantined delivery, and nobody prunes it meanwhile. Intake never comes back to one.
 SELECT d.item FROM {schema}.deliveries AS d
 WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, item integer} AS n)
 ORDER BY d.request_id, d.item {lock}
@@ -198,12 +199,6 @@ WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, it
   AND (SELECT count(*) FROM {schema}.events AS e WHERE e.id = d.event_id) = 0
   AND (SELECT count(*) FROM {schema}.events AS a
        WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine') = 0
-
--- name: prune_orphans
--- Those.
-DELETE FROM {schema}.deliveries AS d
-WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, item integer} AS n)
-  AND d.outcome IN ('conflict', 'same_body')
 
 -- name: pruned_events
 -- By id or the beginning of one.

@@ -55,10 +55,6 @@ SELECT ({elsewhere}) AS body FROM {schema}.deliveries AS d WHERE d.request_id = 
 UPDATE {schema}.requests SET body = coalesce(({borrowed_body}), body)
 WHERE id = :request_id AND length(body) = 0 AND emptied_at IS NULL
 
--- name: lock_quarantined
--- One operator at a time. Intake never comes back to a delivery.
-SELECT 1 AS there FROM {schema}.deliveries WHERE request_id = :request_id AND item = :item {lock}
-
 -- name: quarantined
 -- A delivery that is to be admitted. A statement of its own: the lock's snapshot is older than the lock.
 SELECT d.source, d.outcome, d.event_id, EXISTS (
@@ -83,10 +79,6 @@ FROM {rows :wanted identity bytea, kind text, source text, event_id uuid, finger
 WHERE true ORDER BY given.identity
 ON CONFLICT DO NOTHING
 RETURNING identity
-
--- name: owner_of_accepted
--- Who has it. A statement of its own: the insert's snapshot cannot see what was committed while it waited.
-SELECT event_id FROM {schema}.identities WHERE identity = :identity
 
 -- name: accept
 -- An odd delivery -> pending, under the next number of its key. Counted, not EXISTS, because PostgreSQL may hash the

@@ -6,13 +6,8 @@ WHERE i.identity IN {list :identities bytea}
 
 -- name: abandoned_reconciliations
 -- Comparisons of a source that nobody ended. One that failed and waits to be tried again has said so.
-SELECT id, slot, actor, reason, counts FROM {schema}.reconciliations
+SELECT id, fence, slot, actor, reason, counts FROM {schema}.reconciliations
 WHERE source = :source AND finished_at IS NULL AND problem IS NULL AND leased_until < {now} ORDER BY id {lock}
-
--- name: close_reconciliation
--- It is not taken up.
-UPDATE {schema}.reconciliations SET finished_at = {now}, leased_until = NULL, problem = :problem, counts = :counts
-WHERE id = :id
 
 -- name: count_reconciled
 -- How far it has come, with what was recorded.
@@ -62,7 +57,3 @@ SELECT event_id FROM {schema}.repairs WHERE source = :source AND object_id = :ob
 -- name: change_repair
 -- This is the last one now.
 UPDATE {schema}.repairs SET event_id = :event_id WHERE source = :source AND object_id = :object_id
-
--- name: state_of_repaired
--- Of one event. A statement of its own: that of the lock would not see what was committed while it waited.
-SELECT state FROM {schema}.events WHERE id = :id

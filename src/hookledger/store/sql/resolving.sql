@@ -29,7 +29,3 @@ RETURNING event_id, state
 -- name: lock_effects
 -- In the order in which everyone locks them.
 SELECT identity FROM {schema}.effects WHERE identity IN {list :identities bytea} ORDER BY identity {lock}
-
--- name: locked_effects
--- Several effects. A statement of its own: that of the lock would not see what was committed while it waited.
-SELECT {effect_columns} FROM {schema}.effects AS e WHERE e.identity IN {list :identities bytea}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 import apsw
 
@@ -30,6 +33,10 @@ size halves what the log takes, and reading was measured to cost the same."""
 TURN = 0.001
 """Seconds between two tries to get a lock."""
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Reader = Callable[[Any], Any]
+_TIMES = re.compile(r"at|since|until|slot|\w+_at|\w+_until")
+_IDS = re.compile(r"id|\w+_id")
 _DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.RangeError)
 
 
@@ -112,19 +119,44 @@ def _use_wal(connection: apsw.Connection, deadline: float) -> None:
 
 
 def rows(connection: apsw.Connection, sql: str, args: Sequence[Any] = ()) -> list[Row]:
-    """Run one statement, keep all its rows with their names."""
-    cursor = connection.execute(sql, args)
+    """Run one statement, keep all its rows with their names; values are as SQLite stores them."""
+    kind, _, found = _fetched(connection.execute(sql, args))
+    return [kind(row) for row in found]
+
+
+def read_rows(connection: apsw.Connection, sql: str, args: Sequence[Any] = ()) -> list[Row]:
+    """The same for a query of ours: the names of its columns tell ids and times, which become UUID and datetime."""
+    return converted(connection.execute(sql, args))
+
+
+def converted(cursor: apsw.Cursor) -> list[Row]:
+    kind, readers, found = _fetched(cursor)
+    if not any(readers):
+        return [kind(row) for row in found]
+    return [kind([read(value) if read else value for read, value in zip(readers, row, strict=True)]) for row in found]
+
+
+def _fetched(cursor: apsw.Cursor) -> tuple[type[Row], Sequence[Reader | None], list[Any]]:
+    """All rows: a value that cannot be converted must not leave the statement open on this connection."""
     try:
         names = tuple(column[0] for column in cursor.get_description())
     except apsw.ExecutionCompleteError:  # how apsw says that there are no rows
-        return []
-    kind = _row_type(names)
-    return [kind(row) for row in cursor]
+        return Row, (), []
+    return *_row_type(names), cursor.fetchall()
 
 
 @cache
-def _row_type(names: tuple[str, ...]) -> type[Row]:
-    return type("Row", (Row,), {"names": {name: index for index, name in enumerate(names)}})
+def _row_type(names: tuple[str, ...]) -> tuple[type[Row], Sequence[Reader | None]]:
+    kind = type("Row", (Row,), {"names": {name: place for place, name in enumerate(names)}})
+    return kind, [id_of if _IDS.fullmatch(name) else time_of if _TIMES.fullmatch(name) else None for name in names]
+
+
+def id_of(value: Any) -> Any:
+    return UUID(bytes=value) if isinstance(value, bytes) else value  # a provider's id is text
+
+
+def time_of(value: Any) -> Any:
+    return EPOCH + timedelta(microseconds=value) if isinstance(value, int) else value
 
 
 def in_transaction(connection: Connection, job: Callable[[Connection], T], watch: LockWatch, who: int = WRITER) -> T:

@@ -35,8 +35,7 @@ def record(connection: apsw.Connection, sql: Sql, now: int, arrivals: Sequence[A
     won = insert(connection, sql("take_identities"), values)
     classification = all_new(arrivals, won) or classify(arrivals, _owners(connection, sql, arrivals, wanted))
     _write(connection, sql, now, classification)
-    verdicts = iter(classification.verdicts)
-    return [[next(verdicts).recorded for _ in arrival.items] for arrival in arrivals]
+    return classification.by_arrival(arrivals)
 
 
 def _owners(

@@ -18,28 +18,6 @@ INSERT INTO effect_calls (started_at, worker, identity, number, generation) VALU
 -- One effect.
 SELECT {effect_columns} FROM effects e WHERE e.identity = ?2
 
--- name: restart
--- planned, failed, unknown -> started. A planned outbox row is for `claim`.
-UPDATE effects
-SET state = 'started', fence = fence + 1, number = number + 1, tries = tries + 1, worker = ?4, leased_until = ?1 + ?5,
-    due_at = NULL, result = NULL
-WHERE identity = ?2 AND fence = ?3 AND (state IN ('failed', 'unknown') OR (state = 'planned' AND kind = 'call'))
-RETURNING identity, number, generation, fence, event_id, state
-
--- name: mark_unknown
--- started -> unknown, if the lease is still expired and the fence still that one; done, if an earlier call came back
--- meanwhile. An unknown effect is given back. The call stays open: nobody knows how it ended.
-UPDATE effects AS e
-SET state = iif(c.done AND e.state = 'started', 'done', 'unknown'), fence = e.fence + 1, leased_until = NULL,
-    due_at = iif(e.kind = 'later' AND NOT (c.done AND e.state = 'started'), ?1 + ?4, NULL),
-    finished_at = iif(c.done AND e.state = 'started', ?1, NULL),
-    error = CASE WHEN c.done AND e.state = 'started' THEN NULL
-                 WHEN e.state = 'started' THEN 'the worker crashed, froze or lost its connection' ELSE e.error END
-FROM (SELECT EXISTS (SELECT 1 FROM effect_calls n JOIN effects o USING (identity, generation)
-                     WHERE n.identity = ?2 AND n.outcome = 'done') AS done) AS c
-WHERE e.identity = ?2 AND e.fence = ?3 AND e.state IN ('started', 'unknown') AND e.leased_until < ?1
-RETURNING event_id, state
-
 -- name: standing
 -- An effect that a call came back for.
 SELECT identity, event_id, source, name, key, generation, kind, repeat, state, number, decided, decided_number, result
@@ -49,7 +27,7 @@ FROM effects WHERE identity = ?1
 -- How a call ended. Never over what is known for certain; ?6: over nothing that was told.
 UPDATE effect_calls SET ended_at = ?1, outcome = ?4, error = ?5
 WHERE identity = ?2 AND number = ?3 AND (outcome IS NULL OR (outcome = 'unknown' AND NOT ?6))
-RETURNING generation
+RETURNING generation, ended_at
 
 -- name: calls
 -- Every call of an effect.
@@ -64,35 +42,6 @@ SET state = ?3, fence = fence + 1, result = coalesce(result, ?4), error = iif(st
     due_at = iif(kind = 'later' AND ?3 IN ('planned', 'unknown'), ?1 + ?5, NULL),
     finished_at = iif(?3 IN ('done', 'cancelled'), coalesce(finished_at, ?1), NULL)
 WHERE identity = ?2
-
--- name: conclude
--- unknown -> done or planned, as the effect's check found.
-UPDATE effects
-SET state = iif(?4, 'done', 'planned'), fence = fence + 1, leased_until = NULL,
-    decided = iif(?4, 'happened', 'did_not_happen'), decided_number = number,
-    result = iif(?4, coalesce(?5, result), NULL), finished_at = iif(?4, ?1, NULL),
-    due_at = iif(kind = 'later' AND NOT ?4, ?1 + coalesce(?6, 0), NULL), error = iif(?4, NULL, error)
-WHERE identity = ?2 AND fence = ?3 AND state = 'unknown'
-RETURNING event_id, state
-
--- name: put_off
--- unknown, and still so: the lease is given back.
-UPDATE effects
-SET fence = fence + 1, leased_until = NULL, error = coalesce(?5, error), due_at = iif(kind = 'later', ?1 + ?4, NULL)
-WHERE identity = ?2 AND fence = ?3 AND state = 'unknown'
-RETURNING event_id, state
-
--- name: release
--- started -> planned, for a call that was not made: as if the outbox had not claimed it.
-UPDATE effects
-SET state = 'planned', fence = fence + 1, number = number - 1, tries = max(tries - 1, 0), leased_until = NULL,
-    due_at = ?1 + ?4, error = ?5
-WHERE identity = ?2 AND fence = ?3 AND state = 'started' AND kind = 'later'
-RETURNING event_id, state, number
-
--- name: uncall
--- The call that was not made.
-DELETE FROM effect_calls WHERE identity = ? AND number > ?
 
 -- name: waiting
 -- The events that wait for a person, of one source or of any, with a reason that begins like this. There are few.
@@ -142,12 +91,3 @@ UPDATE effects
 SET state = iif(state = 'planned', 'started', 'unknown'), fence = fence + 1, number = number + (state = 'planned'),
     tries = tries + (state = 'planned'), worker = ?3, leased_until = ?1 + ?4, due_at = NULL
 WHERE identity = ?2 AND due_at IS NOT NULL
-
--- name: held
--- What a worker has started, whether it knows or not: the answer may have been lost.
-SELECT {effect_columns} FROM effects e INDEXED BY effects_leased
-WHERE e.leased_until IS NOT NULL AND e.state = 'started' AND e.worker = ?2
-
--- name: expired
--- Leases that have run out.
-SELECT {effect_columns} FROM effects e INDEXED BY effects_leased WHERE e.leased_until < ?1 ORDER BY e.leased_until LIMIT ?2

@@ -65,10 +65,6 @@ INSERT INTO deliveries (received_at, request_id, item, event_id, source, outcome
                         retry)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: open
--- Whether a kind may be claimed.
-SELECT 1 FROM (SELECT ?1 AS source, ?2 AS type) AS k WHERE {not_paused}
-
 -- name: waiting
 -- Each kind in the queue and when its first event is due: a walk from kind to kind along the index.
 WITH RECURSIVE kinds (source, type, due_at) AS (

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import cache
 from itertools import islice
@@ -21,21 +21,17 @@ import apsw
 
 from ...errors import ConfigError
 from ...model import Arrival, Recorded
-from ..queries import load
 from ..session import BATCH, Row, Session, Work, too_long
-from ..text import Macro, columns, shared, written_out
-from .connection import Run, connect, translate
+from ..text import Macro, columns, load, shared, written_out
+from .connection import EPOCH, Run, connect, converted, translate
 from .files import Connection
 from .intake import record
 
 T = TypeVar("T")
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SEARCH = 10.0
 """Seconds that a search may take."""
 _CAST = re.compile(r"::\w+(\[\])?")
-_TIMES = re.compile(r"at|since|until|slot|\w+_at|\w+_until")
-_IDS = re.compile(r"id|\w+_id")
 _READING = (apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE)
 
 
@@ -88,15 +84,6 @@ def queries() -> dict[str, str]:
     return load(__package__, not_paused=part("not_paused"))
 
 
-class SqliteRow(tuple[Any, ...]):
-    """A row that answers to positions and to column names."""
-
-    names: dict[str, int]
-
-    def __getitem__(self, key: Any) -> Any:
-        return super().__getitem__(self.names[key] if isinstance(key, str) else key)
-
-
 class SqliteSession:
     """Its queries never suspend. `now` is one moment for the whole operation."""
 
@@ -111,17 +98,7 @@ class SqliteSession:
         return query(query_name)
 
     async def run(self, text: str, parameters: Mapping[str, Any]) -> list[Row]:
-        cursor = self.cursor(text, parameters)
-        try:
-            names = tuple(column[0] for column in cursor.get_description())
-        except apsw.ExecutionCompleteError:  # how apsw says that there are no rows
-            return []
-        kind, readers = _row_type(names)
-        # All of it first: a value that cannot be converted must not leave the statement open on this connection.
-        found = cursor.fetchall()
-        return [
-            kind([read(value) if read else value for read, value in zip(readers, row, strict=True)]) for row in found
-        ]
+        return list(converted(self.cursor(text, parameters)))
 
     def cursor(self, text: str, parameters: Mapping[str, Any]) -> apsw.Cursor:
         """To read rows one by one, as SQLite keeps them."""
@@ -176,21 +153,6 @@ def _listed(value: Any) -> Any:
         return [_listed(element) for element in value]
     value = _stored(value)
     return value.hex() if isinstance(value, bytes) else value
-
-
-def id_of(value: Any) -> Any:
-    return UUID(bytes=value) if isinstance(value, bytes) else value  # a provider's id is text
-
-
-def time_of(value: Any) -> Any:
-    return EPOCH + timedelta(microseconds=value) if isinstance(value, int) else value
-
-
-@cache
-def _row_type(names: tuple[str, ...]) -> tuple[type[SqliteRow], Sequence[Callable[[Any], Any] | None]]:
-    kind = type("SqliteRow", (SqliteRow,), {"names": {name: place for place, name in enumerate(names)}})
-    readers = [id_of if _IDS.fullmatch(name) else time_of if _TIMES.fullmatch(name) else None for name in names]
-    return kind, readers
 
 
 def finished(operation: Coroutine[Any, Any, T]) -> T:

@@ -12,29 +12,21 @@ import apsw
 
 from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
-from ...model import (
-    Arrival,
-    Claimed,
-    Health,
-    Kind,
-    Outcome,
-    Recorded,
-    Waiting,
-)
+from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Waiting
 from ...states import BY_NAME
 from .. import BEFORE_FIRST, SCHEMA_RANGE, out_of_range
 from ..ops.copy import Copies
 from ..protocol import Adapter, Store, Transactions
-from ..queries import migrations
-from ..rows import Rows, outcome_values
+from ..rows import outcome_values, value_of
+from ..text import migrations
 from . import intake, second_library
-from .connection import Checkpointer, Row, Writer, check_version, in_transaction, rows, translate
+from .connection import Checkpointer, Row, Writer, check_version, in_transaction, read_rows, rows, translate
 from .files import Connection
 from .heartbeat import SqliteHeartbeat
 from .intake import micros
+from .jobs import SqliteJobs
 from .ledger import SqliteLedger
-from .session import SqliteDatabase, id_of, queries, time_of
-from .sets import SqliteSets
+from .session import SqliteDatabase, queries, query
 from .tables import SqliteTables
 from .transaction import SqliteTransaction
 from .watch import LockWatch
@@ -58,12 +50,11 @@ class SqliteStore(Store):
         self._clock = clock or Clock()
         self._wait = wait
         self._limit = limit
-        self._rows = Rows(time_of, id_of)
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
         database = SqliteDatabase(path, self._do, self._write, self._now)
-        effects = SqliteLedger(database, self._do, self._write, self._now, self._rows)
-        super().__init__(database, self._clock, effects, SqliteSets(database), database)
+        effects = SqliteLedger(database, self._do, self._write, self._now)
+        super().__init__(database, self._clock, effects, SqliteJobs(database, effects), database)
         self.copies: Copies = Copies(database, SqliteTables())
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
@@ -190,14 +181,14 @@ class SqliteStore(Store):
             found_due = [
                 (row[1], row[0])
                 for kind in kinds
-                if rows(connection, self.sql("open"), (kind.source, kind.type))
+                if connection.execute(query("may_run"), {"source": kind.source, "type": kind.type}).get
                 for row in connection.execute(self.sql(due), (now, kind.source, kind.type, limit))
             ]
             idents = [ident for _, ident in sorted(found_due)[:limit]]
             for ident in idents:
                 connection.execute(self.sql("claim"), (now, ident, worker, micros(lease)))
-            found = (rows(connection, self.sql("claimed"), (ident,)) for ident in idents)
-            return [self._rows.claimed(row) for [row] in found]
+            found = (read_rows(connection, self.sql("claimed"), (ident,)) for ident in idents)
+            return [value_of(Claimed, row) for [row] in found]
 
         return await self._write(job)
 

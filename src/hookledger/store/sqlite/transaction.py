@@ -14,6 +14,7 @@ from ...ledger import Intent, Known
 from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..call_outcome import may_adopt
+from ..rows import intent_values
 from .connection import Row, Writer, rows, translate
 from .files import Connection
 
@@ -93,7 +94,7 @@ class SqliteTransaction:
     # ── effects ──
 
     async def once(self, intent: Intent) -> bool:
-        values = (self._now(), *_values(intent))
+        values = (self._now(), *intent_values(intent, intent.event_id.bytes))
         return await self._keep(lambda connection: bool(rows(connection, self._sql("once"), values)))
 
     async def plan(self, intent: Intent) -> Known | None:
@@ -108,7 +109,14 @@ class SqliteTransaction:
                 rows(connection, self._sql("adopt"), (self._now(), intent.identity, intent.lane, place))
                 return None
             repeat = None if intent.repeat is None else intent.repeat.value
-            values = (self._now(), *_values(intent), repeat, intent.downstream, intent.lane, place)
+            values = (
+                self._now(),
+                *intent_values(intent, intent.event_id.bytes),
+                repeat,
+                intent.downstream,
+                intent.lane,
+                place,
+            )
             rows(connection, self._sql("plan"), values)
             return None
 
@@ -203,16 +211,3 @@ class SqliteStatements:
     async def fetchval(self, sql: str, *args: Any) -> Any:
         row = await self.fetchrow(sql, *args)
         return row[0] if row else None
-
-
-def _values(intent: Intent) -> tuple[Any, ...]:
-    return (
-        intent.identity,
-        intent.source,
-        intent.name,
-        intent.key,
-        intent.event_id.bytes,
-        intent.claim,
-        intent.arguments,
-        intent.arguments_digest,
-    )

@@ -23,7 +23,7 @@ from msgspec import Struct
 from ...errors import HookledgerError
 from ...model import Arrival, Recorded
 from ...states import DeliveryOutcome
-from ..queries import load
+from ..text import load
 from . import intake
 from .connection import connect, in_transaction, translate
 from .files import Connection, Files, check

@@ -12,7 +12,8 @@ from uuid import UUID
 import apsw
 
 from ..ops.job import Job, NewJob, add_job, cannot_cancel, find_job
-from ..ops.sets import Sets, asked, set_of, size_of
+from ..ops.jobs import Jobs, asked, set_of, size_of
+from ..ops.resolving import Resolutions
 from ..session import Session
 from .connection import translate
 from .session import SqliteDatabase, SqliteSession, finished
@@ -22,12 +23,12 @@ BATCH = 500
 """Events that are frozen in one transaction: a few milliseconds."""
 
 
-class SqliteSets(Sets):
-    def __init__(self, database: SqliteDatabase) -> None:
-        super().__init__(database)
+class SqliteJobs(Jobs):
+    def __init__(self, database: SqliteDatabase, ledger: Resolutions) -> None:
+        super().__init__(database, ledger)
         self._open = database.open
 
-    async def freeze(self, new: NewJob, expected: int | None) -> Job:
+    async def plan(self, new: NewJob, expected: int | None) -> Job:
         """The snapshot is read on a connection and in a thread of its own, a batch at a time: whoever gives up in the
         middle closes it after what is being read."""
         reader = ThreadPoolExecutor(1)
