@@ -19,7 +19,6 @@ from ..operate import audit, search
 from ..operate.context import Context
 from ..operate.reconcile import reconcile as operate
 from ..operate.reconcile.compare import Report
-from ..operate.reconcile.plan import Window
 from ..operate.reconcile.repair import repair, repair_event
 from ..store.ops.audit import Audit
 from ..store.ops.reconciling import Counts
@@ -108,7 +107,6 @@ def reconcile(
     if repairs:
         _repair(inbox, source, event, object_id, audit.by(actor, reason or ""), as_json)
         return
-    window = _window(inbox, source, since, until)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=status, transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(f"reading the provider's log of {escape(source)}", total=None)
@@ -117,6 +115,7 @@ def reconcile(
             progress.update(task, description=counts.words())
 
         async def act(context: Context) -> Report:
+            window = operate.window_of(context, source, since, until)
             if dry_run:
                 return await operate.compare(context, source, window, resend=resend, on_page=on_page)
             by = audit.by(actor, reason or "")
@@ -132,15 +131,6 @@ def reconcile(
         raise SystemExit(exits.PROVIDER)
     if not report.counts.clean:
         raise SystemExit(exits.DIFFERENCES)
-
-
-def _window(inbox: Inbox, source: str, since: datetime | None, until: datetime | None) -> Window | None:
-    """Return the window that the options give; None if they give none."""
-    if since is None and until is None:
-        return None
-    end = until or datetime.now(UTC)
-    back = inbox.examiner.source(source).plan().look_back
-    return Window(since or end - timedelta(seconds=back), end)
 
 
 def _print(report: Report) -> None:
