@@ -17,7 +17,7 @@ from ..operate.context import Context
 from ..states import EffectKind, EffectState, State
 from ..store.ops.audit import Audit
 from .common import audited, inbox_options, print_json, prints_json, run_on
-from .following import hindrances, say_next
+from .next_steps import hindrances, say_next
 from .table import say
 
 
@@ -85,7 +85,7 @@ def resolve(
     async def act(context: Context) -> tuple[Effect, Effect, EventRow, list[str]]:
         before = await effects.find(context, event, effect)
         history = await effects.resolve(context, by, before, decision, value)
-        [after] = [known.effect for known in history.effects if known.effect.identity == before.identity]
+        after = history.effect(before.identity).effect
         is_left = after.state is EffectState.PLANNED or history.event.state is State.PENDING
         called = after if after.state is EffectState.PLANNED else None
         hindered = await hindrances(context, history.event, called) if is_left else []

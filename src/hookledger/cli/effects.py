@@ -21,8 +21,8 @@ from .common import audited, inbox_options, print_json, prints_json, run_on, sec
 from .events import coloured
 from .failures import duration
 from .filters import limit_option, source_option
-from .following import hindrances, say_hindrances
 from .groups import ListsByDefault
+from .next_steps import hindrances, say_hindrances
 from .table import Listing, number, print_command, prose, say, whole
 
 
@@ -126,13 +126,11 @@ def try_(inbox: Inbox, event: str, effect: str, by: Audit, as_json: bool) -> Non
         return known, history, await hindrances(context, history.event, known)
 
     before, history, hindered = run_on(inbox, act)
-    [after] = [known.effect for known in history.effects if known.effect.identity == before.identity]
+    after = history.effect(before.identity).effect
     if as_json:
         print_json({"effect": after, "event": history.event})
         return
     was = f"was {before.state}" + (f", is {after.state}" if after.state is not before.state else "")
-    status.print(
-        f"Effect {escape(before.name)}:{escape(before.key)} {was}: a worker performs it now.", soft_wrap=True
-    )
+    status.print(f"Effect {escape(before.label)} {was}: a worker performs it now.", soft_wrap=True)
     say_hindrances(hindered)
     print_command("To see the result", ["hookledger", "show", str(history.event.id)])

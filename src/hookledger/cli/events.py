@@ -176,7 +176,7 @@ def _readable(shown: Shown) -> Any:
         values["request"]["headers"] = unpack_headers(history.request.headers)
     for known, told in zip(history.effects, values["effects"], strict=True):
         if known.effect.repeat is not None:
-            told["effect"]["idempotency_key"] = operation_key(known.effect.identity, known.effect.generation)
+            told["effect"]["idempotency_key"] = known.effect.idempotency_key
         told["effect"]["superseded"] = known.effect.superseded
     values["replay"] = previewed(preview)
     values["answers"] = msgspec.to_builtins(answer(history, preview))
@@ -273,11 +273,11 @@ def _print_history(shown: Shown) -> None:
 def _suggest_decisions(event: EventRow, effects: Sequence[Effect], forms: Mapping[bytes, str | None]) -> None:
     """Print both decisions for each effect that needs one, as commands. RESULT is a placeholder that `resolve` does
     not accept."""
-    labels = Counter(f"{effect.name}:{effect.key}" for effect in effects)
+    labels = Counter(effect.label for effect in effects)
     for effect in effects:
         if not effect.alert and (effect.state not in UNDECIDED or effect.due_at is not None):
             continue
-        label = f"{effect.name}:{effect.key}"
+        label = effect.label
         if labels[label] > 1 or not label.isprintable():  # a label with control characters cannot be typed
             label = operation_key(effect.identity, effect.generation)
         command = ["hookledger", "resolve", str(event.id), label]
@@ -329,7 +329,7 @@ def _print_effects(effects: list[Effect]) -> None:
             effect.kind if effect.repeat is None else f"{effect.kind}, {effect.repeat}",
             f"{effect.number:,}" if effect.repeat else "",
             effect.key,
-            operation_key(effect.identity, effect.generation) if effect.repeat else "",
+            effect.idempotency_key or "",
             moment(effect.finished_at),
             why + again,
         )

@@ -18,7 +18,7 @@ from ..operate.workers import live_workers
 from ..states import State
 from ..store.ops.job import Job
 from .common import run_on, status
-from .following import NO_WORKER, say_hindrances
+from .next_steps import NO_WORKER, say_hindrances
 from .table import print_command, say
 
 PATIENCE = 5.0

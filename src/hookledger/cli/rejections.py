@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import click
+from msgspec.structs import asdict
 from rich.text import Text
 
 from ..inbox import Inbox
@@ -13,11 +14,11 @@ from ..model import unpack_headers
 from ..operate import audit
 from ..operate import rejections as operate
 from ..operate.context import Context
-from ..operate.rejections import Rechecked
+from ..operate.rejections import Rechecked, RejectionCount
 from ..receive.endpoint import with_secrets
 from ..receive.reasons import in_words
 from ..receive.rejections import EVERY
-from ..store.ops.rejections import RejectionCount, RejectionRow
+from ..store.ops.rejections import RejectionRow
 from . import exits
 from .common import (
     actor_option,
@@ -77,7 +78,7 @@ def list_rejections(
     found, counted = run_on(inbox, read)
     counted = [c for c in counted if source in (None, c.source) and code in (None, c.reason)]
     if as_json:
-        print_json([_count(c) for c in counted] if counts else [_row(row) for row in found])
+        print_json(counted if counts else [_row(row) for row in found])
     elif counts:
         _print_counts(counted)
     else:
@@ -87,41 +88,16 @@ def list_rejections(
 
 def _row(row: RejectionRow) -> dict[str, Any]:
     """Return a rejected request as JSON values; the body in base64."""
-    return {
-        "id": row.id,
-        "source": row.source,
-        "reason": row.reason,
-        "words": in_words(row.reason),
-        "received_at": row.received_at,
-        "method": row.method,
-        "path": row.path,
-        "query": row.query.decode("latin-1"),
-        "headers": unpack_headers(row.headers),
-        "remote": row.remote,
-        "size": len(row.body),
-        "body": row.body,
-    }
-
-
-def _count(count: RejectionCount) -> dict[str, Any]:
-    return {
-        "source": count.source,
-        "reason": count.reason,
-        "words": in_words(count.reason),
-        "count": count.count,
-        "kept": count.kept,
-        "first_at": count.first_at,
-        "last_at": count.last_at,
-    }
+    text = {"query": row.query.decode("latin-1"), "headers": unpack_headers(row.headers)}
+    return {**asdict(row), **text, "words": in_words(row.reason), "size": len(row.body)}
 
 
 def _print_counts(counted: list[RejectionCount]) -> None:
     kind = (whole("source", head=True), whole("reason", head=True), number("rejected"), number("kept"))
     listing = Listing(*kind, whole("last (UTC)"), prose("in words"))
     for count in counted:
-        words = in_words(count.reason)
         numbers = (f"{count.count:,}", f"{count.kept:,}")
-        listing.add(count.source or "-", count.reason, *numbers, second(count.last_at), words)
+        listing.add(count.source or "-", count.reason, *numbers, second(count.last_at), count.words)
     listing.print(empty="No request was rejected.")
 
 
@@ -203,15 +179,10 @@ def recheck(inbox: Inbox, source: str, accept: bool, reason: str | None, actor: 
 
 
 def _verdict(one: Rechecked) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "received_at": one.received_at,
-        "reason": one.reason,
-        "authentic": one.authentic,
-        "reason_now": one.reason_now,
-        "words": in_words(one.reason_now) if one.reason_now else None,
-        "recorded": [{"outcome": each.outcome, "event": each.event_id} for each in one.recorded],
-    }
+    values = asdict(one)
+    del values["arrival"]  # the request itself
+    recorded = [{"outcome": each.outcome, "event": each.event_id} for each in one.recorded]
+    return {**values, "words": in_words(one.reason_now) if one.reason_now else None, "recorded": recorded}
 
 
 def _print_verdicts(found: list[Rechecked]) -> None:

@@ -31,7 +31,7 @@ from .common import (
     table_console,
 )
 from .events import coloured, moment, previewed
-from .following import hindrances, say_next
+from .next_steps import hindrances, say_next
 from .table import Listing, print_facts, prose, say, whole
 
 COLOURS = {Verdict.SAFE: "green", Verdict.WILL_DO: "yellow", Verdict.NEEDS_A_DECISION: "magenta"}
