@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from .ids import operation_key
 from .states import CallOutcome, EffectKind, EffectState, Repeat
 
 UNKNOWN_ARGUMENTS = "waits for a worker that knows its arguments"
@@ -93,6 +94,15 @@ class Effect(Struct, frozen=True):
     """Seconds since the first call that may have been sent; None without such a call."""
     age: float
     """Seconds since it was created or planned again."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}:{self.key}"
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """What the downstream gets; None for a `once`, which calls none."""
+        return None if self.repeat is None else operation_key(self.identity, self.generation)
 
     @property
     def superseded(self) -> bool:

@@ -366,6 +366,11 @@ class History(Struct, frozen=True):
     body_of: UUID | None = None
     """An earlier event with the same body: its type repeats or shares bodies, or an operator accepted it."""
 
+    def effect(self, identity: bytes) -> EffectHistory:
+        """Return the effect with this identity."""
+        [found] = [known for known in self.effects if known.effect.identity == identity]
+        return found
+
     @property
     def kept(self) -> bool:
         """Whether its bytes are kept."""

@@ -7,7 +7,9 @@ constraints, the contract suite and the diagram in the docs with these tables.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+S = TypeVar("S")
 
 
 class State(StrEnum):
@@ -57,21 +59,24 @@ class AttemptOutcome(StrEnum):
     CRASHED = "crashed"
 
 
-class Transition(NamedTuple):
+class Transition(NamedTuple, Generic[S]):
+    """A transition of an event or an effect."""
+
     name: str
-    sources: frozenset[State]
-    target: State
-    attempt: AttemptOutcome | None
-    """The outcome of the attempt that it ends; None: it ends no attempt."""
+    sources: frozenset[S]
+    """Empty: the row is created."""
+    target: S
     sentence: str
+    attempt: AttemptOutcome | None = None
+    """The outcome of the attempt that it ends; None: it ends no attempt."""
 
 
-def _t(name: str, sources: str, target: str, sentence: str, *, attempt: str | None = None) -> Transition:
+def _t(name: str, sources: str, target: str, sentence: str, *, attempt: str | None = None) -> Transition[State]:
     ended = None if attempt is None else AttemptOutcome(attempt)
-    return Transition(name, frozenset(State(s) for s in sources.split()), State(target), ended, sentence)
+    return Transition(name, frozenset(map(State, sources.split())), State(target), sentence, ended)
 
 
-TRANSITIONS: tuple[Transition, ...] = (
+TRANSITIONS: tuple[Transition[State], ...] = (
     _t("claim", "pending retrying", "processing", "A worker claims the event; the attempt counts from here."),
     _t(
         "complete",
@@ -88,13 +93,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         "No live worker has had a handler for the type for the configured time.",
     ),
     _t("reschedule", "processing", "retrying", "A transient failure: due again after a backoff.", attempt="retrying"),
-    _t(
-        "wait",
-        "processing",
-        "retrying",
-        "The handler waits; no attempt is consumed.",
-        attempt="waiting",
-    ),
+    _t("wait", "processing", "retrying", "The handler waits; no attempt is consumed.", attempt="waiting"),
     _t(
         "fail",
         "processing",
@@ -112,12 +111,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         "The lease expired and the budget of this run is exhausted.",
         attempt="crashed",
     ),
-    _t(
-        "retry",
-        "failed retrying needs_review",
-        "pending",
-        "An operator retries the event now, in the same run.",
-    ),
+    _t("retry", "failed retrying needs_review", "pending", "An operator retries the event now, in the same run."),
     _t(
         "replay",
         "processed skipped failed discarded needs_review",
@@ -127,7 +121,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     _t("discard", "pending retrying failed needs_review", "discarded", "An operator closes the event."),
 )
 
-BY_NAME: dict[str, Transition] = {t.name: t for t in TRANSITIONS}
+BY_NAME: dict[str, Transition[State]] = {t.name: t for t in TRANSITIONS}
 
 
 class DeliveryOutcome(StrEnum):
@@ -215,19 +209,11 @@ class EffectState(StrEnum):
     """An operator decided that it must not be done."""
 
 
-class EffectTransition(NamedTuple):
-    name: str
-    sources: frozenset[EffectState]
-    """Empty: the row is created."""
-    target: EffectState
-    sentence: str
+def _e(name: str, sources: str, target: str, sentence: str) -> Transition[EffectState]:
+    return Transition(name, frozenset(map(EffectState, sources.split())), EffectState(target), sentence)
 
 
-def _e(name: str, sources: str, target: str, sentence: str) -> EffectTransition:
-    return EffectTransition(name, frozenset(EffectState(s) for s in sources.split()), EffectState(target), sentence)
-
-
-EFFECT_TRANSITIONS: tuple[EffectTransition, ...] = (
+EFFECT_TRANSITIONS: tuple[Transition[EffectState], ...] = (
     _e("plan", "", "planned", "The outbox row is in the handler's transaction."),
     _e("adopt", "planned failed", "planned", "A handler plans its call, which did not happen, in the outbox."),
     _e("once", "", "done", "The handler's own writes are the effect."),

@@ -11,7 +11,7 @@ from hookledger.errors import WrongState
 from hookledger.ids import operation_key
 from hookledger.model import Kind
 from hookledger.operate.context import Context
-from hookledger.operate.doctor.checks import judge_gap
+from hookledger.operate.doctor.checks import gap_findings
 from hookledger.operate.restore import after_restore
 from hookledger.states import EffectKind, EffectState, Repeat, State
 from hookledger.store.ops.audit import Audit
@@ -68,7 +68,7 @@ async def test_it_resumes_where_it_was_interrupted(store: Store, clock: Clock, r
     assert await store.restores.mark_unknown(restore, b"", 3) == (3, idents[2])
     with pytest.raises(WrongState, match="again"):
         await store.restores.close("ada", "too early")
-    assert judge_gap(await store.restores.gap())[0].says == "the preparation after a restore was interrupted"
+    assert gap_findings(await store.restores.gap())[0].says == "the preparation after a restore was interrupted"
     # Killed here, and begun again by somebody else.
     assert await prepare(store, clock) == 4
     assert {(await get(store, ident)).number for ident in idents} == {1}

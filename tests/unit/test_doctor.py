@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 from hookledger.model import Health, Kind, Waiting, WorkerInfo
-from hookledger.operate.doctor.checks import judge_health
+from hookledger.operate.doctor.checks import health_findings
 from hookledger.operate.doctor.finding import Finding
 from hookledger.operate.doctor.proof import (
-    judge_consistency,
-    judge_leases,
-    judge_settings,
-    judge_sources,
-    judge_unhandled,
-    judge_workers,
+    consistency_findings,
+    lease_findings,
+    setting_findings,
+    source_findings,
+    unhandled_findings,
+    worker_findings,
 )
-from hookledger.operate.doctor.trouble import judge_circuits
+from hookledger.operate.doctor.trouble import circuit_findings
 from hookledger.states import CircuitState
 from hookledger.store import out_of_range
 from hookledger.store.ops.circuits import Circuit
@@ -56,7 +56,7 @@ def books(*oddities: Violation, accepted: int = 1200) -> ConsistencyReport:
 
 
 def test_balanced_books_show_their_figures() -> None:
-    [found] = judge_consistency(books())
+    [found] = consistency_findings(books())
     assert found.level == "ok"
     assert found.says == (
         "1,203 deliveries that made an event + 2 accepted from quarantine = 1,205 events (5 failed, 1,200 processed)"
@@ -66,7 +66,7 @@ def test_balanced_books_show_their_figures() -> None:
 
 
 def test_books_that_do_not_add_up() -> None:
-    total, lost = judge_consistency(books(Violation("deliveries_without_event", 9, tuple("abcde")), accepted=1209))
+    total, lost = consistency_findings(books(Violation("deliveries_without_event", 9, tuple("abcde")), accepted=1209))
     assert (total.level, lost.level) == ("problem", "problem")
     assert total.says.startswith(
         "1,212 deliveries that made an event + 2 accepted from quarantine, but there are 1,205 events"
@@ -78,14 +78,14 @@ def test_books_that_do_not_add_up() -> None:
 @pytest.mark.parametrize("kind", [TOTAL, *ENTRIES])
 def test_each_imbalance_says_what_to_do(kind: str) -> None:
     accounts = msgspec.structs.replace(books(), imbalances=(Violation(kind, 1, ("id",)),))
-    [found] = judge_consistency(accounts)
+    [found] = consistency_findings(accounts)
     assert found.level == "problem"
     assert "keep a copy" in found.do
 
 
 def test_leases() -> None:
-    assert levels(judge_leases([], 60.0)) == ["ok"]
-    [found] = judge_leases([Violation("stuck_effects", 2, ("id charge:1", "id charge:2"))], 60.0)
+    assert levels(lease_findings([], 60.0)) == ["ok"]
+    [found] = lease_findings([Violation("stuck_effects", 2, ("id charge:1", "id charge:2"))], 60.0)
     assert found.level == "problem"
     assert found.says == "2 effects whose lease ran out more than 75 s ago: id charge:1, id charge:2"
 
@@ -93,48 +93,48 @@ def test_leases() -> None:
 def test_workers() -> None:
     dead = msgspec.structs.replace(WORKER, seen_ago=61.0)
     left = msgspec.structs.replace(WORKER, left=True)
-    assert levels(judge_workers([], [], 60.0)) == ["warn"], "the next event would wait"
-    assert levels(judge_workers([], [], 60.0, is_idle=True)) == ["ok"], "every source only observes"
-    assert levels(judge_workers([dead], [waiting(20.0)], 60.0)) == ["warn"], "nothing is due yet"
-    assert levels(judge_workers([left], [waiting(-20.0)], 60.0)) == ["problem"]
-    assert levels(judge_workers([WORKER, dead], [waiting(-20.0)], 60.0)) == ["ok"]
-    [none] = judge_workers([dead], [waiting(-20.0)], 60.0)
+    assert levels(worker_findings([], [], 60.0)) == ["warn"], "the next event would wait"
+    assert levels(worker_findings([], [], 60.0, is_idle=True)) == ["ok"], "every source only observes"
+    assert levels(worker_findings([dead], [waiting(20.0)], 60.0)) == ["warn"], "nothing is due yet"
+    assert levels(worker_findings([left], [waiting(-20.0)], 60.0)) == ["problem"]
+    assert levels(worker_findings([WORKER, dead], [waiting(-20.0)], 60.0)) == ["ok"]
+    [none] = worker_findings([dead], [waiting(-20.0)], 60.0)
     assert (none.level, "for 20 s: stripe invoice.paid" in none.says) == ("problem", True)
-    [late] = judge_workers([WORKER], [waiting(-7200.0), waiting(-1.0, "other")], 60.0)
+    [late] = worker_findings([WORKER], [waiting(-7200.0), waiting(-1.0, "other")], 60.0)
     assert (late.level, late.says) == ("warn", "1 alive, but events are due for up to 2 h: stripe invoice.paid")
     many = [waiting(-1.0, f"t{n}") for n in range(7)]
-    assert "and 2 more" in judge_workers([], many, 60.0)[0].says
+    assert "and 2 more" in worker_findings([], many, 60.0)[0].says
 
 
 def test_types_without_a_handler() -> None:
     old = msgspec.structs.replace(WORKER, handles=(("stripe", "invoice.*"),))
     queue = [waiting(-7200.0, "charge.refunded"), waiting(20.0, "customer.created"), waiting(-1.0)]
-    [found] = judge_unhandled([old], queue, 60.0)
+    [found] = unhandled_findings([old], queue, 60.0)
     assert (found.level, found.about) == ("warn", "source stripe")
     assert found.says == "no handler: events wait, and no live worker handles them: charge.refunded, customer.created"
     assert "`hookledger lag`" in found.do
-    assert levels(judge_workers([old], queue, 60.0)) == ["ok"], "more workers would not help"
-    assert judge_unhandled([WORKER], queue, 60.0) == []
+    assert levels(worker_findings([old], queue, 60.0)) == ["ok"], "more workers would not help"
+    assert unhandled_findings([WORKER], queue, 60.0) == []
     for handles in ((), (("github", "*"),)):
         other = msgspec.structs.replace(WORKER, handles=handles)
-        assert judge_unhandled([other], queue, 60.0) == [], "that the source is not served is said already"
-    assert judge_unhandled([], queue, 60.0) == [], "and that none is alive"
+        assert unhandled_findings([other], queue, 60.0) == [], "that the source is not served is said already"
+    assert unhandled_findings([], queue, 60.0) == [], "and that none is alive"
     many = [waiting(-1.0, f"t{n}") for n in range(7)]
-    assert "and 2 more" in judge_unhandled([old], many, 60.0)[0].says
+    assert "and 2 more" in unhandled_findings([old], many, 60.0)[0].says
 
 
 def test_a_source_that_only_other_workers_could_serve() -> None:
     old = msgspec.structs.replace(WORKER, handles=(("github", "*"),))
-    assert judge_sources([WORKER], [waiting(-20.0)], ["stripe"], 60.0) == []
-    assert judge_sources([], [waiting(-20.0)], ["stripe"], 60.0) == [], "that none is alive is said already"
-    [due] = judge_sources([old], [waiting(-20.0), waiting(-1.0, "other")], ["stripe"], 60.0)
+    assert source_findings([WORKER], [waiting(-20.0)], ["stripe"], 60.0) == []
+    assert source_findings([], [waiting(-20.0)], ["stripe"], 60.0) == [], "that none is alive is said already"
+    [due] = source_findings([old], [waiting(-20.0), waiting(-1.0, "other")], ["stripe"], 60.0)
     assert (due.level, due.about) == ("problem", "source stripe")
     assert due.says == (
         "no live worker serves it, and events are due, the first for 20 s: stripe invoice.paid, stripe other"
     )
-    assert levels(judge_sources([old], [waiting(9.0)], ["stripe", "github"], 60.0)) == ["warn"]
-    assert levels(judge_sources([old], [], ["stripe", "shop"], 60.0)) == ["warn", "warn"]
-    assert levels(judge_sources([old], [waiting(-20.0)], [], 60.0)) == ["problem"], "whatever is configured here"
+    assert levels(source_findings([old], [waiting(9.0)], ["stripe", "github"], 60.0)) == ["warn"]
+    assert levels(source_findings([old], [], ["stripe", "shop"], 60.0)) == ["warn", "warn"]
+    assert levels(source_findings([old], [waiting(-20.0)], [], 60.0)) == ["problem"], "whatever is configured here"
 
 
 def circuit(state: CircuitState, retry_in: float | None) -> Circuit:
@@ -142,20 +142,22 @@ def circuit(state: CircuitState, retry_in: float | None) -> Circuit:
 
 
 def test_circuits() -> None:
-    assert levels(judge_circuits([])) == levels(judge_circuits([circuit(CircuitState.CLOSED, None)])) == ["ok"]
-    [found] = judge_circuits([circuit(CircuitState.OPEN, 12.0)])
+    assert levels(circuit_findings([])) == levels(circuit_findings([circuit(CircuitState.CLOSED, None)])) == ["ok"]
+    [found] = circuit_findings([circuit(CircuitState.OPEN, 12.0)])
     assert (found.level, found.about) == ("problem", "circuit bank")
     assert found.says == "open since 2026-01-31 12:30 UTC: ConnectionRefusedError"
     assert "hookledger circuits" in found.do
-    assert levels(judge_circuits([circuit(CircuitState.HALF_OPEN, 0.0)])) == ["warn"]
-    [tripped] = judge_circuits([circuit(CircuitState.OPEN, None)])
+    assert levels(circuit_findings([circuit(CircuitState.HALF_OPEN, 0.0)])) == ["warn"]
+    [tripped] = circuit_findings([circuit(CircuitState.OPEN, None)])
     assert (tripped.level, tripped.says.startswith("tripped by an operator")) == ("warn", True)
 
 
 def test_a_database_that_is_away_needs_no_migration() -> None:
-    [found] = judge_health(Health(False, 0, 0.0, "SQLite: inbox.db cannot be written: its disk is mounted read-only"))
+    [found] = health_findings(
+        Health(False, 0, 0.0, "SQLite: inbox.db cannot be written: its disk is mounted read-only")
+    )
     assert (found.level, found.says.count("cannot be written"), "migrate" in found.do) == ("problem", 1, False)
-    [schema] = judge_health(Health(False, 3, 0.0, out_of_range(3)))
+    [schema] = health_findings(Health(False, 3, 0.0, out_of_range(3)))
     assert (schema.level, "hookledger migrate" in schema.do) == ("problem", True)
 
 
@@ -174,6 +176,6 @@ def test_a_database_that_is_away_needs_no_migration() -> None:
     ],
 )
 def test_settings(known: dict[str, str], level: str, word: str) -> None:
-    [found] = judge_settings(known)
+    [found] = setting_findings(known)
     assert (found.level, word in found.says) == (level, True)
     assert (found.do == "") is (level == "ok")

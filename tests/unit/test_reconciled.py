@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hookledger.ids import new_id
-from hookledger.operate.doctor.checks import judge_reconciliation
+from hookledger.operate.doctor.checks import reconciliation_finding
 from hookledger.operate.reconcile.plan import Plan
 from hookledger.operate.schedule import Daily, Schedule, slot
 from hookledger.store.ops.reconciling import Counts, Reconciliation
@@ -93,7 +93,7 @@ async def test_one_that_fails_keeps_no_other_back() -> None:
     ],
 )
 def test_what_the_doctor_says(found: Any, level: str, words: str) -> None:
-    finding = judge_reconciliation("stripe", PLAN, found, NOW)
+    finding = reconciliation_finding("stripe", PLAN, found, NOW)
     assert finding.level == level
     assert words in finding.says
     assert finding.do or level == "ok", "each says what to do"

@@ -9,8 +9,8 @@ import click
 
 from ..inbox import Inbox
 from ..operate import audit as operate
-from ..store.ops.audit import Action, ActionFilter, AuditPage
-from .common import inbox_options, print_json, prints_json, run, second, status, table_console
+from ..store.ops.audit import Action, ActionFilter
+from .common import inbox_options, print_json, prints_json, run_on, second, status
 from .filters import Moment, limit_option
 from .table import Listing, prose, say, whole
 
@@ -46,12 +46,7 @@ def audit(
     if event is not None and no_event:
         raise click.UsageError("give --event or --no-event, not both")
     where = ActionFilter(actor, name, None, no_event, since, until)
-
-    async def read() -> AuditPage:
-        async with inbox.operating() as context:
-            return await operate.page(context, where, event=event, before=before, limit=limit)
-
-    page = run(read())
+    page = run_on(inbox, lambda context: operate.page(context, where, event=event, before=before, limit=limit))
     print_json(page.actions) if as_json else _print(page.actions)
     if page.looked_at is not None:
         say(f"Looked at {page.looked_at:,} actions and stopped; older ones: --before {page.next}")
@@ -68,4 +63,4 @@ def _print(actions: tuple[Action, ...]) -> None:
         event = "" if one.event_id is None else str(one.event_id)
         result = f"{one.from_state} → {one.to_state}".strip()
         listing.add(second(one.at), one.name, one.actor, event, one.subject or "", result, one.reason)
-    listing.print(table_console())
+    listing.print()

@@ -13,10 +13,11 @@ from ..inbox import Inbox
 from ..operate import audit
 from ..operate.bulk import plan as bulk_plan
 from ..operate.bulk.plan import PER_SECOND, JobPreview
+from ..operate.context import Context
 from ..operate.workers import live_workers
 from ..store.ops.filters import Filter
 from ..store.ops.job import BulkAction, Job, Resolving
-from .common import actor_option, inbox_options, print_json, prints_json, reason_option, run, status, table_console
+from .common import actor_option, inbox_options, print_json, prints_json, reason_option, run_on, status, table_console
 from .events import coloured
 from .filters import FiltersEvents, filters_events
 from .follow import follow
@@ -120,7 +121,7 @@ def _begin(
 ) -> None:
     if reason is None and not dry_run:
         raise click.UsageError("--reason is required unless --dry-run")
-    preview = run(_look(inbox, name, where, resolving))
+    preview = run_on(inbox, lambda context: bulk_plan.look(context, name, where, resolving))
     if not as_json or not dry_run:
         _print_preview(preview, resolving, to_status=as_json)
     if dry_run:
@@ -131,39 +132,27 @@ def _begin(
     if count is None and not yes and fingerprint is None:
         fingerprint = preview.fingerprint  # the typed count confirms the calls shown above
 
-    async def plan() -> Job:
-        async with inbox.operating() as context:
-            how: dict[str, Any] = {"count": agreed, "per_second": per_second, "resolving": resolving}
-            how["fingerprint"] = fingerprint
-            return await bulk_plan.plan(context, audit.by(actor, reason or ""), name, where, **how)
+    async def plan(context: Context) -> Job:
+        how: dict[str, Any] = {"count": agreed, "per_second": per_second, "resolving": resolving}
+        return await bulk_plan.plan(context, by, name, where, fingerprint=fingerprint, **how)
 
-    job = run(plan())
+    by = audit.by(actor, reason or "")
+    job = run_on(inbox, plan)
     say(f"Job {job.id} is planned: {job_size(job)}.")
     if not detach:
         job = follow(inbox, job)
     else:
-        alive = run(_alive(inbox))
+        alive = run_on(inbox, live_workers)
         waits = f"No worker is alive: start one, or run hookledger jobs run {job.id}"
-        words = f"{'A worker runs it now' if alive else waits}. To watch: hookledger jobs show {job.id}"
-        say(words)
+        say(f"{'A worker runs it now' if alive else waits}. To watch: hookledger jobs show {job.id}")
     if as_json:
         print_json(job)
-
-
-async def _alive(inbox: Inbox) -> bool:
-    async with inbox.operating() as context:
-        return bool(await live_workers(context))
 
 
 def job_size(job: Job) -> str:
     """Return the action and the number of events, such as "retry of 12 events"."""
     effects = "" if job.resolving is None else f", {job.effects:,} effects: {job.resolving.words}"
     return f"{job.name} of {job.total:,} events{effects}"
-
-
-async def _look(inbox: Inbox, name: BulkAction, where: Filter, resolving: Resolving | None) -> JobPreview:
-    async with inbox.operating() as context:
-        return await bulk_plan.look(context, name, where, resolving)
 
 
 def _agreed(preview: JobPreview, count: int | None, yes: bool) -> int | None:
@@ -199,10 +188,7 @@ def _print_preview(preview: JobPreview, resolving: Resolving | None, *, to_statu
     shown = sum(group.count for group in preview.groups)
     if shown > preview.allowed:
         unfit = shown - preview.allowed
-        say(
-            f"{unfit:,} of them are in a state in which {preview.name} is not allowed.",
-            console,
-        )
+        say(f"{unfit:,} of them are in a state in which {preview.name} is not allowed.", console)
     if preview.sampled:
         verdicts = ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(preview.verdicts.items()))
         say(f"Replay verdicts of the newest {preview.sampled:,} of them: {verdicts}.", console)

@@ -8,8 +8,7 @@ from ..inbox import Inbox
 from ..operate import circuits as operate
 from ..states import CircuitState
 from ..store.ops.audit import Audit
-from ..store.ops.circuits import Circuit
-from .common import audited, inbox_options, print_json, prints_json, run, status, table_console
+from .common import audited, inbox_options, print_json, prints_json, run_on
 from .events import moment
 from .groups import ListsByDefault
 from .table import Listing, number, prose, say, whole
@@ -28,12 +27,7 @@ def circuits() -> None:
 @prints_json
 def list_circuits(inbox: Inbox, as_json: bool) -> None:
     """List the circuits of all downstreams that ever failed"""
-
-    async def read() -> list[Circuit]:
-        async with inbox.operating() as context:
-            return await operate.circuits(context)
-
-    found = run(read())
+    found = run_on(inbox, operate.circuits)
     if as_json:
         print_json(found)
         return
@@ -47,9 +41,7 @@ def list_circuits(inbox: Inbox, as_json: bool) -> None:
         failed = f"{circuit.failures:,}"
         since = moment(circuit.changed_at)
         listing.add(circuit.downstream, circuit.state, failed, trial, since, circuit.reason or "")
-    listing.print(table_console())
-    if not found:
-        status.print("No downstream has failed yet.")
+    listing.print(empty="No downstream has failed yet.")
 
 
 @circuits.command()
@@ -61,12 +53,7 @@ def trip(inbox: Inbox, downstream: str, by: Audit) -> None:
 
     Events and effects that need it wait; waiting uses up no attempts.
     """
-
-    async def act() -> None:
-        async with inbox.operating() as context:
-            await operate.trip(context, by, downstream)
-
-    run(act())
+    run_on(inbox, lambda context: operate.trip(context, by, downstream))
     say(f"The circuit of {downstream} is open until it is reset.")
 
 
@@ -76,10 +63,5 @@ def trip(inbox: Inbox, downstream: str, by: Audit) -> None:
 @inbox_options
 def reset(inbox: Inbox, downstream: str, by: Audit) -> None:
     """Allow calls to a downstream again"""
-
-    async def act() -> None:
-        async with inbox.operating() as context:
-            await operate.reset(context, by, downstream)
-
-    run(act())
+    run_on(inbox, lambda context: operate.reset(context, by, downstream))
     say(f"The circuit of {downstream} is closed.")

@@ -9,7 +9,7 @@ import io
 import logging
 import re
 import sys
-from collections.abc import Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +35,7 @@ from ..errors import (
 from ..inbox import Inbox
 from ..observe.logs import AddFacts
 from ..operate import audit
+from ..operate.context import Context
 from ..operate.errors import Ambiguous, NotFound
 from ..receive.health import HEALTH
 from . import exits
@@ -42,6 +43,7 @@ from .load import load_app
 from .output import lose_everything
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 """Characters that control a terminal or change text direction; line breaks and tabs are allowed."""
 
@@ -108,7 +110,7 @@ def setting(*names: str, variable: str, **how: Any) -> Decorator:
     return click.option(*names, envvar=f"HOOKLEDGER_{variable}", show_envvar=True, **how)
 
 
-def finds_inbox(command: F) -> F:
+def inbox_options(command: F) -> F:
     """Add --app, --config and --database; the command gets the inbox they name."""
 
     @setting("--app", variable="APP", help="The application's inbox, as module:name.")
@@ -125,10 +127,6 @@ def finds_inbox(command: F) -> F:
         return command(inbox=find_inbox(app, config_file, database), **rest)
 
     return wrapper  # type: ignore[return-value]
-
-
-inbox_options = finds_inbox
-"""For commands that accept no deliveries, and so need no secrets."""
 
 
 def prints_json(command: F) -> F:
@@ -208,7 +206,7 @@ def second(value: datetime) -> str:
     return value.astimezone(UTC).strftime("%m-%d %H:%M:%S" if sys.stdout.isatty() else "%Y-%m-%d %H:%M:%S")
 
 
-def run(main: Coroutine[Any, Any, Any]) -> Any:
+def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine, on uvloop if installed."""
     try:
         import uvloop
@@ -216,6 +214,16 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run(main)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
+
+
+def run_on(inbox: Inbox, act: Callable[[Context], Awaitable[T]], *, check: bool = True) -> T:
+    """Open the inbox and return what `act` returns. `check`: refuse a schema that this release does not support."""
+
+    async def main() -> T:
+        async with inbox.operating(check=check) as context:
+            return await act(context)
+
+    return run(main())
 
 
 def set_up_logging(level: str = "INFO", *, as_json: bool = False) -> None:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import click
-import msgspec
 from rich.progress import Progress
 
 from ..inbox import Inbox
@@ -53,7 +52,7 @@ def copy(inbox: Inbox, to: str, abandon: bool, yes: bool, by: Audit, as_json: bo
     with Progress(console=status, transient=True, disable=not status.is_terminal) as progress:
         done = run(act(progress, total))
     if as_json:
-        print_json(msgspec.to_builtins(done))
+        print_json(done)
     elif abandon:
         status.print(f"Abandoned: {done.source} can be written again; drop {done.target}.", markup=False)
     else:

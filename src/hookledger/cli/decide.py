@@ -13,10 +13,11 @@ from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import EventRow
 from ..operate import decide, effects, search
+from ..operate.context import Context
 from ..states import EffectKind, EffectState, State
 from ..store.ops.audit import Audit
-from .common import audited, inbox_options, print_json, prints_json, run
-from .following import hindrances, say_next
+from .common import audited, inbox_options, print_json, prints_json, run_on
+from .next_steps import hindrances, say_next
 from .table import say
 
 
@@ -31,15 +32,14 @@ def retry(inbox: Inbox, event: str, by: Audit, as_json: bool) -> None:
     EVENT is an id, id prefix, event key or provider id. It continues the same run, with a fresh retry budget.
     """
 
-    async def act() -> tuple[EventRow, list[str]]:
-        async with inbox.operating() as context:
-            known = await search.find(context, event)
-            after = (await decide.retry(context, by, known.event)).event
-            return after, await hindrances(context, after)
+    async def act(context: Context) -> tuple[EventRow, list[str]]:
+        known = await search.find(context, event)
+        after = (await decide.retry(context, by, known.event)).event
+        return after, await hindrances(context, after)
 
-    after, hindered = run(act())
+    after, hindered = run_on(inbox, act)
     if as_json:
-        print_json(msgspec.to_builtins(after))
+        print_json(after)
     else:
         say_next(after, hindered)
 
@@ -82,17 +82,16 @@ def resolve(
     except msgspec.DecodeError as error:
         raise ConfigError(f"--result is not JSON: {error}") from error
 
-    async def act() -> tuple[Effect, Effect, EventRow, list[str]]:
-        async with inbox.operating() as context:
-            before = await effects.find(context, event, effect)
-            history = await effects.resolve(context, by, before, decision, value)
-            [after] = [known.effect for known in history.effects if known.effect.identity == before.identity]
-            is_left = after.state is EffectState.PLANNED or history.event.state is State.PENDING
-            called = after if after.state is EffectState.PLANNED else None
-            hindered = await hindrances(context, history.event, called) if is_left else []
-            return before, after, history.event, hindered
+    async def act(context: Context) -> tuple[Effect, Effect, EventRow, list[str]]:
+        before = await effects.find(context, event, effect)
+        history = await effects.resolve(context, by, before, decision, value)
+        after = history.effect(before.identity).effect
+        is_left = after.state is EffectState.PLANNED or history.event.state is State.PENDING
+        called = after if after.state is EffectState.PLANNED else None
+        hindered = await hindrances(context, history.event, called) if is_left else []
+        return before, after, history.event, hindered
 
-    before, after, owner, hindered = run(act())
+    before, after, owner, hindered = run_on(inbox, act)
     if as_json:
         print_json({"effect": after, "event": owner})
         return

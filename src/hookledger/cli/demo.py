@@ -18,7 +18,7 @@ from rich.text import Text
 from ..errors import ConfigError
 from ..inbox import Inbox
 from . import exits
-from .common import print_json, prints_json, run, status, table_console
+from .common import print_json, prints_json, run, run_on, status, table_console
 from .demo_project import SECRET_VARIABLE, Project, choose_port, project, server
 from .table import Listing, number, prose, whole
 
@@ -79,10 +79,6 @@ def _demonstrate(keep: Path | None, port: int, operator_port: int, *, ends: bool
     def say(text: str) -> None:
         status.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {text}", soft_wrap=True)
 
-    async def play(made: Project, inbox: Inbox) -> Report:
-        async with inbox.operating() as context:
-            return await Scenario(made, context, say).play()
-
     with project(keep, port, operator_port) as made:
         inbox = Inbox(f"sqlite:///{made.database}")
         say(f"Making a SQLite database in {made.folder}")
@@ -91,7 +87,7 @@ def _demonstrate(keep: Path | None, port: int, operator_port: int, *, ends: bool
         (made.folder / "invoice.json").write_bytes(msgspec.json.format(to_try, indent=2) + b"\n")
         say("Starting the server: a receiver and a worker")
         with server(made) as process:
-            report: Report = run(play(made, inbox))
+            report = run_on(inbox, lambda context: Scenario(made, context, say).play())
             say("Done")
             if as_json:
                 print_json(report)

@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..errors import ConfigError, Unavailable
+from .listeners import free_port
 from .supervise import PARENT_PIPE
 
 SECRET_VARIABLE = "STRIPE_WEBHOOK_SECRET"  # noqa: S105 - a name
@@ -137,19 +137,11 @@ def choose_port(wanted: int | None, usual: int, other: int = 0) -> int:
         if not _is_free(wanted):
             raise ConfigError(f"port {wanted} is in use: choose another")
         return wanted
-    if usual != other and _is_free(usual):
-        return usual
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    return usual if usual != other and _is_free(usual) else free_port("127.0.0.1")
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    try:
+        return bool(free_port("127.0.0.1", port))
+    except ConfigError:
+        return False

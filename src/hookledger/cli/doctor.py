@@ -12,8 +12,9 @@ from ..inbox import Inbox
 from ..operate import audit, restore
 from ..operate.doctor.checks import examine
 from ..operate.doctor.finding import Finding, Level
+from ..store.ops.audit import Audit
 from . import exits
-from .common import actor_option, inbox_options, print_json, prints_json, reason_option, run, status, table_console
+from .common import actor_option, inbox_options, print_json, prints_json, reason_option, run_on, status, table_console
 from .reconcile import When
 from .table import print_facts
 
@@ -72,8 +73,8 @@ def doctor(
             "--done and --backup-at exclude each other: --backup-at opens the gap, --done closes it"
         )
     if reason is not None:
-        status.print(run(_after_restore(inbox, backup_at, actor, reason)))
-    found = run(_examine(inbox, deep, limit))
+        status.print(_after_restore(inbox, backup_at, audit.by(actor, reason)))
+    found = _examine(inbox, deep, limit)
     if as_json:
         print_json(found)
     else:
@@ -85,20 +86,17 @@ def doctor(
         raise SystemExit(exits.PROBLEM)
 
 
-async def _after_restore(inbox: Inbox, backup_at: datetime | None, actor: str, reason: str) -> str:
-    by = audit.by(actor, reason)
-    async with inbox.operating() as context:
-        if backup_at is None:
-            await restore.close_gap(context, by)
-            return "The gap is closed: effects are performed as declared."
-        _, number = await restore.after_restore(context, by, backup_at)
-        return f"{number:,} effects that were planned or started became unknown; the gap is open."
+def _after_restore(inbox: Inbox, backup_at: datetime | None, by: Audit) -> str:
+    if backup_at is None:
+        run_on(inbox, lambda context: restore.close_gap(context, by))
+        return "The gap is closed: effects are performed as declared."
+    _, number = run_on(inbox, lambda context: restore.after_restore(context, by, backup_at))
+    return f"{number:,} effects that were planned or started became unknown; the gap is open."
 
 
-async def _examine(inbox: Inbox, deep: bool, limit: float) -> list[Finding]:
+def _examine(inbox: Inbox, deep: bool, limit: float) -> list[Finding]:
     try:
-        async with inbox.operating(check=False) as context:
-            return await examine(context, deep=deep, limit=limit)
+        return run_on(inbox, lambda context: examine(context, deep=deep, limit=limit), check=False)
     except ConfigError:
         raise
     except HookledgerError as error:

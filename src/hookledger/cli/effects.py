@@ -12,17 +12,17 @@ from ..inbox import Inbox
 from ..ledger import Effect
 from ..model import History
 from ..operate import effects as operate
+from ..operate.context import Context
 from ..operate.effects import EffectLine, line
 from ..states import EffectState
-from ..store.ops.attention import EffectPage
 from ..store.ops.audit import Audit
 from ..store.ops.filters import EffectFilter
-from .common import audited, inbox_options, print_json, prints_json, run, second, status, table_console
+from .common import audited, inbox_options, print_json, prints_json, run_on, second, status
 from .events import coloured
 from .failures import duration
 from .filters import limit_option, source_option
-from .following import hindrances, say_hindrances
 from .groups import ListsByDefault
+from .next_steps import hindrances, say_hindrances
 from .table import Listing, number, print_command, prose, say, whole
 
 
@@ -60,12 +60,7 @@ def list_effects(
     where = EffectFilter(name=name, source=source)
     if state:
         where = EffectFilter(tuple(map(EffectState, state)), name, source)
-
-    async def read() -> EffectPage:
-        async with inbox.operating() as context:
-            return await operate.page(context, where, before=before, limit=limit)
-
-    page = run(read())
+    page = run_on(inbox, lambda context: operate.page(context, where, before=before, limit=limit))
     lines = [line(one) for one in page.effects]
     if as_json:
         print_json(lines)
@@ -87,7 +82,7 @@ def _print(lines: list[EffectLine]) -> None:
         since = f"{second(one.since)} ({duration((now - one.since).total_seconds())})"
         figures = (str(one.event_id), policy, since, f"{one.calls:,}", _when(one, now))
         listing.add(one.label, coloured(one.state), one.source, *figures, one.why or "")
-    listing.print(table_console())
+    listing.print()
 
 
 def _suggest(lines: list[EffectLine]) -> None:
@@ -125,20 +120,17 @@ def try_(inbox: Inbox, event: str, effect: str, by: Audit, as_json: bool) -> Non
     is declared `never`. A worker performs it.
     """
 
-    async def act() -> tuple[Effect, History, list[str]]:
-        async with inbox.operating() as context:
-            known = await operate.find(context, event, effect)
-            history = await operate.try_now(context, by, known)
-            return known, history, await hindrances(context, history.event, known)
+    async def act(context: Context) -> tuple[Effect, History, list[str]]:
+        known = await operate.find(context, event, effect)
+        history = await operate.try_now(context, by, known)
+        return known, history, await hindrances(context, history.event, known)
 
-    before, history, hindered = run(act())
-    [after] = [known.effect for known in history.effects if known.effect.identity == before.identity]
+    before, history, hindered = run_on(inbox, act)
+    after = history.effect(before.identity).effect
     if as_json:
         print_json({"effect": after, "event": history.event})
         return
     was = f"was {before.state}" + (f", is {after.state}" if after.state is not before.state else "")
-    status.print(
-        f"Effect {escape(before.name)}:{escape(before.key)} {was}: a worker performs it now.", soft_wrap=True
-    )
+    status.print(f"Effect {escape(before.label)} {was}: a worker performs it now.", soft_wrap=True)
     say_hindrances(hindered)
     print_command("To see the result", ["hookledger", "show", str(history.event.id)])

@@ -18,6 +18,7 @@ from ..ledger import Effect
 from ..model import EventRow, History, unpack_headers
 from ..operate import search
 from ..operate.answers import Answers, answer
+from ..operate.context import Context
 from ..operate.effects import needs_result, result_form
 from ..operate.quarantine.deliveries import conflicts
 from ..operate.quarantine.difference import Conflict
@@ -28,7 +29,7 @@ from ..operate.timeline import Entry, proved, timeline
 from ..states import EffectState, KeyOrigin, State
 from ..store.ops.filters import EVERYTHING, Filter
 from ..store.ops.search import Page
-from .common import inbox_options, print_bytes, print_json, prints_json, run, second, status, table_console
+from .common import inbox_options, print_bytes, print_json, prints_json, run_on, second, status, table_console
 from .filters import FiltersEvents, filters_events, limit_option
 from .table import Fact, Listing, number, print_command, print_facts, prose, say, unbroken, whole, words
 from .tracebacks import counted, newest_traceback, print_excerpt, print_traceback
@@ -70,39 +71,28 @@ def events(inbox: Inbox, where: Filter, before: UUID | None, limit: int, counts:
 
     A long search stops early, and prints the option that continues it.
     """
-
-    async def read() -> Any:
-        async with inbox.operating() as context:
-            if counts:
-                return await (search.summary(context) if where == EVERYTHING else search.count(context, where))
-            return await search.page(context, where, before=before, limit=limit)
-
-    found = run(read())
-    if counts:
-        _print_summary(found, as_json)
-    elif as_json:
-        print_json(found.events)
-        _print_end(found)
+    if counts and where == EVERYTHING:
+        summary = run_on(inbox, search.summary)
+        print_json(summary) if as_json else _print_summary(summary)
+    elif counts:
+        count = run_on(inbox, lambda context: search.count(context, where))
+        print_json({"count": count}) if as_json else click.echo(count)
     else:
-        _print_events(found.events)
-        _print_end(found)
+        page = run_on(inbox, lambda context: search.page(context, where, before=before, limit=limit))
+        print_json(page.events) if as_json else _print_events(page.events)
+        _print_end(page)
 
 
-def _print_summary(found: Summary | int, as_json: bool) -> None:
-    if isinstance(found, int):
-        print_json({"count": found}) if as_json else click.echo(found)
-    elif as_json:
-        print_json(found)
-    else:
-        _print_counts("events", found.events)
-        _print_counts("deliveries", found.deliveries)
+def _print_summary(found: Summary) -> None:
+    _print_counts("events", found.events)
+    _print_counts("deliveries", found.deliveries)
 
 
 def _print_counts(title: str, counts: dict[str, int]) -> None:
     listing = Listing(whole(title), number("count"))
     for name, count in counts.items():
         listing.add(name, f"{count:,}")
-    listing.print(table_console())
+    listing.print()
 
 
 def _print_events(found: Sequence[EventRow]) -> None:
@@ -122,7 +112,7 @@ def _print_events(found: Sequence[EventRow]) -> None:
             f"{row.deliveries:,}",
             row.alert or row.reason or ("an effect failed or is unknown: hookledger show" if row.attention else ""),
         )
-    listing.print(table_console())
+    listing.print()
 
 
 def _print_end(page: Page) -> None:
@@ -147,7 +137,7 @@ def show(inbox: Inbox, event: str, body: bool, only_timeline: bool, traceback: b
 
     EVENT is an id, id prefix, event key or provider id.
     """
-    shown = run(_history(inbox, event))
+    shown = run_on(inbox, lambda context: _history(context, event))
     history = shown.history
     if body:
         print_bytes(history.request.body if history.request else b"")
@@ -186,7 +176,7 @@ def _readable(shown: Shown) -> Any:
         values["request"]["headers"] = unpack_headers(history.request.headers)
     for known, told in zip(history.effects, values["effects"], strict=True):
         if known.effect.repeat is not None:
-            told["effect"]["idempotency_key"] = operation_key(known.effect.identity, known.effect.generation)
+            told["effect"]["idempotency_key"] = known.effect.idempotency_key
         told["effect"]["superseded"] = known.effect.superseded
     values["replay"] = previewed(preview)
     values["answers"] = msgspec.to_builtins(answer(history, preview))
@@ -195,12 +185,11 @@ def _readable(shown: Shown) -> Any:
     return values
 
 
-async def _history(inbox: Inbox, reference: str) -> Shown:
-    async with inbox.operating() as context:
-        history, application = await search.find(context, reference), context.application
-        effects = [known.effect for known in history.effects if needs_result(application, known.effect)]
-        forms = {effect.identity: result_form(application, effect) for effect in effects}
-        return Shown(history, preview(context, history), forms, await conflicts(context, history))
+async def _history(context: Context, reference: str) -> Shown:
+    history, application = await search.find(context, reference), context.application
+    effects = [known.effect for known in history.effects if needs_result(application, known.effect)]
+    forms = {effect.identity: result_form(application, effect) for effect in effects}
+    return Shown(history, preview(context, history), forms, await conflicts(context, history))
 
 
 def _print_answers(answers: Answers, preview: Preview) -> None:
@@ -284,11 +273,11 @@ def _print_history(shown: Shown) -> None:
 def _suggest_decisions(event: EventRow, effects: Sequence[Effect], forms: Mapping[bytes, str | None]) -> None:
     """Print both decisions for each effect that needs one, as commands. RESULT is a placeholder that `resolve` does
     not accept."""
-    labels = Counter(f"{effect.name}:{effect.key}" for effect in effects)
+    labels = Counter(effect.label for effect in effects)
     for effect in effects:
         if not effect.alert and (effect.state not in UNDECIDED or effect.due_at is not None):
             continue
-        label = f"{effect.name}:{effect.key}"
+        label = effect.label
         if labels[label] > 1 or not label.isprintable():  # a label with control characters cannot be typed
             label = operation_key(effect.identity, effect.generation)
         command = ["hookledger", "resolve", str(event.id), label]
@@ -324,7 +313,7 @@ def _print_keyed(entries: Sequence[Entry]) -> None:
             entry.effect or "",
             entry.idempotency_key or "",
         )
-    listing.print(table_console())
+    listing.print()
 
 
 def _print_effects(effects: list[Effect]) -> None:
@@ -340,8 +329,8 @@ def _print_effects(effects: list[Effect]) -> None:
             effect.kind if effect.repeat is None else f"{effect.kind}, {effect.repeat}",
             f"{effect.number:,}" if effect.repeat else "",
             effect.key,
-            operation_key(effect.identity, effect.generation) if effect.repeat else "",
+            effect.idempotency_key or "",
             moment(effect.finished_at),
             why + again,
         )
-    listing.print(table_console())
+    listing.print()

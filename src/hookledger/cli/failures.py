@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from ..inbox import Inbox
 from ..operate import search
 from ..states import State
 from ..store.ops.filters import Filter
-from ..store.ops.search import FailureGroup, Lag
-from .common import inbox_options, print_json, prints_json, run, second, status, table_console
+from ..store.ops.search import FailureGroup
+from .common import inbox_options, print_json, prints_json, run_on, second, status
 from .filters import limit_option, options_of, source_option
 from .table import Listing, number, print_command, prose, say, whole
 
@@ -31,12 +29,7 @@ def failures(inbox: Inbox, source: str | None, limit: int, as_json: bool) -> Non
     its state and its error. Reads the newest 20,000 events of each state.
     """
     where = Filter(source=source)
-
-    async def read() -> Any:
-        async with inbox.operating() as context:
-            return await search.failures(context, where.source)
-
-    found: list[FailureGroup] = run(read())
+    found = run_on(inbox, lambda context: search.failures(context, where.source))
     if as_json:
         print_json(found[:limit])
         return
@@ -45,7 +38,7 @@ def failures(inbox: Inbox, source: str | None, limit: int, as_json: bool) -> Non
     for group in found[:limit]:
         times = (second(group.first_at), second(group.last_at))
         listing.add(f"{group.count:,}", group.source, group.type, *times, _states(group), group.cause)
-    listing.print(table_console())
+    listing.print()
     if not found:
         status.print("No events are failing.")
         return
@@ -79,12 +72,7 @@ def lag(inbox: Inbox, as_json: bool) -> None:
     no handler: no live worker handles the type
     no handler here: no worker is alive, and this application has none
     """
-
-    async def read() -> Any:
-        async with inbox.operating() as context:
-            return await search.lag(context)
-
-    found: list[Lag] = run(read())
+    found = run_on(inbox, search.lag)
     if as_json:
         print_json(found)
         return
@@ -96,9 +84,7 @@ def lag(inbox: Inbox, as_json: bool) -> None:
         late = "" if one.overdue is None or one.overdue < 0 else duration(one.overdue)
         late = ", ".join(filter(None, (late, one.unhandled)))
         listing.add(one.kind.source, one.kind.type, *counts, late, f"{duration(one.age)} ago")
-    listing.print(table_console())
-    if not found:
-        status.print("No backlog: every event is settled.")
+    listing.print(empty="No backlog: every event is settled.")
 
 
 def duration(seconds: float) -> str:

@@ -17,8 +17,8 @@ from ..operate.context import Context
 from ..operate.workers import live_workers
 from ..states import State
 from ..store.ops.job import Job
-from .common import run, status
-from .following import NO_WORKER, say_hindrances
+from .common import run_on, status
+from .next_steps import NO_WORKER, say_hindrances
 from .table import print_command, say
 
 PATIENCE = 5.0
@@ -31,7 +31,7 @@ def follow(inbox: Inbox, job: Job) -> Job:
     if job.frozen_at is None and job.unfinished:
         raise WrongState(f"job {job.id} cannot run: its set of events is incomplete; cancel it and plan it again")
     try:
-        after: Job = run(_follow(inbox, job))
+        return run_on(inbox, lambda context: _follow(context, job))
     except KeyboardInterrupt:
         say(f"\nJob {job.id} continues in a worker, if one is alive.")
         command = ["hookledger", "jobs"]
@@ -39,26 +39,23 @@ def follow(inbox: Inbox, job: Job) -> Job:
         print_command("To continue here", [*command, "run", str(job.id)])
         print_command("To stop it", [*command, "cancel", str(job.id), "--reason", "WHY"])
         raise SystemExit(130) from None
-    return after
 
 
-async def _follow(inbox: Inbox, job: Job) -> Job:
-    async with inbox.operating() as context:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=status, disable=not sys.stderr.isatty(), transient=True) as progress:
-            bar = progress.add_task(job.name, total=job.total)
-            own = asyncio.create_task(_take_up(context, job))
-            try:
-                while (job := await jobs.find(context, str(job.id))).unfinished:
-                    progress.update(bar, completed=job.done + job.not_allowed)
-                    if own.done():
-                        own.result()  # raises its error
-                    await asyncio.sleep(0.3)
-            finally:
-                own.cancel()
-                await asyncio.gather(own, return_exceptions=True)
-        now, alive = await jobs.states(context, job), bool(await live_workers(context))
-    say_end(job, now, alive)
+async def _follow(context: Context, job: Job) -> Job:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=status, disable=not sys.stderr.isatty(), transient=True) as progress:
+        bar = progress.add_task(job.name, total=job.total)
+        own = asyncio.create_task(_take_up(context, job))
+        try:
+            while (job := await jobs.find(context, str(job.id))).unfinished:
+                progress.update(bar, completed=job.done + job.not_allowed)
+                if own.done():
+                    own.result()  # raises its error
+                await asyncio.sleep(0.3)
+        finally:
+            own.cancel()
+            await asyncio.gather(own, return_exceptions=True)
+    say_end(job, await jobs.states(context, job), bool(await live_workers(context)))
     return job
 
 

@@ -16,10 +16,11 @@ from rich.progress import Progress
 from ..errors import ConfigError
 from ..inbox import Inbox
 from ..operate import audit
+from ..operate.context import Context
 from ..operate.keys.cutover import BATCH, Comparison, KeyRule, compare, query_keys
 from ..operate.keys.cutover import import_keys as store_keys
 from ..store.ops.imported_keys import Imported
-from .common import actor_option, inbox_options, print_json, printable, prints_json, reason_option, run, status
+from .common import actor_option, inbox_options, print_json, printable, prints_json, reason_option, run_on, status
 
 Row = Sequence[object]
 
@@ -61,23 +62,23 @@ def import_keys(
     if not dry_run and not (reason and reason.strip()):
         raise click.UsageError("--reason is required unless --dry-run")
 
-    async def act() -> Imported | Comparison:
-        rule = KeyRule(inbox.examiner.endpoint(source))
-        _check_columns(rule, columns or fields)
-        async with inbox.operating() as context:
-            with Progress(console=status, transient=True, disable=not status.is_terminal) as progress:
-                rows = query_keys(context, query) if query else _batched(_from_file(file, columns, fields))
-                picked = _picked(rows, _numbers(columns) if query else None)
-                batches = _keys(picked, rule, progress, file)
-                if dry_run:
-                    return await compare(context, rule, batches)
-                by, total = audit.by(actor, reason or ""), Imported(0, 0, 0)
-                async for batch in batches:
-                    done = await store_keys(context, by, source, [rule.identity(key) for key in batch])
-                    total = Imported(total.given + done.given, total.new + done.new, total.known + done.known)
-                return total
+    rule = KeyRule(inbox.examiner.endpoint(source))
+    _check_columns(rule, columns or fields)
 
-    result = run(act())
+    async def act(context: Context) -> Imported | Comparison:
+        with Progress(console=status, transient=True, disable=not status.is_terminal) as progress:
+            rows = query_keys(context, query) if query else _batched(_from_file(file, columns, fields))
+            picked = _picked(rows, _numbers(columns) if query else None)
+            batches = _keys(picked, rule, progress, file)
+            if dry_run:
+                return await compare(context, rule, batches)
+            by, total = audit.by(actor, reason or ""), Imported(0, 0, 0)
+            async for batch in batches:
+                done = await store_keys(context, by, source, [rule.identity(key) for key in batch])
+                total = Imported(total.given + done.given, total.new + done.new, total.known + done.known)
+            return total
+
+    result = run_on(inbox, act)
     if as_json:
         print_json(result)
     elif isinstance(result, Imported):

@@ -9,10 +9,11 @@ import msgspec
 
 from ..inbox import Inbox
 from ..operate.bulk import jobs as bulk_jobs
+from ..operate.context import Context
 from ..store.ops.audit import Audit
 from ..store.ops.job import ItemOutcome, Job, JobItem, NotAllowedGroup
 from .bulk import job_size
-from .common import audited, inbox_options, print_json, prints_json, run, second, status, table_console
+from .common import audited, inbox_options, print_json, prints_json, run_on, second, status, table_console
 from .events import coloured, moment
 from .filters import limit_option, options_of
 from .follow import counted, follow
@@ -35,12 +36,7 @@ def jobs() -> None:
 @prints_json
 def list_jobs(inbox: Inbox, before: UUID | None, limit: int, as_json: bool) -> None:
     """List jobs, newest first"""
-
-    async def read() -> list[Job]:
-        async with inbox.operating() as context:
-            return await bulk_jobs.jobs(context, before=before, limit=limit)
-
-    found = run(read())
+    found = run_on(inbox, lambda context: bulk_jobs.jobs(context, before=before, limit=limit))
     if as_json:
         print_json(found)
         return
@@ -51,9 +47,7 @@ def list_jobs(inbox: Inbox, before: UUID | None, limit: int, as_json: bool) -> N
         counts = [f"{n:,}" for n in (job.total, job.done, job.not_allowed)]
         made = (str(job.id), second(job.created_at), _state(job), job.what)
         listing.add(*made, *counts, _rate(job), job.actor, job.reason)
-    listing.print(table_console())
-    if not found:
-        status.print("No jobs.")
+    listing.print(empty="No jobs.")
 
 
 @jobs.command()
@@ -63,12 +57,11 @@ def list_jobs(inbox: Inbox, before: UUID | None, limit: int, as_json: bool) -> N
 def show(inbox: Inbox, job: str, as_json: bool) -> None:
     """Show a job's progress, event states and what was not allowed"""
 
-    async def read() -> tuple[Job, list[NotAllowedGroup], dict[str, int]]:
-        async with inbox.operating() as context:
-            found = await bulk_jobs.find(context, job)
-            return found, await bulk_jobs.causes(context, found), await bulk_jobs.states(context, found)
+    async def read(context: Context) -> tuple[Job, list[NotAllowedGroup], dict[str, int]]:
+        found = await bulk_jobs.find(context, job)
+        return found, await bulk_jobs.causes(context, found), await bulk_jobs.states(context, found)
 
-    found, causes, now = run(read())
+    found, causes, now = run_on(inbox, read)
     if as_json:
         print_json({**msgspec.to_builtins(found), "causes": causes, "now": now})
         return
@@ -115,13 +108,12 @@ def items(inbox: Inbox, job: str, outcome: str | None, after: UUID | None, limit
     after a worker processed what the job retried or replayed.
     """
 
-    async def read() -> list[JobItem]:
-        async with inbox.operating() as context:
-            wanted = ItemOutcome(outcome) if outcome else None
-            known = await bulk_jobs.find(context, job)
-            return await bulk_jobs.items(context, known, outcome=wanted, after=after, limit=limit)
+    async def read(context: Context) -> list[JobItem]:
+        wanted = ItemOutcome(outcome) if outcome else None
+        known = await bulk_jobs.find(context, job)
+        return await bulk_jobs.items(context, known, outcome=wanted, after=after, limit=limit)
 
-    found = run(read())
+    found = run_on(inbox, read)
     if as_json:
         print_json(found)
         return
@@ -130,9 +122,7 @@ def items(inbox: Inbox, job: str, outcome: str | None, after: UUID | None, limit
     for item in found:
         now = coloured(item.now) if item.now else "pruned"
         listing.add(str(item.event_id), now, item.state, item.outcome or "", item.cause or "", item.words or "")
-    listing.print(table_console())
-    if not found:
-        status.print("No events.")
+    listing.print(empty="No events.")
     if len(found) == limit:
         say(f"There may be more: --after {found[-1].event_id}")
 
@@ -148,11 +138,10 @@ def cancel(inbox: Inbox, job: str, by: Audit, as_json: bool) -> None:
     Actions already taken stay; the other events are not changed.
     """
 
-    async def act() -> Job:
-        async with inbox.operating() as context:
-            return await bulk_jobs.cancel(context, by, await bulk_jobs.find(context, job))
+    async def act(context: Context) -> Job:
+        return await bulk_jobs.cancel(context, by, await bulk_jobs.find(context, job))
 
-    found = run(act())
+    found = run_on(inbox, act)
     if as_json:
         print_json(found)
     else:
@@ -165,12 +154,7 @@ def cancel(inbox: Inbox, job: str, by: Audit, as_json: bool) -> None:
 @prints_json
 def run_job(inbox: Inbox, job: str, as_json: bool) -> None:
     """Wait for a job, and run it here if no worker does"""
-
-    async def read() -> Job:
-        async with inbox.operating() as context:
-            return await bulk_jobs.find(context, job)
-
-    found = follow(inbox, run(read()))
+    found = follow(inbox, run_on(inbox, lambda context: bulk_jobs.find(context, job)))
     if as_json:
         print_json(found)
 

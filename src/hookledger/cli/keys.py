@@ -11,7 +11,7 @@ from ..operate.keys.audit import KeyReport, audit_keys
 from ..operate.keys.fit import Fit
 from ..states import KeyOrigin
 from ..store.ops.key_audit import KeyGroup
-from .common import inbox_options, print_json, prints_json, run, table_console
+from .common import inbox_options, print_json, prints_json, run_on, table_console
 from .table import Listing, number, say, whole
 
 ORIGINS = {
@@ -41,12 +41,7 @@ def keys(inbox: Inbox, source: str, last: int, sample: int, as_json: bool) -> No
     several keys, so that a redelivery is processed again; too wide if different contents have one key, so that an
     event counts as a duplicate.
     """
-
-    async def read() -> KeyReport:
-        async with inbox.operating() as context:
-            return await audit_keys(context, source, last=last, sample=sample)
-
-    report = run(read())
+    report = run_on(inbox, lambda context: audit_keys(context, source, last=last, sample=sample))
     if as_json:
         values = msgspec.to_builtins(report)
         for one, shown in zip(report.fits, values["fits"], strict=True):
@@ -132,7 +127,7 @@ def _print_fits(report: KeyReport) -> None:
         verdict = Text("fits", "green") if one.fits else Text("does not fit", "red")
         counts = (one.keys, one.contents, one.narrow, one.wide, one.missing)
         listing.add(name, verdict, *(f"{count:,}" for count in counts))
-    listing.print(table_console())
+    listing.print()
     say(
         "Too narrow: contents with several keys. Too wide: keys with several contents. "
         "Without: events without the field. Duplicates' bodies are not kept, "

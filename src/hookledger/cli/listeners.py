@@ -28,7 +28,7 @@ def override_listeners(
 def listening(settings: L, host: str | None, port: int | None) -> L:
     """Return the settings with the options applied; port 0 becomes a free port."""
     host, port = _address(host or settings.host), settings.port if port is None else port
-    return msgspec.structs.replace(settings, host=host, port=port or _free_port(host))
+    return msgspec.structs.replace(settings, host=host, port=port or free_port(host))
 
 
 def url(listener: IntakeSettings | OperatorSettings) -> str:
@@ -37,13 +37,9 @@ def url(listener: IntakeSettings | OperatorSettings) -> str:
     return f"http://{where}:{listener.port}"
 
 
-def require_free(host: str, port: int) -> None:
-    """Raise ConfigError if the port is in use: a second server would share it and get only some deliveries."""
-    _free_port(host, port)
-
-
-def _free_port(host: str, port: int = 0) -> int:
-    """Return the port, or any free one for 0; ConfigError if it is in use."""
+def free_port(host: str, port: int = 0) -> int:
+    """Return the port, or any free one for 0; ConfigError if it is in use: a second server would share it and get
+    only some deliveries."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -6,9 +6,8 @@ import click
 from rich.markup import escape
 
 from ..inbox import Inbox
-from ..operate.doctor.finding import Finding
 from ..operate.doctor.proof import schema_warnings
-from .common import inbox_options, print_json, prints_json, run, status
+from .common import inbox_options, print_json, prints_json, run, run_on, status
 
 
 @click.command()
@@ -28,7 +27,7 @@ def migrate(inbox: Inbox, show_sql: bool, as_json: bool) -> None:
             click.echo("\n".join(f"-- {name}\n{sql}" for name, sql in steps))
         return
     applied = run(inbox.migrate())
-    for finding in run(_warnings(inbox)):
+    for finding in run_on(inbox, schema_warnings, check=False):
         status.print(f"[yellow]Warning:[/] {escape(f'{finding.says}: {finding.do}')}")
     if as_json:
         print_json({"applied": applied})
@@ -36,8 +35,3 @@ def migrate(inbox: Inbox, show_sql: bool, as_json: bool) -> None:
         status.print(f"Applied {', '.join(applied)}.")
     else:
         status.print("The schema is up to date.")
-
-
-async def _warnings(inbox: Inbox) -> list[Finding]:
-    async with inbox.operating(check=False) as context:
-        return await schema_warnings(context)

@@ -7,6 +7,7 @@ import click
 from ..inbox import Inbox
 from ..operate import audit
 from ..operate import pauses as operate
+from ..operate.context import Context
 from ..store.ops.audit import Audit
 from ..store.ops.pauses import Pause
 from .common import (
@@ -16,9 +17,7 @@ from .common import (
     print_json,
     prints_json,
     reason_option,
-    run,
-    status,
-    table_console,
+    run_on,
 )
 from .events import moment
 from .table import Listing, prose, say, whole
@@ -56,12 +55,8 @@ def pause(
         raise click.UsageError("SOURCE is missing: name one, or give --list")
     if reason is None:
         raise click.UsageError("--reason is required")
-
-    async def act() -> Pause:
-        async with inbox.operating() as context:
-            return await operate.pause(context, audit.by(actor, reason), source, type)
-
-    made = run(act())
+    by = audit.by(actor, reason)
+    made = run_on(inbox, lambda context: operate.pause(context, by, source, type))
     if as_json:
         print_json(made)
     else:
@@ -79,23 +74,18 @@ def resume(inbox: Inbox, source: str, type: str, by: Audit) -> None:  # noqa: A0
     Name SOURCE and TYPE as they were given to `hookledger pause`.
     """
 
-    async def act() -> list[Pause]:
-        async with inbox.operating() as context:
-            await operate.resume(context, by, source, type)
-            return [left for left in await operate.pauses(context) if left.source == source]
+    async def act(context: Context) -> list[Pause]:
+        await operate.resume(context, by, source, type)
+        return [left for left in await operate.pauses(context) if left.source == source]
 
-    left = run(act())
+    left = run_on(inbox, act)
     say(f"{_named(source, type)} is processed again.")
     for one in left:
         say(f"Still paused: {_named(one.source, one.pattern)}, by {one.actor}")
 
 
 def _list(inbox: Inbox, *, as_json: bool) -> None:
-    async def read() -> list[Pause]:
-        async with inbox.operating() as context:
-            return await operate.pauses(context)
-
-    found = run(read())
+    found = run_on(inbox, operate.pauses)
     if as_json:
         print_json(found)
         return
@@ -103,9 +93,7 @@ def _list(inbox: Inbox, *, as_json: bool) -> None:
     listing = Listing(*kind, whole("since (UTC)"), whole("by"), prose("why"))
     for one in found:
         listing.add(one.source, one.pattern, moment(one.since), one.actor, one.reason)
-    listing.print(table_console())
-    if not found:
-        status.print("Nothing is paused.")
+    listing.print(empty="Nothing is paused.")
 
 
 def _named(source: str, pattern: str) -> str:

@@ -21,8 +21,8 @@ from ..operate.health import Receiver
 from ..receive.health import PROBE_TOKEN, probe_token
 from ..work.loop import Worker
 from . import exits
-from .common import finds_inbox, run, set_up_logging, setting, status
-from .listeners import listening, override_listeners, require_free, url
+from .common import inbox_options, run, set_up_logging, setting, status
+from .listeners import free_port, listening, override_listeners, url
 from .output import end_now
 from .supervise import API, PARENT_PIPE, Supervisor, report_started, when_parent_ends
 
@@ -93,7 +93,7 @@ log: logging.Logger = logging.getLogger(__name__)
 @_logs
 @_log_json
 @_log_deliveries
-@finds_inbox
+@inbox_options
 def receive(
     inbox: Inbox,
     host: str | None,
@@ -135,7 +135,7 @@ async def _receive(inbox: Inbox, *, operates: bool) -> None:
 
     intake = inbox.settings.intake
     for one in (intake, inbox.settings.operator) if operates else (intake,):
-        require_free(one.host, one.port)
+        free_port(one.host, one.port)
     async with inbox.opened():
         pass  # report a database problem at start-up rather than per delivery
     opened = await inbox.asgi.start(writer_process=intake.writer_process)
@@ -185,7 +185,7 @@ def _api(inbox: Inbox) -> str:
 @_operator_port
 @_logs
 @_log_json
-@finds_inbox
+@inbox_options
 def serve_api(
     inbox: Inbox,
     receiver: str | None,
@@ -220,7 +220,7 @@ async def _serve_api(inbox: Inbox) -> None:
     from .api import OperatorListener
 
     operator = inbox.settings.operator
-    require_free(operator.host, operator.port)
+    free_port(operator.host, operator.port)
     if inbox.operator.receiver is None:  # with --receiver, that process reports database problems
         async with inbox.opened():
             pass
@@ -236,7 +236,7 @@ async def _serve_api(inbox: Inbox) -> None:
 @_logs
 @_log_json
 @_log_deliveries
-@finds_inbox
+@inbox_options
 def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log_json: bool) -> None:
     """Process recorded events
 
@@ -295,7 +295,7 @@ async def _leave() -> None:
 @_logs
 @_log_json
 @_log_deliveries
-@finds_inbox
+@inbox_options
 def serve(
     inbox: Inbox,
     dev: bool,

@@ -66,7 +66,7 @@ def _list(as_json: bool) -> None:
             words.weakest(contract),
             contract.title,
         )
-    listing.print(table_console())
+    listing.print()
     say(
         f"{len(listed)} providers; `hookledger providers NAME` tells all of one, and `hookledger providers hmac` how "
         "to describe another. Confirmed: the weaker of signature and event."

@@ -12,13 +12,14 @@ from ..clock import NEVER
 from ..errors import ConfigError, WrongState
 from ..inbox import Inbox
 from ..operate import audit
+from ..operate.context import Context
 from ..operate.retention.erase import Erasing, erase_all, erase_one
 from ..operate.retention.prune import pruner
 from ..operate.retention.settings import Limits, limits
 from ..store.ops.audit import Audit
 from ..store.ops.filters import EVERYTHING, Filter
 from ..store.ops.pruning import Pruned
-from .common import actor_option, audited, inbox_options, print_json, prints_json, run, status, table_console
+from .common import actor_option, audited, inbox_options, print_json, prints_json, run_on, status
 from .filters import FiltersEvents, filters_events, source_option
 from .table import Listing, number, whole
 
@@ -44,18 +45,15 @@ def prune(
 
     by = audit.by(actor, reason)
 
-    async def act(progress: Progress) -> Pruned:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=status, transient=True, disable=not status.is_terminal) as progress:
         task = progress.add_task("looking", total=None)
 
         def tell(done: Pruned) -> None:
             progress.update(task, description=f"examined {done.looked_at:,}, deleted {done.total:,}")
 
-        async with inbox.operating() as context:
-            return await pruner(context).round(by, source=source, from_start=from_start, dry=dry_run, progress=tell)
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=status, transient=True, disable=not status.is_terminal) as progress:
-        done = run(act(progress))
+        how: dict[str, Any] = {"source": source, "from_start": from_start, "dry": dry_run, "progress": tell}
+        done = run_on(inbox, lambda context: pruner(context).round(by, **how))
     if as_json:
         print_json({"dry_run": dry_run, **msgspec.to_builtins(done)})
         return
@@ -63,7 +61,7 @@ def prune(
     listing = Listing(whole("would be deleted" if dry_run else "deleted", head=True), number("count"))
     for name in ("events", "payloads", "history", "deliveries"):
         listing.add(name, f"{getattr(done, name):,}")
-    listing.print(table_console())
+    listing.print()
 
 
 def _print_rules(inbox: Inbox) -> None:
@@ -122,13 +120,12 @@ def erase(
         raise click.UsageError("confirmation is missing: give --count N or --yes; --dry-run prints what matches")
     options: dict[str, Any] = {"key_too": key_too, "whole_request": whole_request, "dry": dry_run}
 
-    async def act() -> Erasing:
-        async with inbox.operating() as context:
-            if event is not None:
-                return await erase_one(context, by, event, **options)
-            return await erase_all(context, by, where, count=count, **options)
+    async def act(context: Context) -> Erasing:
+        if event is not None:
+            return await erase_one(context, by, event, **options)
+        return await erase_all(context, by, where, count=count, **options)
 
-    done = run(act())
+    done = run_on(inbox, act)
     if as_json:
         print_json({"dry_run": dry_run, **msgspec.to_builtins(done)})
     else:

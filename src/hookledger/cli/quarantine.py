@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 import click
-import msgspec
+from msgspec.structs import asdict
 
 from ..inbox import Inbox
-from ..model import History
+from ..operate.context import Context
 from ..operate.quarantine import deliveries
+from ..operate.quarantine.deliveries import QuarantinedDelivery
 from ..operate.quarantine.difference import Difference
 from ..states import DeliveryOutcome
 from ..store.ops.audit import Audit
-from ..store.ops.quarantine import QuarantinedDelivery
 from .common import (
     audited,
     inbox_options,
     print_bytes,
     print_json,
     prints_json,
-    run,
+    run_on,
     second,
     status,
-    table_console,
 )
 from .filters import limit_option, source_option
 from .groups import ListsByDefault
@@ -70,31 +68,22 @@ def list_quarantine(
 
     Names the first fields that differ in each of the newest conflicts; `hookledger show` names more.
     """
-
-    async def read() -> Any:
-        async with inbox.operating() as context:
-            if body is not None:
-                request, _ = await deliveries.find(context, body)
-                return request
-            wanted = DeliveryOutcome(outcome) if outcome else None
-            found = await deliveries.quarantined(context, source=source, outcome=wanted, before=before, limit=limit)
-            conflicts = [one for one in found if one.outcome is DeliveryOutcome.CONFLICT][:COMPARED]
-            return found, {_name(one): await deliveries.difference(context, one) for one in conflicts}
-
-    found = run(read())
     if body is not None:
-        print_bytes(found.body)
+        request, _ = run_on(inbox, lambda context: deliveries.find(context, body))
+        print_bytes(request.body)
         return
-    page, differences = found
+
+    async def read(context: Context) -> tuple[list[QuarantinedDelivery], dict[str, Difference]]:
+        wanted = DeliveryOutcome(outcome) if outcome else None
+        found = await deliveries.quarantined(context, source=source, outcome=wanted, before=before, limit=limit)
+        conflicts = [one for one in found if one.outcome is DeliveryOutcome.CONFLICT][:COMPARED]
+        return found, {one.delivery: await deliveries.difference(context, one) for one in conflicts}
+
+    page, differences = run_on(inbox, read)
     if as_json:
-        named = [(_name(one), msgspec.to_builtins(one)) for one in page]
-        print_json([{"delivery": name, **values, "difference": differences.get(name)} for name, values in named])
+        print_json([{**asdict(one), "difference": differences.get(one.delivery)} for one in page])
     else:
         _print(page, differences, limit)
-
-
-def _name(delivery: QuarantinedDelivery) -> str:
-    return f"{delivery.request_id}:{delivery.item}"
 
 
 def _print(found: list[QuarantinedDelivery], differences: dict[str, Difference], limit: int) -> None:
@@ -107,11 +96,11 @@ def _print(found: list[QuarantinedDelivery], differences: dict[str, Difference],
     for one in found:
         met = one.event_key if one.event_key is not None else "only its key is kept"
         then = "now accepted" if one.accepted_as else str(one.event_state or "")
-        differs = "; ".join(differences[_name(one)].first(SHOWN)) if _name(one) in differences else ""
-        listing.add(_name(one), second(one.received_at), one.outcome, one.source, then, met, differs)
-    listing.print(table_console())
+        differs = "; ".join(differences[one.delivery].first(SHOWN)) if one.delivery in differences else ""
+        listing.add(one.delivery, second(one.received_at), one.outcome, one.source, then, met, differs)
+    listing.print()
     print_facts(status, [(outcome, WORDS[outcome]) for outcome in sorted({one.outcome for one in found})])
-    open_ones = [_name(one) for one in found if one.accepted_as is None]
+    open_ones = [one.delivery for one in found if one.accepted_as is None]
     if open_ones:
         print_command("To look at one", ["hookledger", "quarantine", "--body", open_ones[0]])
         accept = ["hookledger", "quarantine", "accept", open_ones[0], "--reason", "WHY"]
@@ -131,14 +120,9 @@ def accept(inbox: Inbox, delivery: str, by: Audit, as_json: bool) -> None:
     DELIVERY is REQUEST:ITEM, REQUEST, or an id prefix. The event that it resembles stays as it is; the new event is
     pending.
     """
-
-    async def act() -> History:
-        async with inbox.operating() as context:
-            return await deliveries.accept(context, by, delivery)
-
-    history = run(act())
+    history = run_on(inbox, lambda context: deliveries.accept(context, by, delivery))
     if as_json:
-        print_json(msgspec.to_builtins(history.event))
+        print_json(history.event)
         return
     click.echo(str(history.event.id))
     say(f"Accepted as {history.event.key}: the event is {history.event.state}.")

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
-import msgspec
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.text import Text
@@ -17,22 +16,22 @@ from ..errors import ConfigError
 from ..inbox import Inbox
 from ..model import History
 from ..operate import audit, search
+from ..operate.context import Context
 from ..operate.reconcile import reconcile as operate
 from ..operate.reconcile.compare import Report
-from ..operate.reconcile.plan import Window
 from ..operate.reconcile.repair import repair, repair_event
+from ..store.ops.audit import Audit
 from ..store.ops.reconciling import Counts
 from . import exits
 from .common import (
     actor_option,
-    finds_inbox,
+    inbox_options,
     print_json,
     prints_json,
     reason_option,
-    run,
+    run_on,
     second,
     status,
-    table_console,
 )
 from .table import Listing, prose, say, whole
 
@@ -68,7 +67,7 @@ class When(click.ParamType[datetime]):
 @click.option("--object", "object_id", metavar="ID", help="Repair this object instead.")
 @reason_option(unless="--dry-run")
 @actor_option
-@finds_inbox
+@inbox_options
 @prints_json
 def reconcile(
     inbox: Inbox,
@@ -106,9 +105,23 @@ def reconcile(
     if not dry_run and not (reason and reason.strip()):
         raise click.UsageError("--reason is required unless --dry-run")
     if repairs:
-        _repair(inbox, source, event, object_id, reason or "", actor, as_json)
+        _repair(inbox, source, event, object_id, audit.by(actor, reason or ""), as_json)
         return
-    report = run(_compare(inbox, source, since, until, dry_run, resend, reason or "", actor))
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=status, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(f"reading the provider's log of {escape(source)}", total=None)
+
+        def on_page(counts: Counts) -> None:
+            progress.update(task, description=counts.words())
+
+        async def act(context: Context) -> Report:
+            window = operate.window_of(context, source, since, until)
+            if dry_run:
+                return await operate.compare(context, source, window, resend=resend, on_page=on_page)
+            by = audit.by(actor, reason or "")
+            return await operate.reconcile(context, by, source, window, resend=resend, on_page=on_page)
+
+        report = run_on(inbox, act)
     if as_json:
         print_json(report)
     else:
@@ -118,35 +131,6 @@ def reconcile(
         raise SystemExit(exits.PROVIDER)
     if not report.counts.clean:
         raise SystemExit(exits.DIFFERENCES)
-
-
-async def _compare(
-    inbox: Inbox,
-    source: str,
-    since: datetime | None,
-    until: datetime | None,
-    dry_run: bool,
-    resend: bool,
-    reason: str,
-    actor: str,
-) -> Report:
-    window = None
-    if since is not None or until is not None:
-        end = until or datetime.now(UTC)
-        back = inbox.examiner.source(source).plan().look_back
-        window = Window(since or end - timedelta(seconds=back), end)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=status, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(f"reading the provider's log of {escape(source)}", total=None)
-
-        def on_page(counts: Counts) -> None:
-            progress.update(task, description=counts.words())
-
-        async with inbox.operating() as context:
-            if dry_run:
-                return await operate.compare(context, source, window, resend=resend, on_page=on_page)
-            by = audit.by(actor, reason)
-            return await operate.reconcile(context, by, source, window, resend=resend, on_page=on_page)
 
 
 def _print(report: Report) -> None:
@@ -162,7 +146,7 @@ def _print(report: Report) -> None:
                 "" if one.event_id is None else str(one.event_id),
                 one.words or (one.state.value if one.state else ""),
             )
-        listing.print(table_console())
+        listing.print()
     untold = report.counts.missing + report.counts.failed + report.counts.unknown + report.counts.not_importable
     untold -= len(report.differences)
     if untold > 0:
@@ -172,23 +156,19 @@ def _print(report: Report) -> None:
         status.print("Nothing was imported: this was a dry run.")
 
 
-def _repair(
-    inbox: Inbox, source: str, event: str | None, object_id: str | None, reason: str, actor: str, as_json: bool
-) -> None:
-    async def act() -> History:
-        by = audit.by(actor, reason)
-        async with inbox.operating() as context:
-            if event is None:
-                return await repair(context, by, source, object_id or "")
-            known = (await search.find(context, event)).event
-            if known.source != source:
-                raise click.UsageError(
-                    f"event {known.id} belongs to source {known.source}, not {source}: name that source"
-                )
-            return await repair_event(context, by, known)
+def _repair(inbox: Inbox, source: str, event: str | None, object_id: str | None, by: Audit, as_json: bool) -> None:
+    async def act(context: Context) -> History:
+        if event is None:
+            return await repair(context, by, source, object_id or "")
+        known = (await search.find(context, event)).event
+        if known.source != source:
+            raise click.UsageError(
+                f"event {known.id} belongs to source {known.source}, not {source}: name that source"
+            )
+        return await repair_event(context, by, known)
 
-    made = run(act()).event
+    made = run_on(inbox, act).event
     if as_json:
-        print_json(msgspec.to_builtins(made))
+        print_json(made)
     else:
         say(f"Repair of {made.object_id or ''} is {made.state}: event {made.id}.")

@@ -6,30 +6,30 @@ from typing import Any
 from uuid import UUID
 
 import click
+from msgspec.structs import asdict
 from rich.text import Text
 
 from ..inbox import Inbox
 from ..model import unpack_headers
 from ..operate import audit
 from ..operate import rejections as operate
-from ..operate.rejections import Rechecked
+from ..operate.context import Context
+from ..operate.rejections import Rechecked, RejectionCount
 from ..receive.endpoint import with_secrets
 from ..receive.reasons import in_words
 from ..receive.rejections import EVERY
-from ..store.ops.rejections import RejectionCount, RejectionRow
+from ..store.ops.rejections import RejectionRow
 from . import exits
 from .common import (
     actor_option,
-    finds_inbox,
     inbox_options,
     print_bytes,
     print_json,
     prints_json,
     reason_option,
-    run,
+    run_on,
     second,
     status,
-    table_console,
 )
 from .filters import limit_option, source_option
 from .groups import ListsByDefault
@@ -64,23 +64,21 @@ def list_rejections(
     as_json: bool,
 ) -> None:
     """List the sample of rejected requests, newest first"""
-
-    async def read() -> tuple[list[RejectionRow], list[RejectionCount]]:
-        async with inbox.operating() as context:
-            if body is not None:
-                return [await operate.find(context, body)], []
-            counted = await operate.counts(context)
-            if counts:
-                return [], counted
-            sample = await operate.rejections(context, source=source, reason=code, before=before, limit=limit)
-            return sample, counted
-
-    found, counted = run(read())
-    counted = [c for c in counted if source in (None, c.source) and code in (None, c.reason)]
     if body is not None:
-        print_bytes(found[0].body)
-    elif as_json:
-        print_json([_count(c) for c in counted] if counts else [_row(row) for row in found])
+        print_bytes(run_on(inbox, lambda context: operate.find(context, body)).body)
+        return
+
+    async def read(context: Context) -> tuple[list[RejectionRow], list[RejectionCount]]:
+        counted = await operate.counts(context)
+        if counts:
+            return [], counted
+        sample = await operate.rejections(context, source=source, reason=code, before=before, limit=limit)
+        return sample, counted
+
+    found, counted = run_on(inbox, read)
+    counted = [c for c in counted if source in (None, c.source) and code in (None, c.reason)]
+    if as_json:
+        print_json(counted if counts else [_row(row) for row in found])
     elif counts:
         _print_counts(counted)
     else:
@@ -90,44 +88,17 @@ def list_rejections(
 
 def _row(row: RejectionRow) -> dict[str, Any]:
     """Return a rejected request as JSON values; the body in base64."""
-    return {
-        "id": row.id,
-        "source": row.source,
-        "reason": row.reason,
-        "words": in_words(row.reason),
-        "received_at": row.received_at,
-        "method": row.method,
-        "path": row.path,
-        "query": row.query.decode("latin-1"),
-        "headers": unpack_headers(row.headers),
-        "remote": row.remote,
-        "size": len(row.body),
-        "body": row.body,
-    }
-
-
-def _count(count: RejectionCount) -> dict[str, Any]:
-    return {
-        "source": count.source,
-        "reason": count.reason,
-        "words": in_words(count.reason),
-        "count": count.count,
-        "kept": count.kept,
-        "first_at": count.first_at,
-        "last_at": count.last_at,
-    }
+    text = {"query": row.query.decode("latin-1"), "headers": unpack_headers(row.headers)}
+    return {**asdict(row), **text, "words": in_words(row.reason), "size": len(row.body)}
 
 
 def _print_counts(counted: list[RejectionCount]) -> None:
     kind = (whole("source", head=True), whole("reason", head=True), number("rejected"), number("kept"))
     listing = Listing(*kind, whole("last (UTC)"), prose("in words"))
     for count in counted:
-        words = in_words(count.reason)
         numbers = (f"{count.count:,}", f"{count.kept:,}")
-        listing.add(count.source or "-", count.reason, *numbers, second(count.last_at), words)
-    listing.print(table_console())
-    if not counted:
-        status.print("No request was rejected.")
+        listing.add(count.source or "-", count.reason, *numbers, second(count.last_at), count.words)
+    listing.print(empty="No request was rejected.")
 
 
 def _print_sample(found: list[RejectionRow], counted: list[RejectionCount], limit: int) -> None:
@@ -143,7 +114,7 @@ def _print_sample(found: list[RejectionRow], counted: list[RejectionCount], limi
     for row in found:
         size = f"{len(row.body):,}"
         listing.add(str(row.id), second(row.received_at), row.reason, row.source, size, row.remote or "")
-    listing.print(table_console())
+    listing.print()
     _explain({row.reason for row in found})
     if len(found) == limit:
         say(f"There may be more: --before {found[-1].id}")
@@ -166,7 +137,7 @@ def _mention_unknown(inbox: Inbox, source: str | None, found: list[RejectionRow]
 @click.option("--accept", is_flag=True, help="Record those that are authentic now.")
 @reason_option(only_with="--accept")
 @actor_option
-@finds_inbox
+@inbox_options
 @prints_json
 def recheck(inbox: Inbox, source: str, accept: bool, reason: str | None, actor: str, as_json: bool) -> None:
     """Verify the rejected requests of a source again
@@ -178,17 +149,17 @@ def recheck(inbox: Inbox, source: str, accept: bool, reason: str | None, actor: 
     if accept and not (reason and reason.strip()):
         raise click.UsageError("--accept needs --reason")
 
-    async def act() -> list[Rechecked]:
-        with_secrets(inbox.examiner.endpoint(source))  # raises if one is missing
-        async with inbox.operating() as context:
-            try:
-                if accept:
-                    return await operate.accept(context, audit.by(actor, reason or ""), source)
-                return await operate.recheck(context, source)
-            finally:
-                await inbox.keyring.close()
+    with_secrets(inbox.examiner.endpoint(source))  # raises if one is missing
 
-    found = run(act())
+    async def act(context: Context) -> list[Rechecked]:
+        try:
+            if accept:
+                return await operate.accept(context, audit.by(actor, reason or ""), source)
+            return await operate.recheck(context, source)
+        finally:
+            await inbox.keyring.close()
+
+    found = run_on(inbox, act)
     if as_json:
         print_json([_verdict(one) for one in found])
     else:
@@ -208,15 +179,10 @@ def recheck(inbox: Inbox, source: str, accept: bool, reason: str | None, actor: 
 
 
 def _verdict(one: Rechecked) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "received_at": one.received_at,
-        "reason": one.reason,
-        "authentic": one.authentic,
-        "reason_now": one.reason_now,
-        "words": in_words(one.reason_now) if one.reason_now else None,
-        "recorded": [{"outcome": each.outcome, "event": each.event_id} for each in one.recorded],
-    }
+    values = asdict(one)
+    del values["arrival"]  # the request itself
+    recorded = [{"outcome": each.outcome, "event": each.event_id} for each in one.recorded]
+    return {**values, "words": in_words(one.reason_now) if one.reason_now else None, "recorded": recorded}
 
 
 def _print_verdicts(found: list[Rechecked]) -> None:
@@ -226,7 +192,7 @@ def _print_verdicts(found: list[Rechecked]) -> None:
     listing = Listing(*head, whole("was rejected for"), prose("now"))
     for one in found:
         listing.add(str(one.id), second(one.received_at), one.reason, _now(one))
-    listing.print(table_console())
+    listing.print()
     _explain({one.reason_now for one in found if one.reason_now is not None})
 
 

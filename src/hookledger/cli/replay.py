@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 
 import click
-import msgspec
 from rich.text import Text
 
 from ..errors import WrongState
 from ..inbox import Inbox
 from ..model import EventRow, History
 from ..operate import audit, decide, search
+from ..operate.context import Context
 from ..operate.replay import replay as replaying
 from ..operate.replay.dry_run import DryRunReport
 from ..operate.replay.preview import InReplay, Preview, Verdict
@@ -26,11 +26,12 @@ from .common import (
     prints_json,
     reason_option,
     run,
+    run_on,
     status,
     table_console,
 )
 from .events import coloured, moment, previewed
-from .following import hindrances, say_next
+from .next_steps import hindrances, say_next
 from .table import Listing, print_facts, prose, say, whole
 
 COLOURS = {Verdict.SAFE: "green", Verdict.WILL_DO: "yellow", Verdict.NEEDS_A_DECISION: "magenta"}
@@ -39,12 +40,7 @@ OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
 
 @click.command()
 @click.argument("event")
-@click.option(
-    "--preview",
-    "only_preview",
-    is_flag=True,
-    help="Print the preview; change nothing.",
-)
+@click.option("--preview", "only_preview", is_flag=True, help="Print the preview; change nothing.")
 @click.option("--dry-run", is_flag=True, help="Run the handler, roll back, report.")
 @click.option(
     "--repeat-effect",
@@ -94,12 +90,11 @@ def replay(
     if not only_preview and not reason:
         raise click.UsageError("--reason is required unless --preview or --dry-run")
 
-    async def look() -> tuple[History, Preview]:
-        async with inbox.operating() as context:
-            history = await search.find(context, event)
-            return history, replaying.preview(context, history, repeat)
+    async def look(context: Context) -> tuple[History, Preview]:
+        history = await search.find(context, event)
+        return history, replaying.preview(context, history, repeat)
 
-    history, preview = run(look())
+    history, preview = run_on(inbox, look)
     if not as_json:
         print_preview(preview)
     if only_preview:
@@ -111,13 +106,12 @@ def replay(
     if not yes and sys.stdin.isatty():
         click.confirm(f"Replay it as run {preview.run}?", abort=True, err=True)
 
-    async def act() -> tuple[EventRow, list[str]]:
-        async with inbox.operating() as context:
-            by = audit.by(actor, reason or "")
-            after = (await replaying.replay(context, by, history.event, repeat, shown=preview)).event
-            return after, await hindrances(context, after)
+    async def act(context: Context) -> tuple[EventRow, list[str]]:
+        by = audit.by(actor, reason or "")
+        after = (await replaying.replay(context, by, history.event, repeat, shown=preview)).event
+        return after, await hindrances(context, after)
 
-    after, hindered = run(act())
+    after, hindered = run_on(inbox, act)
     if as_json:
         print_json({"preview": previewed(preview), "event": after})
     else:
@@ -213,14 +207,13 @@ def discard(inbox: Inbox, event: str, by: Audit, as_json: bool) -> None:
     --cancel` cancels them.
     """
 
-    async def act() -> History:
-        async with inbox.operating() as context:
-            known = await search.find(context, event)
-            return await decide.discard(context, by, known.event)
+    async def act(context: Context) -> History:
+        known = await search.find(context, event)
+        return await decide.discard(context, by, known.event)
 
-    history = run(act())
+    history = run_on(inbox, act)
     if as_json:
-        print_json(msgspec.to_builtins(history.event))
+        print_json(history.event)
         return
     status.print(f"Event {history.event.id} is {history.event.state}.")
     for effect in (known.effect for known in history.effects if known.effect.state in OPEN):

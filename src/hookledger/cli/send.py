@@ -25,7 +25,7 @@ from ..providers.schemes.testing_keys import new_test_key
 from ..providers.sign import delivery, pairs
 from ..receive.endpoint import Endpoint, with_secrets
 from . import exits
-from .common import finds_inbox, print_json, prints_json, run, status
+from .common import inbox_options, print_json, prints_json, run, status
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -39,13 +39,7 @@ class Sent(Struct, frozen=True):
 @click.argument("source")
 @click.option("--type", "kind", help="Event type; default: the first of --list.")
 @click.option("--id", "ident", help="Event id; default: a new one.")
-@click.option(
-    "--set",
-    "edits",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Change a field of the sample; repeatable.",
-)
+@click.option("--set", "edits", multiple=True, metavar="PATH=VALUE", help="Change a field of the sample; repeatable.")
 @click.option("--list", "listing", is_flag=True, help="List the types that have a sample.")
 @click.option("--body", type=click.File("rb"), help="File with the body, - for stdin; default: a sample.")
 @click.option("--url", help="Target; default: the intake's address in the settings.")
@@ -53,7 +47,7 @@ class Sent(Struct, frozen=True):
 @click.option("--concurrently", type=click.IntRange(1, 1000), default=1, help="Deliveries to send concurrently.")
 @click.option("--forge", is_flag=True, help="Sign with a wrong secret; the receiver must reject it.")
 @click.option("--handshake", is_flag=True, help="Send the provider's endpoint handshake instead.")
-@finds_inbox
+@inbox_options
 @prints_json
 def send(
     inbox: Inbox,

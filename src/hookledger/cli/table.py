@@ -16,7 +16,7 @@ from rich.cells import chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from .common import printable, status
+from .common import printable, status, table_console
 
 GAP = 2
 INDENT = 2
@@ -83,10 +83,13 @@ class Listing:
         assert len(cells) == len(self._columns)
         self._rows.append(cells)
 
-    def print(self, console: Console) -> None:
-        """Print the records; nothing if there are none."""
+    def print(self, console: Console | None = None, *, empty: str = "") -> None:
+        """Print the records, on stdout unless another console is given; without records, `empty` as status."""
         if not self._rows:
+            if empty:
+                status.print(empty)
             return
+        console = console or table_console()
         width = screen(console)
         if self._title:
             _print(console, [Text(self._title, "bold")])

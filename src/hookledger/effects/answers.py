@@ -47,6 +47,6 @@ def _correction(effect: Effect[Any, Any], known: Entry) -> str:
     """How an operator gives the right result, which they may unless the call itself returned what is recorded."""
     if known.result is not None and known.decided != "happened":
         return ""
-    label = shlex.quote(f"{known.name}:{known.key}")
+    label = shlex.quote(known.label)
     command = f"hookledger resolve {known.event_id} {label} --happened --result RESULT --reason WHY"
     return f"; give what the call returned, as JSON of this form: {effect.form}, then retry: {command}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -16,6 +16,26 @@ from .signatures import needs_parentheses
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class EffectOptions(TypedDict, total=False):
+    """The options that `@inbox.effect` and `@inbox.ensure` share."""
+
+    name: str | None
+    """Part of the effect's identity: give it when the function is renamed. Default: the function's name."""
+    timeout: float | str
+    """For one call; default: 10 s."""
+    grace: float | str
+    """Added before a call without an answer is given up; default: 5 s."""
+    retry: RetryPolicy | None
+    downstream: str | None
+    """Effects with the same downstream share a circuit and slots; default: the effect's name."""
+    serial: str | None
+    """The parameter whose equal values are performed in order, from the outbox."""
+    volatile: Iterable[str]
+    """Parameters that may differ under one key."""
+    shared: bool
+    """One key for all sources."""
 
 
 class Declaring:
@@ -80,26 +100,14 @@ class EffectDecorators:
         *,
         repeat: Literal["safe", "keyed", "accept", "never"],
         window: float | str | None = None,
-        name: str | None = None,
-        timeout: float | str = "10s",
-        grace: float | str = "5s",
-        retry: RetryPolicy | None = None,
-        downstream: str | None = None,
-        serial: str | None = None,
-        volatile: Iterable[str] = (),
-        shared: bool = False,
+        **options: Unpack[EffectOptions],
     ) -> Declaring:
         """Declare an effect: a call that `event.call` makes now or `event.later` after the commit.
 
         `repeat` says what may be done when the outcome of a call is unknown: `"safe"`, it converges, so call
         again; `"keyed"`, the remote deduplicates on `op.key` within `window`, so call again until then; `"accept"`,
         a duplicate is acceptable and is logged; `"never"`, an operator decides. `@effect.check` asks the remote
-        first.
-
-        `name` is part of the effect's identity: give it when the function is renamed. `timeout` is for one call,
-        `grace` what is added before a call without an answer is given up. `downstream`: effects that share a circuit
-        and slots. `serial`: the parameter whose equal values are performed in order, from the outbox. `volatile`:
-        parameters that may differ under one key. `shared`: one key for all sources.
+        first. The other options are those of EffectOptions.
         """
         try:
             kind = Repeat(repeat)
@@ -107,48 +115,27 @@ class EffectDecorators:
             raise ConfigError(f"repeat is one of {', '.join(Repeat)}, not {repeat!r}") from None
         if (kind is Repeat.KEYED) != (window is not None):
             raise ConfigError('window= is required with repeat="keyed" and only there')
-        policy = Policy(
-            kind,
-            window=None if window is None else Seconds(window),
-            timeout=Seconds(timeout),
-            grace=Seconds(grace),
-            retry=retry or RetryPolicy(),
-            downstream=downstream or "",
-            serial=serial,
-            volatile=frozenset(volatile),
-            shared=shared,
-        )
+        policy = _policy(kind, options, window=None if window is None else Seconds(window))
         if policy.timeout <= 0:
             raise ConfigError("timeout= must be greater than 0")
         if policy.window is not None and policy.window <= policy.timeout:
             raise ConfigError("window= must be longer than timeout=")
-        return Declaring(self.effects.add, name, policy)
+        return Declaring(self.effects.add, options.get("name"), policy)
 
     @needs_parentheses("@inbox.ensure()")
-    def ensure(
-        self,
-        *,
-        name: str | None = None,
-        timeout: float | str = "10s",
-        grace: float | str = "5s",
-        retry: RetryPolicy | None = None,
-        downstream: str | None = None,
-        serial: str | None = None,
-        volatile: Iterable[str] = (),
-        shared: bool = False,
-    ) -> Declaring:
+    def ensure(self, **options: Unpack[EffectOptions]) -> Declaring:
         """Declare an effect that brings about a state. Its `@effect.check` reads the state before every call, and
         nothing is called when it is so already; an unknown outcome is repeated, because the call converges.
         """
-        policy = Policy(
-            Repeat.SAFE,
-            timeout=Seconds(timeout),
-            grace=Seconds(grace),
-            retry=retry or RetryPolicy(),
-            downstream=downstream or "",
-            serial=serial,
-            volatile=frozenset(volatile),
-            shared=shared,
-            ask_first=True,
-        )
-        return Declaring(self.effects.add, name, policy)
+        return Declaring(self.effects.add, options.get("name"), _policy(Repeat.SAFE, options, ask_first=True))
+
+
+def _policy(
+    repeat: Repeat, options: EffectOptions, *, window: float | None = None, ask_first: bool = False
+) -> Policy:
+    """Return the policy that these options describe; TypeError for an option that does not exist."""
+    given: dict[str, Any] = {name: value for name, value in options.items() if name != "name" and value is not None}
+    for name, convert in (("timeout", Seconds), ("grace", Seconds), ("volatile", frozenset)):
+        if name in given:
+            given[name] = convert(given[name])
+    return Policy(repeat, window=window, ask_first=ask_first, **given)

@@ -67,7 +67,7 @@ def answer(history: History, preview: Preview) -> Answers:
     """Return the answers about an event. `preview`: of a replay now."""
     event = history.event
     known = [entry.effect for entry in history.effects if not entry.effect.superseded]
-    effects = [EffectSummary(f"{e.name}:{e.key}", e.state, e.finished_at) for e in known]
+    effects = [EffectSummary(e.label, e.state, e.finished_at) for e in known]
     return Answers(
         event.id,
         event.key,

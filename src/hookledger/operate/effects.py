@@ -64,7 +64,6 @@ def line(listed: ListedEffect, *, complete: bool = True) -> EffectLine:
         **shared,
         since=listed.since,
         calls=effect.number,
-        idempotency_key=None if effect.repeat is None else operation_key(effect.identity, effect.generation),
         why=effect.alert or (effect.error if complete else None),
         next=next_step(effect),
     )
@@ -72,7 +71,7 @@ def line(listed: ListedEffect, *, complete: bool = True) -> EffectLine:
 
 def next_step(effect: Effect) -> str:
     """Return the command that fits the effect's state."""
-    where = f"{effect.event_id} {shlex.quote(_label(effect))}"
+    where = f"{effect.event_id} {shlex.quote(effect.label)}"
     is_left = effect.due_at is None and effect.leased_until is None
     match effect.state:
         case EffectState.DONE | EffectState.CANCELLED if effect.alert is None:
@@ -105,18 +104,14 @@ def named(history: History, effects: Iterable[str]) -> list[Effect]:
 
 
 def _the_one(known: Sequence[Effect], effect: str) -> Effect:
-    found = [entry for entry in known if effect in (entry.name, _label(entry), _key(entry))]
+    found = [entry for entry in known if effect in (entry.name, entry.label, _key(entry))]
     if len(found) > 1:
-        several = ", ".join(f"{_label(e)} ({_key(e)})" for e in found)
+        several = ", ".join(f"{e.label} ({_key(e)})" for e in found)
         raise Ambiguous(f"the effect's name is ambiguous; give NAME:KEY or an idempotency key of: {several}")
     if not found:
-        names = ", ".join(map(_label, known)) or "none"
+        names = ", ".join(entry.label for entry in known) or "none"
         raise NotFound(f"the event has no effect {effect!r}; it has: {names}")
     return found[0]
-
-
-def _label(effect: Effect) -> str:
-    return f"{effect.name}:{effect.key}"
 
 
 def _key(effect: Effect) -> str:
@@ -186,8 +181,8 @@ async def try_now(context: Context, by: Audit, effect: Effect) -> History:
     is_settled = declared is None or declared.checker or declared.policy.may_repeat(effect.unknown_for)
     if is_left and not is_settled:
         raise WrongState(
-            f"effect {_label(effect)} may have happened: its policy does not repeat it now; find out, then "
-            f"hookledger resolve {effect.event_id} {_label(effect)} --happened or --did-not-happen"
+            f"effect {effect.label} may have happened: its policy does not repeat it now; find out, then "
+            f"hookledger resolve {effect.event_id} {effect.label} --happened or --did-not-happen"
         )
     await context.store.ledger.try_now(effect, *by)
     return await search.find(context, str(effect.event_id))

@@ -7,17 +7,27 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from ..errors import BadData, ConfigError, Unavailable
 from ..ids import id_bounds
 from ..model import Arrival, Recorded
+from ..receive.reasons import in_words
 from ..store.ops.audit import Audit
-from ..store.ops.rejections import RejectionCount, RejectionRow
+from ..store.ops.rejections import RejectionCount as Counted
+from ..store.ops.rejections import RejectionRow
 from .context import Context
 from .errors import Ambiguous, NotFound
 from .examine import unprovable
 
 PAGE = 50
+
+
+class RejectionCount(Counted, frozen=True):
+    """How often one source rejected requests for one reason; the sample holds only some of them."""
+
+    words: str
+    """The reason."""
 
 
 class Rechecked(Struct, frozen=True, kw_only=True):
@@ -49,7 +59,8 @@ async def rejections(
 
 async def counts(context: Context) -> list[RejectionCount]:
     """Count rejected requests by source and reason; the sample holds only some of them."""
-    return await context.store.rejections.rejection_counts()
+    found = await context.store.rejections.rejection_counts()
+    return [RejectionCount(**asdict(one), words=in_words(one.reason)) for one in found]
 
 
 async def find(context: Context, reference: str) -> RejectionRow:

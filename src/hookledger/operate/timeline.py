@@ -124,7 +124,7 @@ def _working(history: History) -> Iterator[Entry]:
 
 def _effect(known: EffectHistory) -> Iterator[Entry]:
     effect = known.effect
-    label = f"{effect.name}:{effect.key}"
+    label = effect.label
     is_call = effect.kind is not EffectKind.ONCE
 
     def entry(at: datetime, what: str, words: str, by: str = "", generation: int = effect.generation) -> Entry:

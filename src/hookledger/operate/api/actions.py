@@ -6,7 +6,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from ...store.ops.audit import Action, ActionFilter
+from ...store.ops.audit import ActionFilter, AuditPage
 from ...store.ops.filters import Moment, Words
 from .. import audit
 from .call import Asked, Limit, Nothing
@@ -38,17 +38,11 @@ class ActionsQuery(Struct, frozen=True, forbid_unknown_fields=True):
         return ActionFilter(self.actor, self.name, None, self.no_event, self.since, self.until)
 
 
-class Actions(Struct, frozen=True):
-    actions: tuple[Action, ...]
-    """The newest first."""
-    next: UUID | None
-    """`before` of the next page; null at the end. A page may be short, or empty, and not the last."""
-    looked_at: int | None
-    """How many actions were looked at, where the search stopped short of a full page."""
+async def list_actions(asked: Asked[ActionsQuery, Nothing]) -> AuditPage:
+    """What operators did, newest first: who, when, what, why, and from which state to which.
 
-
-async def list_actions(asked: Asked[ActionsQuery, Nothing]) -> Actions:
-    """What operators did, newest first: who, when, what, why, and from which state to which."""
+    `next` is `before` of the next page; null at the end. A long search stops early: a page may be short or empty
+    without being the last, and `looked_at` is the number of actions read.
+    """
     query = asked.query
-    page = await audit.page(asked.context, query.where, event=query.event, before=query.before, limit=query.limit)
-    return Actions(page.actions, page.next, page.looked_at)
+    return await audit.page(asked.context, query.where, event=query.event, before=query.before, limit=query.limit)

@@ -101,7 +101,8 @@ class Api:
             async with asyncio.timeout(call.seconds):
                 result = await call.does(asked)
         except TimeoutError as error:
-            raise TooSlow(f"the call took more than {call.seconds:g} s: {call.late}") from error
+            late = call.late if call.takes_body else "nothing was changed"
+            raise TooSlow(f"the call took more than {call.seconds:g} s: {late}") from error
         if call.takes_body:
             log.info("%s %s by %s", call.method, call.path, asked.caller.name)
         return _json(200, result)

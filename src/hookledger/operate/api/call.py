@@ -38,19 +38,16 @@ class Why(Struct, frozen=True, forbid_unknown_fields=True):
     reason: Reason
 
 
-class Asked(Generic[Q, B]):
+class Asked(Struct, Generic[Q, B], frozen=True):
     """One request: decoded query and body, and the caller."""
 
-    def __init__(
-        self, context: Context, caller: Caller, path: dict[str, str], query: Q, body: B, unauthenticated: int = 0
-    ) -> None:
-        self.context = context
-        self.caller = caller
-        self.path = path
-        self.query = query
-        self.body = body
-        self.unauthenticated = unauthenticated
-        """Requests without a valid token, since the start."""
+    context: Context
+    caller: Caller
+    path: dict[str, str]
+    query: Q
+    body: B
+    unauthenticated: int = 0
+    """Requests without a valid token, since the start."""
 
     @property
     def by(self) -> Audit:
@@ -66,29 +63,20 @@ class Asked(Generic[Q, B]):
 Look = Asked[Nothing, Nothing]
 
 
-class Call:
-    """An API call: `does(asked: Asked[QUERY, BODY]) -> ANSWER`. `seconds`: its time limit; `late`: what holds when it
-    is exceeded.
+class Call(Struct, frozen=True, dict=True):
+    """An API call: `does(asked: Asked[QUERY, BODY]) -> ANSWER`.
 
     The function's name is the operation id, its docstring the description.
     """
 
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        role: Role,
-        does: Callable[[Any], Awaitable[Any]],
-        *,
-        seconds: float = 30.0,
-        late: str = "the event shows whether it was done",
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.role = role
-        self.does = does
-        self.seconds = seconds
-        self.late: str = late if method != "GET" else "nothing was changed"
+    method: str
+    path: str
+    role: Role
+    does: Callable[[Any], Awaitable[Any]]
+    seconds: float = 30.0
+    """Its time limit."""
+    late: str = "the event shows whether it was done"
+    """What holds when the limit is exceeded; for GET, nothing was changed."""
 
     @property
     def name(self) -> str:

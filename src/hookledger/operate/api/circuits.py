@@ -6,13 +6,7 @@ from msgspec import Struct
 
 from ...store.ops.circuits import Circuit
 from .. import circuits
-from .call import Asked, Look, Nothing, Reason
-
-
-class Why(Struct, frozen=True, forbid_unknown_fields=True):
-    """An action that compares no state: repeating it changes nothing, and is audited again."""
-
-    reason: Reason
+from .call import Asked, Look, Nothing, Why
 
 
 class Circuits(Struct, frozen=True):

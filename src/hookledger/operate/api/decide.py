@@ -14,7 +14,7 @@ from ...states import EffectState, State
 from .. import decide, effects, search
 from ..replay.replay import preview, replay
 from .call import Asked, Count, Nothing, Reason, Text
-from .views import EffectView, effect_of, effect_view, fingerprint
+from .views import DecidedEffect, decided_effect, fingerprint
 
 
 class Expected(Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,11 +24,9 @@ class Expected(Struct, frozen=True, forbid_unknown_fields=True):
     claim: Count
 
 
-class ExpectedReplay(Struct, frozen=True, forbid_unknown_fields=True):
+class ExpectedReplay(Expected, frozen=True, forbid_unknown_fields=True):
     """The event as you saw it, and the preview if you read one."""
 
-    state: State
-    claim: Count
     preview: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")] | None = None
     """The preview's `fingerprint`: 409 if the replay would now do something else."""
 
@@ -66,11 +64,6 @@ class Resolution(Struct, frozen=True, forbid_unknown_fields=True):
     """With `happened`: the call's result; required if the handler reads it."""
 
 
-class Resolved(Struct, frozen=True):
-    effect: EffectView
-    event: EventRow
-
-
 async def _as_seen(asked: Asked[Nothing, Decision]) -> EventRow:
     """Return the event as the caller saw it; the store compares it when it acts."""
     event = (await search.find(asked.context, asked.path["reference"])).event
@@ -104,16 +97,14 @@ async def as_expected(asked: Asked[Any, Any], expected: ExpectedEffect) -> Effec
     """Return the effect that the path names; WrongState if it has changed since the decision."""
     effect = await effects.find(asked.context, asked.path["reference"], asked.path["effect"])
     if (effect.state, effect.fence) != (expected.state, expected.fence):
-        raise WrongState(
-            f"effect {effect.name}:{effect.key} has changed: it is now {effect.state}, fencing token {effect.fence}"
-        )
+        raise WrongState(f"effect {effect.label} has changed: it is now {effect.state}, fencing token {effect.fence}")
     return effect
 
 
-async def resolve_effect(asked: Asked[Nothing, Resolution]) -> Resolved:
+async def resolve_effect(asked: Asked[Nothing, Resolution]) -> DecidedEffect:
     """Decide the outcome of an unknown or failed effect, named by NAME, NAME:KEY or its idempotency key. Then the
     event, or the outbox, continues."""
     given = asked.body
     effect = await as_expected(asked, given.expected)
     history = await effects.resolve(asked.context, asked.by, effect, given.decision, given.result)
-    return Resolved(effect_view(effect_of(history, effect), complete=True), history.event)
+    return decided_effect(history, effect)

@@ -6,13 +6,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ...model import EventRow
 from ...store.ops.filters import EffectFilter
 from .. import effects
 from ..effects import EffectLine, line
 from .call import Asked, Limit, Nothing, Reason
 from .decide import ExpectedEffect, as_expected
-from .views import EffectView, effect_of, effect_view
+from .views import DecidedEffect, decided_effect
 
 
 class EffectsQuery(EffectFilter, frozen=True, forbid_unknown_fields=True):
@@ -37,11 +36,6 @@ class TryNow(Struct, frozen=True, forbid_unknown_fields=True):
     expected: ExpectedEffect
 
 
-class Tried(Struct, frozen=True):
-    effect: EffectView
-    event: EventRow
-
-
 async def list_effects(asked: Asked[EffectsQuery, Nothing]) -> Listed:
     """List effects by state, those of the newest event first; without `states`, all that are neither done nor
     cancelled. A viewer gets no errors."""
@@ -51,9 +45,9 @@ async def list_effects(asked: Asked[EffectsQuery, Nothing]) -> Listed:
     return Listed([line(one, complete=asked.sees_all) for one in page.effects], page.next)
 
 
-async def try_effect(asked: Asked[Nothing, TryNow]) -> Tried:
+async def try_effect(asked: Asked[Nothing, TryNow]) -> DecidedEffect:
     """Retry an effect now, with a fresh retry budget: one that is planned or failed, or unknown if its policy or
     check can settle it. Named by NAME, NAME:KEY or its idempotency key."""
     effect = await as_expected(asked, asked.body.expected)
     history = await effects.try_now(asked.context, asked.by, effect)
-    return Tried(effect_view(effect_of(history, effect), complete=True), history.event)
+    return decided_effect(history, effect)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from ...errors import ConfigError
 from ...store.ops.filters import Filter
-from ...store.ops.job import BulkAction, Decided, ItemOutcome, Job, JobItem, JobState, NotAllowedGroup, Resolving
+from ...store.ops.job import BulkAction, Decided, ItemOutcome, Job, JobItem, NotAllowedGroup, Resolving
 from ..bulk import jobs
 from ..bulk.plan import PER_SECOND, JobPreview, look, plan
 from .call import Asked, Count, Limit, Look, Nothing, Reason, Text, Why
@@ -45,37 +45,12 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True):
     the count is compared."""
 
 
-class JobView(Struct, frozen=True):
+class JobView(Job, frozen=True, kw_only=True):
     """A bulk job: one action on a frozen set of events."""
 
-    id: UUID
-    name: BulkAction
-    resolving: Resolving | None
-    """Only for `resolve`: which effects, and the outcome to record."""
-    effects: int | None
-    """Only for `resolve`: the number of effects."""
-    where: Filter | None
-    """The filter of the set; null for a viewer if it looks into payloads."""
-    actor: str
-    reason: str
-    per_second: float
-    """0: unlimited."""
-    state: JobState
-    total: int
-    done: int
-    not_allowed: int
+    where: Filter | None  # type: ignore[assignment]  # null for a viewer if it looks into payloads
     open: int
-    created_at: datetime
-    frozen_at: datetime | None
-    """When the set was complete; null: planning was interrupted, and the job never runs."""
-    started_at: datetime | None
-    finished_at: datetime | None
-    cancelled_by: str | None
-    cancel_reason: str | None
-    worker: str | None
-    """The worker that runs it or ran it last."""
-    lease_left: float
-    """Seconds left of the worker's lease; 0: no worker runs the job."""
+    """Events that are neither done nor not allowed."""
 
 
 class JobsQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,10 +87,8 @@ class Items(Struct, frozen=True):
 
 
 def _view(asked: Asked[Any, Any], job: Job) -> JobView:
-    shown = {name: getattr(job, name) for name in JobView.__struct_fields__}
-    if not asked.sees_all and any(getattr(job.where, name) is not None for name in IN_PAYLOADS):
-        shown["where"] = None
-    return JobView(**shown)
+    is_hidden = not asked.sees_all and any(getattr(job.where, name) is not None for name in IN_PAYLOADS)
+    return JobView(**{**asdict(job), "where": None if is_hidden else job.where}, open=job.open)
 
 
 async def preview_job(asked: Asked[JobPreviewQuery, Nothing]) -> JobPreview:

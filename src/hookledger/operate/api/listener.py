@@ -19,7 +19,7 @@ from ...store.opening import Opener, PerLoop
 from ..context import Context
 from ..doctor import proof
 from ..health import Receiver, WorkersWatch
-from .auth import Role, Token, Tokens, token
+from .auth import Role, Tokens, token
 from .schema import ROOT
 
 if TYPE_CHECKING:
@@ -31,11 +31,8 @@ log: logging.Logger = logging.getLogger(__name__)
 
 def load_tokens(inbox: Inbox) -> Tokens:
     """Return the tokens in the settings; ConfigError if one is unsafe."""
-    return Tokens([_token(one.name, one.role, one.token) for one in inbox.settings.operator.tokens])
-
-
-def _token(name: str, role: str, source: str) -> Token:
-    return token(name, Role(role), text_of(source, f"token {name!r}")[0])
+    given = inbox.settings.operator.tokens
+    return Tokens([token(one.name, Role(one.role), text_of(one.token, f"token {one.name!r}")[0]) for one in given])
 
 
 class Operator:

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ...model import Health, Kind, WorkerInfo
+from ...model import Health, Kind
 from ...providers import words
 from ...providers.catalogue import contracts, known
-from ...providers.contract import Contract
 from ...store import SCHEMA_RANGE
 from .. import search
 from ..doctor.checks import examine
@@ -83,12 +82,13 @@ async def health(asked: Look) -> HealthView:
 
 async def list_workers(asked: Look) -> Workers:
     """List workers that are alive, and those that died without stopping."""
-    return Workers([_worker(one, asked.context.lease) for one in await workers(asked.context)])
-
-
-def _worker(seen: WorkerInfo, lease: float) -> WorkerView:
-    handles = [Kind(source, pattern) for source, pattern in seen.handles]
-    return WorkerView(seen.id, handles, seen.seen_ago, seen.alive(lease))
+    lease = asked.context.lease
+    return Workers(
+        [
+            WorkerView(one.id, [Kind(*pattern) for pattern in one.handles], one.seen_ago, one.alive(lease))
+            for one in await workers(asked.context)
+        ]
+    )
 
 
 async def doctor(asked: Asked[DoctorQuery, Nothing]) -> Examined:
@@ -113,10 +113,6 @@ async def show_provider(asked: Look) -> Provider:
     contract = known(asked.path["provider"])
     if contract is None:
         raise NotFound(f"unknown provider {asked.path['provider']!r}: GET /api/v1/providers lists the known ones")
-    return _provider(contract)
-
-
-def _provider(contract: Contract) -> Provider:
     facts: dict[str, list[Any]] = {}
     for fact in words.facts(contract):
         facts.setdefault(fact.name.replace(" ", "_"), []).append(fact.value)

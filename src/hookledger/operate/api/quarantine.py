@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
 from msgspec import Struct
 
 from ...model import EventRow
-from ...states import DeliveryOutcome, State
+from ...states import DeliveryOutcome
 from ..quarantine import deliveries
+from ..quarantine.deliveries import QuarantinedDelivery
 from .call import Asked, Limit, Look, Nothing, Text, Why
 from .views import RequestContent, request_content
 
@@ -21,26 +21,6 @@ class QuarantineQuery(Struct, frozen=True, forbid_unknown_fields=True):
     before: UUID | None = None
     """Only older than this request: `next` of the previous page."""
     limit: Limit = 50
-
-
-class QuarantinedDelivery(Struct, frozen=True):
-    """A known key with other content, or a known body under another id."""
-
-    delivery: str
-    """Its name: REQUEST:ITEM."""
-    request_id: UUID
-    item: int
-    source: str
-    outcome: DeliveryOutcome
-    event_id: UUID
-    """The known event."""
-    event_key: str | None
-    event_state: State | None
-    """The event's state at that time."""
-    delivery_id: str | None
-    received_at: datetime
-    accepted_as: UUID | None
-    """The event made of it when an operator accepted it."""
 
 
 class Quarantine(Struct, frozen=True):
@@ -56,12 +36,7 @@ async def list_quarantine(asked: Asked[QuarantineQuery, Nothing]) -> Quarantine:
     found = await deliveries.quarantined(
         asked.context, source=query.source, outcome=outcome, before=query.before, limit=query.limit
     )
-    names = [name for name in QuarantinedDelivery.__struct_fields__ if name != "delivery"]
-    shown = [
-        QuarantinedDelivery(f"{one.request_id}:{one.item}", **{name: getattr(one, name) for name in names})
-        for one in found
-    ]
-    return Quarantine(shown, found[-1].request_id if len(found) >= query.limit else None)
+    return Quarantine(found, found[-1].request_id if len(found) >= query.limit else None)
 
 
 async def show_quarantined(asked: Look) -> RequestContent:

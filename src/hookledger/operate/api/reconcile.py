@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import msgspec
@@ -15,8 +14,7 @@ from ...store.ops.reconciling import Reconciliation
 from .. import search
 from ..reconcile import repair
 from ..reconcile.compare import Report
-from ..reconcile.plan import Window
-from ..reconcile.reconcile import compare, reconcile, reconciliations
+from ..reconcile.reconcile import compare, reconcile, reconciliations, window_of
 from .call import Asked, Look, Nothing, Reason, Why
 from .sources import known_source
 
@@ -69,11 +67,7 @@ async def reconcile_source(asked: Asked[Nothing, ToCompare]) -> Report:
     `problem` says why it ended early; differences are no error.
     """
     source, given = known_source(asked), asked.body
-    window = None
-    if given.since is not None or given.until is not None:
-        end = given.until or datetime.now(UTC)
-        back = timedelta(seconds=asked.context.sources.source(source).plan().look_back)
-        window = Window(given.since or max(EARLIEST, end - back), end)
+    window = window_of(asked.context, source, given.since, given.until)
     if given.dry_run:
         return await compare(asked.context, source, window, resend=given.resend)
     return await reconcile(asked.context, asked.by, source, window, resend=given.resend)

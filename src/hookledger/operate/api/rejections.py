@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from ...model import Recorded
 from ...receive.reasons import in_words
+from ...store.ops.rejections import RejectionRow
 from .. import rejections
-from ..rejections import Rechecked
+from ..rejections import Rechecked, RejectionCount
 from .call import Asked, Limit, Look, Nothing, Text, Why
 from .sources import known_source
-from .views import Header, headers
+from .views import Header, as_text
 
 
 class RejectionsQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,18 +63,6 @@ class Rejections(Struct, frozen=True):
     """`before` for the next page; null at the end."""
 
 
-class RejectionCount(Struct, frozen=True):
-    source: str
-    """Empty for requests that match no source."""
-    reason: str
-    words: str
-    count: int
-    kept: int
-    """How many are in the sample."""
-    first_at: datetime
-    last_at: datetime
-
-
 class RejectionCounts(Struct, frozen=True):
     counts: list[RejectionCount]
 
@@ -100,38 +91,22 @@ async def list_rejections(asked: Asked[RejectionsQuery, Nothing]) -> Rejections:
     found = await rejections.rejections(
         asked.context, source=query.source, reason=query.reason, before=query.before, limit=query.limit
     )
-    shown = [
-        Rejection(row.id, row.source, row.reason, in_words(row.reason), row.received_at, row.method, len(row.body))
-        for row in found
-    ]
+    shown = [msgspec.convert({**_shown(row), "size": len(row.body)}, Rejection) for row in found]
     return Rejections(shown, found[-1].id if len(found) == query.limit else None)
 
 
 async def count_rejections(asked: Look) -> RejectionCounts:
     """Count rejected requests by source and reason."""
-    found = await rejections.counts(asked.context)
-    names = [name for name in RejectionCount.__struct_fields__ if name != "words"]
-    return RejectionCounts(
-        [RejectionCount(words=in_words(one.reason), **{name: getattr(one, name) for name in names}) for one in found]
-    )
+    return RejectionCounts(await rejections.counts(asked.context))
 
 
 async def show_rejection(asked: Look) -> RejectionContent:
     """One rejected request of the sample, with its exact body in base64."""
-    row = await rejections.find(asked.context, asked.path["rejection"])
-    return RejectionContent(
-        id=row.id,
-        source=row.source,
-        reason=row.reason,
-        words=in_words(row.reason),
-        received_at=row.received_at,
-        method=row.method,
-        path=row.path,
-        query=row.query.decode("latin-1"),
-        headers=headers(row.headers),
-        remote=row.remote,
-        body=row.body,
-    )
+    return msgspec.convert(_shown(await rejections.find(asked.context, asked.path["rejection"])), RejectionContent)
+
+
+def _shown(row: RejectionRow) -> dict[str, Any]:
+    return {**as_text(row), "words": in_words(row.reason)}
 
 
 async def recheck_rejections(asked: Look) -> Recheck:
@@ -146,6 +121,4 @@ async def accept_rejections(asked: Asked[Nothing, Why]) -> Recheck:
 
 
 def _recheck(found: list[Rechecked]) -> Recheck:
-    return Recheck(
-        [RecheckedRequest(o.id, o.received_at, o.reason, o.authentic, o.reason_now, o.recorded) for o in found]
-    )
+    return Recheck(msgspec.convert(found, list[RecheckedRequest], from_attributes=True))

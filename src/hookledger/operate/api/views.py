@@ -9,13 +9,14 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from ...ids import operation_key
 from ...ledger import Call, Effect, EffectHistory
 from ...model import ActionRow, AttemptRow, DeliveryRow, EventRow, History, RequestRow, unpack_headers
 from ...states import EffectKind, EffectState, Repeat, State
 from ...store.causes import masked, masked_cause
-from ..replay.preview import EffectPreview, Preview, Verdict
+from ...store.ops.rejections import RejectionRow
+from ..replay.preview import Preview
 
 
 class Header(Struct, frozen=True):
@@ -87,21 +88,18 @@ class EffectView(Struct, frozen=True):
     calls: tuple[Call, ...]
 
 
-class PreviewView(Struct, frozen=True):
+class DecidedEffect(Struct, frozen=True):
+    """An effect and its event, after a decision about the effect."""
+
+    effect: EffectView
+    event: EventRow
+
+
+class PreviewView(Preview, frozen=True):
     """What a replay would do now."""
 
-    event_id: UUID
-    state: State
     claim: int
-    run: int
-    """The run that a replay would start."""
-    verdict: Verdict
     words: str
-    items: tuple[str, ...]
-    reasons: tuple[str, ...]
-    handler: str | None
-    converges: bool
-    effects: tuple[EffectPreview, ...]
     fingerprint: str
     """Give it as `expected.preview`: 409 if the replay would then do something else."""
 
@@ -124,17 +122,14 @@ class EventView(Struct, frozen=True):
 
 
 def event_view(history: History, preview: Preview, *, complete: bool) -> EventView:
-    attempts, actions = history.attempts, history.actions
-    if not complete:
-        attempts = tuple(msgspec.structs.replace(attempt, error=None) for attempt in attempts)
-        actions = tuple(msgspec.structs.replace(action, replaced=None) for action in actions)
+    shown = history if complete else without_errors(history)
     return EventView(
         event=row_view(history.event, complete=complete),
         request=_facts(history.request) if history.request else None,
         deliveries=history.deliveries,
-        attempts=attempts,
-        effects=tuple(effect_view(known, complete=complete) for known in history.effects),
-        actions=actions,
+        attempts=shown.attempts,
+        effects=tuple(_effect_view(known, complete=complete) for known in shown.effects),
+        actions=shown.actions,
         replay=preview_view(history.event, preview),
         body_of=history.body_of,
         complete=complete,
@@ -142,9 +137,8 @@ def event_view(history: History, preview: Preview, *, complete: bool) -> EventVi
 
 
 def without_errors(history: History) -> History:
-    """Return the history for a viewer's timeline: no errors of attempts and calls, nothing that actions replaced.
-    Effects keep their error: the timeline prints only that of a superseded `once`, which is the reason."""
-    replace = msgspec.structs.replace
+    """Return the history for a viewer: no errors of attempts and calls, nothing that actions replaced. Effects keep
+    their error: a timeline prints only that of a superseded `once`, which is the reason."""
     return replace(
         history,
         attempts=tuple(replace(attempt, error=None) for attempt in history.attempts),
@@ -154,7 +148,7 @@ def without_errors(history: History) -> History:
 
 
 def _without(known: EffectHistory) -> EffectHistory:
-    return EffectHistory(known.effect, tuple(msgspec.structs.replace(call, error=None) for call in known.calls))
+    return EffectHistory(known.effect, tuple(replace(call, error=None) for call in known.calls))
 
 
 def row_view(row: EventRow, *, complete: bool) -> EventRow:
@@ -165,7 +159,7 @@ def row_view(row: EventRow, *, complete: bool) -> EventRow:
     quoted = row.error is not None or (row.state is State.SKIPPED and row.attempts > 0)
     reason = masked(row.reason) if row.reason and quoted else row.reason
     cause = masked_cause(row.cause) if row.cause and quoted else row.cause
-    return msgspec.structs.replace(row, result=None, error=None, reason=reason, cause=cause)
+    return replace(row, result=None, error=None, reason=reason, cause=cause)
 
 
 def _facts(request: RequestRow) -> RequestFacts:
@@ -174,37 +168,28 @@ def _facts(request: RequestRow) -> RequestFacts:
     )
 
 
-def headers(packed: bytes) -> list[Header]:
-    return [Header(name, value) for name, value in unpack_headers(packed)]
+def as_text(request: RequestRow | RejectionRow) -> dict[str, Any]:
+    """Return the fields of a kept request, with query and headers as text."""
+    headers = [Header(name, value) for name, value in unpack_headers(request.headers)]
+    return asdict(request) | {"query": request.query.decode("latin-1"), "headers": headers}
 
 
 def request_content(request: RequestRow) -> RequestContent:
-    return RequestContent(
-        id=request.id,
-        source=request.source,
-        received_at=request.received_at,
-        remote=request.remote,
-        scheme=request.scheme,
-        secret=request.secret,
-        signed_at=request.signed_at,
-        query=request.query.decode("latin-1"),
-        headers=headers(request.headers),
-        body=request.body,
-    )
+    return msgspec.convert(as_text(request), RequestContent)
 
 
-def effect_view(known: EffectHistory, *, complete: bool) -> EffectView:
+def decided_effect(history: History, effect: Effect) -> DecidedEffect:
+    return DecidedEffect(_effect_view(history.effect(effect.identity), complete=True), history.event)
+
+
+def _effect_view(known: EffectHistory, *, complete: bool) -> EffectView:
     effect = known.effect
-    calls = known.calls
-    if not complete:
-        calls = tuple(msgspec.structs.replace(call, error=None) for call in calls)
     shown = {name: getattr(effect, name) for name in EffectView.__struct_fields__ if hasattr(effect, name)}
     shown |= {
-        "idempotency_key": None if effect.repeat is None else operation_key(effect.identity, effect.generation),
         "error": effect.error if complete else None,
         "arguments": _json(effect.arguments) if complete else None,
         "result": _json(effect.result) if complete else None,
-        "calls": calls,
+        "calls": known.calls,
     }
     return EffectView(**shown)
 
@@ -215,16 +200,10 @@ def _json(text: bytes | None) -> Any:
 
 
 def preview_view(event: EventRow, preview: Preview) -> PreviewView:
-    shown = {name: getattr(preview, name) for name in PreviewView.__struct_fields__ if hasattr(preview, name)}
-    return PreviewView(**shown, claim=event.claim, fingerprint=fingerprint(preview))
+    return PreviewView(**asdict(preview), claim=event.claim, words=preview.words, fingerprint=fingerprint(preview))
 
 
 def fingerprint(preview: Preview) -> str:
     """Return a digest that two previews share exactly if agreeing to one means agreeing to the other."""
     in_replay = [(effect.identity, effect.in_replay, effect.generation) for effect in preview.effects]
     return sha256(msgspec.json.encode([preview.verdict, preview.items, in_replay])).hexdigest()[:32]
-
-
-def effect_of(history: History, effect: Effect) -> EffectHistory:
-    [found] = [known for known in history.effects if known.effect.identity == effect.identity]
-    return found

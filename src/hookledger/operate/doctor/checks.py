@@ -70,10 +70,10 @@ async def examine(context: Context, *, deep: bool = False, limit: float = 300.0)
 
 async def database(context: Context) -> list[Finding]:
     """Check the schema, whether the database can be written, and its clock."""
-    return judge_health(await context.store.health())
+    return health_findings(await context.store.health())
 
 
-def judge_health(health: Health) -> list[Finding]:
+def health_findings(health: Health) -> list[Finding]:
     low, high = SCHEMA_RANGE
     is_away = health.problem is not None and "schema version" not in health.problem
     if not is_away and not low <= health.schema <= high:
@@ -101,10 +101,10 @@ def judge_health(health: Health) -> list[Finding]:
 
 async def gap(context: Context) -> list[Finding]:
     """Check whether the gap after a restore is still open."""
-    return judge_gap(await context.store.restores.gap())
+    return gap_findings(await context.store.restores.gap())
 
 
-def judge_gap(restore: Restore | None) -> list[Finding]:
+def gap_findings(restore: Restore | None) -> list[Finding]:
     if restore is None:
         return []
     says = (
@@ -130,7 +130,7 @@ async def sources(context: Context) -> list[Finding]:
         for line in advice:
             says, _, do = line.partition(": ")
             found.append(Finding("warn", about, says, do))
-        secrets = judge_secrets(source.endpoint, datetime.now(UTC).timestamp())
+        secrets = secret_findings(source.endpoint, datetime.now(UTC).timestamp())
         if not advice and not secrets:
             found.append(Finding("ok", about, f"{source.endpoint.contract.title}; no issues"))
         found += secrets
@@ -138,7 +138,7 @@ async def sources(context: Context) -> list[Finding]:
     return found
 
 
-def judge_secrets(endpoint: Endpoint, now: float) -> list[Finding]:
+def secret_findings(endpoint: Endpoint, now: float) -> list[Finding]:
     """Find secrets that have expired or soon will."""
     about = f"source {endpoint.name}"
     expiries = [secret.expires_at for secret in endpoint.secrets]
@@ -224,10 +224,10 @@ async def quarantine(context: Context) -> list[Finding]:
 
 async def pauses(context: Context) -> list[Finding]:
     """Report what is paused."""
-    return judge_pauses(await context.store.pauses.pauses())
+    return pause_findings(await context.store.pauses.pauses())
 
 
-def judge_pauses(found: Sequence[Pause]) -> list[Finding]:
+def pause_findings(found: Sequence[Pause]) -> list[Finding]:
     def one(pause: Pause) -> Finding:
         what = "all of it" if pause.pattern == "*" else f"type {pause.pattern}"
         says = f"{what} is paused since {pause.since:%Y-%m-%d %H:%M} UTC by {pause.actor}: {pause.reason}"
@@ -240,10 +240,10 @@ def judge_pauses(found: Sequence[Pause]) -> list[Finding]:
 
 async def jobs(context: Context) -> list[Finding]:
     """Report bulk jobs that no worker runs."""
-    return judge_jobs(await context.store.jobs.jobs(), datetime.now(UTC))
+    return job_findings(await context.store.jobs.jobs(), datetime.now(UTC))
 
 
-def judge_jobs(found: Sequence[Job], now: datetime) -> list[Finding]:
+def job_findings(found: Sequence[Job], now: datetime) -> list[Finding]:
     unfinished = [job for job in found if job.unfinished and job.lease_left == 0 and now - job.created_at > FORGOTTEN]
     idle = []
     for job in unfinished:
@@ -277,11 +277,11 @@ async def reconciled(context: Context) -> list[Finding]:
     for name in context.sources.names:
         plan = context.sources.source(name).plan()
         if plan.lister is not None:
-            found.append(judge_reconciliation(name, plan, last.get(name), datetime.now(UTC)))
+            found.append(reconciliation_finding(name, plan, last.get(name), datetime.now(UTC)))
     return found
 
 
-def judge_reconciliation(name: str, plan: Plan, last: Reconciliation | None, now: datetime) -> Finding:
+def reconciliation_finding(name: str, plan: Plan, last: Reconciliation | None, now: datetime) -> Finding:
     about, do = f"source {name}", f"`hookledger reconcile {name} --reason …`"
     if last is None:
         if plan.at is not None:

@@ -26,10 +26,10 @@ FULL = ("2", "3")
 
 async def consistency(context: Context, limit: float) -> list[Finding]:
     """Check that every acknowledged event is accounted for (guarantee 5)."""
-    return judge_consistency(await context.store.consistency.report(limit=limit))
+    return consistency_findings(await context.store.consistency.report(limit=limit))
 
 
-def judge_consistency(accounts: ConsistencyReport) -> list[Finding]:
+def consistency_findings(accounts: ConsistencyReport) -> list[Finding]:
     made, kept = _sum(accounts), _listed(accounts.events)
     if not accounts.imbalances:
         figures = {"attempt": accounts.attempts, "effect": accounts.effects, "call": accounts.calls}
@@ -91,10 +91,10 @@ def _sample(violation: Violation) -> str:
 async def leases(context: Context) -> list[Finding]:
     """Find claims of dead workers that no worker reclaimed."""
     stuck = await context.store.consistency.stuck(RECLAIMED_AFTER * context.lease)
-    return judge_leases(stuck, context.lease)
+    return lease_findings(stuck, context.lease)
 
 
-def judge_leases(stuck: Sequence[Violation], lease: float) -> list[Finding]:
+def lease_findings(stuck: Sequence[Violation], lease: float) -> list[Finding]:
     do = "run a worker: it reclaims them one lease after its start; check that `work.lease` is the same here"
     over = f"whose lease ran out more than {RECLAIMED_AFTER * lease:.0f} s ago"
     return [
@@ -105,10 +105,10 @@ def judge_leases(stuck: Sequence[Violation], lease: float) -> list[Finding]:
 
 async def outbox(context: Context) -> list[Finding]:
     """Find outbox entries that no current worker can perform."""
-    return judge_outbox(await context.store.consistency.unperformable())
+    return outbox_findings(await context.store.consistency.unperformable())
 
 
-def judge_outbox(waiting: Violation | None) -> list[Finding]:
+def outbox_findings(waiting: Violation | None) -> list[Finding]:
     if waiting is None:
         return [Finding("ok", "outbox", "no entry waits for another version of its function")]
     says = f"{waiting.count:,} entries wait for a worker that knows their arguments: {_sample(waiting)}"
@@ -122,14 +122,14 @@ async def workers(context: Context) -> list[Finding]:
     needed = [name for name in sources.names if sources.source(name).plan().runs]
     is_idle = bool(sources.names) and not needed  # all of them only observe
     seen, waiting = await seen_workers(context), await context.store.waiting()
-    found = judge_workers(seen, waiting, lease, is_idle=is_idle)
-    return [*found, *judge_sources(seen, waiting, needed, lease), *judge_unhandled(seen, waiting, lease)]
+    found = worker_findings(seen, waiting, lease, is_idle=is_idle)
+    return [*found, *source_findings(seen, waiting, needed, lease), *unhandled_findings(seen, waiting, lease)]
 
 
-def judge_workers(
+def worker_findings(
     seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], lease: float, *, is_idle: bool = False
 ) -> list[Finding]:
-    """Judge the workers. `is_idle`: all sources only observe, so there is nothing to process."""
+    """Check the workers as a whole. `is_idle`: all sources only observe, so there is nothing to process."""
     alive = [worker for worker in seen if worker.alive(lease)]
     due = [kind for kind in waiting if kind.due_in <= 0]
     late = [one for one in due if one.due_in < -LATE and _is_handled(alive, one)]
@@ -147,7 +147,7 @@ def judge_workers(
     return [Finding("ok", "workers", f"{living}; {queue}")]
 
 
-def judge_sources(
+def source_findings(
     seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], needed: Sequence[str], lease: float
 ) -> list[Finding]:
     """Find sources that no live worker serves while others are served."""
@@ -166,7 +166,7 @@ def judge_sources(
     return found
 
 
-def judge_unhandled(seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], lease: float) -> list[Finding]:
+def unhandled_findings(seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], lease: float) -> list[Finding]:
     """Find types that no live worker handles, of sources that are served."""
     alive = [worker for worker in seen if worker.alive(lease)]
     served = {source for worker in alive for source, _ in worker.handles}
@@ -207,10 +207,10 @@ def _ago(seconds: float) -> str:
 
 async def settings(context: Context) -> list[Finding]:
     """Check the settings on which durability and isolation rely."""
-    return judge_settings(await context.store.consistency.settings())
+    return setting_findings(await context.store.consistency.settings())
 
 
-def judge_settings(known: Mapping[str, str]) -> list[Finding]:
+def setting_findings(known: Mapping[str, str]) -> list[Finding]:
     found = _sqlite(known) if "journal_mode" in known else _postgres(known)
     said = ", ".join(f"{name} = {value}" for name, value in sorted(known.items()))
     return found or [Finding("ok", "settings", said)]

@@ -27,10 +27,10 @@ async def events(context: Context) -> list[Finding]:
     """Report events that are failed, in review or retrying."""
     trouble = context.store.attention
     states = (State.FAILED, State.NEEDS_REVIEW, State.RETRYING)
-    return judge_events({state: await trouble.events(state) for state in states})
+    return event_findings({state: await trouble.events(state) for state in states})
 
 
-def judge_events(tallies: dict[State, Tally]) -> list[Finding]:
+def event_findings(tallies: dict[State, Tally]) -> list[Finding]:
     told: dict[State, tuple[Level, str, str]] = {
         State.FAILED: (
             "problem",
@@ -57,14 +57,14 @@ async def effects(context: Context) -> list[Finding]:
     trouble = context.store.attention
     unknown = await trouble.tally(EffectState.UNKNOWN)
     failed = await trouble.tally(EffectState.FAILED, outbox=True)
-    found = judge_unknown(unknown, await trouble.oldest(EffectState.UNKNOWN, SAMPLE) if unknown else [])
-    found += judge_failed(failed, await trouble.oldest(EffectState.FAILED, 1, outbox=True) if failed else [])
+    found = unknown_findings(unknown, await trouble.oldest(EffectState.UNKNOWN, SAMPLE) if unknown else [])
+    found += failed_findings(failed, await trouble.oldest(EffectState.FAILED, 1, outbox=True) if failed else [])
     alive = bool(await live_workers(context))
-    found += judge_overdue(await trouble.overdue(LATE), alive)
+    found += overdue_findings(await trouble.overdue(LATE), alive)
     return found or [Finding("ok", "effects", "none is unknown, failed or overdue")]
 
 
-def judge_unknown(count: int, first: Sequence[ListedEffect]) -> list[Finding]:
+def unknown_findings(count: int, first: Sequence[ListedEffect]) -> list[Finding]:
     if not first:  # none, or settled since the count
         return []
     oldest = min(first, key=lambda one: one.since)
@@ -79,7 +79,7 @@ def judge_unknown(count: int, first: Sequence[ListedEffect]) -> list[Finding]:
     return [Finding("warn", "effects", f"{says}; their policies handle them", do)]
 
 
-def judge_failed(count: int, first: Sequence[ListedEffect]) -> list[Finding]:
+def failed_findings(count: int, first: Sequence[ListedEffect]) -> list[Finding]:
     if not first:
         return []
     says = f"{_number(count)} of the outbox failed{_oldest_effect(first[0])}"
@@ -87,7 +87,7 @@ def judge_failed(count: int, first: Sequence[ListedEffect]) -> list[Finding]:
     return [Finding("problem", "effects", says, do)]
 
 
-def judge_overdue(overdue: Tally, alive: bool) -> list[Finding]:
+def overdue_findings(overdue: Tally, alive: bool) -> list[Finding]:
     if not overdue.count:
         return []
     says = f"{overdue.words} planned and due for more than {LATE / 60:.0f} min{_oldest(overdue)}"
@@ -98,10 +98,10 @@ def judge_overdue(overdue: Tally, alive: bool) -> list[Finding]:
 
 async def circuits(context: Context) -> list[Finding]:
     """Report circuits that are not closed."""
-    return judge_circuits(await context.store.circuits.all())
+    return circuit_findings(await context.store.circuits.all())
 
 
-def judge_circuits(known: Sequence[Circuit]) -> list[Finding]:
+def circuit_findings(known: Sequence[Circuit]) -> list[Finding]:
     return [_circuit(one) for one in known if one.state is not CircuitState.CLOSED] or [
         Finding("ok", "circuits", "all closed")
     ]
@@ -121,12 +121,12 @@ def _circuit(circuit: Circuit) -> Finding:
 async def alerts(context: Context) -> list[Finding]:
     """Report alerts: contradicted decisions, and events redelivered too often."""
     trouble = context.store.attention
-    return judge_alerts(await trouble.alerts(NAMED + 1), await trouble.effect_alerts(NAMED + 1))
+    return alert_findings(await trouble.alerts(NAMED + 1), await trouble.effect_alerts(NAMED + 1))
 
 
-def judge_alerts(of_events: Sequence[Alert], of_effects: Sequence[Effect]) -> list[Finding]:
+def alert_findings(of_events: Sequence[Alert], of_effects: Sequence[Effect]) -> list[Finding]:
     said = [(one.id, f"{one.state}: {one.alert}") for one in of_events]
-    said += [(one.event_id, f"effect {one.name}:{one.key}: {one.alert}") for one in of_effects]
+    said += [(one.event_id, f"effect {one.label}: {one.alert}") for one in of_effects]
     found = [
         Finding("problem", f"event {ident}", words, f"`hookledger show {ident}`") for ident, words in said[:NAMED]
     ]
@@ -145,4 +145,4 @@ def _oldest(tally: Tally) -> str:
 
 def _oldest_effect(oldest: ListedEffect) -> str:
     effect = oldest.effect
-    return f", the oldest since {oldest.since:%Y-%m-%d %H:%M} UTC: {effect.name}:{effect.key} of {effect.event_id}"
+    return f", the oldest since {oldest.since:%Y-%m-%d %H:%M} UTC: {effect.label} of {effect.event_id}"

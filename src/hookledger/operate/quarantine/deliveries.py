@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+from msgspec.structs import asdict
+
 from ...errors import WrongState
 from ...model import History, RequestRow
 from ...states import DeliveryOutcome
 from ...store.ops.audit import Audit
-from ...store.ops.quarantine import QuarantinedDelivery
+from ...store.ops.quarantine import QuarantinedDelivery as Stored
 from .. import search
 from ..context import Context
 from ..errors import Ambiguous, NotFound
 from .difference import Conflict, Difference, differ
+
+
+class QuarantinedDelivery(Stored, frozen=True):
+    """A known key with other content, or a known body under another id."""
+
+    delivery: str
+    """Its name: REQUEST:ITEM."""
 
 
 async def quarantined(
@@ -25,7 +34,8 @@ async def quarantined(
     limit: int = 50,
 ) -> list[QuarantinedDelivery]:
     """Return conflicts and known bodies under other ids, newest first."""
-    return await context.store.quarantine.quarantined(source=source, outcome=outcome, before=before, limit=limit)
+    found = await context.store.quarantine.quarantined(source=source, outcome=outcome, before=before, limit=limit)
+    return [QuarantinedDelivery(**asdict(one), delivery=f"{one.request_id}:{one.item}") for one in found]
 
 
 async def find(context: Context, reference: str) -> tuple[RequestRow, int]:

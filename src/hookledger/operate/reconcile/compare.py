@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeVar
 from uuid import UUID
@@ -37,7 +37,7 @@ Kind = Literal["missing", "failed", "unknown", "not_importable"]
 Repair = Callable[[str], Awaitable[UUID]]
 
 
-class Difference(Struct, frozen=True, kw_only=True):
+class Difference(Struct, frozen=True):
     """One event, or changed object, about which the provider's log and the inbox differ."""
 
     kind: Kind
@@ -185,7 +185,7 @@ class Comparison:
             if all(item.identity in known for item in arrival.items):
                 self._is_known(entry, first.key, first.type, known[first.identity])
             elif self._dry_run:
-                self._differ("missing", key=first.key, type=first.type, at=entry.at, words="would be imported")
+                self._add(Difference("missing", first.key, first.type, entry.at, words="would be imported"))
             else:
                 missing.append((entry, arrival))
         await self._record(missing)
@@ -219,9 +219,7 @@ class Comparison:
         if not new:
             return
         self._count("imported")
-        self._differ(
-            "missing", key=first.key, type=first.type, at=entry.at, event_id=new[0].event_id, words="imported"
-        )
+        self._add(Difference("missing", first.key, first.type, entry.at, new[0].event_id, words="imported"))
 
     async def _ask_again(self, entry: Listed) -> None:
         assert entry.resend is not None
@@ -234,19 +232,17 @@ class Comparison:
                 return
             self._count("resent")
             words = "redelivery requested"
-        self._differ("missing", key=entry.id, at=entry.at, words=words)
+        self._add(Difference("missing", entry.id, at=entry.at, words=words))
 
     def _is_known(self, entry: Listed, key: str, kind: str, known: Known) -> None:
         if known.state in (State.FAILED, State.NEEDS_REVIEW):
             words = f"`hookledger show {known.event_id}`"
-            self._differ(
-                "failed", key=key, type=kind, at=entry.at, event_id=known.event_id, state=known.state, words=words
-            )
+            self._add(Difference("failed", key, kind, entry.at, known.event_id, known.state, words))
         else:
             self._count("matched")
 
     def _not_importable(self, entry: Listed, words: str) -> None:
-        self._differ("not_importable", key=entry.id, at=entry.at, words=words)
+        self._add(Difference("not_importable", entry.id, at=entry.at, words=words))
 
     # ── what is here ──
 
@@ -263,7 +259,7 @@ class Comparison:
             if row.object_id in self._changed:
                 latest[row.object_id] = max(at, row.received_at, latest.get(row.object_id, at))
             if self._should_be_there(row, at):
-                self._differ("unknown", key=row.key, type=row.type, at=at, event_id=row.id, state=row.state)
+                self._add(Difference("unknown", row.key, row.type, at, row.id, row.state))
         for changed in self._changed.values():
             last = latest.get(changed.object_id)
             if last is not None and last >= changed.at - MARGIN:
@@ -295,45 +291,28 @@ class Comparison:
                 self._count("repairs")
             except WrongState as error:
                 words += f"; {error}"
-        self._differ("missing", key=changed.object_id, type=changed.type, at=changed.at, event_id=ident, words=words)
+        self._add(Difference("missing", changed.object_id, changed.type, changed.at, ident, words=words))
 
     # ── counting ──
 
     def _count(self, name: str, number: int = 1) -> None:
         self._tally[name] = self._tally.get(name, 0) + number
 
-    def _differ(
-        self,
-        kind: Kind,
-        *,
-        key: str,
-        type: str = "",  # noqa: A002 - the model's own word
-        at: datetime | None = None,
-        event_id: UUID | None = None,
-        state: State | None = None,
-        words: str = "",
-    ) -> None:
-        self._count(kind)
+    def _add(self, difference: Difference) -> None:
+        self._count(difference.kind)
         if len(self._differences) < MOST:
-            self._differences.append(
-                Difference(kind=kind, key=key, type=type, at=at, event_id=event_id, state=state, words=words)
-            )
+            self._differences.append(difference)
 
 
 async def _pages(entries: AsyncIterator[Entry]) -> AsyncIterator[list[Entry]]:
     """Yield entries in pages. An error of the user's lister ends the run like a failed request."""
     page: list[Entry] = []
-    try:
+    with _lister_errors():
         async for entry in entries:
             page.append(_entry(entry))
             if len(page) >= PAGE:
                 yield page
                 page = []
-    except (HookledgerError, asyncio.CancelledError, GeneratorExit):
-        raise
-    except Exception as error:
-        log.exception("the lister failed")
-        raise ListingFailed(f"the lister raised {type(error).__name__}: {error}"[:500]) from error
     if page:
         yield page
 
@@ -346,8 +325,15 @@ def _entry(given: object) -> Entry:
 
 async def _own(ask: Callable[[], Awaitable[T]]) -> T:
     """Call what a lister passed along, with its errors handled in the same way."""
-    try:
+    with _lister_errors():
         return await ask()
+
+
+@contextmanager
+def _lister_errors() -> Iterator[None]:
+    """Raise ListingFailed for an error in the user's code."""
+    try:
+        yield
     except HookledgerError:
         raise
     except Exception as error:

@@ -13,6 +13,7 @@ from ...errors import ConfigError, ListingFailed
 from ...providers.listing.base import Lister
 from ...receive.endpoint import require_secrets
 from ...store.ops.audit import Audit
+from ...store.ops.filters import EARLIEST
 from ...store.ops.reconciling import Begun, Counts, Reconciliation, taken_up
 from ...store.protocol import Store
 from ..context import Context
@@ -32,6 +33,16 @@ RETRY_AFTER, TRIES = 1800.0, 5
 async def reconciliations(context: Context) -> list[Reconciliation]:
     """Return the last comparison of each source with its provider's log."""
     return await context.store.reconciling.last()
+
+
+def window_of(context: Context, source: str, since: datetime | None, until: datetime | None) -> Window | None:
+    """Return the window with these ends, as far back as the source's settings say without `since`; None without
+    both."""
+    if since is None and until is None:
+        return None
+    end = until or datetime.now(UTC)
+    back = timedelta(seconds=context.sources.source(source).plan().look_back)
+    return Window(since or max(EARLIEST, end - back), end)
 
 
 async def compare(

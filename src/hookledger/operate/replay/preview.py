@@ -17,7 +17,6 @@ from msgspec import Struct
 from ...effects.answers import recorded
 from ...effects.model import Effect as Declared
 from ...errors import BadResult
-from ...ids import operation_key
 from ...ledger import Effect
 from ...model import Evidence, History, Kind
 from ...states import BY_NAME, EffectKind, EffectState, State
@@ -203,7 +202,6 @@ def _writes(
 
 def _forecast(effect: Effect, application: Application, repeat: bool, runs: dict[int, int]) -> EffectPreview:
     in_replay, why = _in_replay(effect, application.effects.find(effect.name), repeat)
-    is_call = effect.kind is not EffectKind.ONCE
     return EffectPreview(
         effect.name,
         effect.key,
@@ -215,7 +213,7 @@ def _forecast(effect: Effect, application: Application, repeat: bool, runs: dict
         effect.claim,
         runs.get(effect.claim),
         effect.generation,
-        operation_key(effect.identity, effect.generation) if is_call else None,
+        effect.idempotency_key,
         effect.identity.hex(),
     )
 

@@ -77,23 +77,16 @@ async def erase_all(
     before: UUID | None = None
     while True:
         page: list[EventRow] = await context.store.search.events(where, before=before, limit=PAGE)
-        for row in page:
-            if row.id not in seen:
-                seen.update(await _erase_into(done, context, by, row, options))
+        for row in (row for row in page if row.id not in seen):
+            try:
+                erased = await erase(context, by, row, **options)
+            except WrongState as error:
+                done.not_allowed[str(row.id)] = str(error)
+                continue
+            seen.update(erased.events)
+            done.events += erased.events
+            done.requests += erased.requests
+            done.effects += erased.effects
         if len(page) < PAGE:
             return done
         before = page[-1].id
-
-
-async def _erase_into(
-    done: Erasing, context: Context, by: Audit, row: EventRow, options: dict[str, bool]
-) -> tuple[UUID, ...]:
-    try:
-        erased = await erase(context, by, row, **options)
-    except WrongState as error:
-        done.not_allowed[str(row.id)] = str(error)
-        return ()
-    done.events += erased.events
-    done.requests += erased.requests
-    done.effects += erased.effects
-    return erased.events
