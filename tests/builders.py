@@ -194,7 +194,7 @@ class Raw:
         if isinstance(store, SqliteStore):
             return [tuple(row) for row in await store._write(lambda connection: rows(connection, sql))]
         assert isinstance(store, PostgresStore)
-        async with store._use() as connection, connection.transaction():
+        async with store._opened().bare() as connection, connection.transaction():
             await connection.execute(store.sql.render("SET LOCAL search_path = {schema}, public"))
             return [tuple(row) for row in await connection.fetch(sql)]
 

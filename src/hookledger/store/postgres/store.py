@@ -137,7 +137,7 @@ class PostgresStore(Store):
 
     async def migrate(self) -> list[str]:
         applied = []
-        async with self._use() as connection, connection.transaction():
+        async with self._opened().bare() as connection, connection.transaction():
             await connection.execute(self.sql("lock_migrations"), self._schema)
             await connection.execute(self.sql("create_schema"))
             current = await connection.fetchval(self.sql("applied"))
@@ -204,7 +204,7 @@ class PostgresStore(Store):
         return None if fate is None else str(fate)
 
     async def check(self, transactions: Transactions) -> None:
-        async with self._use() as connection, connection.transaction():
+        async with self._opened().bare() as connection, connection.transaction():
             await prove(transactions, self.transaction, self.sql, connection)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
