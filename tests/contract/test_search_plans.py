@@ -99,14 +99,17 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Statement]:
     return statements
 
 
-async def fill(store: Store, raw: Raw) -> None:
+async def fill(store: Store, raw: Raw, only: str = "") -> None:
+    """Fill every table, or `only` one."""
     on_sqlite = isinstance(store, SqliteStore)
     statements = [text for text in (FILL_SQLITE if on_sqlite else FILL_POSTGRES) if not text.startswith("ANALYZE")]
-    for statement in (*statements, *MORE):
+    if only:
+        statements = [text for text in statements if "TABLE filling" in text or f"INTO {only} " in text]
+    for statement in statements if only else (*statements, *MORE):
         await raw.run(statement.replace("{true}", "1" if on_sqlite else "true"))
     for statement in ["ANALYZE"] if on_sqlite else [f"ANALYZE {table}" for table in sorted(TABLES)]:
         await raw.run(statement)
-    assert await raw.count("events") == ROWS
+    assert await raw.count(only or "events") == ROWS
 
 
 def wrong(plan: dict[str, Any], allowed: set[str]) -> list[str]:
@@ -171,7 +174,7 @@ AUDITS: dict[str, tuple[ActionFilter, str]] = {
 async def test_no_page_of_the_audit_log_scans_at_100_000_actions(
     store: Store, raw: Raw, heard: list[Statement]
 ) -> None:
-    await fill(store, raw)
+    await fill(store, raw, only="actions")
     bad: list[str] = []
     for name, (where, index) in AUDITS.items():
         heard.clear()

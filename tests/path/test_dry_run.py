@@ -292,6 +292,39 @@ async def test_plain_function_gets_answers_and_is_stopped(site: Site) -> None:
     assert [step.key for step in report.steps] == ["known", "new"]
 
 
+async def test_a_worker_may_process_the_event_during_its_dry_run(site: Site) -> None:
+    running, processed = asyncio.Event(), asyncio.Event()
+    dry = False
+
+    @site.inbox.sources["stripe"].on("invoice.paid")
+    async def paid(event: Event) -> str:
+        if dry:
+            running.set()
+            await processed.wait()
+        if await event.once("credit", f"{event.key} {event.run}"):
+            await event.tx.execute(f"INSERT INTO done VALUES ('run {event.run}')")
+        return "paid"
+
+    await deliver(site, "evt_1", "invoice.paid")
+    await site.work()
+    dry = True
+    async with site.inbox.opened(handlers=1) as store:
+        history = await search.find(site.inbox.context(store), "evt_1")
+        report = asyncio.create_task(site.inbox.dry_run(store).run(history))
+        await asyncio.wait_for(running.wait(), 60)
+        dry = False
+        row = history.event
+        await store.replay(row.id, row.state, "bob", "now", seen=row.claim)
+        await site.work()
+        assert (await site.event("evt_1")).event.run == 2
+        assert await done(site) == ["run 1", "run 2"]
+        processed.set()
+        found = await asyncio.wait_for(report, 60)
+    assert (found.state, found.run) == (State.PROCESSED, 2)
+    assert await done(site) == ["run 1", "run 2"]
+    assert (await site.event("evt_1")).event.state is State.PROCESSED
+
+
 async def test_renew_is_harmless_and_current_is_fetched(site: Site) -> None:
     asked = []
 
@@ -471,6 +504,19 @@ async def test_handler_that_commits_is_reported(library: Site) -> None:
     assert "writes that it committed are not rolled back" in (report.alert or "")
     assert await done(library) == ["row"]
     assert (await library.event("evt_1")).effects == (), "nothing that a run would skip, or the outbox perform"
+
+
+@pytest.mark.parametrize("end", ["ROLLBACK", "ROLLBACK AND CHAIN", "ROLLBACK; BEGIN"])
+async def test_handler_that_ends_its_transaction_is_reported(site_on: MakeSite, postgres_url: str, end: str) -> None:
+    """Whatever it begins instead is rolled back too, but what it committed in between could not be."""
+    site = await site_on(postgres_url)
+    site.inbox.source("stripe", provider="stripe", secrets=[SECRET])
+    declare(site, end, "INSERT INTO done VALUES ('row')", *(["COMMIT"] if end != "ROLLBACK" else []))
+    await discarded(site)
+    report = await dry_run(site, keeps=True)
+    assert (report.state, report.succeeds) == (State.NEEDS_REVIEW, False)
+    assert "writes that it committed are not rolled back" in (report.alert or "")
+    assert await done(site) == ["row"]
 
 
 async def test_constraints_that_wait_for_the_commit_are_checked(site_on: MakeSite, postgres_url: str) -> None:

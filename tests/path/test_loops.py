@@ -15,6 +15,7 @@ from hookledger import Inbox
 from hookledger.providers.sign import sign
 from tests.asgi_client import Answer, Site, ask, stripe_event
 from tests.path.conftest import SECRET
+from tests.services.databases import OURS
 from tests.services.ports import free_port
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -49,7 +50,7 @@ def connections(url: str) -> int:
     async def count() -> int:
         connection = await asyncpg.connect(url)
         try:
-            others = "datname = current_database() AND pid <> pg_backend_pid()"
+            others = f"datname = current_database() AND pid <> pg_backend_pid() AND application_name <> '{OURS}'"
             return int(await connection.fetchval(f"SELECT count(*) FROM pg_stat_activity WHERE {others}"))
         finally:
             await connection.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from functools import partial
+from time import process_time
 
 import pytest
 
@@ -71,10 +72,11 @@ def test_no_authentic_request_costs_much(name: str) -> None:
         request = signed(example, body, text)
         if request is None:
             continue
+        began = process_time()
         events = authentic(endpoint, request) or 0
+        cost = process_time() - began
         most = AFTER * yardstick(SIGNED + PER_EVENT * round(events, -3))
-        cost = cpu(partial(authentic, endpoint, request), most)
-        if cost > most:
+        if cost > most and (cost := cpu(partial(authentic, endpoint, request), most)) > most:
             too_much[label] = cost / yardstick(SIGNED)
         found += events
     assert too_much == {}

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import stripe
-from anthropic.types.beta import BetaWebhookEvent
-from linebot.v3.webhooks import CallbackRequest  # type: ignore[import-untyped]
-from openai.types.webhooks import UnwrapWebhookEvent
-from paddle_billing.Entities.Event import Event as PaddleEvent  # type: ignore[import-untyped]
-from pydantic import TypeAdapter
-from square.types.payment import Payment
-from square.types.payment_refund import PaymentRefund
 
 from hookledger.cli.send import _sign, _to
 from hookledger.errors import ConfigError
@@ -118,21 +111,28 @@ def test_an_unknown_type_gets_the_generic_body_and_the_nearest_name() -> None:
 
 # ── fields as Stripe's own library knows them ────────────────────────────────
 
-OBJECTS: dict[str, Any] = {
-    "charge": stripe.Charge,
-    "checkout.session": stripe.checkout.Session,
-    "customer": stripe.Customer,
-    "event": stripe.Event,
-    "invoice": stripe.Invoice,
-    "line_item": stripe.InvoiceLineItem,
-    "payment_intent": stripe.PaymentIntent,
-    "payment_method": stripe.PaymentMethod,
-    "plan": stripe.Plan,
-    "price": stripe.Price,
-    "refund": stripe.Refund,
-    "subscription": stripe.Subscription,
-    "subscription_item": stripe.SubscriptionItem,
-}
+
+@cache
+def objects() -> dict[str, Any]:
+    import stripe  # the libraries are imported by the one process that runs these tests, not by all that collect them
+
+    return {
+        "charge": stripe.Charge,
+        "checkout.session": stripe.checkout.Session,
+        "customer": stripe.Customer,
+        "event": stripe.Event,
+        "invoice": stripe.Invoice,
+        "line_item": stripe.InvoiceLineItem,
+        "payment_intent": stripe.PaymentIntent,
+        "payment_method": stripe.PaymentMethod,
+        "plan": stripe.Plan,
+        "price": stripe.Price,
+        "refund": stripe.Refund,
+        "subscription": stripe.Subscription,
+        "subscription_item": stripe.SubscriptionItem,
+    }
+
+
 EARLIER = {
     "invoice": {"charge", "paid", "payment_intent", "subscription", "subscription_details", "tax"},
     "line_item": {"plan", "price", "subscription_item", "type"},
@@ -148,8 +148,8 @@ def unknown_fields(value: Any) -> set[tuple[str, str]]:
         return set()
     found = set().union(*map(unknown_fields, value.values()))
     kind = value.get("object")
-    if isinstance(kind, str) and kind in OBJECTS:
-        known = OBJECTS[kind].__annotations__.keys() | EARLIER.get(kind, set())
+    if isinstance(kind, str) and kind in objects():
+        known = objects()[kind].__annotations__.keys() | EARLIER.get(kind, set())
         found |= {(kind, name) for name in value.keys() - known}
     return found
 
@@ -180,6 +180,8 @@ def of(name: str, kind: str) -> Any:
 
 @pytest.mark.parametrize("kind", listed(contracts()["paddle"]))
 def test_paddles_library_reads_it(kind: str) -> None:
+    from paddle_billing.Entities.Event import Event as PaddleEvent  # type: ignore[import-untyped]
+
     event = PaddleEvent.from_dict(of("paddle", kind))
     assert event.event_type == kind
     assert not type(event.data).__name__.startswith("Undefined")
@@ -187,6 +189,9 @@ def test_paddles_library_reads_it(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", listed(contracts()["square"]))
 def test_squares_library_knows_every_field(kind: str) -> None:
+    from square.types.payment import Payment
+    from square.types.payment_refund import PaymentRefund
+
     [(name, content)] = of("square", kind)["data"]["object"].items()
     model: Any = {"payment": Payment, "refund": PaymentRefund}[name]
     model.model_validate(content)
@@ -194,6 +199,11 @@ def test_squares_library_knows_every_field(kind: str) -> None:
 
 
 def test_lines_openais_and_anthropics_libraries_read_theirs() -> None:
+    from anthropic.types.beta import BetaWebhookEvent
+    from linebot.v3.webhooks import CallbackRequest  # type: ignore[import-untyped]
+    from openai.types.webhooks import UnwrapWebhookEvent
+    from pydantic import TypeAdapter
+
     events = [CallbackRequest.from_dict(of("line", kind)).events[0] for kind in listed(contracts()["line"])]
     assert [type(event).__name__ for event in events] == ["MessageEvent", "FollowEvent"]
     for kind in listed(contracts()["openai"]):

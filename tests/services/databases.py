@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -22,14 +24,22 @@ EMPTY = """DO $$ DECLARE name text; BEGIN
     EXECUTE format('ALTER DATABASE %I RESET ALL', current_database());
 END $$"""
 
-WITHOUT_ROWS = """DO $$ DECLARE name regclass; BEGIN
+WITHOUT_ROWS = """CREATE FUNCTION pg_temp.without_rows() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    name regclass;
+    size bigint;
+BEGIN
     SET LOCAL lock_timeout = '10s';
-    DROP SCHEMA public CASCADE;
-    CREATE SCHEMA public;
-    FOR name IN SELECT oid FROM pg_class WHERE relnamespace = 'hookledger'::regnamespace AND relkind = 'r'
-                AND relname NOT IN ('migrations', 'probe') LOOP
-        EXECUTE CASE WHEN pg_relation_size(name) > 1000000 THEN format('TRUNCATE %s', name)
-                     ELSE format('DELETE FROM %s', name) END;
+    IF EXISTS (SELECT FROM pg_namespace AS n WHERE nspname = 'public' AND (nspacl IS NOT NULL OR EXISTS (
+               SELECT FROM pg_depend WHERE refclassid = 'pg_namespace'::regclass AND refobjid = n.oid))) THEN
+        DROP SCHEMA public CASCADE;
+        CREATE SCHEMA public;
+    END IF;
+    FOR name, size IN SELECT oid, pg_relation_size(oid) FROM pg_class
+                      WHERE relnamespace = 'hookledger'::regnamespace AND relkind = 'r'
+                      AND relname NOT IN ('migrations', 'probe') LOOP
+        CONTINUE WHEN size = 0;
+        EXECUTE CASE WHEN size > 1000000 THEN format('TRUNCATE %s', name) ELSE format('DELETE FROM %s', name) END;
     END LOOP;
 END $$"""
 
@@ -54,6 +64,8 @@ SELECT md5(string_agg(part, E'\n' ORDER BY part)) FROM (
 Connection = psycopg.Connection[tuple[Any, ...]]
 Row = tuple[Any, ...]
 VERSIONS = "SELECT array_agg(version ORDER BY version) FROM hookledger.migrations"
+OURS = "hookledger tests"
+"""The application_name of the connection that is kept."""
 
 
 class SharedDatabase:
@@ -61,10 +73,14 @@ class SharedDatabase:
         self._databases = databases
         self._name = f"hookledger_test_{uuid.uuid4().hex}"
         self.url = databases.create_database(self._name)
+        self._kept: Connection | None = None
+        """One connection for all tests: a new one would start a process and read the catalogue again for each."""
         self._migrated: Row | None = None
         """What the schema consists of after its migrations, and their versions."""
 
     def drop(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
         self._databases.drop_database(self._name)
 
     def empty(self) -> None:
@@ -76,16 +92,28 @@ class SharedDatabase:
         """Leave our schema without rows."""
         with self._alone() as connection:
             if self._migrated is not None and _made_of(connection) == self._migrated:
-                connection.execute(WITHOUT_ROWS)
+                connection.execute("SELECT pg_temp.without_rows()")
             else:
                 connection.execute(EMPTY)
                 complete(Inbox(self.url).migrate())
                 self._migrated = _made_of(connection)
 
-    def _alone(self) -> Connection:
+    @contextmanager
+    def _alone(self) -> Iterator[Connection]:
         """A connection, after those that the last test left have been ended."""
-        connection = psycopg.connect(self.url, autocommit=True, connect_timeout=30)
-        connection.execute(END_OTHERS)
+        try:
+            connection = self._kept or self._connect()
+            connection.execute(END_OTHERS)
+        except psycopg.OperationalError:  # the last test ended it
+            connection = self._connect()
+            connection.execute(END_OTHERS)
+        self._kept = connection
+        yield connection
+
+    def _connect(self) -> Connection:
+        connection = psycopg.connect(self.url, autocommit=True, connect_timeout=30, application_name=OURS)
+        connection.prepare_threshold = 1
+        connection.execute(WITHOUT_ROWS)
         return connection
 
 
