@@ -46,6 +46,7 @@ async def send_receipt(op: Op, to: str) -> None:
 
 @stripe.on("invoice.paid", retry=quick, replay="converges")
 async def paid(event: Event) -> str:
+    print("the handler prints")
     workspace = await event.call(provision_workspace, event.key, account="acme")
     await event.tx.execute("CREATE TABLE IF NOT EXISTS credit (cents INTEGER)")
     if await event.once("credit", event.key):
@@ -260,6 +261,7 @@ def test_dry_run(billing: Run, tmp_path: Path, environment: dict[str, str]) -> N
 
     stopped = billing("replay", "evt_2", "--dry-run", "--yes", "--json")
     assert stopped.returncode == exits.NOT_PROCESSED
+    assert "the handler prints" in stopped.stderr, "stdout is for data"
     report = json.loads(stopped.stdout)
     assert (report["state"], report["reason"]) == (None, "it would be called")
     assert [step["name"] for step in report["steps"]] == ["provision_workspace"]

@@ -361,6 +361,21 @@ async def test_changed_arguments_need_review(site: Site) -> None:
     assert "was asked for before with other arguments" in (report.reason or "")
 
 
+async def test_handler_that_cancels_itself_is_reported(site: Site) -> None:
+    @site.inbox.sources["stripe"].on("invoice.paid")
+    async def paid(event: Event) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    await discarded(site)
+    report = await dry_run(site)
+    assert (report.state, report.succeeds) == (State.RETRYING, False)
+    assert report.reason is not None
+    assert "the handler's own code cancelled it" in report.reason
+
+
 async def test_time_out_is_reported(site: Site) -> None:
     over = threading.Event()
 

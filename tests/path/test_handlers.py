@@ -359,6 +359,13 @@ async def cancelled() -> None:
     await task
 
 
+async def cancels_itself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
+
+
 async def leaves() -> None:
     sys.exit(3)
 
@@ -371,7 +378,7 @@ async def wrong_delay() -> None:
     raise Retry("later", after=timedelta(seconds=5))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("act", [cancelled, leaves, unspeakable, wrong_delay])
+@pytest.mark.parametrize("act", [cancelled, cancels_itself, leaves, unspeakable, wrong_delay])
 async def test_every_way_to_fail_is_bounded_and_leaves_neighbours_alone(
     site: Site, act: Callable[[], Awaitable[None]]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
 
 import click
 from rich.text import Text
@@ -138,7 +139,8 @@ def _dry_run(inbox: Inbox, event: str, yes: bool, as_json: bool) -> None:
     )
     if not yes:
         click.confirm(f"Run {handler} on event {known.event.id}?", abort=True, err=True)
-    report = run(act())
+    with redirect_stdout(sys.stderr):  # what the handler prints is not data
+        report = run(act())
     if as_json:
         print_json(report)
     else:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from uuid import UUID
+from weakref import WeakSet
 
 from ..effects.caller import Calls
 from ..effects.circuit import Breakers
@@ -16,7 +17,7 @@ from ..effects.declare import Effects
 from ..effects.outbox import Outbox
 from ..effects.perform import performed_by
 from ..effects.restore_gap import Gap
-from ..errors import ClaimLost, HookledgerError
+from ..errors import ClaimLost, HandlerEnded, HookledgerError
 from ..model import Claimed, Kind, Outcome
 from ..observe.second_connection import watch_libraries
 from ..observe.watchdog import Busy, Watchdog
@@ -90,6 +91,8 @@ class Worker:
         self.claims_first: Callable[[], None] = lambda: None
         """Called once, when the first event or outbox entry was claimed."""
         self._stopping = asyncio.Event()
+        self._cancelled: WeakSet[asyncio.Task[None]] = WeakSet()
+        """Tasks of handlers that this worker cancelled."""
         self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -296,19 +299,22 @@ class Worker:
         group = self._running.pop(task)
         self._slots.release(library)
         if task.cancelled():
-            self._settle_later([self._cut_short(claimed) for claimed in group])
+            self._settle_later([self._cut_short(claimed, task) for claimed in group])
         elif error := task.exception():
             log.error("worker: internal error", exc_info=error)
         for claimed in group:
             self._leases.drop(claimed.id)
         self._changed.set()
 
-    def _cut_short(self, claimed: Claimed) -> Outcome:
+    def _cut_short(self, claimed: Claimed, task: asyncio.Task[None]) -> Outcome:
         """The way out for a handler that was cancelled. If the event is another's by now, the fence refuses it."""
-        if self._leases.owns(claimed.id):
-            return ways.interrupted(claimed)
         handler = self._routes.find(Kind(claimed.source, claimed.type))
-        return ways.failed(claimed, handler, self._settings, ClaimLost("the lease could not be renewed in time"))
+        if not self._leases.owns(claimed.id):
+            return ways.failed(claimed, handler, self._settings, ClaimLost("the lease could not be renewed in time"))
+        if task in self._cancelled:
+            return ways.interrupted(claimed)
+        # Its own code did that: the attempt counts, or it would be repeated without end.
+        return ways.failed(claimed, handler, self._settings, HandlerEnded("the handler's own code cancelled it"))
 
     async def _idle(self) -> None:
         """Until something ends, or it is time to look again."""
@@ -334,7 +340,11 @@ class Worker:
         for task, group in self._running.items():
             if any(claimed.id == ident for claimed in group):
                 log.warning("claim lost: event %s is abandoned, nothing it still does is kept", ident)
-                task.cancel()
+                self._cancel(task)
+
+    def _cancel(self, task: asyncio.Task[None]) -> None:
+        self._cancelled.add(task)
+        task.cancel()
 
     def _settle_later(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
@@ -353,7 +363,7 @@ class Worker:
             await asyncio.wait(self._running, timeout=self._settings.shutdown_timeout)
         for _ in range(2):  # the second time for those that wait for a database that does not answer
             for task in list(self._running):
-                task.cancel()
+                self._cancel(task)
             if self._running:
                 await asyncio.wait(self._running, timeout=5.0)
         await outbox

@@ -7,8 +7,8 @@ the first call without a recorded result.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -19,7 +19,15 @@ from ...effects.circuit import Breakers
 from ...effects.declare import Effects
 from ...effects.model import Effect, Performance
 from ...effects.restore_gap import Gap
-from ...errors import ConfigError, HandlerCommitted, HookledgerError, NoTransaction, Unavailable, WrongState
+from ...errors import (
+    ConfigError,
+    HandlerCommitted,
+    HandlerEnded,
+    HookledgerError,
+    NoTransaction,
+    Unavailable,
+    WrongState,
+)
 from ...ledger import Effect as Entry
 from ...ledger import Intent, Known, Started
 from ...model import Claimed, History, Kind, Outcome
@@ -33,6 +41,7 @@ from ...work.run import Runner
 from ...work.settings import WorkSettings
 from .preview import obstacles
 
+T = TypeVar("T")
 KEPT = "handler {} ended event.tx itself: writes that it committed are not rolled back; check what it wrote"
 
 
@@ -110,7 +119,7 @@ class DryRun:
         answers = LedgerAnswers(self._store, tx, Breakers(self._store.circuits, self._settings.circuit))
         alert = None
         try:
-            outcome = await self._attempt(handler, claimed, tx, answers)
+            outcome = await _apart(self._attempt(handler, claimed, tx, answers))
         except (asyncio.CancelledError, KeyboardInterrupt, Unavailable):
             raise
         except BaseException as error:
@@ -225,6 +234,18 @@ class LedgerAnswers:
 
 class Stopped(BaseException):
     """Ends the handler of a dry run. Not an Exception, so that handlers do not catch it as a failed call."""
+
+
+async def _apart(attempt: Coroutine[Any, Any, T]) -> T:
+    """Await it in a separate task: a handler that cancels its task has not cancelled the command."""
+    task = asyncio.create_task(attempt)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if not task.cancelled() or (current is not None and current.cancelling()):
+            raise
+        raise HandlerEnded("the handler's own code cancelled it") from None
 
 
 async def _begin(tx: Transaction) -> None:
