@@ -79,7 +79,7 @@ async def test_every_action_is_listed_newest_first(store: Store, clock: Clock, r
 
 async def test_a_copy_is_listed(store: Store) -> None:
     copy = await store.copies.move("sqlite:///elsewhere.db", Audit("ada", "to another machine"))
-    await store.copies.abandon()
+    await store.copies.abandon("sqlite:///elsewhere.db")
     await store.copies.reopen(copy, Audit("bob", "not today"))
     found = [(one.name, one.actor, one.subject, one.to_state) for one in await listed(store)]
     subject = "copy to sqlite:///elsewhere.db"

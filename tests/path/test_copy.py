@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -116,10 +119,47 @@ def test_what_it_refuses(filled: Run, target: str, tmp_path: Path) -> None:
     assert not Path(target.removeprefix("sqlite:///")).exists()
 
 
+def test_other_programs_can_read_the_file_of_a_moved_inbox(filled: Run, target: str, tmp_path: Path) -> None:
+    """Also those with an old SQLite: the user's own tables are in the same file."""
+    assert filled("copy", "--to", target, "--yes", *WHY).returncode == exits.OK
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (2,)
+        triggers = connection.execute("SELECT sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        assert triggers
+        # Before SQLite 3.47 RAISE takes nothing but a literal: the whole file is unreadable otherwise.
+        assert all(re.search(r"RAISE\(ABORT, '(?:[^']|'')*'\); END$", sql) for (sql,) in triggers)
+        with pytest.raises(sqlite3.IntegrityError, match=f"{MOVED}{target}; use that one"):
+            connection.execute("DELETE FROM events")
+
+
+def test_it_is_abandoned_only_with_its_own_target(filled: Run, target: str, tmp_path: Path) -> None:
+    async def begin() -> None:
+        source = connect(f"sqlite:///{tmp_path}/shop.db", clock=Clock())
+        await source.open()
+        await source.copies.move(target, Audit("ada", "why"))
+        await source.close()
+
+    asyncio.run(begin())
+    other = f"sqlite:///{tmp_path}/live.db"
+    refused = filled("copy", "--to", other, "--abandon", "--yes", *WHY)
+    assert refused.returncode == exits.NOT_ALLOWED
+    assert f"is being copied to {target}, not to {other}" in " ".join(refused.stderr.split())
+    ended = filled("copy", "--to", target, "--abandon", "--yes", *WHY)
+    assert ended.returncode == exits.OK
+    assert f"{target} has nothing of this copy" in " ".join(ended.stderr.split())
+
+
+def test_an_unreachable_target_is_named(filled: Run) -> None:
+    ended = filled("copy", "--to", "postgresql://127.0.0.1:1/nowhere", "--yes", *WHY)
+    assert ended.returncode == exits.UNAVAILABLE
+    assert "target postgresql://127.0.0.1:1/nowhere: cannot connect" in " ".join(ended.stderr.split())
+
+
 def test_without_password() -> None:
     shown = {
         "postgresql://ada:secret@db.example:5432/inbox?sslmode=require": "postgresql://db.example:5432/inbox",
         "postgresql:///inbox?host=/run/pg&password=secret": "postgresql:///run/pg/inbox",
+        "postgresql:///?host=db.example&port=6432&dbname=inbox&user=ada": "postgresql://db.example:6432/inbox",
         "postgresql://ada:sec/ret@db.example/inbox": "postgresql://…",
         "postgresql://ada:sec?ret@db.example/inbox": "postgresql://…",
         "postgresql://ada:sec#ret@db.example/inbox": "postgresql://…",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import click
 from rich.progress import Progress
 
+from ..errors import Unavailable
 from ..inbox import Inbox
 from ..operate import copy as copying
 from ..operate.copy import Copied, Side
 from ..store.connect import without_password
 from ..store.ops.audit import Audit
+from ..store.protocol import Store
 from .common import audited, inbox_options, print_json, prints_json, run, status
+from .table import say
 
 
 @click.command()
@@ -54,15 +57,26 @@ def copy(inbox: Inbox, to: str, abandon: bool, yes: bool, by: Audit, as_json: bo
     if as_json:
         print_json(done)
     elif abandon:
-        status.print(f"Abandoned: {done.source} can be written again; drop {done.target}.", markup=False)
+        rest = f"drop {done.target}" if done.state else f"{done.target} has nothing of this copy"
+        say(f"Abandoned: {done.source} can be written again; {rest}.")
     else:
-        status.print(f"Complete: {sum(done.rows.values()):,} rows. Use {done.target} now.", markup=False)
+        say(f"Complete: {sum(done.rows.values()):,} rows. Use {done.target} now.")
 
 
 @asynccontextmanager
 async def _sides(inbox: Inbox, to: str) -> AsyncIterator[tuple[Side, Side]]:
-    async with inbox.opened(check=False) as source, inbox.opened(to, check=False) as target:
-        yield Side(source, without_password(inbox.database or "")), Side(target, without_password(to))
+    ours, theirs = without_password(inbox.database or ""), without_password(to)
+    async with AsyncExitStack() as stack:
+        source = await _enter(stack, f"source {ours}", inbox.opened(check=False))
+        target = await _enter(stack, f"target {theirs}", inbox.opened(to, check=False))
+        yield Side(source, ours), Side(target, theirs)
+
+
+async def _enter(stack: AsyncExitStack, side: str, opening: AbstractAsyncContextManager[Store]) -> Store:
+    try:
+        return await stack.enter_async_context(opening)
+    except Unavailable as error:
+        raise Unavailable(f"{side}: {error}") from error
 
 
 def _confirm(source: str, target: str, rows: int, *, abandon: bool) -> None:
@@ -73,7 +87,7 @@ def _confirm(source: str, target: str, rows: int, *, abandon: bool) -> None:
         click.confirm("Abandon the copy?", abort=True, err=True)
         return
     status.print(
-        f"Copies {rows:,} rows from {source} to {target}. From now on every write to the source fails, for good once "
+        f"Copies {rows:,} rows from {source} to {target}. Every write to the source then fails, for good once "
         "the copy is complete.",
         markup=False,
         soft_wrap=True,

@@ -75,7 +75,7 @@ def resolve(
     found += ["did_not_happen"] if did_not_happen else []
     found += ["cancel"] if cancel else []
     if len(found) != 1:
-        raise click.UsageError("the decision is missing: give one of --happened, --did-not-happen and --cancel")
+        raise click.UsageError("give exactly one of --happened, --did-not-happen and --cancel")
     [decision] = found
     try:
         value = UNSET if result is None else msgspec.json.decode(result)

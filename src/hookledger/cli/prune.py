@@ -21,7 +21,7 @@ from ..store.ops.filters import EVERYTHING, Filter
 from ..store.ops.pruning import Pruned
 from .common import actor_option, audited, inbox_options, print_json, prints_json, run_on, status
 from .filters import FiltersEvents, filters_events, source_option
-from .table import Listing, number, whole
+from .table import Listing, number, say, whole
 
 
 @click.command()
@@ -69,9 +69,9 @@ def _print_rules(inbox: Inbox) -> None:
     rules = {"(default)": limits(settings)}
     rules |= {name: limits(settings, source.settings.retention) for name, source in inbox.sources.items()}
     if not any(rule.any for rule in rules.values()):
-        status.print("Everything is kept forever: no [retention] is set.")
+        say("Everything is kept forever: no [retention] is set.")
     for name, rule in rules.items():
-        status.print(f"{name}: {_rule(rule)}")
+        say(f"{name}: {_rule(rule)}")
 
 
 def _rule(rule: Limits) -> str:
@@ -132,6 +132,6 @@ def erase(
         would = "Would erase" if dry_run else "Erased"
         status.print(f"{would} {len(done.events):,} events, {done.requests:,} requests, {done.effects:,} effects.")
         for ident, why in done.not_allowed.items():
-            status.print(f"[yellow]not {ident}[/]: {why}", soft_wrap=True)
+            say(f"not {ident}: {why}")
     if done.not_allowed:
         raise WrongState(f"{len(done.not_allowed):,} events stayed as they were")

@@ -25,7 +25,7 @@ from ..providers.schemes.testing_keys import new_test_key
 from ..providers.sign import delivery, pairs
 from ..receive.endpoint import Endpoint, with_secrets
 from . import exits
-from .common import inbox_options, print_json, prints_json, run, status
+from .common import inbox_options, print_json, prints_json, run, setting, status
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -43,6 +43,7 @@ class Sent(Struct, frozen=True):
 @click.option("--list", "listing", is_flag=True, help="List the types that have a sample.")
 @click.option("--body", type=click.File("rb"), help="File with the body, - for stdin; default: a sample.")
 @click.option("--url", help="Target; default: the intake's address in the settings.")
+@setting("--port", variable="PORT", type=click.IntRange(1, 65535), help="Port of the receiver, without --url.")
 @click.option("--twice", is_flag=True, help="Send it again after the first answer.")
 @click.option("--concurrently", type=click.IntRange(1, 1000), default=1, help="Deliveries to send concurrently.")
 @click.option("--forge", is_flag=True, help="Sign with a wrong secret; the receiver must reject it.")
@@ -58,6 +59,7 @@ def send(
     listing: bool,
     body: Any,
     url: str | None,
+    port: int | None,
     twice: bool,
     concurrently: int,
     forge: bool,
@@ -81,7 +83,7 @@ def send(
         raise click.UsageError(
             "--set works only with a sample: with --body edit the file; a handshake has no body to change"
         )
-    target = url or f"http://{intake.host}:{intake.port}{endpoint.path}"
+    target = url or f"http://{intake.host}:{port or intake.port}{endpoint.path}"
     if handshake:
         draft = _ask(endpoint, target, forge=forge)
     else:
@@ -223,7 +225,10 @@ async def _post(draft: Draft, *, rounds: int, concurrency: int) -> list[Sent]:
                 answers += await asyncio.gather(*(one() for _ in range(concurrency)))
             except httpx2.HTTPError as error:
                 where = draft.url.partition("?")[0]  # the query may hold a secret
-                raise Unavailable(f"no answer from {where}: {error or type(error).__name__}") from error
+                raise Unavailable(
+                    f"no answer from {where}: {error or type(error).__name__}; start `hookledger receive` or "
+                    "`hookledger serve`, or give --url"
+                ) from error
     return answers
 
 

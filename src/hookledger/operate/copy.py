@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from ..errors import SchemaMismatch, StoreError, Unavailable, WrongState
 from ..store import SCHEMA_RANGE, out_of_range
+from ..store.connect import UNNAMED
 from ..store.ops.audit import Audit
 from ..store.ops.consistency import ConsistencyReport
 from ..store.ops.copy import LONG, Copy, CopyState, Position, last_row, not_empty
@@ -51,8 +52,8 @@ class Copied(Struct, frozen=True):
     """The result of a copy."""
 
     id: UUID
-    state: CopyState
-    """Its state at the target."""
+    state: CopyState | None
+    """Its state at the target; None if it was abandoned before the target had anything of it."""
     source: str
     target: str
     rows: dict[str, int]
@@ -69,6 +70,13 @@ async def copy(source: Side, target: Side, by: Audit, tell: Tell = lambda _: Non
     """Copy everything, or resume an interrupted copy; audited on both sides. `tell` gets the number of rows in the
     target."""
     begun = await _begun(source, target) or await source.store.copies.move(target.name, by)
+    try:
+        return await _resume(begun, source, target, by, tell)
+    except Unavailable as error:
+        raise Unavailable(f"the copy is not complete: {error}; run the same command again to resume it") from error
+
+
+async def _resume(begun: Copy, source: Side, target: Side, by: Audit, tell: Tell) -> Copied:
     if (await target.store.health()).problem == out_of_range(0):
         await target.store.migrate()
     await _require_version(target)
@@ -87,12 +95,12 @@ async def copy(source: Side, target: Side, by: Audit, tell: Tell = lambda _: Non
 
 async def abandon(source: Side, target: Side, by: Audit) -> Copied:
     """End an incomplete copy; audited in the source, which can be written again. The target can never be used."""
-    begun = await source.store.copies.abandon()
+    begun = await source.store.copies.abandon(target.name)
     problem = (await target.store.health()).problem
-    if problem != out_of_range(0):  # else nothing is there yet, and what comes there will not be completed
-        await target.store.copies.give_up(begun)
+    # Without a schema nothing is there yet, and what comes there will not be completed.
+    given_up = problem != out_of_range(0) and await target.store.copies.give_up(begun)
     await source.store.copies.reopen(begun, by)
-    return Copied(begun.id, CopyState.ABANDONED, source.name, target.name, {})
+    return Copied(begun.id, CopyState.ABANDONED if given_up else None, source.name, target.name, {})
 
 
 async def _begun(source: Side, target: Side) -> Copy | None:
@@ -140,7 +148,7 @@ async def _require_version(side: Side) -> None:
 
 
 async def _require_empty(source: Side, target: Side) -> None:
-    if source.name == target.name:
+    if source.name == target.name and UNNAMED not in source.name:
         raise WrongState("source and target are the same database: give another with --to")
     if (await target.store.health()).problem == out_of_range(0):
         return

@@ -69,7 +69,9 @@ async def find(context: Context, reference: str) -> History:
     if history is None:
         words = "; ".join(tombstone.words for tombstone in await pruned(context, reference))
         raise NotFound(
-            words or f"unknown event {reference!r}: no id or key matches; `hookledger events` lists events"
+            words
+            or f"unknown event {reference!r}: no key matches, and no id that begins so (give 8 characters or more); "
+            "`hookledger events` lists events"
         )
     return history
 

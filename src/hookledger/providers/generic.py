@@ -86,6 +86,8 @@ def contract(options: Mapping[str, object]) -> Contract:
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"the known options are {', '.join(known)}"
             raise ConfigError(f"provider {NAME!r} has no option {name!r}: {hint}")
+    if "header" not in options:
+        raise ConfigError(f"provider {NAME!r} needs option 'header': the name of the header with the signature")
     try:
         given = msgspec.convert(dict(options), Options)
     except msgspec.ValidationError as error:

@@ -41,6 +41,10 @@ def connect(
     raise ConfigError(f"a database is postgresql://… or sqlite:///FILE, not {given}")
 
 
+UNNAMED = "…"
+"""In place of what may hold a password."""
+
+
 def without_password(url: str) -> str:
     """The URL as people may see it: which database it is, and nothing of who connects."""
     scheme, _, rest = url.partition("://")
@@ -49,8 +53,11 @@ def without_password(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return f"{scheme}://…"
+        return f"{scheme}://{UNNAMED}"
     if "@" in parts.path + parts.query + parts.fragment:  # a password that was not quoted may be anywhere
-        return f"{scheme}://…"
-    hosts = parse_qs(parts.query).get("host", [])
-    return f"{scheme}://{parts.netloc.rpartition('@')[2] or ','.join(hosts)}{parts.path}"
+        return f"{scheme}://{UNNAMED}"
+    given = {name: ",".join(values) for name, values in parse_qs(parts.query).items()}
+    host = parts.netloc.rpartition("@")[2] or given.get("host", "")
+    port = f":{given['port']}" if "port" in given and ":" not in host else ""
+    name = parts.path.strip("/") or given.get("dbname") or given.get("database", "")
+    return f"{scheme}://{host}{port}/{name}"

@@ -15,8 +15,10 @@ from .text import migrations
 
 Values = tuple[Any, ...]
 
-LOCAL = ("copies", "migrations", "probe")
-"""Tables about the database itself, which are not copied."""
+FORBIDDEN_TOO = ("migrations", "probe", "workers")
+"""Tables about the database itself and the processes that use it, which are not copied."""
+LOCAL = ("copies", *FORBIDDEN_TOO)
+"""The same with the table that says whether writes are forbidden."""
 FORBIDS_WRITES = "forbids_writes"
 """Begins the names of the triggers that do, and names the function behind them."""
 _CREATED = re.compile(r"^CREATE TABLE (?:\{schema\}\.)?(\w+)", re.MULTILINE)
@@ -51,9 +53,12 @@ class Tables(Protocol):
     async def analyze(self, db: Session) -> None:
         """Count what queries are planned by, where the database does not do so in the next minute anyway."""
 
-    async def forbid(self, db: Session) -> None:
-        """Let every write to a table of ours fail with the message of `copies`, in every process, from the commit of
-        this transaction on. Waits for transactions that have written."""
+    async def forbid(self, db: Session, message: str) -> None:
+        """Let every write to a table of ours fail with this message, which `copies` has too, in every process, from
+        the commit of this transaction on. Waits for transactions that have written."""
+
+    async def say(self, db: Session, message: str) -> None:
+        """Change the message."""
 
     async def allow(self, db: Session) -> None:
         """End that."""

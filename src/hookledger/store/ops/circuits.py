@@ -65,7 +65,7 @@ class Circuits(Operations):
         """Close it, audited. Raises WrongState for a downstream that never failed and was never tripped."""
         known = await db("lock_circuit", downstream=downstream)
         if not known:
-            raise WrongState(f"no circuit {downstream!r} was ever opened")
+            raise WrongState(f"circuit {downstream!r} was never opened: `hookledger circuits` lists those that were")
         await db("reset_circuit", downstream=downstream)
         states = (known[0]["state"], CircuitState.CLOSED.value)
         await record_action(db, "reset", Audit(actor, reason), Change(f"circuit:{downstream}", states))

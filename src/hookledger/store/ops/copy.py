@@ -140,17 +140,19 @@ class Copies(Operations):
             return
         if known.state is not CopyState.MOVING:
             raise WrongState(known.message)
-        await _change(db, known, CopyState.MOVED, target_id)
+        await self._change(db, known, CopyState.MOVED, target_id)
 
     @writes
-    async def abandon(self, db: Session) -> Copy:
+    async def abandon(self, db: Session, target: str) -> Copy:
         """moving → abandoning: no target of this copy can become complete."""
         await db("lock_copy")
         known = await _state(db)
         if known is None or known.state not in (CopyState.MOVING, CopyState.ABANDONING):
             raise WrongState(known.message if known else "this inbox is not being copied")
+        if known.other != target:
+            raise WrongState(f"this inbox is being copied to {known.other}, not to {target}: give that one with --to")
         if known.state is CopyState.MOVING:
-            await _change(db, known, CopyState.ABANDONING, None)
+            await self._change(db, known, CopyState.ABANDONING, None)
         return known
 
     @writes
@@ -209,8 +211,7 @@ class Copies(Operations):
             return
         if known.state is not CopyState.INCOMPLETE or known.target_id != target.target_id:
             raise WrongState(known.message)
-        await self._tables.allow(db)
-        await _change(db, known, CopyState.COMPLETE, known.target_id)
+        await self._change(db, known, CopyState.COMPLETE, known.target_id)
         states = (CopyState.INCOMPLETE, CopyState.COMPLETE)
         await record_action(db, "copy", by, Change(f"copy from {known.other}", states))
 
@@ -222,15 +223,24 @@ class Copies(Operations):
         if known is None or known.id != copy.id or known.target_id is None:
             return False
         if known.state is CopyState.INCOMPLETE:
-            await _change(db, known, CopyState.ABANDONED, known.target_id)
+            await self._change(db, known, CopyState.ABANDONED, known.target_id)
         return True
 
     async def _forbid(self, db: Session, state: CopyState, copy_id: UUID, other: str, target_id: UUID | None) -> None:
         """From here on this transaction alone can write, until it says that it does not."""
-        values = {"id": copy_id, "state": state, "other": other, "message": message(state, other)}
-        if not await db("begin_copy", **values, target_id=target_id, writing=True):
+        said = message(state, other)
+        given = {"id": copy_id, "state": state, "other": other, "message": said, "target_id": target_id}
+        if not await db("begin_copy", **given, writing=True):
             raise WrongState("another copy began at the same time: run `hookledger copy` again")
-        await self._tables.forbid(db)
+        await self._tables.forbid(db, said)
+
+    async def _change(self, db: Session, known: Copy, state: CopyState, target_id: UUID | None) -> None:
+        said = message(state, known.other)
+        await db("change_copy", state=state, message=said, target_id=target_id)
+        if state is CopyState.COMPLETE:
+            await self._tables.allow(db)
+        else:
+            await self._tables.say(db, said)
 
 
 def last_row(copy: Copy) -> Position | None:
@@ -250,10 +260,6 @@ async def _locked(db: Session, copy_id: UUID) -> Copy:
     if known is None or known.id != copy_id:
         raise WrongState("this copy is over: it was abandoned")
     return known
-
-
-async def _change(db: Session, known: Copy, state: CopyState, target_id: UUID | None) -> None:
-    await db("change_copy", state=state, message=message(state, known.other), target_id=target_id)
 
 
 async def _require_idle(db: Session) -> None:

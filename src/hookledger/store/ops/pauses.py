@@ -62,4 +62,4 @@ def describe(source: str, pattern: str) -> str:
 
 
 def _not_paused(source: str, pattern: str) -> WrongState:
-    return WrongState(f"{describe(source, pattern)} is not paused")
+    return WrongState(f"{describe(source, pattern)} is not paused: `hookledger pause --list` lists pauses")

@@ -20,9 +20,10 @@ from .intake import record_inside
 
 T = TypeVar("T")
 
-BEGIN = f"BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'; {IDLE_LIMIT}"
+_BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {IDLE_LIMIT}; "
+BEGIN = _BEGIN + "SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'"
 """What is written must be on disk. It waits briefly for a lock, and nobody waits long for it."""
-LIGHT = f"BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'; {IDLE_LIMIT}"
+LIGHT = _BEGIN + "SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'"
 """What is done again after a crash need not be on disk."""
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL work_mem = '64MB'"
 """It may join whole tables, by hashing."""

@@ -97,7 +97,7 @@ class PostgresStore(Store):
                     self._url, min_size=0, max_size=handlers, reset=nothing, **options
                 )
         except OUTAGE as error:
-            raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}") from error
+            raise Unavailable(f"cannot connect to PostgreSQL: {error or type(error).__name__}") from error
         except ValueError as error:  # its words may quote a password
             raise ConfigError("the database's URL cannot be read: postgresql://USER@HOST:PORT/NAME") from error
 

@@ -12,7 +12,7 @@ import asyncpg
 from ...errors import WrongState
 from ..session import Session
 from ..sqlstate import FORBIDDEN
-from ..tables import FORBIDS_WRITES, LOCAL, Table, Values, created, fitting, page, quoted, sizes
+from ..tables import FORBIDDEN_TOO, FORBIDS_WRITES, LOCAL, Table, Values, created, fitting, page, quoted, sizes
 from .session import connection_of
 
 COPY_TIMEOUT = 300.0
@@ -30,7 +30,8 @@ _EACH = "FOR EACH STATEMENT EXECUTE FUNCTION {}()"
 _FUNCTION = """
 CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     IF NOT EXISTS (SELECT 1 FROM {schema}.copies WHERE writing) THEN
-        RAISE EXCEPTION USING ERRCODE = '{code}', MESSAGE = (SELECT message FROM {schema}.copies);
+        RAISE EXCEPTION USING ERRCODE = '{code}', MESSAGE =
+            coalesce((SELECT message FROM {schema}.copies), 'this inbox is being moved to another database');
     END IF;
     RETURN NULL;
 END $$
@@ -98,11 +99,12 @@ class PostgresTables:
         for table in await self.describe(db):
             await connection_of(db).execute(f"ANALYZE {self._place(table.name)}", timeout=COPY_TIMEOUT)
 
-    async def forbid(self, db: Session) -> None:
+    async def forbid(self, db: Session, message: str) -> None:
+        del message  # the function reads it from `copies`
         connection, function = connection_of(db), self._place(FORBIDS_WRITES)
         schema = quoted(self._schema)
         await connection.execute(_FUNCTION.format(function=function, schema=schema, code=FORBIDDEN))
-        names = [*(table.name for table in await self.describe(db)), "probe", "migrations"]
+        names = [*(table.name for table in await self.describe(db)), *FORBIDDEN_TOO]
         # First what every arrival locks first: a transaction that holds it never waits for us.
         for table in sorted(names, key=lambda name: name != "identities"):
             sql = f"CREATE TRIGGER {FORBIDS_WRITES} BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {{}} {_EACH}"
@@ -112,6 +114,9 @@ class PostgresTables:
                 raise WrongState(
                     f"a transaction has written to {table} and is not over: stop workers first"
                 ) from error
+
+    async def say(self, db: Session, message: str) -> None:
+        """Nothing: see `forbid`."""
 
     async def allow(self, db: Session) -> None:
         # And the triggers with it.

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import apsw
 
 from ..session import Session
-from ..tables import FORBIDS_WRITES, LOCAL, Table, Values, created, fitting, page, quoted, sizes
+from ..tables import FORBIDDEN_TOO, FORBIDS_WRITES, LOCAL, Table, Values, created, fitting, page, quoted, sizes
 from .connection import rows as ask
 from .session import connection_of
 
-_FORBID = """
-WHEN NOT EXISTS (SELECT 1 FROM copies WHERE writing) BEGIN SELECT RAISE(ABORT, (SELECT message FROM copies)); END
-"""
+# The message is a literal: SQLite before 3.47 cannot open a file whose schema has an expression there.
+_FORBID = "WHEN NOT EXISTS (SELECT 1 FROM copies WHERE writing) BEGIN SELECT RAISE(ABORT, {}); END"
 
 
 class SqliteTables:
@@ -46,12 +45,16 @@ class SqliteTables:
     async def analyze(self, db: Session) -> None:
         """Nothing: queries name their indexes."""
 
-    async def forbid(self, db: Session) -> None:
-        connection = connection_of(db)
-        for table in (*(table.name for table in await self.describe(db)), "probe", "migrations"):
+    async def forbid(self, db: Session, message: str) -> None:
+        connection, forbid = connection_of(db), _FORBID.format("'" + message.replace("'", "''") + "'")
+        for table in (*(table.name for table in await self.describe(db)), *FORBIDDEN_TOO):
             for verb in ("INSERT", "UPDATE", "DELETE"):
                 name = quoted(f"{FORBIDS_WRITES}_{verb.lower()}_{table}")
-                connection.execute(f"CREATE TRIGGER {name} BEFORE {verb} ON {quoted(table)} {_FORBID}")
+                connection.execute(f"CREATE TRIGGER {name} BEFORE {verb} ON {quoted(table)} {forbid}")
+
+    async def say(self, db: Session, message: str) -> None:
+        await self.allow(db)
+        await self.forbid(db, message)
 
     async def allow(self, db: Session) -> None:
         connection = connection_of(db)
