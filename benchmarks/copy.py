@@ -2,9 +2,9 @@
 
     python -m benchmarks.copy [EVENTS] [--kill]
 
-Each copy is a process. With --kill it is killed at a random commit and run again until it is complete; at no moment
-may both sides be writable. Afterwards the rows of each table and the consistency report must be the same on all
-sides, and old events that come again must be duplicates.
+Each copy is a process. With --kill it is killed before and after every commit, and run again until it is complete; at
+no moment may both sides be writable. Afterwards the rows of each table and the consistency report must be the same on
+all sides, and old events that come again must be duplicates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from tests.builders import record
@@ -29,8 +28,8 @@ from hookledger.states import DeliveryOutcome
 from hookledger.store.connect import connect
 
 EVENTS = 100_000
-FARTHEST = 40
-"""Steps, two for each commit, within which a process is killed."""
+ROWS_A_COMMIT = 8000
+"""While it is killed: every commit costs two processes."""
 KILLED = -9
 SAMPLE = 500
 """Events of each kind that come again."""
@@ -64,35 +63,48 @@ async def redelivered(url: str, events: int) -> None:
     await store.close()
 
 
-def copied(source: str, target: str, random: Random | None) -> float:
-    """Seconds. `random`: kill it at commits, until one comes to its end."""
-    began, kills = time.monotonic(), 0
-    environment = {**os.environ, "HOOKLEDGER_DATABASE": source, COMMITS: "1", ROWS: "2000"}
+def copied(source: str, target: str, *, kill: bool) -> float:
+    """Seconds. `kill`: every process dies just before or just after the first commit that brings it further."""
+    began, kills, further, step = time.monotonic(), 0, 0, 1
+    environment = {**os.environ, "HOOKLEDGER_DATABASE": source, COMMITS: "1", ROWS: str(ROWS_A_COMMIT)}
     arguments = ["copy", "--to", target, "--yes", "--reason", "measured"]
+    before = None
     while True:
-        module = ["hookledger"] if random is None else ["tests.crash.killed_at", str(random.randint(1, FARTHEST))]
+        module = ["tests.crash.killed_at", str(step)] if kill else ["hookledger"]
         code = subprocess.run([sys.executable, "-m", *module, *arguments], check=False, env=environment).returncode
         if code == 0:
             break
-        assert (code, random is None) == (KILLED, False)
+        assert (code, kill) == (KILLED, True)
         kills += 1
-        assert asyncio.run(writable(source, target)) != [True, True]
-    if random is not None:
-        print(f"killed {kills} times")
+        can_write, reached = asyncio.run(state(source, target))
+        assert can_write != [True, True]
+        if reached == before:
+            step += 1  # a step later
+        else:
+            further += 1
+            step = max(1, step - 1)  # again just before the next commit
+        before = reached
+    if kill:
+        print(f"killed {kills} times, around each of {further} commits")
     return time.monotonic() - began
 
 
-async def writable(*urls: str) -> list[bool]:
-    found = []
+async def state(*urls: str) -> tuple[list[bool], list[Any]]:
+    """Which sides can be written, and how far the copy has come."""
+    can_write: list[bool] = []
+    reached: list[Any] = []
     for url in urls:
         store = connect(url, clock=Clock())
         await store.open()
-        found.append((await store.health()).writable and await store.copies.state() is not None)
+        health = await store.health()
+        known = await store.copies.state() if health.schema else None
+        can_write.append(health.writable and known is not None)
+        reached.append((health.schema, known))
         await store.close()
-    return found
+    return can_write, reached
 
 
-def main(events: int, random: Random | None) -> None:
+def main(events: int, *, kill: bool) -> None:
     with Postgres() as server, tempfile.TemporaryDirectory() as folder:
         urls = [f"sqlite:///{Path(folder)}/a.db", server.create_database("b"), f"sqlite:///{Path(folder)}/c.db"]
         began = time.monotonic()
@@ -101,7 +113,7 @@ def main(events: int, random: Random | None) -> None:
         print(f"{events:,} events, {sum(rows.values()):,} rows, filled in {time.monotonic() - began:.0f} s")
         print(f"effects: {books.effects}; pruned: {books.pruned:,}")
         for name, source, target in (("SQLite → PostgreSQL", *urls[:2]), ("PostgreSQL → SQLite", *urls[1:])):
-            seconds = copied(source, target, random)
+            seconds = copied(source, target, kill=kill)
             print(f"{name}: {seconds:.1f} s, {sum(rows.values()) / seconds:,.0f} rows/s")
             there, theirs = asyncio.run(facts(target))
             rows = {**rows, "actions": rows["actions"] + 2}  # one on each side
@@ -113,4 +125,4 @@ def main(events: int, random: Random | None) -> None:
 
 if __name__ == "__main__":
     numbers = [int(given) for given in sys.argv[1:] if given.isdecimal()]
-    main(numbers[0] if numbers else EVENTS, Random(15) if "--kill" in sys.argv else None)
+    main(numbers[0] if numbers else EVENTS, kill="--kill" in sys.argv)
