@@ -19,6 +19,9 @@ IDLE = 60.0
 _TRY_AGAIN = ("40001", "40P01")
 IDLE_LIMIT = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 """Without it a process frozen between two statements keeps its row locks until it resumes."""
+BEGIN = f"BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'; {IDLE_LIMIT}"
+"""A commit is on disk, whatever the server's default is. A statement waits briefly for a lock, because a handler that
+has not committed may hold it. SET LOCAL survives a transaction pooler."""
 # Everything that means "not now": the driver's own errors and the operating system's.
 OUTAGE = (
     asyncpg.PostgresError,

@@ -2,12 +2,6 @@
 -- Locks are taken in one order everywhere: effects by identity, then events by id. A handler's transaction has its
 -- effects before its outcome too.
 
--- name: begin
--- What was done must be on disk whatever the server's default is. A handler that has not committed yet may hold the
--- row: nobody waits for it long. SET LOCAL survives a transaction pooler.
-BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
-SET LOCAL idle_in_transaction_session_timeout = '10s'
-
 -- name: durably
 -- The same for one statement on its own.
 SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true)

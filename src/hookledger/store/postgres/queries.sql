@@ -33,11 +33,6 @@ INSERT INTO {schema}.migrations (version, name) VALUES ($1, $2)
 UPDATE {schema}.probe SET probed_at = clock_timestamp() WHERE one
 RETURNING extract(epoch FROM probed_at)::float8
 
--- name: begin_intake
--- An ack must be on disk whatever the server's default is; SET LOCAL survives a transaction pooler.
-BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
-SET LOCAL idle_in_transaction_session_timeout = '10s'
-
 -- name: keep_requests
 -- The bytes of arrivals `a`, exactly as received.
 INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)

@@ -14,14 +14,12 @@ from ...errors import ConfigError
 from ...model import Arrival, Recorded
 from ..session import BATCH, Row, Session, Work, too_long
 from ..text import PARAMETER, shared
-from .connection import IDLE_LIMIT, Connections, transaction
+from .connection import BEGIN, IDLE_LIMIT, Connections, transaction
 from .dialect import Dialect
 from .intake import record_inside
 
 T = TypeVar("T")
 
-BEGIN = f"BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'; {IDLE_LIMIT}"
-"""What is written must be on disk. It waits briefly for a lock, and nobody waits long for it."""
 LIGHT = f"BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'; {IDLE_LIMIT}"
 """What is done again after a crash need not be on disk."""
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL work_mem = '64MB'"

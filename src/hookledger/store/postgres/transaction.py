@@ -147,7 +147,8 @@ class PostgresTransaction:
                     continue
                 if intent.kind is not EffectKind.LATER or not may_adopt(known, intent):
                     return known
-                if await self._adopt(intent):
+                facts = (intent.identity, intent.name, intent.arguments_digest, intent.lane)
+                if await self._run("adopt", *facts, self._mark):
                     break
             return None
 
@@ -156,10 +157,6 @@ class PostgresTransaction:
         if mark != self._mark:
             raise HandlerCommitted()
         return None if kind is None else Known(EffectKind(kind), EffectState(state), bytes(digest))
-
-    async def _adopt(self, intent: Intent) -> bool:
-        values = (intent.identity, intent.name, intent.arguments_digest, intent.lane, self._mark)
-        return bool(await self._run("adopt", *values))
 
     async def _insert(self, name: str, *values: Any) -> list[Any]:
         try:
