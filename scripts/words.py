@@ -38,10 +38,10 @@ ALLOWED = (
         r"(?:seconds|minutes|hour|commits) apart|told apart",
         "a distance in time, or telling two things from another",
     ),
-    ("*", r"GET /bounces|late bounce", "an e-mail that was returned"),
+    ("*", r"GET /bounces|late bounce|Bounces and complaints", "an e-mail that was returned"),
 )
 
-LIMITS = {"docs": 0, "strings": 0, "comments": 288, "names": 0}
+LIMITS = {"docs": 0, "strings": 0, "comments": 0, "names": 0}
 """How many of each kind are left. They only become fewer; the end is none."""
 
 

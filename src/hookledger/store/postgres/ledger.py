@@ -1,4 +1,4 @@
-"""The effect ledger on PostgreSQL: what was started is committed before the call, on connections of its own."""
+"""The effect ledger on PostgreSQL: `started` is committed before the call, on separate connections."""
 
 from __future__ import annotations
 
@@ -123,13 +123,13 @@ class PostgresLedger(Ledger):
         effects = {row["identity"]: row for row in await connection.fetch(self._sql("lock"), sorted(batch))}
         if missing := batch.keys() - effects.keys():
             raise WrongState(f"no effect {min(missing).hex()}")
-        ends = [(i, c.number, c.outcome.value, c.error, c.unless_told) for i, c in sorted(batch.items())]
-        told = {row["identity"]: row for row in await connection.fetch(self._sql("tell"), *columns(ends))}
+        ends = [(i, c.number, c.outcome.value, c.error, c.unless_ended) for i, c in sorted(batch.items())]
+        recorded = {row["identity"]: row for row in await connection.fetch(self._sql("end_calls"), *columns(ends))}
         calls: dict[bytes, list[Any]] = {}
-        for row in await connection.fetch(self._sql("calls"), sorted(told)):
+        for row in await connection.fetch(self._sql("calls"), sorted(recorded)):
             calls.setdefault(row["identity"], []).append(row)
         found = {
-            identity: finish_of(effects[identity], told.get(identity), calls.get(identity, ()), completion)
+            identity: finish_of(effects[identity], recorded.get(identity), calls.get(identity, ()), completion)
             for identity, completion in sorted(batch.items())
         }
         if moves := [_moved(identity, end.move) for identity, end in found.items() if end.move is not None]:

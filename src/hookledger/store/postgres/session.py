@@ -115,7 +115,7 @@ def values_of(names: Sequence[str], parameters: Mapping[str, Any]) -> tuple[Any,
 
 
 def _value(parameters: Mapping[str, Any], name: str) -> Any:
-    """A parameter; of a list of tuples, each column is an array of its own."""
+    """Return a parameter; each column of a list of tuples is a separate array."""
     given, _, place = name.partition("__")
     value = parameters[given]
     return [_plain(row[int(place)]) for row in value] if place else _plain(value)
@@ -157,7 +157,7 @@ class PostgresDatabase:
         return await self._connections().insist(run)
 
     async def select(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
-        # One statement at a time: with the extended protocol the query cannot end the transaction and go on.
+        # With the extended protocol it is one statement: the query cannot end the transaction and then write.
         async with self._connections().bare() as connection:
             try:
                 async with connection.transaction(isolation="repeatable_read", readonly=True):

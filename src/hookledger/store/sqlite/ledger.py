@@ -74,10 +74,10 @@ class SqliteLedger(Ledger):
         effects = read_rows(connection, SQL["standing"], (identity,))
         if not effects:
             raise WrongState(f"no effect {identity.hex()}")
-        end = (completion.number, completion.outcome.value, completion.error, completion.unless_told)
-        told = read_rows(connection, SQL["tell"], (now, identity, *end))
-        calls = read_rows(connection, SQL["calls"], (identity,)) if told else []
-        finish = finish_of(effects[0], told[0] if told else None, calls, completion)
+        end = (completion.number, completion.outcome.value, completion.error, completion.unless_ended)
+        recorded = read_rows(connection, SQL["end_call"], (now, identity, *end))
+        calls = read_rows(connection, SQL["calls"], (identity,)) if recorded else []
+        finish = finish_of(effects[0], recorded[0] if recorded else None, calls, completion)
         if (move := finish.move) is not None:
             due_in = None if move.due_in is None else micros(move.due_in)
             moved = (now, identity, move.state.value, move.result, due_in, move.error, move.alert)
@@ -107,7 +107,7 @@ class SqliteLedger(Ledger):
 
     def _take(self, connection: apsw.Connection, now: int, identity: bytes, worker: str, lease: float) -> Effect:
         connection.execute(SQL["claim"], (now, identity, worker, micros(lease)))
-        # Read before the call is counted: the doubt is about earlier ones.
+        # Read before the call is added: `unknown_for` is about earlier ones.
         effect = self._get(connection, now, identity)
         assert effect is not None
         if effect.state is EffectState.STARTED:
