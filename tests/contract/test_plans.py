@@ -142,7 +142,7 @@ POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
     ),
     "finish_first": (IDENTITIES, [None] * 50, [None] * 50),
     "lock": (IDENTITIES,),
-    "tell": (IDENTITIES, [1] * 50, ["done"] * 50, [None] * 50, [False] * 50),
+    "end_calls": (IDENTITIES, [1] * 50, ["done"] * 50, [None] * 50, [False] * 50),
     "calls": (IDENTITIES,),
     "move": (IDENTITIES, ["done"] * 50, [None] * 50, [None] * 50, [None] * 50, [None] * 50),
     "waiting": (["s1", None], ["effect e 'k' may have happened"] * 2),
@@ -287,7 +287,20 @@ SQLITE = [
     *("waiting", "due", "due_alone", "claim", "claimed", "settle", "beat", "known", "adopt"),
 ]
 SQLITE_LEDGER = [
-    *("start", "call", "effect", "standing", "calls", "move", "tell", "waiting", "attend", "due", "heads", "claim"),
+    *(
+        "start",
+        "call",
+        "effect",
+        "standing",
+        "calls",
+        "move",
+        "end_call",
+        "waiting",
+        "attend",
+        "due",
+        "heads",
+        "claim",
+    ),
 ]
 
 WALKS = {

@@ -149,7 +149,7 @@ class AttemptEffects:
         return await self._tx.once(self._intent(EffectKind.ONCE, ident, shown(name), text))
 
     async def outside(self, asking: Coroutine[Any, Any, T]) -> T:
-        """Await a question to a remote, outside SQLite's write lock."""
+        """Await a request to a remote, outside SQLite's write lock."""
         if self._over or self._tx.exclusive:
             asking.close()
         self._still()

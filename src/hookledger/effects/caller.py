@@ -248,7 +248,7 @@ class Calls:
             if orphan.identity not in busy and orphan.identity not in self.at_it:
                 log.warning("effect %s %r was started and never sent", orphan.name, orphan.key)
                 never_sent = Completion(orphan.identity, orphan.number, CallOutcome.REFUSED, error="never sent")
-                await self.record(msgspec.structs.replace(never_sent, due_in=0.0, unless_told=True))
+                await self.record(msgspec.structs.replace(never_sent, due_in=0.0, unless_ended=True))
 
     async def perform(
         self, effect: Effect[Any, Any], what: Performance, again: Callable[[Ending], float | None], asked: float
@@ -324,7 +324,7 @@ class Calls:
 
     async def record(self, completion: Completion) -> Concluded:
         """Write how a call ended; retry through outages for as long as this process lives."""
-        told = False
+        warned = False
         while True:
             try:
                 concluded = await self._ends.submit(completion)
@@ -340,9 +340,9 @@ class Calls:
                 if self._closing or isinstance(error, WrongState):  # the row is gone: nothing to wait for
                     log.error("how a call of %s ended is not written: %s", completion.identity.hex()[:12], error)  # noqa: TRY400
                     raise
-                if not told:
+                if not warned:
                     log.warning("how a call ended is not written yet: %s", error)
-                told = True
+                warned = True
                 await asyncio.sleep(RETRY_PAUSE)
             else:
                 if concluded.alert:

@@ -61,9 +61,8 @@ async def perform(
 ) -> Ending:
     """Make the call. Never raises: everything that can happen has a word.
 
-    `late` is told how a function ended that overran its timeout. An async
-    one has the grace for that, because its answer may be there already when a
-    process that was stopped goes on; a thread cannot be stopped at all.
+    `late` is told how a function ended that overran its timeout. An async one has the grace for that, because its
+    answer may be there already when a stopped process continues; a thread cannot be stopped at all.
     """
     op = Op(what)
     with about(effect=effect.name, effect_key=what.key, op_key=op.key), in_handler(None):

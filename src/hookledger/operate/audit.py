@@ -16,7 +16,7 @@ LONGEST = 2000
 
 
 def by(actor: str, reason: str) -> Audit:
-    """The audit entry's actor and reason. ConfigError where one is missing or cannot be stored."""
+    """The audit log entry's actor and reason. ConfigError where one is missing or cannot be stored."""
     if not actor.strip():
         raise ConfigError("actor is required")
     if not reason.strip():

@@ -1,8 +1,8 @@
 """Decides what the end of a call, or an operator's decision, means for its effect.
 
 Pure: both stores lock the effect, record how the call ended, read its calls, and then ask here. What a call says is
-recorded whatever becomes of it, so nothing here can erase evidence; evidence beats a decision, and where the two
-contradict each other an operator is told.
+recorded whatever becomes of it, so nothing here can erase evidence; evidence beats a decision, and if the two
+contradict each other, an alert tells the operator.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Move(NamedTuple):
     due_in: float | None = None
     error: str | None = None
     alert: str | None = None
-    """What an operator must be told, besides what was said before."""
+    """A new alert for operators, besides earlier ones."""
 
 
 def apply_outcome(effect: Standing, calls: Iterable[CallEnd], completion: Completion, at: datetime) -> Move | None:
@@ -62,12 +62,14 @@ def apply_outcome(effect: Standing, calls: Iterable[CallEnd], completion: Comple
     others = [call for call in calls if call.number != completion.number]
     present = effect.state is EffectState.STARTED and effect.number == completion.number
     any_done = any(call.outcome is CallOutcome.DONE for call in others)
-    doubtful = any(call.outcome in (None, CallOutcome.UNKNOWN) and not effect.denied(call.number) for call in others)
+    any_unknown = any(
+        call.outcome in (None, CallOutcome.UNKNOWN) and not effect.denied(call.number) for call in others
+    )
     match completion.outcome:
         case CallOutcome.DONE:
             return _done(effect, present, completion, at)
         case CallOutcome.REFUSED:
-            return _refused(effect, present, any_done, doubtful, completion, at)
+            return _refused(effect, present, any_done, any_unknown, completion, at)
         case CallOutcome.UNKNOWN if present and any_done:
             return Move(EffectState.DONE)
         case CallOutcome.UNKNOWN if present:
@@ -109,20 +111,20 @@ def _done(effect: Standing, present: bool, completion: Completion, at: datetime)
 
 
 def _refused(
-    effect: Standing, present: bool, any_done: bool, doubtful: bool, completion: Completion, at: datetime
+    effect: Standing, present: bool, any_done: bool, any_unknown: bool, completion: Completion, at: datetime
 ) -> Move | None:
     error = completion.error
     if present or effect.state is EffectState.UNKNOWN:
         if any_done:
             return Move(EffectState.DONE)
-        if doubtful:
+        if any_unknown:
             return Move(EffectState.UNKNOWN, due_in=completion.due_in, error=error) if present else None
         if effect.kind is EffectKind.CALL:
             return Move(EffectState.FAILED, error=error)
         # The same whether the call was known to be late before or not: in an outage either is written first.
         state = EffectState.FAILED if completion.due_in is None else EffectState.PLANNED
         return Move(state, due_in=completion.due_in, error=error)
-    if effect.state is EffectState.DONE and effect.decided == "happened" and not any_done and not doubtful:
+    if effect.state is EffectState.DONE and effect.decided == "happened" and not any_done and not any_unknown:
         alert = (
             f"call {completion.number} came back refused at {at:%Y-%m-%d %H:%M:%S} UTC, after it was decided that it "
             "had happened: it may not have been done at all"
@@ -169,8 +171,8 @@ def settled(identity: bytes, source: str, name: str, key: str, state: EffectStat
 
 def calls_for_attention(before: Standing, after: Move) -> bool:
     """Whether the event's attention may be another after this."""
-    doubtful = {EffectState.UNKNOWN, EffectState.FAILED}
-    return bool(doubtful & {before.state, after.state}) or after.alert is not None
+    marking = {EffectState.UNKNOWN, EffectState.FAILED}
+    return bool(marking & {before.state, after.state}) or after.alert is not None
 
 
 DECISIONS = ("happened", "did_not_happen", "cancel")

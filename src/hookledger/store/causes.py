@@ -34,7 +34,7 @@ def cause_of(reason: str | None, error: str | None = None, where: str | None = N
 
     The class of an exception, the status that a remote answered and the names of the code stay: a quoted word stays
     where `is_identifier` says so. It is a guess: values without a digit, an `@` or quotation marks stay too, and make
-    causes of their own. Without a reason, the error's last line stands for it; None without either.
+    separate causes. Without a reason, the error's last line replaces it; None without either.
     """
     lines = (error or "").strip().splitlines()
     text = reason or (lines[-1] if lines else "")
@@ -57,7 +57,7 @@ def cause_of(reason: str | None, error: str | None = None, where: str | None = N
 
 
 def effect_cause(name: str, state: str, error: str | None) -> str:
-    """The same for an event that is not in trouble itself, but marked for an effect."""
+    """Return the cause of an event that is not failing itself, but is marked for an effect."""
     return (_about(name) + f"{state}: {cause_of(error) or 'no answer'}")[:MAX_CAUSE].rstrip()
 
 

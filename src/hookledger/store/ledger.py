@@ -34,15 +34,15 @@ class Ledger(Resolutions, ABC):
     # ── calls ──
     @abstractmethod
     async def start(self, intents: Sequence[Intent], worker: str) -> list[Started | Effect | None]:
-        """absent → started, its first call counted; for an effect that is known already, what is known.
+        """absent → started, with its first call; for a recorded effect, return it.
 
-        None when it is not known and the claim on its event is lost: then nothing is to be called. Raises Blocked,
-        and starts none of them, when a handler that has not committed yet holds one for longer than a moment.
+        None if it is not recorded and the claim on its event is lost: then do not make the call. Raises Blocked, and
+        starts nothing, if a handler that has not committed holds one of them too long.
         """
 
     @writes
     async def restart(self, db: Session, effect: Effect, worker: str, lease: float) -> Started | None:
-        """planned, failed, unknown → started, its next call counted; None when it changed meanwhile."""
+        """planned, failed, unknown → started, with its next call; None if it has changed."""
         row = await self._change(db, "restart_effect", effect, worker=worker, lease=lease)
         if row is None:
             return None
@@ -54,42 +54,40 @@ class Ledger(Resolutions, ABC):
 
     @writes
     async def mark_unknown(self, db: Session, effect: Effect, due_in: float | None) -> bool:
-        """started → unknown, if its lease has run out; whether it had.
+        """started → unknown, if its lease has expired; returns whether it had.
 
-        Also gives back an `unknown` effect whose lease to be checked has run out. `due_in`: when the outbox is to
-        go on by itself; None: it is not.
+        Also releases an `unknown` effect if the lease of its check has expired. `due_in`: seconds until the outbox
+        retries; None: an operator decides.
         """
         return await self._change(db, "mark_effect_unknown", effect, due_in=due_in) is not None
 
     @abstractmethod
     async def finish(self, completions: Sequence[Completion]) -> list[Concluded]:
-        """Record how calls ended, always; move each effect as far as that tells. See `apply_outcome`.
+        """Record how each call ended, and move its effect accordingly: see `apply_outcome`.
 
-        This, `doubt` and `conclude` also send round again the events that waited for a person to tell what is known
-        now.
+        This, `mark_unknown` and `conclude` also retry the events in review that waited for this outcome.
         """
 
     @writes
     async def conclude(
         self, db: Session, effect: Effect, happened: bool, result: bytes | None, due_in: float | None
     ) -> bool:
-        """unknown → done or planned: what the effect's check found. False when it changed meanwhile."""
+        """unknown → done or planned, as the effect's check found. False if it has changed."""
         found = {"happened": happened, "result": result, "due_in": due_in}
         return await self._change(db, "conclude_effect", effect, **found) is not None
 
     @writes
     async def put_off(self, db: Session, effect: Effect, due_in: float | None, error: str | None) -> bool:
-        """unknown, and still so: give the lease back, to be looked at again in so many seconds, or by a person only.
-
-        False when it changed meanwhile.
+        """unknown → unknown: release its lease. The outbox retries after `due_in` seconds; None: an operator decides.
+        False if it has changed.
         """
         return await self._change(db, "put_off_effect", effect, due_in=due_in, error=error) is not None
 
     @writes
     async def release(self, db: Session, effect: Effect, due_in: float, reason: str) -> bool:
-        """started → planned, as if it had not been claimed: its call was not made and is not counted.
+        """started → planned, as before its claim: its call was not made and does not count.
 
-        False when it changed meanwhile.
+        False if it has changed.
         """
         row = await self._change(db, "release_effect", effect, due_in=due_in, error=reason)
         if row is not None:
@@ -104,9 +102,9 @@ class Ledger(Resolutions, ABC):
 
     @writes
     async def state_of(self, db: Session, identity: bytes) -> EffectState | None:
-        """Its state, once whoever is changing it has committed.
+        """Return its state, after waiting for a transaction that is changing it.
 
-        Whoever changes it later sees all that was committed before this was asked.
+        A later change sees everything that was committed before this call.
         """
         found = await db("lock_effect", identity=identity)
         return EffectState(found[0]["state"]) if found else None
@@ -142,7 +140,7 @@ class Ledger(Resolutions, ABC):
 
     @reads
     async def expired(self, db: Session, limit: int) -> list[Effect]:
-        """Effects whose lease has run out."""
+        """Effects whose lease has expired."""
         return [value_of(Effect, row) for row in await db("expired_effects", limit=limit)]
 
 
@@ -156,13 +154,13 @@ class Finish(NamedTuple):
     settled: Settled | None = None
 
 
-def finish_of(effect: Row, told: Row | None, calls: Iterable[Row], completion: Completion) -> Finish:
-    """`told`: the call as it is recorded now; None where its outcome was known before. `calls`: all of the effect."""
+def finish_of(effect: Row, recorded: Row | None, calls: Iterable[Row], completion: Completion) -> Finish:
+    """`recorded`: the call with the outcome that was recorded now; None if it had one. `calls`: all of the effect."""
     before, generation = value_of(Standing, effect), effect["generation"]
     move = None
-    if told is not None and told["generation"] == generation:  # else it belongs to a generation that is over
+    if recorded is not None and recorded["generation"] == generation:  # else it belongs to a generation that is over
         ends = [value_of(CallEnd, call) for call in calls if call["generation"] == generation]
-        move = apply_outcome(before, ends, completion, told["ended_at"])
+        move = apply_outcome(before, ends, completion, recorded["ended_at"])
     if move is None:
         return Finish(Concluded(before.state))
     known = settled(effect["identity"], effect["source"], effect["name"], effect["key"], move.state)

@@ -20,7 +20,7 @@ Open = Callable[[contextlib.AsyncExitStack], Awaitable[T]]
 
 
 class Opener:
-    """`make`: a store that is not open yet. Whoever calls sees to it that only one opens at a time."""
+    """`make`: returns a store that is not open yet. The caller opens only one at a time."""
 
     def __init__(self, make: Callable[[], Store]) -> None:
         self._make = make

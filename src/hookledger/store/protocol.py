@@ -64,10 +64,10 @@ class Transaction(Protocol):
 
     @property
     def exclusive(self) -> bool:
-        """Whether it is begun and stops every other write meanwhile, as on SQLite."""
+        """Whether it is begun and blocks all other writes, as on SQLite."""
 
     async def begin(self) -> None:
-        """Begin now, if what the handler gets cannot begin by itself at its first statement."""
+        """Begin now, if `tx` cannot begin at its first statement."""
 
     async def once(self, intent: Intent) -> bool:
         """absent → done; False when it is known already. Waits for another transaction that is doing the same."""
@@ -94,8 +94,8 @@ class Transaction(Protocol):
     async def rollback(self, *, abandoned: bool = False) -> bool:
         """Undo everything; returns whether the handler had ended the transaction itself. Harmless if none was begun.
 
-        `abandoned`: the handler is a thread that overran its time-out and may still be using `tx`. Its connection
-        is broken off, so that nothing it does from now on can count.
+        `abandoned`: the handler is a thread that exceeded its timeout and may still use `tx`. Its connection is
+        closed, so that its later statements have no effect.
         """
 
     def explain(self, error: Exception) -> Exception:
@@ -119,13 +119,13 @@ class Adapter(Protocol):
         """Write what the library still holds back, so that the outcome is the last statement."""
 
     async def commit(self) -> None:
-        """Commit, and give the connection back."""
+        """Commit, and release the connection."""
 
     async def rollback(self) -> None:
-        """Undo, and give the connection back. Nobody is using `tx` any more."""
+        """Roll back, and release the connection. The handler no longer uses `tx`."""
 
     async def discard(self) -> None:
-        """Break the connection off, if there is one, whoever is using it; the server rolls back."""
+        """Close the connection, if there is one, even while it is in use; the server rolls back."""
 
 
 class Transactions(Protocol):
@@ -137,23 +137,23 @@ class Transactions(Protocol):
 
     @property
     def size(self) -> int | None:
-        """How many transactions can be open at once; None where nothing limits them."""
+        """How many transactions can be open concurrently; None: unlimited."""
 
     def adapter(self) -> Adapter:
         """For one handler, not begun yet."""
 
 
 class Heartbeat(Protocol):
-    """A connection of its own that keeps leases alive, used from the heartbeat's thread."""
+    """A separate connection that renews leases, used by the heartbeat's thread."""
 
     async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
-        """Say that the worker lives, and what it handles; renew these leases; returns the ids that are still ours."""
+        """Register the worker and what it handles, and renew these leases; returns the ids that are still ours."""
 
     async def close(self) -> None: ...
 
 
 class Store(Events, Workers, Decisions, ABC):
-    """One database. Abstract is what each writes by itself: the hot path, and what its driver does."""
+    """One database. Each database implements the abstract methods: the hot path, and what its driver does."""
 
     copies: Copies
     """The copy of this inbox to another database, over the tables as the dialect reads and writes them."""
@@ -201,7 +201,7 @@ class Store(Events, Workers, Decisions, ABC):
     @abstractmethod
     async def open(self, *, handlers: int = 0, writer_process: bool = False) -> None:
         """Connect. `handlers`: how many handler transactions may be open concurrently. `writer_process`: on SQLite, a
-        process of its own records the arrivals."""
+        separate process records the arrivals."""
 
     @abstractmethod
     async def close(self) -> None: ...

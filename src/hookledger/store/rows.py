@@ -61,7 +61,7 @@ Content = tuple[UUID, bytes]
 
 
 def unheld(verdicts: Iterable[Verdict]) -> set[Content]:
-    """The known bodies in a batch whose events do not keep them any more: they were pruned, or never here."""
+    """Return the known bodies in a batch whose events do not keep them: pruned, or never recorded here."""
     return {
         (verdict.recorded.event_id, verdict.item.fingerprint)
         for verdict in verdicts

@@ -9,8 +9,8 @@ An operation awaits named queries with named parameters, and knows no driver:
         await record_action(db, "resume", by, Change(describe(source, pattern), ("paused", "open")))
 
 It sees UUID, datetime and bytes; a boolean may come as 0 or 1. On PostgreSQL a deadlock or a serialization failure
-runs it again from its start; on SQLite it runs in one go on the thread that owns the write connection, so it may
-await nothing but its queries.
+runs it again from its start; on SQLite it runs without a pause on the thread that owns the write connection, so it
+may await only its queries.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Database(Protocol):
     """Runs operations on one store."""
 
     exclusive: bool
-    """Whether nobody else can write while a transaction of ours is open, as on SQLite."""
+    """Whether an open transaction of ours blocks all other writes, as on SQLite."""
 
     async def write(self, work: Work[T], *, durable: bool = True, limit: float | None = None) -> T:
         """In one transaction. One that is not durable is undone by a crash of the database, wholly or not at all; it

@@ -6,7 +6,7 @@ POOLER = ("26000", "42P05", "08P01")
 """A prepared statement is not there, is there already, or is another's: what a transaction pooler makes of them."""
 SERIALIZATION = "40001"
 FORBIDDEN = "55000"
-"""An object is not in the state that this needs: what a write is told that a copy forbids."""
+"""An object is not in the state that this needs: the code of a write that a copy forbids."""
 DATA_ERRORS = ("22", "23", "54")
 """Classes of codes that say that a value cannot be kept."""
 

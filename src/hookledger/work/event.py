@@ -150,8 +150,8 @@ class Event(Facts, Generic[Tx]):
     ) -> Coroutine[Any, Any, R]:
         """Perform the effect now, and give its result; if it is done already, the result it had.
 
-        The call is recorded before and after it is made, apart from the handler's transaction: it is never made
-        blindly a second time. Raises UnknownOutcome or NeedsDecision when nobody knows whether it happened.
+        The call is recorded before and after it is made, outside the handler's transaction: it is never made blindly
+        a second time. Raises UnknownOutcome or NeedsDecision if its outcome is unknown.
         """
         return self._effects.asked("event.call(…)", lambda: self._effects.call(effect, key, args, kwargs))
 
@@ -162,7 +162,7 @@ class Event(Facts, Generic[Tx]):
         return self._effects.asked("event.later(…)", lambda: self._effects.later(effect, key, args, kwargs))
 
     def current(self) -> Coroutine[Any, Any, Any]:
-        """What the object is now, by the word of the source's `current` function; asked anew each time.
+        """What the object is now, by the word of the source's `current` function; fetched each time.
 
         It may be newer than the event, and may have changed again when you use it. On SQLite ask before the first
         statement of `event.tx`, which stops every other write.
@@ -179,7 +179,7 @@ class Event(Facts, Generic[Tx]):
 
 
 class SyncStatements:
-    """The same transaction for a plain function, which runs in a thread of its own."""
+    """The same transaction for a plain function, which runs in a separate thread."""
 
     def __init__(self, tx: Statements, loop: asyncio.AbstractEventLoop) -> None:
         self._tx = tx

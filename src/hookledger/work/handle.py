@@ -92,7 +92,7 @@ class Handling:
             waiting = [ways.not_started(claimed, failure.error, failure.due_in) for claimed in group]
             await asyncio.gather(*map(self._settler.settle, waiting))
         except HandlerCommitted as error:
-            for claimed in group:  # nobody knows whose writes were kept: none of them may run again
+            for claimed in group:  # the writes of each may have been kept: no event of the batch may run again
                 await self._failed(handler, claimed, error)
         except Exception as error:  # whatever the handler raises has a way out of `processing`
             if len(group) > 1:
@@ -117,8 +117,8 @@ class Handling:
                 await self._retry_if_known(claimed, error)
 
     async def _retry_if_known(self, claimed: Claimed, error: NeedsDecision) -> None:
-        """The answer may have come between the handler's question and the event's review: then nobody else would send
-        it round.
+        """The outcome may have become known between the handler's call and the event's review: then only this retries
+        it.
         """
         try:
             if await self._calls.is_known(error.identity):

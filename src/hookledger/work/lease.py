@@ -1,4 +1,4 @@
-"""Leases: what this worker owns, kept alive by a thread and a connection of their own.
+"""Leases: what this worker owns, renewed by a separate thread and connection.
 
 A handler that keeps the event loop busy does not lose its lease. A claim that
 cannot be renewed in time is given up here before anyone else may take it.
@@ -22,11 +22,10 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 class Leases:
-    """`lost` is called in the heartbeat's thread for each claim that is not ours any more.
+    """`lost` is called in the heartbeat's thread for each claim that is no longer ours.
 
-    `patience`: how long the event loop may be silent. A handler may keep it
-    busy for a while; one that blocks it for longer than any time-out would
-    hold its claims for ever, so nothing is renewed then, and `stuck` is called.
+    `patience`: how long the event loop may be silent. A handler may keep it busy for a while; one that blocks it for
+    longer than any timeout would keep its claims indefinitely, so then no lease is renewed, and `stuck` is called.
     """
 
     def __init__(

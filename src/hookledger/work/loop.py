@@ -111,7 +111,7 @@ class Worker:
             await self._leave()
 
     async def _leave(self) -> None:
-        """Nobody is to wait a lease for us to be missed. After the last heartbeat, which would take it back."""
+        """Other workers need not wait for our lease to expire. After the last heartbeat, which would take it back."""
         try:
             await self._store.leave(self.name)
         except HookledgerError as error:
@@ -143,7 +143,9 @@ class Worker:
         finally:
             watchdog.stop()
             self._outbox.stop()
-            await asyncio.wait([outbox], timeout=5.0)  # a claim on its way must be heard, or nobody knows of it
+            await asyncio.wait(
+                [outbox], timeout=5.0
+            )  # wait for the reply to a claim in flight, or its events have no owner
             await self._shut_down()
             outbox.cancel()
             await asyncio.gather(outbox, return_exceptions=True)
@@ -151,7 +153,7 @@ class Worker:
     # ── claim ──
 
     async def _claim_safely(self) -> int:
-        """How many events were claimed; -1 in an outage, when nobody knows what is due. No reason to stop."""
+        """Return how many events were claimed; -1 in an outage, when it is unknown what is due. No reason to stop."""
         try:
             return await self._claim()
         except HookledgerError as error:
@@ -332,7 +334,7 @@ class Worker:
         self._loop.call_soon_threadsafe(self._abandon, ident)
 
     def _abandon(self, ident: UUID) -> None:
-        """Stop working on it, and say so: while nobody has taken it over it is ours to give back."""
+        """Cancel it and log that: until another worker takes it over, we can release it."""
         for claimed in [claimed for claimed in self._hand if claimed.id == ident]:
             log.warning("claim lost: event %s was not started", ident)
             self._hand.remove(claimed)
@@ -353,7 +355,7 @@ class Worker:
             task.add_done_callback(self._settling.pop)
 
     async def _shut_down(self) -> None:
-        """Give back what was not started, let the rest finish, cut it short after `shutdown_timeout`."""
+        """Release what was not started, let the rest finish, cut it short after `shutdown_timeout`."""
         self._settle_later([ways.released(claimed) for claimed in self._hand])
         for claimed in self._hand:
             self._leases.drop(claimed.id)

@@ -55,12 +55,12 @@ def succeeded(claimed: Claimed, result: Result) -> Outcome:
 
 
 def interrupted(claimed: Claimed) -> Outcome:
-    """The worker is stopping and the handler did not finish in time: at once due again."""
+    """The worker is stopping and the handler did not finish in time: due again immediately."""
     return Outcome(claimed.id, claimed.claim, "reschedule", reason="the worker was stopped", due_in=0.0)
 
 
 def released(claimed: Claimed) -> Outcome:
-    """Given back unstarted."""
+    """Released before its start."""
     return Outcome(claimed.id, claimed.claim, "release")
 
 
@@ -141,7 +141,7 @@ def _plainly(error: BaseException) -> str:
 
 
 class Settler:
-    """Writes outcomes that have no transaction of their own, many in one commit."""
+    """Writes outcomes without a handler's transaction, many in one commit."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -151,8 +151,8 @@ class Settler:
     async def settle(self, outcome: Outcome) -> None:
         """Through an outage of any length: a worker that lives says so itself, and the fence has the last word.
 
-        The first outcome of a claim counts. If the caller is cancelled while it
-        waits for the store, a later call goes on with that one.
+        The first outcome of a claim counts. If the caller is cancelled while it waits for the store, a later call
+        continues with that one.
         """
         kept = self._unwritten.get(outcome.id)
         if kept is not None and kept.claim == outcome.claim:

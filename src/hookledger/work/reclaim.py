@@ -106,14 +106,14 @@ class LeaseReclaimer:
         """started → unknown, for every call whose lease expired."""
         total = 0
         while expired := await self._store.ledger.expired(100):
-            doubted = 0
+            marked = 0
             for effect in expired:
                 due_in = self._again(effect) if effect.kind is EffectKind.LATER else None
                 if await self._store.ledger.mark_unknown(effect, due_in):
-                    doubted += 1
+                    marked += 1
                     log.warning("effect %s %r: lease expired; outcome unknown", effect.name, effect.key)
-            total += doubted
-            if doubted == 0:
+            total += marked
+            if marked == 0:
                 break
         return total
 

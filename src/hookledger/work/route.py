@@ -27,7 +27,7 @@ class Handler(Struct, frozen=True):
     timeout: float | None = None
     batch: int = 1
     transaction: bool = True
-    """False: a long handler, which claims, works and marks, each step protected by an effect of its own."""
+    """False: a long handler, which claims, works and marks, each step protected by its own effect."""
     replay: Literal["converges"] | None = None
     """The author's word that what it writes outside `event.once` may be written again."""
 

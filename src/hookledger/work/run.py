@@ -51,7 +51,7 @@ class Runner:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise  # by us, or by the time-out
+                raise  # by us, or by the timeout
             raise HandlerEnded("the handler's own code cancelled it") from None
         except SystemExit as error:
             raise HandlerEnded(f"the handler called sys.exit({error.code!r})") from error

@@ -1,4 +1,4 @@
-"""Alerts: which events a person should look at, because of what was delivered."""
+"""Alerts: events that an operator should look at because of their deliveries."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Alerts(Operations):
 
     @writes
     async def alert(self, db: Session, event_id: UUID, words: str) -> bool:
-        """Mark an event that is failed, retrying, processing or in review for a person's attention, audited; False
-        when it is marked already or stands otherwise. The mark goes when it is processed, skipped, discarded, or
-        sent round again by a person."""
+        """Mark an event that is failed, retrying, processing or in review, audited; False if it has a mark or another
+        state. Processing, skipping or discarding the event removes the mark, and so do retry and replay by an
+        operator."""
         return await _noted(db, event_id, words, await db("mark_alert", id=event_id, words=words))
 
     @writes
     async def warn(self, db: Session, event_id: UUID, words: str) -> bool:
-        """Note a quarantined delivery in the audit of the event that it met, whatever its state; False if that was
-        noted in the same words before."""
+        """Record a quarantined delivery in the audit log of the event that it met, in any state; False if the same
+        words are recorded."""
         return await _noted(db, event_id, words, await db("state_to_warn", id=event_id, words=words))
 
 

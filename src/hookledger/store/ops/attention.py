@@ -73,7 +73,7 @@ class EffectPage(Struct, frozen=True):
 
     effects: tuple[ListedEffect, ...]
     next: str | None
-    """Go on before this one; None: there are no more."""
+    """The next page begins before this one; None: this is the last."""
 
 
 class Attention(Operations):
@@ -167,7 +167,7 @@ def _listed(row: Row) -> ListedEffect:
         case EffectState.DONE | EffectState.CANCELLED:
             since = effect.finished_at
         case _:
-            since = row["told_at"] or row["called_at"]
+            since = row["ended_at"] or row["called_at"]
     return ListedEffect(effect, since or effect.created_at)
 
 

@@ -54,7 +54,7 @@ _MESSAGES = {
     CopyState.COMPLETE: "is a complete copy of another database: {}",
 }
 FORBIDDEN = "this inbox "
-"""Begins what a write is told that a copy forbids."""
+"""The prefix of the error of a write that a copy forbids."""
 LONG = 6 * 3600.0
 """Seconds that counting all rows may take. Nothing waits for it: writes are forbidden."""
 
@@ -67,7 +67,7 @@ class Copy(Struct, frozen=True):
     other: str
     """The other database, without its password."""
     message: str
-    """What a write is told."""
+    """The error of a write."""
     target_id: UUID | None
     """Tells this target from every other; in the source: the one that may become complete."""
     position: bytes | None

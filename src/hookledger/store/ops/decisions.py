@@ -66,9 +66,9 @@ class Decisions(Operations):
     ) -> int:
         """processed, skipped, failed, discarded, needs_review → pending, audited, as a new run; returns its number.
 
-        `seen`: the claim number that the decision was made on; an event that went round since then is refused,
-        though it be in the expected state again. `repeat`: done or cancelled effects of this event that are to be
-        done once more when the run asks for them, each audited by itself, in the same transaction.
+        `seen`: the claim number that the decision was made on; an event that has run since then is a conflict, even
+        in the expected state. `repeat`: done or cancelled effects of this event that the new run performs again; each
+        has its own audit log entry, in the same transaction.
 
         Raises WrongState, which says what the event is now and what was done to it last; then nothing is changed.
         """
@@ -85,7 +85,7 @@ class Decisions(Operations):
 
 
 async def move(db: Session, name: str, event: Seen, by: Audit) -> int:
-    """The transition and its audit row; the run that the event is in after it. Raises WrongState."""
+    """Make the transition and its audit log entry; returns the event's run. Raises WrongState."""
     runs = await move_all(db, name, [event], by)
     if event[0] not in runs:
         raise await why_not(db, name, event)
@@ -95,8 +95,8 @@ async def move(db: Session, name: str, event: Seen, by: Audit) -> int:
 async def move_all(
     db: Session, name: str, events: Sequence[Seen], by: Audit, part_of: str | None = None
 ) -> dict[UUID, int]:
-    """The same for several events, in the order of their ids; what comes back was moved. The audit of each names what
-    it is `part_of`."""
+    """Move several events, in the order of their ids; returns the run of each that was moved. The audit log entry of
+    each names what it is `part_of`."""
     rows = await db(name, events=list(events), reason=by.reason)
     runs: dict[UUID, int] = {row["id"]: row["run"] for row in rows}
     target = BY_NAME[name].target.value

@@ -45,17 +45,18 @@ class Erasure(Operations):
         whole_request: bool = False,
         dry: bool = False,
     ) -> Erased:
-        """Empty, in one audited transaction, whatever an event brought and left.
+        """Empty everything that an event brought and left, in one audited transaction.
 
-        That is: bytes, headers, query and remote address of its requests, odd ones too; the same body in the sample
-        of rejected requests; the ids of provider and object, reason, result and error; tracebacks of attempts and
-        calls; arguments, results and errors of its effects; the words in which jobs refused it.
+        That is: bytes, headers, query and remote address of its requests, quarantined ones too; the same body in the
+        sample of rejected requests; the ids of provider and object, reason, result and error; tracebacks of attempts
+        and calls; arguments, results and errors of its effects; the reasons why jobs were not allowed to act on it.
 
-        Identities, digests, effect keys and the event's key stay; with `key_too` digests stand for the keys that are
-        shown. Audit entries stay as they are.
+        Identities, digests, effect keys and the event's key stay; with `key_too`, digests replace the keys that are
+        shown. Audit log entries stay as they are.
 
-        Raises WrongState, and changes nothing, when the event is not finished or changed meanwhile, when an effect of
-        it is not over, or when its requests brought other events: those are named, and go with it by `whole_request`.
+        Raises WrongState, and changes nothing, if the event is not finished or has changed, if one of its effects is
+        not finished, or if its requests brought other events: the error names them, and `whole_request` erases them
+        too.
         """
         requests, _ = await _together(db, event_id, whole_request)
         await db("lock_quarantined_to_erase", requests=requests)
@@ -162,7 +163,7 @@ def _check_others(event_id: UUID, others: Sequence[UUID], whole_request: bool) -
 
 
 def _key_left(row: Row, key_too: bool) -> str:
-    """The key that is shown, or what stands for it: the same for the same key, and shown as such twice."""
+    """Return the key that is shown, or its digest: the same for the same key, also when it is erased twice."""
     key: str = row["key"]
     if not key_too or key.startswith("sha256:"):
         return key

@@ -20,7 +20,7 @@ class Events(Operations):
     async def find(self, db: Session, reference: str) -> list[UUID]:
         """Events with this id or beginning of an id, or with this key in a known source; at most ten.
 
-        Those that were admitted have keys of their own: `KEY~2`.
+        Events accepted from quarantine have keys such as `KEY~2`.
         """
         bounds = id_bounds(reference)
         found = await db("find_events", first=bounds[0], last=bounds[1]) if bounds else []

@@ -1,4 +1,4 @@
-"""Which events somebody means: what lists, bulk work and erasure have in common."""
+"""Filters for events and effects: lists, bulk jobs and erasure share them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ..session import Operations, Session
 from .audit import Audit, Change, record_action
 
 IMPORT_BATCH = 1000
-"""Identities that are taken in one transaction. A delivery with one of them waits for its end."""
+"""Identities per transaction. A delivery with one of them waits for its end."""
 
 
 class Imported(Struct, frozen=True):

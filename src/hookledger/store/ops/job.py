@@ -23,7 +23,7 @@ Decided = Literal["happened", "did_not_happen"]
 
 
 class Resolving(Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody found out about every effect of one name that is unknown."""
+    """The outcome that an operator found out for all unknown effects of one name."""
 
     effect: Words
     """Its name."""
@@ -38,19 +38,19 @@ class Resolving(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     PLANNED = "planned"
-    """Made, and not begun; it can begin once its whole set is frozen."""
+    """Not started; it can start once its whole set is frozen."""
 
     RUNNING = "running"
-    """Begun. Whoever has the lease goes on with it; anybody may, when the lease has run out."""
+    """A worker with a lease runs it; after the lease has expired, another worker may."""
 
     DONE = "done"
-    """Each of its events was acted on, or that was not allowed."""
+    """The action was applied to each of its events, or was not allowed."""
 
     CANCELLED = "cancelled"
-    """Stopped by an operator; what was done stays, the rest was not touched."""
+    """Stopped by an operator; what was done stays, the other events are unchanged."""
 
 
 OPEN_JOBS = frozenset({JobState.PLANNED, JobState.RUNNING})
@@ -67,13 +67,13 @@ class Cause(StrEnum):
     """Why the action was not allowed for an event of a job."""
 
     STATE = "state"
-    """It is as it was frozen, and that is nothing that the action can begin with."""
+    """It has not changed, and the action is not allowed in its state."""
 
     CHANGED = "changed"
-    """Somebody or something changed it after the set was frozen."""
+    """It has changed since the set was frozen."""
 
     DECISION = "decision"
-    """A replay of it needs a person's decision first."""
+    """A replay needs an operator's decision first."""
 
 
 class BulkWork(Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class BulkWork(Struct, frozen=True, kw_only=True):
     actor: str
     reason: str
     per_second: float
-    """0: as fast as it goes."""
+    """0: unlimited."""
     resolving: Resolving | None = None
     """For `resolve` alone: which effects of its events, and what they are decided to be."""
 
@@ -109,7 +109,7 @@ class Job(BulkWork, frozen=True, kw_only=True):
     not_allowed: int
     created_at: datetime
     frozen_at: datetime | None
-    """When its whole set was there; None: whoever made it did not come so far, and it is never run."""
+    """When its set was complete; None: planning was interrupted, and the job never runs."""
     started_at: datetime | None
     finished_at: datetime | None
     cancelled_by: str | None
@@ -117,9 +117,9 @@ class Job(BulkWork, frozen=True, kw_only=True):
     cancel_reason: str | None
     """and why."""
     worker: str | None
-    """Who runs it, or ran it last."""
+    """The worker that runs it or ran it last."""
     lease_left: float
-    """Seconds; 0: nobody is at it."""
+    """Seconds; 0: no worker runs it."""
 
     @property
     def open(self) -> int:
@@ -136,11 +136,11 @@ class Job(BulkWork, frozen=True, kw_only=True):
 
 
 class Taken(Struct, frozen=True):
-    """A runner's right to go on with a job."""
+    """A worker's right to run a job."""
 
     job: Job
     fence: int
-    """Every step names it: a number that only grows."""
+    """The fencing token: every step names it."""
 
 
 class JobItem(Struct, frozen=True):
@@ -233,5 +233,5 @@ def job_of(row: Row) -> Job:
 
 
 def subject_of(job_id: UUID) -> str:
-    """As the audit of the job names it."""
+    """Return the job's name in the audit log."""
     return f"job:{job_id}"

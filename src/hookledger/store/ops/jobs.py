@@ -73,9 +73,9 @@ class Jobs(Operations):
         with its fence.
 
         Raises WrongState when there are none, or not as many as `expected`: events, or effects if those are resolved;
-        or when these, or their newest calls, are others than those of the fingerprint.
-        PostgreSQL freezes in one statement; SQLite reads one snapshot and writes in batches, so that no ack waits for
-        long: a crash in between leaves a job without `frozen_at`, which nobody runs and which can be cancelled.
+        or when these, or their newest calls, are others than those of the fingerprint. PostgreSQL freezes in one
+        statement; SQLite reads one snapshot and writes in batches, so that no ack waits for long: a crash in between
+        leaves a job without `frozen_at`, which never runs and can be cancelled.
         """
 
         async def work(db: Session) -> Job:
@@ -88,8 +88,8 @@ class Jobs(Operations):
     # ── running ──
 
     async def take(self, worker: str, lease: float, job_id: UUID | None = None) -> Taken | None:
-        """planned, running → running, with a new fence: the oldest job, or this one, that is frozen and that nobody
-        has a lease on."""
+        """planned, running → running, with a new fence: the oldest job, or this one, that is frozen and has no
+        lease."""
         if not await self._free(job_id):
             return None  # most looks find nothing, and need no write lock
         return await self._take(worker, lease, job_id)
@@ -105,17 +105,17 @@ class Jobs(Operations):
 
     @writes
     async def renew(self, db: Session, taken: Taken, lease: float) -> bool:
-        """Whether the job is still ours to go on with."""
+        """Renew the lease; whether the job is still ours."""
         return bool(await db("renew_job", id=taken.job.id, fence=taken.fence, lease=lease))
 
     @writes
     async def release(self, db: Session, taken: Taken) -> None:
-        """Give it back: somebody else may go on immediately."""
+        """Release the job: another worker can take it immediately."""
         await db("renew_job", id=taken.job.id, fence=taken.fence, lease=None)
 
     @reads
     async def open_items(self, db: Session, taken: Taken, limit: int) -> list[JobItem]:
-        """The next events; none when the job is not ours any more."""
+        """Return the next events; an empty list if the job is no longer ours."""
         given = {"id": taken.job.id, "fence": taken.fence, "first": FIRST_ID, "limit": limit}
         return [_item(row) for row in await db("open_items", **given)]
 
@@ -147,10 +147,11 @@ class Jobs(Operations):
         objections: Mapping[UUID, Objection],
         lease: float,
     ) -> Job | None:
-        """Act on the next events, all or nothing: their transitions, their audit, their outcomes and the job's
-        progress are one commit. Not allowed for those objected to and those that changed since the freezing;
-        the words say what changed. An event of which one effect cannot be decided keeps all of them as they are.
-        After the last one the job is done. None when it is not ours any more, or when these events are not the next.
+        """Apply the action to the next events, all or nothing: transitions, audit log, outcomes and the job's
+        progress are one commit. The action is not allowed for events with an objection and for those that changed
+        since the freeze; the outcome says what changed. If one effect of an event cannot be decided, all its effects
+        stay as they are. After the last event the job is done. None if the job is no longer ours, or if these events
+        are not the next.
         """
         job, first, last = taken.job, items[0].event_id, items[-1].event_id
         ours = await db("hold_job", id=job.id, fence=taken.fence)
@@ -159,15 +160,15 @@ class Jobs(Operations):
         meant = [item for item in items if item.event_id not in objections]
         not_allowed = {**objections, **(await self._act(db, job, meant) if meant else {})}
         ended = [(job.id, *_ended(item, not_allowed.get(item.event_id))) for item in items]
-        told = await db("end_items", id=job.id, ended=ended, first=first, last=last)
-        assert len(told) == len(items), "an event of the job has an outcome already"
+        updated = await db("end_items", id=job.id, ended=ended, first=first, last=last)
+        assert len(updated) == len(items), "an event of the job has an outcome already"
         count = sum(item.event_id in not_allowed for item in items)
         counts = {"done": len(items) - count, "not_allowed": count}
         [row] = await db("advance_job", id=job.id, position=last, **counts, lease=lease)
         return job_of(row)
 
     async def _act(self, db: Session, job: Job, items: Sequence[JobItem]) -> dict[UUID, Objection]:
-        """Move these events; why some of them could not be moved."""
+        """Move these events; returns why some of them could not be moved."""
         if job.resolving is not None:
             return await self._resolve(db, job, job.resolving, [item.event_id for item in items])
         events = [(item.event_id, item.state, item.claim) for item in items]
@@ -181,7 +182,7 @@ class Jobs(Operations):
     async def _resolve(
         self, db: Session, job: Job, resolving: Resolving, events: Sequence[UUID]
     ) -> dict[UUID, Objection]:
-        """Decide the frozen effects of these events; why those of some were not."""
+        """Decide the frozen effects of these events; returns why some of them could not be decided."""
         frozen: dict[UUID, dict[bytes, int]] = {event: {} for event in events}
         for row in await db("item_effects", id=job.id, events=list(events)):
             frozen[row["event_id"]][row["identity"]] = row["fence"]
@@ -200,8 +201,8 @@ class Jobs(Operations):
 
     @writes
     async def cancel(self, db: Session, job_id: UUID, actor: str, reason: str) -> Job:
-        """planned, running → cancelled, audited; whoever runs it cannot take another step. Raises WrongState, which
-        says what it is and by whom."""
+        """planned, running → cancelled, audited; its worker cannot take another step. Raises WrongState with the
+        job's state and who cancelled it."""
         known = [job_of(row) for row in await db("lock_job", id=job_id)]
         if not known or not known[0].unfinished:
             raise cannot_cancel(job_id, known[0] if known else None)
@@ -311,10 +312,10 @@ def _checked_effects(found: UnknownEffects, expected: int | None, name: str, see
 
 
 def against(frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision: Decided) -> Objection | None:
-    """What stands against deciding these effects of one event: identities with the fences they were frozen with, and
-    what is known of them now.
+    """Return why these effects of one event cannot be decided. `frozen`: identities with the fences of the freeze;
+    `known`: the effects now.
 
-    A fence only grows, so whoever called, checked, decided or erased it meanwhile is noticed, be it unknown again.
+    A fence only increases, so a call, check, decision or erasure since the freeze shows, even if it is unknown again.
     """
     for identity, fence in frozen.items():
         effect = known.get(identity)
@@ -335,15 +336,15 @@ def against(frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision
 
 
 def said_by(objection: Objection, job: Job, last: ActionRow | None) -> Objection:
-    """The same, with what was done to the event last, if that was after the job was made. SQLite takes its time to
-    freeze, and whoever acted meanwhile is named, too."""
+    """Return the objection with the event's last action, if that is newer than the job. SQLite freezes in batches, so
+    the action may have come during the freeze."""
     if last is None or last.at < job.created_at:
         return objection
     return Objection(objection.cause, objection.words + decisions.last_action(last))
 
 
 def _part_of(job: Job) -> str:
-    """As the audit of each event names it."""
+    """Return the job's name in the audit log entries of its events."""
     return f"job {job.id}"
 
 

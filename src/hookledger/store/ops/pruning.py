@@ -1,8 +1,8 @@
-"""Pruning: a walk in the order of time, window by window, that takes away what retention says is due.
+"""Pruning: walks in the order of time, window by window, and deletes what is past its retention period.
 
-Every call is one short transaction that waits for no worker and makes none wait. A crash at any moment leaves each
-event whole or wholly pruned, and the audit entry of the round says how many went: both are one commit. After a
-crash of the database, what was taken away may be there again, and is taken away again.
+Every call is one short transaction that waits for no worker and blocks none. A crash at any moment leaves each event
+whole or wholly pruned, and the audit log entry of the round counts it in the same commit. A crash of the database may
+bring pruned rows back; the next round prunes them again.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from ...states import DeliveryOutcome, State
 from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes_lightly
 from .consistency import MADE
+from .quarantine import QUARANTINED
 
 RUNNING, OVER, INTERRUPTED = "pruning", "pruned", "interrupted"
-"""The `to_state` of a round's audit entry: while it runs, when it ended, and when it did not come to its end."""
-QUARANTINED = [DeliveryOutcome.CONFLICT.value, DeliveryOutcome.SAME_BODY.value]
+"""The `to_state` of a round's audit log entry: while it runs, after its end, and if it was interrupted."""
 
 
 class Candidate(Struct, frozen=True):
-    """An event that a walk came by."""
+    """An event that a walk found."""
 
     id: UUID
     claim: int
-    """What is taken away later is taken only under this number."""
+    """The claim number; the event is pruned only if it has not changed."""
     source: str
     state: State
     finished_ago: float | None
     """Seconds; None while it is not finished."""
     open: bool
-    """Whether a person should look at it, so that it stays."""
+    """Whether an operator should look at it, so that it stays."""
     emptied: bool
 
 
 class Arrived(Struct, frozen=True):
-    """A delivery that a walk came by."""
+    """A delivery that a walk found."""
 
     request_id: UUID
     item: int
     source: str
     first: bool
-    """Whether it made its event: it goes with that."""
+    """Whether it made its event, and is pruned with it."""
     duplicate: bool
     received_ago: float
 
@@ -72,14 +72,14 @@ class Tombstone(Struct, frozen=True):
 
 
 class Pruned(Struct):
-    """What one round took away, or would."""
+    """What one round deleted, or would delete."""
 
     looked_at: int = 0
     events: int = 0
     payloads: int = 0
-    """Events whose bytes went; they stay themselves."""
+    """Events whose bytes were deleted; the events stay."""
     history: int = 0
-    """Events whose tracebacks went."""
+    """Events whose tracebacks were deleted."""
     deliveries: int = 0
     """Rows of duplicates, and quarantined deliveries of events that were pruned before."""
 
@@ -92,7 +92,7 @@ class Pruned(Struct):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def words(self) -> str:
-        """For people and for the audit."""
+        """Return it as text, for people and for the audit log."""
         parts = {
             "events": self.events,
             "events' bytes": self.payloads,
@@ -103,10 +103,10 @@ class Pruned(Struct):
 
 
 class Round(Struct):
-    """One round of pruning: who asked for it and why, and what is committed of it.
+    """One round of pruning: actor, reason, and what is committed.
 
-    Every transaction that takes something away holds the turn for `lease` more seconds and brings the round's audit
-    entry up to date.
+    Every transaction that deletes something renews the lease for `lease` seconds and updates the round's audit log
+    entry.
     """
 
     holder: str
@@ -115,16 +115,16 @@ class Round(Struct):
     reason: str
     lease: float
     id: UUID = field(default_factory=new_id)
-    """Of the audit entry."""
+    """The id of its audit log entry."""
     done: Pruned = field(default_factory=Pruned)
 
     @property
     def name(self) -> str:
-        """What stands in the table of turns, so that whoever finds it there can close the audit entry."""
+        """The holder in the table of leases: the next process finds the audit log entry by it, and closes that."""
         return f"{self.holder} {self.id}"
 
     def words_with(self, step: Pruned) -> str:
-        """What the audit says once this step is committed too."""
+        """Return the text of the audit log entry after this step."""
         total = Pruned()
         total.add(self.done)
         total.add(step)
@@ -132,29 +132,31 @@ class Round(Struct):
 
 
 class Turn(Struct, frozen=True):
-    """Whose turn it is to prune."""
+    """Which process holds the lease for pruning."""
 
     ours: bool
     holder: str = ""
     until: float = 0.0
-    """Grows each time that the holder renews it."""
+    """Increases each time that the holder renews it."""
     interrupted: str | None = None
-    """What the round before ours had done, if nobody ended that one."""
+    """What the previous round had deleted, if it was interrupted."""
 
 
 class Pruning(Operations):
-    """`store.pruning`. A `round_` of None only counts what would go; WrongState when another has taken the turn."""
+    """`store.pruning`. With `round_` None it only counts what it would delete. Raises WrongState if another process
+    took the lease."""
 
     @property
     def stops_others(self) -> bool:
-        """Whether nobody else can write while one of its transactions is open, as on SQLite."""
+        """Whether its transactions block all other writes, as on SQLite."""
         return self._database.exclusive
 
     # ── turns and walks ──
 
     @writes_lightly
     async def turn(self, db: Session, round_: Round) -> Turn:
-        """Take or renew the turn, unless another has it. The audit entry of a round that nobody ended is closed."""
+        """Take or renew the lease, unless another process holds it. Closes the audit log entry of an interrupted
+        round."""
         former = await db("whose_turn")
         if not await db("take_turn", holder=round_.name, lease=round_.lease):
             other = await db("whose_turn")
@@ -168,13 +170,13 @@ class Pruning(Operations):
 
     @writes_lightly
     async def end_turn(self, db: Session, round_: Round, how: str) -> None:
-        """Give the turn back and close the audit entry: OVER or INTERRUPTED."""
+        """Release the lease and close the audit log entry: OVER or INTERRUPTED."""
         await db("end_turn", holder=round_.name)
         await db("close_pruning", id=round_.id, how=how)
 
     @writes_lightly
     async def position(self, db: Session, walk: str, again: float) -> UUID:
-        """Where a walk goes on; at the beginning if it last began there more than so many seconds ago."""
+        """Return where a walk continues: at the beginning if it began more than `again` seconds ago."""
         [row] = await db("begin_walk", walk=walk, start=FIRST_ID, again=again)
         found: UUID = row["position_id"]
         return found
@@ -185,25 +187,25 @@ class Pruning(Operations):
 
     @reads
     async def events(self, db: Session, after: UUID, before: UUID, limit: int) -> list[Candidate]:
-        """The next events between two ids, in any state."""
+        """Return the next events between two ids, in any state."""
         return [
             value_of(Candidate, row) for row in await db("window_of_events", after=after, before=before, most=limit)
         ]
 
     @reads
     async def deliveries(self, db: Session, after: UUID, before: UUID, limit: int) -> list[Arrived]:
-        """All deliveries of the next so many requests between two ids."""
+        """Return all deliveries of the next `limit` requests between two ids."""
         return [_arrived(row) for row in await db("window_of_deliveries", after=after, before=before, most=limit)]
 
     # ── taking away ──
 
     @writes_lightly
     async def prune(self, db: Session, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
-        """Take events away with their deliveries, attempts and bytes; returns how many went.
+        """Delete events with their deliveries, attempts and bytes; returns how many.
 
-        Identities and effects stay, the effects without arguments and errors. An event stays that changed since it
-        was chosen, that somebody holds at this moment, that has an effect which is not over, or that was delivered
-        again within the last `quiet` seconds.
+        Identities and effects stay, the effects without arguments and errors. An event stays if it changed since it
+        was chosen, if another transaction has it locked, if one of its effects is not finished, or if it was
+        redelivered within the last `quiet` seconds.
         """
         rows = await db("lock_events_to_prune", chosen=_claims(chosen), quiet=quiet)
         over = await _over(db, [row["id"] for row in rows])
@@ -215,7 +217,7 @@ class Pruning(Operations):
 
     @writes_lightly
     async def empty(self, db: Session, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
-        """Take away bytes, headers and query of requests; returns how many events lost theirs.
+        """Delete bytes, headers and query of requests; returns how many events lost theirs.
 
         A request is emptied when all its events have been final for `older` seconds and it has no quarantined
         delivery.
@@ -235,7 +237,7 @@ class Pruning(Operations):
 
     @writes_lightly
     async def forget(self, db: Session, chosen: Sequence[Candidate], round_: Round | None) -> int:
-        """Take away tracebacks of attempts, and of calls for effects that are over; returns for how many events."""
+        """Delete tracebacks of attempts, and of calls of finished effects; returns for how many events."""
         claims = _claims(chosen)
         if round_ is None:
             return len(await db("remembered", chosen=claims))
@@ -256,7 +258,7 @@ class Pruning(Operations):
         orphans = [(row["request_id"], row["item"]) for row in await db("orphans", places=_places(quarantined))]
         if round_ is None:
             return len(duplicates) + len(orphans)
-        gone = await db("prune_deliveries", places=_places(duplicates), outcomes=[DeliveryOutcome.DUPLICATE.value])
+        gone = await db("prune_deliveries", places=_places(duplicates), outcomes=[DeliveryOutcome.DUPLICATE])
         gone += await db("prune_deliveries", places=orphans, outcomes=QUARANTINED)
         await db("prune_requests", requests=sorted({row["request_id"] for row in gone}))
         if gone:
@@ -272,7 +274,7 @@ class Pruning(Operations):
 
 
 async def _record(db: Session, round_: Round, step: Pruned) -> None:
-    """Bring the audit entry up to date, in the transaction that takes something away."""
+    """Update the audit log entry, in the transaction that deletes something."""
     if not await db("hold_turn", holder=round_.name, lease=round_.lease):
         raise WrongState(
             f"another took the turn of {round_.holder} to prune: what it had not begun is left to that one"
@@ -282,7 +284,7 @@ async def _record(db: Session, round_: Round, step: Pruned) -> None:
 
 
 async def _over(db: Session, idents: list[UUID]) -> dict[UUID, list[bytes]]:
-    """The events whose effects are all over and held by nobody else, with those effects."""
+    """Return the events whose effects are all finished and not locked by others, with those effects."""
     over: dict[UUID, list[bytes]] = {ident: [] for ident in idents}
     for row in await db("lock_effects_to_prune", events=idents):
         if row["over"]:
@@ -308,7 +310,7 @@ async def _take(db: Session, going: Sequence[Row], effects: list[bytes], quiet: 
 
 
 def _entry_of(holder: str) -> UUID | None:
-    """The audit entry that a holder's name leads to; earlier releases had none before the end."""
+    """Return the id of the audit log entry in a holder's name; earlier releases had none before the end."""
     try:
         return UUID(holder.rpartition(" ")[2])
     except ValueError:

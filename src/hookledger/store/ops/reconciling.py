@@ -42,12 +42,12 @@ class Known(Struct, frozen=True):
 
 
 class Begun(Struct, frozen=True):
-    """A comparison that is ours to make; every later write names the fence."""
+    """A comparison that this process makes; every later write names the fence."""
 
     id: UUID
     source: str
     fence: int
-    """1 for the first who tries, one more for each after it."""
+    """The fencing token: 1 for the first process, one more for each that takes it up."""
     since: datetime
     until: datetime
 
@@ -58,7 +58,7 @@ class Counts(Struct, frozen=True, kw_only=True):
     listed: int = 0
     """Events, or changed objects, that the provider named."""
     matched: int = 0
-    """Known here, and not in the dead letter."""
+    """Known here, and not failed."""
     missing: int = 0
     """Not known here."""
     imported: int = 0
@@ -68,7 +68,7 @@ class Counts(Struct, frozen=True, kw_only=True):
     resent: int = 0
     """Of these, deliveries that the provider was asked to make again."""
     failed: int = 0
-    """Known here, in the dead letter or waiting for a person."""
+    """Known here, failed or in review."""
     unknown: int = 0
     """Here, and not in the provider's log of that time."""
     not_importable: int = 0
@@ -82,7 +82,7 @@ class Counts(Struct, frozen=True, kw_only=True):
         return not (self.missing or self.failed or self.unknown or self.not_importable)
 
     def words(self) -> str:
-        """For people and for the audit."""
+        """Return them as text, for people and for the audit log."""
         names = ("imported", "repairs", "resent", "failed", "unknown", "not_importable", "ignored")
         more = [f"{getattr(self, name):,} {name.replace('_', ' ')}" for name in names if getattr(self, name)]
         return ", ".join([f"{self.listed:,} listed", f"{self.missing:,} missing", *more])
@@ -94,7 +94,7 @@ class Reconciliation(Struct, frozen=True):
     id: UUID
     source: str
     slot: datetime | None
-    """The moment that it was planned for; None where a person asked."""
+    """The time that it was scheduled for; None if an operator asked for it."""
     since: datetime
     until: datetime
     actor: str
@@ -102,9 +102,9 @@ class Reconciliation(Struct, frozen=True):
     fence: int
     started_at: datetime
     leased_until: datetime | None
-    """Until then whoever began it is believed to be at it, or it waits to be tried again."""
+    """Until then its process holds it, or it waits for its next try."""
     finished_at: datetime | None
-    """None while it runs, waits to be tried again, or nobody lived to end it."""
+    """None while it runs or waits for its next try, or if its process died."""
     problem: str | None
     counts: Counts | None
 
@@ -132,9 +132,9 @@ class Reconciling(Operations):
         lease: float,
         slot: datetime | None = None,
     ) -> Begun | None:
-        """A new comparison, audited. With a `slot`, one for each: None when another has it, or it was made; taken up
-        by whoever asks first after its lease, with the window that it was begun with. Comparisons of the source that
-        nobody ended are closed, and the audit says how far they came."""
+        """Start a comparison, audited. With a `slot`, one per slot: None if another process has it or it is finished;
+        after its lease the next process takes it up, with its first window. Closes interrupted comparisons of the
+        source; the audit log says how far they came."""
         await _close_abandoned(db, source, slot)
         given = {"source": source, "slot": slot, "since": since, "until": until, "lease": lease}
         for row in await db("begin_reconciliation", id=new_id(), actor=actor, reason=reason, **given):
@@ -156,7 +156,7 @@ class Reconciling(Operations):
 
     @writes
     async def renew(self, db: Session, begun: Begun, lease: float) -> bool:
-        """Go on; False when another has taken it up."""
+        """Renew the lease; False if another process has taken it up."""
         return bool(await db("renew_reconciliation", id=begun.id, fence=begun.fence, lease=lease))
 
     @writes
@@ -169,8 +169,8 @@ class Reconciling(Operations):
         *,
         again_in: float | None = None,
     ) -> bool:
-        """What came of it, audited; False when another has taken it up. `again_in`: it failed, and may be tried again
-        after so many seconds."""
+        """Record the result, audited; False if another process has taken it up. `again_in`: it failed, and can be
+        retried after so many seconds."""
         given = {"counts": _kept(counts), "problem": problem, "again_in": again_in}
         ended = await db("end_reconciliation", id=begun.id, fence=begun.fence, **given)
         words = (f"failed: {problem}; " if problem else "") + counts.words()
@@ -232,8 +232,8 @@ async def _state(db: Session, event_id: UUID) -> str:
 
 
 def _with_recorded(counts: Counts, results: Sequence[Sequence[Recorded]]) -> Counts:
-    """The counts when these arrivals were recorded. One that is not new came meanwhile, or its very body had come
-    under another id."""
+    """Return the counts with these arrivals. One that is not new was delivered since it was listed, or its body is
+    known under another id."""
     new = sum(any(one.outcome in NEW for one in became) for became in results)
     return msgspec.structs.replace(
         counts,

@@ -1,4 +1,4 @@
-"""What operators decide about single effects, each one transaction, audited in it."""
+"""Operators' decisions about single effects: each is one audited transaction."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Resolutions(Operations, ABC):
         waiting: Mapping[UUID, Audit] = NO_EVENTS,
         part_of: str | None = None,
     ) -> None:
-        """What changed effects mean for events: their attention; and who waited for what is known now goes on.
+        """Apply changed effects to events: set their attention, and retry those in review that waited for an outcome.
 
-        `waiting`: those that go on besides. `part_of`: as the audit names the job.
+        `waiting`: other events to retry. `part_of`: the job's name in the audit log.
         """
         sent = dict(waiting)
         for event_id, known in await self._waiting(db, news) if news else ():
             sent.setdefault(event_id, Audit(known.actor, known.reason))
         if attention or sent:
             await self._attend(db, attention, sent)
-        for event_id, by in sent.items():  # for an event that does not wait, or not any more, nothing matches
+        for event_id, by in sent.items():  # only an event that is still in review matches
             await move_all(db, "retry", [(event_id, State.NEEDS_REVIEW, None)], by, part_of)
 
     @abstractmethod
@@ -54,9 +54,9 @@ class Resolutions(Operations, ABC):
     async def resolve(
         self, db: Session, effect: Effect, decision: str, result: bytes | None, actor: str, reason: str
     ) -> None:
-        """An operator's decision, audited: `happened` → done, `did_not_happen` → planned, `cancel` → cancelled.
+        """Apply an operator's decision, audited: `happened` → done, `did_not_happen` → planned, `cancel` → cancelled.
 
-        The events that waited for this go on. Raises WrongState when the effect changed meanwhile.
+        Retries the events that waited for it. Raises WrongState if the effect has changed.
         """
         await self.resolve_all(db, [effect], decision, actor, reason, result=result)
 
@@ -71,8 +71,8 @@ class Resolutions(Operations, ABC):
         *,
         result: bytes | None = None,
     ) -> None:
-        """Decide these effects, and then what that means for events; the audit names what it is `part_of`. Raises
-        WrongState, after which the transaction cannot go on."""
+        """Decide these effects, and apply that to events; the audit log names what it is `part_of`. Raises
+        WrongState; then the transaction must roll back."""
         by, changes, old = Audit(actor, reason), list[Change](), dict[UUID, bytes]()
         news: list[Settled] = []
         waiting: dict[UUID, Audit] = {}
@@ -99,9 +99,9 @@ class Resolutions(Operations, ABC):
 
     @writes
     async def try_now(self, db: Session, effect: Effect, actor: str, reason: str) -> None:
-        """Planned, failed or unknown: due now with a fresh budget, audited; the outbox goes on as its policy says.
+        """Make a planned, failed or unknown effect due with a fresh budget, audited; the outbox follows its policy.
 
-        Raises WrongState for what the outbox may not go on with, and when the effect changed meanwhile.
+        Raises WrongState if the outbox may not continue it, or if the effect has changed.
         """
         check_try(effect)
         tried = await db("try_effect", identity=effect.identity, fence=effect.fence)
@@ -114,7 +114,7 @@ class Resolutions(Operations, ABC):
         await self.follow(db, {event_id})
 
     async def lock_all(self, db: Session, identities: Collection[bytes]) -> dict[bytes, Effect]:
-        """Effects as they are now, and stay until the end of the transaction."""
+        """Lock effects until the end of the transaction; returns them as they are now."""
         wanted = sorted(identities)
         await db("lock_effects", identities=wanted)
         return {row["identity"]: value_of(Effect, row) for row in await db("effects", identities=wanted)}

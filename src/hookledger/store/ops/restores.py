@@ -1,4 +1,4 @@
-"""What a store knows of its own restores from a backup."""
+"""Restores of the database from a backup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..session import Database, Operations, Session, reads, writes
 from .audit import Audit, Change, record_action
 from .resolving import Resolutions
 
-DOUBTFUL = "restored from a backup: it may have been performed since"
+MAY_HAVE_HAPPENED = "restored from a backup: it may have been performed since"
 """The reason of effects that were planned or started when the backup was taken."""
 WORKER = "restore"
 """Who the calls are attributed to that may have been made and are not on record."""
@@ -42,9 +42,9 @@ class Restores(Operations):
 
     @writes
     async def begin(self, db: Session, backup_at: datetime, actor: str, reason: str) -> Restore:
-        """Open the gap, audited; or go on with the one that was begun and not doubted to its end.
+        """Open the gap, audited; or return the open one if not all of its effects are marked unknown yet.
 
-        Raises WrongState when one is open that was.
+        Raises WrongState if one is open and all of its effects are marked.
         """
         await db("lock_restores")
         known = await _open(db)
@@ -67,7 +67,7 @@ class Restores(Operations):
         found = await db("restored_effects", after=after, limit=limit, restored_at=restore.restored_at)
         if not found:
             return 0, None
-        await db("mark_restored_unknown", identities=[row["identity"] for row in found], error=DOUBTFUL)
+        await db("mark_restored_unknown", identities=[row["identity"] for row in found], error=MAY_HAVE_HAPPENED)
         calls = [
             (row["identity"], row["number"] + 1, row["generation"])
             for row in found
@@ -79,12 +79,13 @@ class Restores(Operations):
 
     @writes
     async def marked(self, db: Session, restore: Restore) -> None:
-        """That was all of them."""
+        """Record that all effects of the backup are marked."""
         await db("restore_marked", id=restore.id)
 
     @writes
     async def close(self, db: Session, actor: str, reason: str) -> Restore:
-        """The gap is reconciled, audited. Raises WrongState when none is open, or not doubted to its end."""
+        """The gap is reconciled, audited. Raises WrongState if none is open, or not all of its effects are marked
+        unknown."""
         closed = await db("close_restore")
         if not closed:
             if await _open(db) is None:
@@ -96,7 +97,7 @@ class Restores(Operations):
 
     @reads
     async def gap(self, db: Session) -> Restore | None:
-        """The open one."""
+        """Return the open restore."""
         return await _open(db)
 
     @reads

@@ -25,9 +25,9 @@ from ..session import Database, Operations, Row, Session, searches
 from .filters import EVERYTHING, LAST, Filter, condition
 
 STRETCH = 5_000
-"""Events that are looked at for a page, before it is given as it is;"""
+"""Events that one page examines at most;"""
 SHORT_STRETCH = 1_000
-"""if their bodies must be read, or if they lie far apart, each on a page of its own."""
+"""fewer if their bodies must be read, or if each is on another disk page."""
 SPARSE = frozenset({"stream_state", "stream_cause", "stream_marked"})
 SHORT_QUEUE = 20_000
 """So many waiting events are sorted by id for a page; a longer queue is walked among all events."""
@@ -48,35 +48,35 @@ class Page(Struct, frozen=True):
 
     events: tuple[EventRow, ...]
     next: UUID | None
-    """Go on before this one, be there events on this page or not; None: there are no more."""
+    """The next page begins before this one, even if this page is empty; None: this is the last."""
     looked_at: int | None
     """How many events were looked at before the search stopped short of a full page; None when it did not."""
 
 
 class FailureGroup(Struct, frozen=True):
-    """Events in trouble for one cause."""
+    """Failing or marked events with one cause."""
 
     source: str
     type: str
     cause: str
     count: int
     first_at: datetime
-    """When the first of them came to be so,"""
+    """When the first of them was received,"""
     last_at: datetime
-    """and the last."""
+    """and when the last of them failed or was marked."""
     sample: UUID
     """The newest of them."""
     failed: int
     needs_review: int
     retrying: int
     marked: int
-    """That a person should look at."""
+    """Events with a mark for operators."""
     effect: str | None = None
-    """Where they are only marked: the name of the effect that they are marked for."""
+    """If they are only marked: the name of the effect that they are marked for."""
 
 
 class Lag(Struct, frozen=True):
-    """What is not settled yet, of one kind."""
+    """The backlog of one kind."""
 
     kind: Kind
     pending: int
@@ -87,7 +87,7 @@ class Lag(Struct, frozen=True):
     age: float
     """Seconds since the oldest was received."""
     unhandled: str | None = None
-    """Why none of it is processed: `no handler` in any live worker, or `no handler here` while none lives."""
+    """Why it is not processed: `no handler` in any live worker, or `no handler here` if no worker lives."""
 
 
 class Stream(Struct, frozen=True):
@@ -161,7 +161,8 @@ class Search(Operations):
     async def failures(
         self, db: Session, source: str | None = None, *, most: int = MOST_FAILURES
     ) -> list[FailureGroup]:
-        """What is in trouble by cause, the most frequent first; of the newest `most` in each state of trouble."""
+        """Return failing and marked events by cause, the most frequent first; examines the newest `most` in each
+        state."""
         groups: dict[tuple[str, str, str], FailureGroup] = {}
         for group in map(_group, await db("failures", source=source, most=most)):
             known = groups.get((group.source, group.type, group.cause))
@@ -295,7 +296,8 @@ async def _walk(db: Session, where: Filter, part: Part, limit: int) -> Page:
 async def _look(
     db: Session, where: Filter, part: Part, limit: int, each: int
 ) -> tuple[dict[UUID, EventRow], UUID | None, int | None]:
-    """What is found among the newest of each stream, where to go on, and after how many where it falls short."""
+    """Return the events found among the newest of each stream, where to continue, and how many were examined if the
+    page is short."""
     merged, values = _merged(db, part, each)
     holds, needed = condition(db, where)
     sql = db.piece("page_of_one" if len(part.streams) == 1 else "page_of_many")
@@ -349,7 +351,7 @@ def _both(one: FailureGroup, other: FailureGroup) -> FailureGroup:
 
 
 def _steps(where: Filter, streams: Sequence[Stream], limit: int) -> Sequence[int]:
-    """How many events of each stream may be looked at, again and again: most merged pages are full at once."""
+    """Return how many events of each stream each try examines: the first try fills most merged pages."""
     is_dear = where.text is not None or streams[0].name in SPARSE
     most = (SHORT_STRETCH if is_dear else STRETCH) // len(streams)
     steps = (most,) if len(streams) == 1 else (limit, min(10 * limit, most), most)

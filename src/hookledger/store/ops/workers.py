@@ -1,4 +1,4 @@
-"""Workers: who lives, what they hold, and what becomes of events that they do not come back to."""
+"""Workers: which are alive, what they hold, and reclaiming events of dead ones."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Workers(Operations):
 
     @writes
     async def skip_unhandled(self, db: Session, kind: Kind, older_than: float, limit: int) -> int:
-        """pending → skipped, for events that nobody handled for so many seconds; nothing of what is paused."""
+        """pending → skipped, for events without a handler for so many seconds, unless their kind is paused."""
         of_kind = {"source": kind.source, "type": kind.type}
         if not await db("may_run", **of_kind):
             return 0
@@ -71,7 +71,7 @@ class Workers(Operations):
 
 
 async def register(db: Session, worker: str, handles: Sequence[tuple[str, str]]) -> None:
-    """The heartbeat does it each time, too: whoever was away for long may have been forgotten."""
+    """Register a worker. Each heartbeat does it too: a worker that was silent for long may have been deleted."""
     await db("register", worker=worker, handles=msgspec.json.encode(handles).decode())
 
 

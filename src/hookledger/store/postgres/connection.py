@@ -15,10 +15,15 @@ from ..sqlstate import DATA_ERRORS, FORBIDDEN, hint
 
 T = TypeVar("T")
 IDLE = 60.0
-"""Seconds between two looks for connections that nobody needs."""
+"""Seconds between two checks for unused connections."""
 _TRY_AGAIN = ("40001", "40P01")
 IDLE_LIMIT = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 """Without it a process frozen between two statements keeps its row locks until it resumes."""
+READ_COMMITTED = f"BEGIN ISOLATION LEVEL READ COMMITTED; {IDLE_LIMIT}"
+"""Whatever the server's default is: an operation must see what was committed before its lock was granted."""
+BEGIN = f"{READ_COMMITTED}; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'"
+"""A commit is on disk, whatever the server's default is. A statement waits briefly for a lock, because a handler that
+has not committed may hold it. SET LOCAL survives a transaction pooler."""
 # Everything that means "not now": the driver's own errors and the operating system's.
 OUTAGE = (
     asyncpg.PostgresError,
@@ -41,7 +46,7 @@ class Connections:
         self._timeout = timeout
         self.pooler = pooler
         self._idle: list[PoolConnectionProxy[Any]] = []  # the last one used goes first
-        self._unused = 0  # so many of them, the first ones, nobody needed since the last look
+        self._unused = 0  # so many of them, the first ones, were unused since the last check
         self._look: asyncio.TimerHandle | None = None
         self._releasing: set[asyncio.Task[None]] = set()
         self._waiting = 0
@@ -70,7 +75,7 @@ class Connections:
             connection.terminate()  # out of step with the server: no later query could use it
             raise
         finally:
-            # In the transaction that somebody left open here, what the next one records would not be on disk.
+            # In a transaction that was left open here, what the next user records would not be on disk.
             whole = whole and is_open(connection) and not connection.is_in_transaction()
             if whole and not (self._waiting or self._closing):
                 self._keep(connection)
@@ -96,7 +101,7 @@ class Connections:
             self._look = asyncio.get_running_loop().call_later(IDLE, self._tidy)
 
     def _tidy(self) -> None:
-        """Those that nobody needed for a while go back to the pool, which closes them in time."""
+        """Return connections that were unused for a while to the pool, which closes them in time."""
         unused, self._idle = self._idle[: self._unused], self._idle[self._unused :]
         self._unused = len(self._idle)
         self._look = asyncio.get_running_loop().call_later(IDLE, self._tidy) if self._idle else None
@@ -169,6 +174,6 @@ def translate(error: Exception) -> Exception:
         return SchemaMismatch(f"{error}: run 'hookledger migrate'")
     if code == FORBIDDEN:
         return Unavailable(str(error))
-    if told := hint(error):  # the driver's own words for these are a page long
-        return Unavailable(f"PostgreSQL: {type(error).__name__}: {told}")
+    if advice := hint(error):  # the driver's own words for these are a page long
+        return Unavailable(f"PostgreSQL: {type(error).__name__}: {advice}")
     return Unavailable(f"PostgreSQL: {str(error) or type(error).__name__}")

@@ -11,7 +11,7 @@ from ...model import Arrival, Recorded
 from ...states import State
 from ..classify import Classification, Owner, Verdict, classify, conflicts, first_state, new_outcome, proposals
 from ..rows import Content, keeping, unheld
-from .connection import is_open
+from .connection import BEGIN, transaction
 
 Sql = Callable[[str], str]
 
@@ -50,14 +50,8 @@ async def record(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arriv
     """Take the identities, look up who owns the taken ones, classify, write, commit."""
     if not any(arrival.items for arrival in arrivals):
         return [[] for _ in arrivals]
-    await connection.execute(sql("begin_intake"))
-    try:
+    async with transaction(connection, BEGIN):
         classification = await record_inside(connection, sql, arrivals)
-    except BaseException:
-        if is_open(connection):
-            await connection.execute("ROLLBACK")
-        raise
-    await connection.execute("COMMIT")
     return classification.by_arrival(arrivals)
 
 

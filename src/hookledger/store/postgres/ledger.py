@@ -1,4 +1,4 @@
-"""The effect ledger on PostgreSQL: what was started is committed before the call, on connections of its own."""
+"""The effect ledger on PostgreSQL: `started` is committed before the call, on separate connections."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..call_outcome import Move, Settled
 from ..lanes import Turns
 from ..ledger import Ledger, consequences, finish_of
 from ..rows import intent_values, value_of
-from ..session import Session
+from ..session import Session, writes
 from ..sqlstate import sqlstate
 from ..text import load, shared
-from .connection import Connections, transaction
+from .connection import BEGIN, Connections, transaction
 from .dialect import Dialect
 from .intake import columns
-from .session import PostgresDatabase, PostgresSession, Queries, connection_of
+from .session import PostgresDatabase, Queries, connection_of
 
 QUERIES = load(__package__, "ledger.sql", effect_columns=shared("postgres")["effect_columns"])
 LOCK_NOT_AVAILABLE = "55P03"
@@ -32,7 +32,6 @@ class PostgresLedger(Ledger):
     def __init__(self, sql: Dialect, queries: Queries, connections: Callable[[], Connections]) -> None:
         super().__init__(PostgresDatabase(queries, connections))
         self._sql = sql
-        self._queries = queries
         self._connections = connections
         self._turns = Turns()
 
@@ -42,7 +41,7 @@ class PostgresLedger(Ledger):
         async def work(connection: Any) -> list[Any]:
             if not self._connections().pooler:
                 return list(await connection.fetch(self._sql(name), *args))
-            async with transaction(connection, self._sql("begin")):
+            async with transaction(connection, BEGIN):
                 return list(await connection.fetch(self._sql(name), *args))
 
         return await self._connections().insist(work)
@@ -117,31 +116,25 @@ class PostgresLedger(Ledger):
         rows = await self._fetch("finish_first", *columns(values))
         return {id(usual[row["identity"]]): Concluded(EffectState.DONE) for row in rows}
 
-    async def _finish(self, batch: dict[bytes, Completion]) -> dict[int, Concluded]:
-        """Record, weigh, move: completions of different effects, in one transaction."""
-
-        async def work(connection: Any) -> dict[int, Concluded]:
-            async with transaction(connection, self._sql("begin")):
-                return await self._weigh(connection, batch)
-
-        return await self._connections().insist(work)
-
-    async def _weigh(self, connection: Any, batch: dict[bytes, Completion]) -> dict[int, Concluded]:
+    @writes
+    async def _finish(self, db: Session, batch: dict[bytes, Completion]) -> dict[int, Concluded]:
+        """Record the ends of calls of different effects, decide what they mean, and move the effects."""
+        connection = connection_of(db)
         effects = {row["identity"]: row for row in await connection.fetch(self._sql("lock"), sorted(batch))}
         if missing := batch.keys() - effects.keys():
             raise WrongState(f"no effect {min(missing).hex()}")
-        ends = [(i, c.number, c.outcome.value, c.error, c.unless_told) for i, c in sorted(batch.items())]
-        told = {row["identity"]: row for row in await connection.fetch(self._sql("tell"), *columns(ends))}
+        ends = [(i, c.number, c.outcome.value, c.error, c.unless_ended) for i, c in sorted(batch.items())]
+        recorded = {row["identity"]: row for row in await connection.fetch(self._sql("end_calls"), *columns(ends))}
         calls: dict[bytes, list[Any]] = {}
-        for row in await connection.fetch(self._sql("calls"), sorted(told)):
+        for row in await connection.fetch(self._sql("calls"), sorted(recorded)):
             calls.setdefault(row["identity"], []).append(row)
         found = {
-            identity: finish_of(effects[identity], told.get(identity), calls.get(identity, ()), completion)
+            identity: finish_of(effects[identity], recorded.get(identity), calls.get(identity, ()), completion)
             for identity, completion in sorted(batch.items())
         }
         if moves := [_moved(identity, end.move) for identity, end in found.items() if end.move is not None]:
             await connection.execute(self._sql("move"), *columns(moves))
-        await self.follow(PostgresSession(connection, self._queries), *consequences(found.values()))
+        await self.follow(db, *consequences(found.values()))
         return {id(batch[identity]): end.concluded for identity, end in found.items()}
 
     # ── the outbox ──

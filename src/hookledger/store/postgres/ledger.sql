@@ -1,12 +1,6 @@
--- PostgreSQL's dialect of the effect ledger; {schema} and {now} as in queries.sql; {effect_columns} is that of store/sql/columns.sql.
--- Locks are taken in one order everywhere: effects by identity, then events by id. A handler's transaction has its
--- effects before its outcome too.
-
--- name: begin
--- What was done must be on disk whatever the server's default is. A handler that has not committed yet may hold the
--- row: nobody waits for it long. SET LOCAL survives a transaction pooler.
-BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
-SET LOCAL idle_in_transaction_session_timeout = '10s'
+-- PostgreSQL's dialect of the effect ledger; {schema} and {now} as in queries.sql; {effect_columns} is that of
+-- store/sql/columns.sql. All transactions lock in one order: effects by identity, then events by id. A handler's
+-- transaction too writes its effects before its outcome.
 
 -- name: durably
 -- The same for one statement on its own.
@@ -50,7 +44,7 @@ WITH durably AS MATERIALIZED (
     FROM durably, unnest($1::bytea[], $2::bytea[], $3::text[]) AS c (identity, result, error)
     WHERE e.identity = c.identity AND e.state = 'started' AND e.number = 1
     RETURNING e.identity, e.error
-), told AS (
+), ended AS (
     UPDATE {schema}.effect_calls AS k SET ended_at = {now}, outcome = 'done', error = done.error
     FROM done WHERE k.identity = done.identity AND k.number = 1
 )
@@ -61,13 +55,13 @@ SELECT identity FROM done
 SELECT identity, event_id, source, name, key, generation, kind, repeat, state, number, decided, decided_number, result
 FROM {schema}.effects WHERE identity = ANY($1::bytea[]) ORDER BY identity FOR NO KEY UPDATE
 
--- name: tell
--- How calls ended. Never over what is known for certain; `unless_told`: over nothing that was told.
+-- name: end_calls
+-- How calls ended. Keeps an outcome that is known; with `unless_ended`, an unknown one too.
 UPDATE {schema}.effect_calls AS k SET ended_at = {now}, outcome = c.outcome, error = c.error
 FROM unnest($1::bytea[], $2::integer[], $3::text[], $4::text[], $5::boolean[])
-  AS c (identity, number, outcome, error, unless_told)
+  AS c (identity, number, outcome, error, unless_ended)
 WHERE k.identity = c.identity AND k.number = c.number
-  AND (k.outcome IS NULL OR (k.outcome = 'unknown' AND NOT c.unless_told))
+  AND (k.outcome IS NULL OR (k.outcome = 'unknown' AND NOT c.unless_ended))
 RETURNING k.identity, k.generation, k.ended_at
 
 -- name: calls
@@ -89,8 +83,8 @@ FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::float8[], $5::text[], $6::
 WHERE e.identity = m.identity
 
 -- name: waiting
--- The events that wait for a person, of one source or of any, with a reason that begins like this: for each of several
--- such beginnings. There are few events that wait.
+-- The events in review, of one source or of any, whose reason has this prefix: for each of several prefixes. Few
+-- events are in review.
 SELECT v.id, w.nth FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS w (source, words, nth)
 JOIN {schema}.events AS v
   ON v.state = 'needs_review' AND (w.source IS NULL OR v.source = w.source) AND starts_with(v.reason, w.words)
@@ -114,9 +108,9 @@ FROM (
 WHERE v.id = w.id AND v.attention <> w.wanted
 
 -- name: heads
--- What can be taken in the lanes of `w.name` from `w.lane` on: a walk from lane to lane, to the first entry of each that
--- has a time. It must be due, and nobody passes an earlier one that is not over. Places are given in the order of
--- commits, so whoever sees an entry sees all that stand before it.
+-- The first entries of the lanes of `w.name` from `w.lane` on that can be claimed: a walk from lane to lane, to the
+-- first entry of each that has a time. It must be due, and all entries before it must be finished. Places follow the
+-- order of commits, so a transaction that sees an entry sees all entries before it.
 WITH RECURSIVE walk AS (
     (SELECT lane, place, identity, due_at FROM {schema}.effects
      WHERE name = w.name AND lane >= w.lane AND due_at IS NOT NULL ORDER BY lane, place LIMIT 1)

@@ -25,7 +25,7 @@ async def prove(
     sql: Callable[[str], str],
     connection: PoolConnectionProxy[Any],
 ) -> None:
-    """Do once what a handler's transaction does, and undo it. `connection` is ours, in a transaction of its own."""
+    """Do once what a handler's transaction does, and undo it. `connection` is ours, in a separate transaction."""
     adapter = transactions.adapter()
     tx, lock, name = begin(adapter), secrets.randbits(62), type(transactions).__name__
     await connection.fetchval(sql("hold"), lock)

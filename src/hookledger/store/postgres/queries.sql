@@ -33,11 +33,6 @@ INSERT INTO {schema}.migrations (version, name) VALUES ($1, $2)
 UPDATE {schema}.probe SET probed_at = clock_timestamp() WHERE one
 RETURNING extract(epoch FROM probed_at)::float8
 
--- name: begin_intake
--- An ack must be on disk whatever the server's default is; SET LOCAL survives a transaction pooler.
-BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s';
-SET LOCAL idle_in_transaction_session_timeout = '10s'
-
 -- name: keep_requests
 -- The bytes of arrivals `a`, exactly as received.
 INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, remote, scheme, secret, signed_at)
@@ -54,9 +49,9 @@ SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_times
        CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account
 
 -- name: add_new
--- The usual case in one statement and one round trip: each arrival with a single identity that nobody has is
--- recorded whole; what comes back was new, the rest was not touched. set_config is SET LOCAL for a statement:
--- an ack must be on disk whatever the server's default is.
+-- The usual case in one statement and one round trip: each arrival with a single identity that is free is recorded
+-- whole; returns the new ones, and leaves the others alone. set_config is SET LOCAL for a statement: an ack must be
+-- on disk whatever the server's default is.
 WITH durably AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true)
 ), a AS MATERIALIZED (
@@ -88,8 +83,8 @@ ON CONFLICT DO NOTHING
 RETURNING identity
 
 -- name: owners
--- Who owns the identities that were taken; which of the conflicts were admitted. A statement of its own: the insert's
--- snapshot cannot see what a concurrent transaction committed while it waited.
+-- The owners of the identities that were taken; which of the conflicts were accepted. A separate statement: the
+-- insert's snapshot cannot see what a concurrent transaction committed while it waited.
 SELECT i.identity, i.event_id, i.fingerprint, e.state, CASE WHEN e.emptied_at IS NULL THEN e.fingerprint END AS content
 FROM {schema}.identities i LEFT JOIN {schema}.events e ON e.id = i.event_id
 WHERE i.identity = ANY($1::bytea[])
@@ -101,7 +96,7 @@ FROM unnest($1::bytea[], $2::uuid[], $3::bytea[]) AS n (identity, event_id, fing
 WHERE i.identity = n.identity
 
 -- name: release
--- What conflicts won is nobody's.
+-- The identities that conflicts won are free again.
 DELETE FROM {schema}.identities WHERE identity = ANY($1::bytea[])
 
 -- name: bodies_held
@@ -113,8 +108,8 @@ WHERE (SELECT count(*) FROM (
       AND d.fingerprint = w.fingerprint LIMIT 1) AS d) > 0
 
 -- name: write
--- The judged batch in one statement: the bytes of what brought something new or odd (body is null for the
--- rest), the new events, and a delivery for every item.
+-- The classified batch in one statement: the bytes of new and quarantined deliveries (body is null for the others),
+-- the new events, and a delivery for every item.
 WITH a AS MATERIALIZED (
     SELECT *, {now} AS now FROM unnest($1::{schema}.arrival[])
 ), kept AS (
@@ -203,9 +198,9 @@ WITH {kinds}, due AS MATERIALIZED (
 {take_due}
 
 -- name: begin_handler
--- The mark lives as long as the transaction: if it is gone at the outcome, the handler ended the
--- transaction itself. `kept` is what the session remembers of it if it is committed. The time-outs free what a dead
--- worker leaves behind. What an earlier handler did to the session is undone first. (%s: mark, milliseconds.)
+-- The mark lives as long as the transaction: if it is gone at the outcome, the handler ended the transaction itself.
+-- `kept` is what the session remembers of it if it is committed. The timeouts free the locks of a dead worker. RESET
+-- undoes what an earlier handler did to the session. (%s: mark, milliseconds.)
 RESET ALL; BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL hookledger.mark = '%s'; SET LOCAL lock_timeout = %s;
 SET LOCAL idle_in_transaction_session_timeout = %s;
 SELECT pg_advisory_unlock_all(), set_config('hookledger.kept', current_setting('hookledger.mark'), false)
@@ -216,8 +211,8 @@ SELECT pg_advisory_unlock_all(), set_config('hookledger.kept', current_setting('
 ROLLBACK; SELECT WHERE current_setting('hookledger.kept', true) = '%s'
 
 -- name: settings
--- The same for a transaction that the user's own library has begun, whose session is the user's: their time-outs stay
--- where they are stricter. The last two: which transaction it is, and its isolation level. One statement, because most
+-- The same for a transaction that the user's own library has begun, whose session is the user's: their timeouts stay
+-- if they are stricter. The last two: which transaction it is, and its isolation level. One statement, because most
 -- drivers take no more. (%s: mark, milliseconds.)
 SELECT set_config('hookledger.mark', '%s', true),
        set_config('lock_timeout', (extract(epoch FROM least(
@@ -237,13 +232,13 @@ SELECT current_setting('hookledger.mark', true)
 SELECT pg_xact_status($1::text::xid8)
 
 -- name: hold
--- Whether we got this lock, until the end of the transaction. Locks are of one database: whoever does not get it
--- while we hold it is in the same one.
+-- Whether we got this lock, until the end of the transaction. Locks belong to one database: a transaction that does
+-- not get it while we hold it is in the same one.
 SELECT pg_try_advisory_xact_lock($1::bigint)
 
 -- name: once
--- absent -> done, with the handler's own writes. Waits for another transaction that is just doing the same. Nothing
--- once the transaction that has the mark is over: a row that commits by itself would be a lie.
+-- absent -> done, with the handler's own writes. Waits for another transaction that is just doing the same. Inserts
+-- nothing after the transaction with the mark has ended: the row would commit without the handler's writes.
 INSERT INTO {schema}.effects (identity, kind, source, name, key, event_id, claim, arguments, arguments_digest,
                               downstream, state, planned_at, created_at, finished_at)
 SELECT $1::bytea, 'once', $2::text, $3::text, $4::text, $5::uuid, $6::bigint, $7::bytea, $8::bytea,
@@ -274,7 +269,7 @@ ON CONFLICT (identity) DO NOTHING
 RETURNING 1
 
 -- name: known
--- The mark, and what is known of an effect. A statement of its own: the one that found the effect taken may not see it.
+-- The mark, and what is known of an effect. A separate statement: the one that found the effect taken may not see it.
 SELECT current_setting('hookledger.mark', true), e.kind, e.state, e.arguments_digest
 FROM (SELECT $1::bytea AS identity) AS i LEFT JOIN {schema}.effects AS e USING (identity)
 
@@ -295,8 +290,8 @@ WHERE e.identity = $1::bytea AND e.kind = 'call' AND e.state IN ('planned', 'fai
 RETURNING 1
 
 -- name: settle
--- Every way out of processing that the claim's owner has. A new claim number on each, so that nobody
--- who still holds the old one can match. $10 is the mark of the handler's transaction, or null outside one.
+-- Every way out of processing that the claim's owner has. Each increases the claim number, so that a worker with the
+-- old one cannot match. $10 is the mark of the handler's transaction, or null outside one.
 WITH left_processing AS (
     UPDATE {schema}.events AS e
     SET state = o.state, claim = e.claim + 1, reason = o.reason, result = o.result, error = o.error,

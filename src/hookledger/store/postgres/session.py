@@ -14,16 +14,13 @@ from ...errors import ConfigError
 from ...model import Arrival, Recorded
 from ..session import BATCH, Row, Session, Work, too_long
 from ..text import PARAMETER, shared
-from .connection import IDLE_LIMIT, Connections, transaction
+from .connection import BEGIN, READ_COMMITTED, Connections, transaction
 from .dialect import Dialect
 from .intake import record_inside
 
 T = TypeVar("T")
 
-_BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {IDLE_LIMIT}; "
-BEGIN = _BEGIN + "SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '5s'"
-"""What is written must be on disk. It waits briefly for a lock, and nobody waits long for it."""
-LIGHT = _BEGIN + "SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'"
+LIGHT = f"{READ_COMMITTED}; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'"
 """What is done again after a crash need not be on disk."""
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL work_mem = '64MB'"
 """It may join whole tables, by hashing."""
@@ -118,7 +115,7 @@ def values_of(names: Sequence[str], parameters: Mapping[str, Any]) -> tuple[Any,
 
 
 def _value(parameters: Mapping[str, Any], name: str) -> Any:
-    """A parameter; of a list of tuples, each column is an array of its own."""
+    """Return a parameter; each column of a list of tuples is a separate array."""
     given, _, place = name.partition("__")
     value = parameters[given]
     return [_plain(row[int(place)]) for row in value] if place else _plain(value)
@@ -160,7 +157,7 @@ class PostgresDatabase:
         return await self._connections().insist(run)
 
     async def select(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
-        # One statement at a time: with the extended protocol the query cannot end the transaction and go on.
+        # With the extended protocol it is one statement: the query cannot end the transaction and then write.
         async with self._connections().bare() as connection:
             try:
                 async with connection.transaction(isolation="repeatable_read", readonly=True):

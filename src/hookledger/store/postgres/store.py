@@ -1,4 +1,4 @@
-"""The store on PostgreSQL, in a schema of its own inside the user's database."""
+"""The store on PostgreSQL, in its own schema inside the user's database."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class PostgresStore(Store):
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
         if not outcomes:
             return set()
-        # Sorted here as in `rescue`, `beat` and a handler's commit, so that they do not deadlock.
+        # Sorted as in `reclaim`, `beat` and a handler's commit, so that they do not deadlock.
         values = sorted(map(outcome_values, outcomes), key=itemgetter(0))
         rows = await self._fetch("settle", *columns(values), None)
         return {row["id"] for row in rows}

@@ -80,7 +80,7 @@ class PostgresTransaction:
             await self.ready()
 
     async def ready(self) -> Adapter:
-        """The adapter, its transaction begun. Only for whoever has the turn."""
+        """Return the adapter with its transaction begun. The caller holds the turn."""
         if self._over:
             raise ClaimLost("the transaction of this attempt is over")
         if not self._begun:
@@ -89,11 +89,11 @@ class PostgresTransaction:
                 settings = self._sql(self.SETTINGS) % (self._mark, self._limit, self._limit)
                 self._check(await self._adapter.begin(settings))
             except BaseException:
-                # Nobody knows whether it began: no statement may follow, on this connection or in this attempt.
+                # It may have begun or not: no statement may follow, on this connection or in this attempt.
                 self._over = True
                 await self._discard()
                 raise
-            if self._over:  # rolled back while we queued: nobody would give the connection back
+            if self._over:  # rolled back while we queued: only we can release the connection
                 await self._undo()
                 raise ClaimLost("the transaction of this attempt is over")
             self._begun = True
@@ -147,7 +147,8 @@ class PostgresTransaction:
                     continue
                 if intent.kind is not EffectKind.LATER or not may_adopt(known, intent):
                     return known
-                if await self._adopt(intent):
+                facts = (intent.identity, intent.name, intent.arguments_digest, intent.lane)
+                if await self._run("adopt", *facts, self._mark):
                     break
             return None
 
@@ -156,10 +157,6 @@ class PostgresTransaction:
         if mark != self._mark:
             raise HandlerCommitted()
         return None if kind is None else Known(EffectKind(kind), EffectState(state), bytes(digest))
-
-    async def _adopt(self, intent: Intent) -> bool:
-        values = (intent.identity, intent.name, intent.arguments_digest, intent.lane, self._mark)
-        return bool(await self._run("adopt", *values))
 
     async def _insert(self, name: str, *values: Any) -> list[Any]:
         try:
@@ -192,9 +189,9 @@ class PostgresTransaction:
         self._over, self._begun = True, False
 
     async def settle(self, outcomes: Sequence[Outcome]) -> None:
-        """Write the outcomes. Only for whoever has the turn."""
+        """Write the outcomes. The caller holds the turn."""
         await (await self.ready()).flush()
-        # Sorted as everywhere: whoever writes several events takes their locks in one order.
+        # Sorted: every transaction that writes several events locks them in one order.
         rows = sorted(map(outcome_values, outcomes), key=itemgetter(0))
         settled = await self._run("settle", *(columns(rows) or [[]] * 9), self._mark)
         if not outcomes or len(settled) != len(outcomes):
@@ -203,7 +200,7 @@ class PostgresTransaction:
                 raise ClaimLost()
 
     async def _check_mark(self) -> None:
-        """Raises HandlerCommitted when the transaction that we began is over. Only for whoever has the turn."""
+        """Raise HandlerCommitted if the transaction that we began has ended. The caller holds the turn."""
         [row] = await self._adapter.run(self._sql("mark"), ())
         if row[0] != self._mark:
             raise HandlerCommitted()
@@ -312,11 +309,11 @@ class LazyTransaction(PostgresTransaction):
         ended = self._ended or await super().ended_by_handler()
         if ended is None and not self.in_use():
             try:
-                told = await self._adapter.tx.execute(self._sql("rollback_handler") % self._mark)
+                answer = await self._adapter.tx.execute(self._sql("rollback_handler") % self._mark)
             except Exception as error:
                 log.debug("whether a handler committed cannot be asked: %s", error)
             else:
-                return bool(told == "SELECT 1")
+                return bool(answer == "SELECT 1")
         return ended
 
     async def was_committed(self) -> bool:

@@ -8,12 +8,13 @@ SELECT given.id, (
 ) AS n FROM {rows :ids id uuid} AS given
 
 -- name: mark_alert
--- A mark for a person.
+-- A mark for operators.
 UPDATE {schema}.events SET alert = :words
 WHERE id = :id AND state IN ('failed', 'retrying', 'processing', 'needs_review') AND alert IS NULL
 RETURNING state
 
 -- name: state_to_warn
--- The state of an event that a quarantined delivery met, unless its audit has these words. It may be over or pruned.
+-- The state of an event that a quarantined delivery met, unless its audit log has these words. It may be finished or
+-- pruned.
 SELECT coalesce((SELECT state FROM {schema}.events WHERE id = :id), 'pruned') AS state
 WHERE NOT EXISTS (SELECT 1 FROM {schema}.actions WHERE event_id = :id AND name = 'alert' AND reason = :words)

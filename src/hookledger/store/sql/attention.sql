@@ -24,7 +24,7 @@ WHERE {marked} AND alert IS NOT NULL ORDER BY id DESC LIMIT :limit::integer
 
 -- name: listed_effects
 -- Effects, with the times of their newest calls.
-SELECT {effect_columns}, e.planned_at, {now} AS now_at, c.started_at AS called_at, c.ended_at AS told_at
+SELECT {effect_columns}, e.planned_at, {now} AS now_at, c.started_at AS called_at, c.ended_at
 FROM ({effects}) AS e LEFT JOIN {schema}.effect_calls AS c ON c.identity = e.identity AND c.number = e.number
 
 -- name: each_effect

@@ -10,7 +10,7 @@
 state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded')
 
 -- name: marked
--- Marked for a person, in the words of the index `events_marked`.
+-- Marked for operators, in the words of the index `events_marked`.
 (attention OR alert IS NOT NULL)
 
 -- name: marked (sqlite)
@@ -18,9 +18,9 @@ state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded')
 (attention = 1 OR alert IS NOT NULL)
 
 -- name: effect_columns
--- An effect `e`, and what the clock makes of it. The doubt is as old as the first call that may have been sent: not
--- refused, and not one that was decided not to have happened. Calls are counted because PostgreSQL may hash the whole
--- table for an EXISTS.
+-- An effect `e`, and what the clock makes of it. `unknown_for` counts from the first call that may have been sent:
+-- not refused, and not decided not to have happened. Calls are counted because PostgreSQL may hash the whole table
+-- for an EXISTS.
 e.identity, e.kind, e.source, e.name, e.key, e.event_id, e.claim, e.arguments, e.arguments_digest, e.repeat,
 e.downstream, e.lane, e.state, e.generation, e.fence, e.number, e.tries, e.due_at, e.leased_until, e.worker,
 e.created_at, e.finished_at, e.result, e.error, e.alert, e.decided,
@@ -34,6 +34,6 @@ coalesce(e.state = 'started' AND e.leased_until < {now}, false) AS expired,
 {elapsed {now} - e.planned_at} AS age
 
 -- name: not_paused
--- Nobody paused this kind `k`. A pattern that ends in `*` is every type that begins alike.
+-- This kind `k` is not paused. A pattern that ends in `*` is every type with that prefix.
 NOT EXISTS (SELECT 1 FROM {schema}.pauses AS p WHERE p.source = k.source AND (
     p.pattern = k.type OR substr(k.type, 1, length(p.pattern) - 1) || '*' = p.pattern))

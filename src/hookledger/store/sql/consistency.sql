@@ -32,7 +32,7 @@ LEFT JOIN {schema}.pruned AS p ON p.event_id = d.event_id
 WHERE d.outcome NOT IN ('accepted', 'invalid', 'reconciled') AND e.id IS NULL AND a.id IS NULL AND p.event_id IS NULL {few}
 
 -- name: events_without_delivery
--- An event names the delivery that made it, or the odd one that it was made of.
+-- An event names the delivery that made it, or the quarantined one that an operator accepted.
 SELECT count(*) OVER () AS n, e.id, NULL AS label
 FROM {schema}.events AS e LEFT JOIN {schema}.deliveries AS d ON d.request_id = e.request_id AND d.item = e.item
 WHERE d.request_id IS NULL OR CASE e.key_origin
@@ -51,8 +51,8 @@ SELECT count(*) OVER () AS n, r.id, NULL AS label FROM {schema}.requests AS r
 WHERE NOT EXISTS (SELECT 1 FROM {schema}.deliveries AS d WHERE d.request_id = r.id) {few}
 
 -- name: identities_astray
--- Whoever comes with this identity is called a duplicate, of nothing. One that an imported key took along belongs to
--- the import, whatever its fingerprint.
+-- A delivery with this identity would be a duplicate of no event. An identity that came with an imported key belongs
+-- to the import, whatever its fingerprint.
 SELECT count(*) OVER () AS n, i.event_id AS id, i.kind AS label
 FROM {schema}.identities AS i LEFT JOIN {schema}.events AS e ON e.id = i.event_id
 LEFT JOIN {schema}.actions AS a ON a.id = i.event_id AND a.name = 'import-keys'
@@ -74,7 +74,7 @@ WHERE CASE e.key_origin
     ELSE e.id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind = 'key') END {few}
 
 -- name: pruned_without_identity
--- What is pruned keeps its key, so that it is a duplicate for ever.
+-- A pruned event keeps its key, so that its redelivery is always a duplicate.
 SELECT count(*) OVER () AS n, p.event_id AS id, p.state AS label FROM {schema}.pruned AS p
 WHERE NOT EXISTS (SELECT 1 FROM {schema}.identities AS i WHERE i.event_id = p.event_id AND i.kind <> 'body') {few}
 
@@ -84,9 +84,9 @@ SELECT count(*) OVER () AS n, p.event_id AS id, p.state AS label FROM {schema}.p
 WHERE p.event_id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind <> 'body') {few}
 
 -- name: events_without_attempt
--- Every way out of processing but `release` writes the attempt of the claim that it ends, and takes the next number.
--- Nobody tried what was skipped, failed or put to review at intake (claim 0) or skipped because nobody handles it; what
--- is pending may have come by an operator, as what is discarded has.
+-- Every way out of processing but `release` writes the attempt of the claim that it ends, and increases the number.
+-- Events have no attempt if intake skipped or failed them or put them in review (claim 0), or if they have no
+-- handler; an operator may have made them pending, and has made them discarded.
 SELECT count(*) OVER () AS n, e.id, e.state AS label
 FROM {schema}.events AS e LEFT JOIN {schema}.attempts AS a ON a.event_id = e.id AND a.claim = e.claim - 1
 WHERE NOT {attempt_explains_state}
@@ -107,7 +107,7 @@ FROM {schema}.attempts AS a LEFT JOIN {schema}.events AS e ON e.id = a.event_id
 WHERE e.id IS NULL OR a.claim >= e.claim OR a.run > e.run {few}
 
 -- name: events_without_action
--- What only an operator can do is in the audit.
+-- The audit log has what only an operator can do.
 SELECT count(*) OVER () AS n, e.id, e.state AS label
 FROM {schema}.events AS e LEFT JOIN (
     SELECT event_id, count(*) FILTER (WHERE name = 'replay') AS replays,
@@ -118,7 +118,7 @@ WHERE e.run - 1 <> coalesce(a.replays, 0) OR (e.state = 'discarded' AND NOT coal
    OR (e.key_origin = 'quarantine') <> coalesce(a.accepted, false) {few}
 
 -- name: effects_without_event
--- Somebody's consequence of nothing.
+-- Effects of events that do not exist.
 SELECT count(*) OVER () AS n, f.event_id AS id, f.name || ':' || f.key AS label
 FROM {schema}.effects AS f LEFT JOIN {schema}.events AS e ON e.id = f.event_id
 LEFT JOIN {schema}.pruned AS p ON p.event_id = f.event_id
@@ -130,7 +130,8 @@ SELECT count(*) OVER () AS n, e.id, e.state AS label
 FROM {schema}.events AS e JOIN {schema}.pruned AS p ON p.event_id = e.id {few}
 
 -- name: effects_without_attempt
--- A `once` is committed with the outcome of its claim. Only a handler that commits by itself can be between the two.
+-- A `once` is committed with the outcome of its claim. Only a handler that commits the transaction itself can be
+-- between the two.
 SELECT count(*) OVER () AS n, f.event_id AS id, f.name || ':' || f.key AS label
 FROM {schema}.effects AS f JOIN {schema}.events AS e ON e.id = f.event_id
 LEFT JOIN {schema}.attempts AS a ON a.event_id = f.event_id AND a.claim = f.claim
@@ -159,8 +160,8 @@ FROM {schema}.effect_calls AS c LEFT JOIN {schema}.effects AS f ON f.identity = 
 WHERE f.identity IS NULL OR c.generation > f.generation {few}
 
 -- name: effects_unlike_calls
--- What store/call_outcome.py makes of the calls of the present generation. In doubt: not known how it ended, and nobody
--- decided that it had not happened.
+-- The state that store/call_outcome.py derives from the calls of the current generation. `maybe`: a call has an
+-- unknown outcome, and was not decided not to have happened.
 SELECT count(*) OVER () AS n, f.event_id AS id, f.name || ':' || f.key AS label
 FROM {schema}.effects AS f LEFT JOIN (
     SELECT c.identity, count(*) FILTER (WHERE c.outcome = 'done') > 0 AS done,

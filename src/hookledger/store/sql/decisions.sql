@@ -1,4 +1,4 @@
--- Locks are taken in one order everywhere: effects by identity, then events by id.
+-- All transactions lock in one order: effects by identity, then events by id.
 
 -- name: events_asked
 -- The events that are meant: the state and the claim number that each was seen with, the number being null where any
@@ -8,7 +8,7 @@ WHERE e.id = asked.event_id AND e.state = asked.seen_state AND e.claim = coalesc
 
 -- name: replay
 -- processed, skipped, failed, discarded, needs_review -> pending, as a new run with a fresh budget; an event that
--- crashed twice goes on being processed alone.
+-- crashed twice still runs alone.
 UPDATE {schema}.events AS e
 SET state = 'pending', run = e.run + 1, claim = e.claim + 1, due_at = {now}, finished_at = NULL, attempts = 0,
     snoozes = 0, crashes = {least}(e.crashes, 2), run_started_at = {now}, reason = NULL, cause = NULL, alert = NULL
@@ -17,8 +17,7 @@ FROM {events_asked} AND e.emptied_at IS NULL
 RETURNING id, run
 
 -- name: retry
--- failed, retrying, needs_review -> pending. The budget starts anew; an event that crashed twice goes on being
--- processed alone.
+-- failed, retrying, needs_review -> pending. The budget starts at zero; an event that crashed twice still runs alone.
 UPDATE {schema}.events AS e
 SET state = 'pending', claim = e.claim + 1, due_at = {now}, finished_at = NULL, attempts = 0, snoozes = 0,
     crashes = {least}(e.crashes, 2), run_started_at = {now}, reason = NULL, cause = NULL, alert = NULL
@@ -58,13 +57,13 @@ SET generation = {greatest}(generation, (SELECT count(*) FROM {schema}.restores)
 WHERE identity = :identity
 
 -- name: make_way
--- A `once` that is to be true once more: its row stays as evidence, under an identity that nobody asks for.
+-- A `once` that a new run repeats: its row stays as evidence, under an identity that no handler uses.
 UPDATE {schema}.effects SET identity = :aside, fence = fence + 1, error = :error
 WHERE identity = :identity AND fence = :fence AND event_id = :event_id AND kind = 'once' AND fence = 0
 RETURNING state
 
 -- name: event_now
--- An event as it is now. After a lock, a statement of its own: that of the lock would not see what it waited for.
+-- An event as it is now. After a lock, a separate statement: that of the lock would not see what it waited for.
 SELECT state, run, claim, emptied_at FROM {schema}.events WHERE id = :event_id
 
 -- name: last_action

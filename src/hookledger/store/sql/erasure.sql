@@ -1,26 +1,26 @@
 -- Locks in the order of the ledger: effects by identity, then events.
 
 -- name: requests_to_erase
--- The requests of events: the first, which the event names itself, and those that were odd.
+-- The requests of events: the first, which the event names itself, and the quarantined ones.
 SELECT request_id FROM {schema}.events WHERE id IN {list :events uuid}
 UNION
 SELECT request_id FROM {schema}.deliveries
 WHERE event_id IN {list :events uuid} AND outcome NOT IN ('accepted', 'invalid', 'reconciled') AND outcome <> 'duplicate'
 
 -- name: events_brought
--- The events that requests brought, and those that were made of what was odd in them.
+-- The events that requests brought, and those accepted from quarantine.
 SELECT e.id FROM {schema}.deliveries AS d JOIN {schema}.events AS e ON e.id = d.event_id
 WHERE d.request_id IN {list :requests uuid} AND d.outcome IN ('accepted', 'invalid', 'reconciled')
 UNION
 SELECT e.id FROM {schema}.events AS e WHERE e.request_id IN {list :requests uuid} AND e.key_origin = 'quarantine'
 
 -- name: events_met
--- The events that odd deliveries in these requests met.
+-- The events that quarantined deliveries in these requests met.
 SELECT DISTINCT e.id FROM {schema}.deliveries AS d JOIN {schema}.events AS e ON e.id = d.event_id
 WHERE d.request_id IN {list :requests uuid} AND d.outcome IN ('conflict', 'same_body')
 
 -- name: lock_quarantined_to_erase
--- An operator may be admitting one: the next statement sees what came of it.
+-- An operator may be accepting one: the next statement sees the result.
 SELECT d.item FROM {schema}.deliveries AS d
 WHERE d.request_id IN {list :requests uuid} AND d.outcome IN ('conflict', 'same_body')
 ORDER BY d.request_id, d.item {lock}
@@ -77,7 +77,8 @@ WHERE i.job_id = j.id AND i.event_id = ANY(:events::uuid[]) AND i.outcome = 'not
 UPDATE {schema}.attempts SET error = NULL WHERE event_id IN {list :events uuid} AND error IS NOT NULL RETURNING claim
 
 -- name: erase_effect
--- What the ledger does not need in order to skip it. A new fence, so that nobody decides about it on what was known.
+-- Everything that the ledger does not need in order to skip it. A new fence, so that a decision based on the old row
+-- fails.
 UPDATE {schema}.effects
 SET arguments = :empty, result = NULL, error = NULL, lane = NULL, place = NULL, key = :key,
     fence = fence + CASE WHEN kind = 'once' THEN 0 ELSE 1 END
@@ -88,14 +89,14 @@ WHERE identity = :identity
 UPDATE {schema}.actions SET replaced = NULL WHERE event_id IN {list :events uuid} AND replaced IS NOT NULL
 
 -- name: lock_lanes_to_erase
--- Their lanes, unless somebody takes a place in one at this moment: nobody takes one until we are done.
+-- Their lanes, except those that another transaction has locked; our locks prevent new places until the commit.
 SELECT l.name, l.lane FROM {rows :lanes name text, lane text} AS n
 JOIN {schema}.effect_lanes AS l ON l.name = n.name AND l.lane = n.lane
 ORDER BY l.name, l.lane {lock_free l}
 
 -- name: erase_lanes
--- Those, unless something waits in them: then their order is needed. A statement of its own, as the lock's snapshot is
--- older than the lock.
+-- Those, unless an effect waits in them: then their order is needed. A separate statement, because the lock's
+-- snapshot is older than the lock.
 DELETE FROM {schema}.effect_lanes AS l
 WHERE (l.name, l.lane) IN (SELECT n.name, n.lane FROM {rows :lanes name text, lane text} AS n)
   AND NOT EXISTS (SELECT 1 FROM {schema}.effects AS f

@@ -1,4 +1,4 @@
--- The conditions that a filter is made of, about events called e. Each has parameters of its own names.
+-- The conditions of a filter, on events called e. Each has parameters with different names.
 
 -- name: where_everything
 true

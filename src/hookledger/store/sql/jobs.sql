@@ -32,13 +32,13 @@ UPDATE {schema}.jobs {taken_job} WHERE id = ({free_job})
 RETURNING {job_columns}
 
 -- name: take_job (postgres)
--- Differs because a job that somebody is taking or stepping is passed over: nobody waits for it.
+-- Differs because a worker skips a job that another transaction has locked, and does not wait for it.
 WITH free AS MATERIALIZED ({free_job} FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE {schema}.jobs {taken_job} FROM free WHERE id = free_id
 RETURNING {job_columns}
 
 -- name: renew_job
--- Whether it is still ours; the lease begins anew, or ends immediately where there is none.
+-- Whether it is still ours; renews the lease, or ends it if :lease is null.
 UPDATE {schema}.jobs SET leased_until = {now} + {seconds :lease::float8}
 WHERE id = :id AND fence = :fence AND state = 'running'
 RETURNING id
@@ -55,7 +55,7 @@ SELECT next.* FROM (
 ) AS next WHERE next.job_id = :id ORDER BY next.event_id LIMIT :limit
 
 -- name: hold_job
--- The job is ours, and nobody else's until the end of the transaction.
+-- Locks the job until the end of the transaction, if it is still ours.
 SELECT position AS position_id FROM {schema}.jobs WHERE id = :id AND fence = :fence AND state = 'running' {lock}
 
 -- name: item_effects
@@ -100,7 +100,7 @@ RETURNING {job_columns}
 SELECT {job_columns} FROM {schema}.jobs WHERE id = :id {lock}
 
 -- name: cancel_job
--- planned, running -> cancelled. The new fence stops whoever runs it.
+-- planned, running -> cancelled. The new fence stops its worker.
 UPDATE {schema}.jobs
 SET state = 'cancelled', fence = fence + 1, leased_until = NULL, finished_at = {now}, cancelled_by = :actor,
     cancel_reason = :reason

@@ -1,7 +1,8 @@
--- The transitions of effects that no handler waits for; the others are in each dialect's own ledger.sql.
+-- Transitions of effects off the hot path; the others are in each dialect's ledger.sql.
 
 -- name: effects
--- Several effects. After a lock or an insert, a statement of its own: their snapshot is older than what they waited for.
+-- Several effects. After a lock or an insert, a separate statement: their snapshot is older than what they waited
+-- for.
 SELECT {effect_columns} FROM {schema}.effects AS e WHERE e.identity IN {list :identities bytea}
 
 -- name: restart_effect
@@ -27,8 +28,8 @@ WITH taken AS ({restart_effect}), called AS (
 SELECT * FROM taken
 
 -- name: mark_effect_unknown
--- started -> unknown, if the lease is still expired and the fence still that one; done, if an earlier call came back
--- meanwhile. An unknown effect is given back. The call stays open: nobody knows how it ended.
+-- started -> unknown, if the lease is still expired and the fence unchanged; done, if an earlier call has returned
+-- done. Releases an unknown effect. The call keeps no outcome: it is unknown.
 UPDATE {schema}.effects AS e
 SET state = CASE WHEN c.done AND e.state = 'started' THEN 'done' ELSE 'unknown' END, fence = e.fence + 1,
     leased_until = NULL,
@@ -53,7 +54,7 @@ WHERE identity = :identity AND fence = :fence AND state = 'unknown'
 RETURNING event_id, state
 
 -- name: put_off_effect
--- unknown, and still so: the lease is given back.
+-- unknown -> unknown: releases the lease.
 UPDATE {schema}.effects
 SET fence = fence + 1, leased_until = NULL, error = coalesce(:error::text, error),
     due_at = CASE WHEN kind = 'later' THEN {now} + {seconds :due_in::float8} END
@@ -73,7 +74,7 @@ RETURNING event_id, state, number
 DELETE FROM {schema}.effect_calls WHERE identity = :identity AND number > :number
 
 -- name: lock_effect
--- Waits for whoever is changing it.
+-- Waits for a transaction that is changing it.
 SELECT state FROM {schema}.effects WHERE identity = :identity {lock}
 
 -- name: held_effects
@@ -82,6 +83,6 @@ SELECT {effect_columns} FROM {schema}.effects AS e {indexed effects_leased}
 WHERE e.leased_until IS NOT NULL AND e.state = 'started' AND e.worker = :worker
 
 -- name: expired_effects
--- Leases that have run out.
+-- Leases that have expired.
 SELECT {effect_columns} FROM {schema}.effects AS e {indexed effects_leased}
 WHERE e.leased_until < {now} ORDER BY e.leased_until LIMIT :limit

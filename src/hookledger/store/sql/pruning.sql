@@ -1,30 +1,30 @@
--- Whatever somebody has locked is left out, so that no worker and no operator waits, and nothing here waits for one: the
--- usual order of locks does not matter. SQLite has nothing to lock: every write runs alone.
+-- Pruning skips rows that another transaction has locked: it waits for no worker and no operator, so the usual order
+-- of locks does not matter. SQLite has nothing to lock: every write runs alone.
 --
--- CROSS JOIN is what SQLite does not turn round: it would read a table, and look each row up in the list. Counted and
--- compared with 0 is what PostgreSQL does not turn into a join with the whole table, as it does NOT EXISTS.
+-- SQLite does not reorder a CROSS JOIN; another join would read the table, and look each row up in the list.
+-- PostgreSQL does not turn a count compared with 0 into a join with the whole table, as it does NOT EXISTS.
 
 -- name: whose_turn
--- Who has it; until we are done, nobody else takes it.
+-- Who holds the lease; locked until the commit.
 SELECT holder, until FROM {schema}.task_leases WHERE name = 'prune' {lock}
 
 -- name: take_turn
--- Ours, if it is ours or nobody's any more.
+-- Takes the lease if it is ours, or expired.
 INSERT INTO {schema}.task_leases AS t (name, holder, until) VALUES ('prune', :holder, {now} + {seconds :lease})
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
 WHERE t.holder = excluded.holder OR t.until < {now}
 RETURNING holder
 
 -- name: hold_turn
--- Still ours, in the transaction that takes something away.
+-- Renews the lease in the transaction that deletes something.
 UPDATE {schema}.task_leases SET until = {now} + {seconds :lease} WHERE name = 'prune' AND holder = :holder RETURNING holder
 
 -- name: end_turn
--- Nobody's.
+-- Releases the lease.
 DELETE FROM {schema}.task_leases WHERE name = 'prune' AND holder = :holder
 
 -- name: record_pruning
--- What a round has taken away, this transaction's share included.
+-- What a round has deleted, with this transaction.
 INSERT INTO {schema}.actions (id, at, name, actor, reason, subject, from_state, to_state)
 VALUES (:id, {now}, 'prune', :actor, :reason, :subject, 'kept', 'pruning')
 ON CONFLICT (id) DO UPDATE SET subject = excluded.subject
@@ -34,7 +34,7 @@ ON CONFLICT (id) DO UPDATE SET subject = excluded.subject
 UPDATE {schema}.actions SET to_state = :how WHERE id = :id AND to_state = 'pruning' RETURNING actor, reason, subject
 
 -- name: begin_walk
--- Where a walk goes on; it begins anew when it is old.
+-- Where a walk continues; an old walk starts at the beginning.
 INSERT INTO {schema}.prune_positions AS w (name, position, started_at) VALUES (:walk, :start, {now})
 ON CONFLICT (name) DO UPDATE
 SET position = CASE WHEN w.started_at < {now} - {seconds :again} THEN excluded.position ELSE w.position END,
@@ -69,16 +69,16 @@ WHERE e.id = c.id AND e.claim = c.claim
 ORDER BY e.id {lock_free e}
 
 -- name: lock_effects_to_prune
--- Their effects, as far as nobody holds them, and whether each is over.
+-- Their effects that are not locked, and whether each is finished.
 SELECT f.identity, f.event_id, f.state IN ('done', 'cancelled') AND f.alert IS NULL AS over FROM {schema}.effects AS f
 WHERE f.event_id IN {list :events uuid} ORDER BY f.identity {lock_free f}
 
 -- name: count_effects
--- How many there are of each event, held by others or not.
+-- How many effects each event has, locked or not.
 SELECT event_id, count(*) AS n FROM {schema}.effects WHERE event_id IN {list :events uuid} GROUP BY event_id
 
 -- name: lock_quarantined_to_prune
--- An operator may be admitting one of them: a moment's wait, and the next statement sees what came of it.
+-- An operator may be accepting one of them: after a short wait the next statement sees the result.
 SELECT d.item FROM {schema}.deliveries AS d
 WHERE d.event_id IN {list :events uuid} AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')
   AND d.outcome IN ('conflict', 'same_body')
@@ -115,7 +115,7 @@ WHERE d.event_id IN {list :events uuid} AND d.outcome NOT IN ('accepted', 'inval
 RETURNING request_id
 
 -- name: prune_requests
--- Bytes that no delivery but a duplicate names any more.
+-- Bytes that only duplicates refer to.
 DELETE FROM {schema}.requests AS r WHERE r.id IN {list :requests uuid}
   AND (SELECT count(*) FROM {schema}.deliveries AS d WHERE d.request_id = r.id AND d.outcome <> 'duplicate') = 0
 
@@ -152,7 +152,7 @@ SET body = :empty, headers = :empty, query = :empty, remote = NULL, emptied_at =
 WHERE id IN {list :requests uuid}
 
 -- name: empty_events
--- So that nobody replays them: in the row that a replay must change.
+-- Prevents a replay: in the row that a replay must change.
 UPDATE {schema}.events SET emptied_at = {now} WHERE id IN {list :events uuid}
 
 -- name: forget_attempts
@@ -186,13 +186,14 @@ WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, it
 RETURNING request_id
 
 -- name: lock_deliveries
--- One operator at a time accepts a quarantined delivery, and nobody prunes it meanwhile. Intake never comes back to one.
+-- One operator at a time accepts a quarantined delivery, and pruning waits for that. Intake never locks an old
+-- delivery.
 SELECT d.item FROM {schema}.deliveries AS d
 WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, item integer} AS n)
 ORDER BY d.request_id, d.item {lock}
 
 -- name: orphans
--- Odd deliveries whose event is not here, and that no event was made of.
+-- Quarantined deliveries whose event is gone and that no operator accepted.
 SELECT d.request_id, d.item FROM {schema}.deliveries AS d
 WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, item integer} AS n)
   AND d.outcome IN ('conflict', 'same_body')

@@ -1,5 +1,5 @@
 -- name: quarantine_sources
--- The sources that have odd deliveries: a walk from one to the next along the index.
+-- The sources with quarantined deliveries: a walk from one to the next along the index.
 WITH RECURSIVE walk (source) AS (
     SELECT min(source) FROM {schema}.deliveries WHERE outcome IN ('conflict', 'same_body')
     UNION ALL
@@ -56,7 +56,7 @@ UPDATE {schema}.requests SET body = coalesce(({borrowed_body}), body)
 WHERE id = :request_id AND length(body) = 0 AND emptied_at IS NULL
 
 -- name: quarantined
--- A delivery that is to be admitted. A statement of its own: the lock's snapshot is older than the lock.
+-- A delivery to accept. A separate statement: the lock's snapshot is older than the lock.
 SELECT d.source, d.outcome, d.event_id, EXISTS (
            SELECT 1 FROM {schema}.requests AS r WHERE r.id = d.request_id AND r.emptied_at IS NULL
                AND (length(r.body) > 0 OR EXISTS ({elsewhere}))) AS kept, a.id AS accepted_id
@@ -65,8 +65,8 @@ LEFT JOIN {schema}.events AS a ON a.request_id = d.request_id AND a.item = d.ite
 WHERE d.request_id = :request_id AND d.item = :item AND d.outcome IN ('conflict', 'same_body')
 
 -- name: own_accepted_key
--- The key of an admitted event. It stays with the event that has it, unless that got it from this very delivery, as the
--- owner of a known body (:met). Locked, so that admissions under one key are numbered one after the other.
+-- The key of an accepted event. It stays with the event that has it, unless that got it from this delivery, as the
+-- owner of a known body (:met). Locked, so that accepted events of one key are numbered one after the other.
 INSERT INTO {schema}.identities AS i (identity, kind, source, event_id, fingerprint)
 VALUES (:identity, 'key', :source, :event_id, :fingerprint)
 ON CONFLICT (identity) DO UPDATE SET event_id = CASE WHEN i.event_id = :met::uuid THEN :event_id ELSE i.event_id END
@@ -81,8 +81,8 @@ ON CONFLICT DO NOTHING
 RETURNING identity
 
 -- name: accept
--- An odd delivery -> pending, under the next number of its key. Counted, not EXISTS, because PostgreSQL may hash the
--- whole table for that.
+-- A quarantined delivery -> pending, under the next number of its key. Counted, not EXISTS, because PostgreSQL may
+-- hash the whole table for that.
 INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at, fingerprint,
                              request_id, item, received_at, run_started_at, state, due_at, account)
 WITH RECURSIVE tried (n) AS (

@@ -5,7 +5,7 @@ FROM {schema}.identities AS i LEFT JOIN {schema}.events AS e ON e.id = i.event_i
 WHERE i.identity IN {list :identities bytea}
 
 -- name: abandoned_reconciliations
--- Comparisons of a source that nobody ended. One that failed and waits to be tried again has said so.
+-- Interrupted comparisons of a source. One that failed and waits for its next try has a problem recorded.
 SELECT id, fence, slot, actor, reason, counts FROM {schema}.reconciliations
 WHERE source = :source AND finished_at IS NULL AND problem IS NULL AND leased_until < {now} ORDER BY id {lock}
 
@@ -15,7 +15,7 @@ UPDATE {schema}.reconciliations SET counts = :counts WHERE id = :id AND fence = 
 RETURNING id
 
 -- name: begin_reconciliation
--- A new comparison; one that nobody ended is taken up after its lease, with its own window.
+-- A new comparison; an interrupted one is taken up after its lease, with its first window.
 INSERT INTO {schema}.reconciliations AS r (id, source, slot, since, until, actor, reason, started_at, leased_until)
 VALUES (:id, :source, :slot, :since, :until, :actor, :reason, {now}, {now} + {seconds :lease})
 ON CONFLICT (source, slot) DO UPDATE
@@ -25,7 +25,7 @@ WHERE r.finished_at IS NULL AND r.leased_until < excluded.started_at
 RETURNING id, fence, since, until
 
 -- name: renew_reconciliation
--- Only by whoever has it.
+-- Only the process with this fence.
 UPDATE {schema}.reconciliations SET leased_until = {now} + {seconds :lease}
 WHERE id = :id AND fence = :fence AND finished_at IS NULL
 RETURNING id
@@ -46,12 +46,12 @@ SELECT * FROM (
 ) AS r WHERE n = 1 ORDER BY source
 
 -- name: claim_repair
--- Waits for whoever asks for the same at this moment.
+-- Waits for a concurrent request for the same object.
 INSERT INTO {schema}.repairs (source, object_id, event_id) VALUES (:source, :object_id, :event_id)
 ON CONFLICT DO NOTHING
 
 -- name: lock_repair
--- The last repair of the object; nobody else decides about it meanwhile.
+-- The last repair of the object, locked until the commit.
 SELECT event_id FROM {schema}.repairs WHERE source = :source AND object_id = :object_id {lock}
 
 -- name: change_repair

@@ -179,8 +179,8 @@ LEFT JOIN LATERAL (SELECT * FROM {schema}.effects WHERE identity = ({effect_mark
 LEFT JOIN {schema}.effects AS f ON f.identity = ({effect_marked_for})
 
 -- name: failures
--- What is in trouble, by cause. Those that are only marked by the effect that they are marked for: its state, and what
--- was said of it.
+-- Failing and marked events, by cause. Events that are only marked are grouped by the effect that they are marked
+-- for: its state and error.
 SELECT source, type, cause, effect, effect_state, effect_error, count(*) AS n, min(received_at) AS first_at,
        max(seen_at) AS last_at, max(id::text)::uuid AS sample_id,
        count(*) FILTER (WHERE state = 'failed') AS failed,

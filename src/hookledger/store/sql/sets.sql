@@ -19,7 +19,7 @@ SELECT source, type, state, count(DISTINCT id) AS n FROM ({unknown_members}) AS 
 GROUP BY source, type, state ORDER BY n DESC, source, type, state LIMIT 100
 
 -- name: size
--- How many they are, and which calls these are: whoever called one of them again made this another text.
+-- How many there are, and a text of their newest calls: each further call changes it.
 count(DISTINCT id) AS events, count(*) AS effects, encode(sha256(coalesce(
     string_agg(identity || int8send(number), '' ORDER BY identity), '')), 'hex') AS calls
 

@@ -89,8 +89,8 @@ def connect(path: Path, *, wait: float, may_create: bool = False) -> Connection:
 
 
 def patience(wait: float) -> Callable[[int], bool]:
-    """SQLite's own time-out sleeps longer after each try, up to 0.1 s: who has waited longest looks least often, and
-    where others write all the time hardly ever finds the lock free."""
+    """Return a busy handler. SQLite's own timeout sleeps longer after each try, up to 0.1 s: the process that has
+    waited longest tries least often, and under constant writes rarely finds the lock free."""
     deadline = 0.0
 
     def again(tries: int) -> bool:
@@ -106,7 +106,8 @@ def patience(wait: float) -> Callable[[int], bool]:
 
 
 def _use_wal(connection: apsw.Connection, deadline: float) -> None:
-    """The busy time-out does not cover the change to WAL, which several processes may try on a new file at once."""
+    """The busy timeout does not cover the change to WAL, which several processes may try on a new file
+    concurrently."""
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -190,11 +191,10 @@ def translate(error: apsw.Error | OverflowError | ValueError) -> HookledgerError
 
 
 class Writer(threading.Thread):
-    """The one thread that owns the process' writing connection.
+    """The one thread that owns the process' write connection.
 
-    While a handler's transaction is open, the thread waits for the next
-    statement only until the limit; then it rolls back by itself, whatever the
-    handler or the event loop are doing.
+    While a handler's transaction is open, the thread waits for the next statement only until the limit; then it rolls
+    back, whatever the handler or the event loop are doing.
     """
 
     def __init__(self, path: Path, *, wait: float, limit: float, watch: LockWatch) -> None:
@@ -215,7 +215,7 @@ class Writer(threading.Thread):
         """Called in this thread when a handler's transaction went over the limit, with whether it had committed."""
 
     async def run_job(self, job: Callable[[Connection], T]) -> T:
-        """Run `job` on the connection; it goes on even if the caller is cancelled."""
+        """Run `job` on the connection, to its end even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -320,7 +320,7 @@ class Writer(threading.Thread):
 
 
 class Checkpointer(threading.Thread):
-    """Moves the WAL into the database on a connection of its own, so that no ack pays for it."""
+    """Moves the WAL into the database on a separate connection, so that no ack waits for it."""
 
     FROM = 4 * 2**20
     RESTART_FROM = 64 * 2**20
@@ -345,7 +345,7 @@ class Checkpointer(threading.Thread):
                     connection = connection or connect(self._path, wait=self.PATIENCE)
                     self._move(connection)
             except (OSError, apsw.Error):
-                # Busy, full or gone: whoever writes next will hear about it. Try again in a second.
+                # Busy, full or gone: the next write raises the error. Try again in a second.
                 continue
         if connection is not None:
             connection.close()
@@ -356,11 +356,11 @@ class Checkpointer(threading.Thread):
         last = self._frames
         self._frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         limit = self.RESTART_FROM / connection.pragma("page_size")
-        if self._frames < limit or self._frames == last:  # of one to which nothing comes the next writer begins anew
+        if self._frames < limit or self._frames == last:  # without new frames the next writer restarts the log
             return
         _bring_to_disk(self._path)
         frames, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        if frames - moved < limit / 8:  # else somebody reads what is older, and it would be in vain
+        if frames - moved < limit / 8:  # else a reader needs older frames, and a restart would fail
             connection.set_busy_handler(patience(min(self.PATIENCE * frames / limit, 1.0)))
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
 

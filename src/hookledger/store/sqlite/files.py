@@ -48,7 +48,7 @@ def unwritable(path: Path) -> str | None:
 
 
 def lost(files: Files) -> str | None:
-    """The first path that does not lead to its file any more."""
+    """Return the first path that no longer leads to its file."""
     return next((path for path, known in files.items() if known is None or identity(path) != known), None)
 
 
@@ -64,8 +64,7 @@ def check(files: Files) -> None:
 def check_others(path: Path) -> None:
     """Raise Unavailable if a connection of this process has another file open under this path.
 
-    SQLite writes a log that lies beside a file into that file: whoever opens the new file would bring the log of the
-    old one into it.
+    SQLite writes the log beside a file into that file: opening the new file would write the old one's log into it.
     """
     with _opened_lock:
         others = [connection.files for connection in _opened]
@@ -101,8 +100,8 @@ class Connection(apsw.Connection):
         if path is None:
             return
         if path != next(iter(self.files)):
-            # The database is in place: what only the lost log has is brought into it while we have that open. If
-            # somebody is in the way, whoever writes next tries again.
+            # The database is in place: what only the lost log has is written into it while we have that open. If a
+            # lock prevents it, the next write tries again.
             with contextlib.suppress(apsw.Error):
                 self.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         check(self.files)
@@ -113,7 +112,7 @@ class Connection(apsw.Connection):
         super().close(*how)
 
     def begin(self) -> None:
-        """BEGIN IMMEDIATE: a lock upgrade in the middle would ignore the time-out."""
+        """BEGIN IMMEDIATE: a lock upgrade in the middle would ignore the busy timeout."""
         if self._lost:
             self.check_files()
         self.execute("BEGIN IMMEDIATE")

@@ -103,7 +103,7 @@ def ask(connection: apsw.Connection, statement: str, rows: Sequence[tuple[Any, .
 
 @cache
 def _repeated(statement: str, size: int) -> str:
-    """The statement with its one row of question marks standing `size` times."""
+    """Return the statement with its one row of placeholders repeated `size` times."""
     row = re.search(r"\((?:\?, )*\?\)", statement)
     assert row is not None
     return statement.replace(row[0], ", ".join([row[0]] * size))

@@ -29,8 +29,8 @@ class SqliteJobs(Jobs):
         self._open = database.open
 
     async def plan(self, new: NewJob, expected: int | None) -> Job:
-        """The snapshot is read on a connection and in a thread of its own, a batch at a time: whoever gives up in the
-        middle closes it after what is being read."""
+        """Read the snapshot on a separate connection and thread, batch by batch: a cancelled caller closes it after
+        the current batch."""
         reader = ThreadPoolExecutor(1)
         connection = await _in_thread(self._open, reader)
         try:
@@ -64,7 +64,7 @@ class SqliteJobs(Jobs):
 async def _frozen(db: Session, job_id: UUID) -> Job:
     ready = await db("set_frozen", id=job_id)
     found = await find_job(db, job_id)
-    if not ready or found is None:  # somebody cancelled it while it was being frozen
+    if not ready or found is None:  # an operator cancelled it during the freeze
         raise cannot_cancel(job_id, found)
     return found
 

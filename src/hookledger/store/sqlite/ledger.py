@@ -16,31 +16,27 @@ from ..call_outcome import Settled
 from ..lanes import Turns
 from ..ledger import Finish, Ledger, consequences, finish_of
 from ..rows import intent_values, value_of
-from ..session import Session
+from ..session import Session, reads, writes
 from ..text import load
-from .connection import Run, read_rows
+from .connection import read_rows
 from .intake import micros
-from .session import SqliteDatabase, SqliteSession, connection_of, finished, part
+from .session import SqliteDatabase, connection_of, part
 
 SQL = load(__package__, "ledger.sql", effect_columns=part("effect_columns"))
 
 
 class SqliteLedger(Ledger):
-    def __init__(self, database: SqliteDatabase, read: Run, write: Run, now: Callable[[], int]) -> None:
+    def __init__(self, database: SqliteDatabase, now: Callable[[], int]) -> None:
         super().__init__(database)
-        self._read = read
-        self._write = write
         self._now = now
         self._turns = Turns()
 
     # ── calls ──
 
-    async def start(self, intents: Sequence[Intent], worker: str) -> list[Started | Effect | None]:
-        def job(connection: apsw.Connection) -> list[Started | Effect | None]:
-            now = self._now()
-            return [self._start(connection, now, intent, worker) for intent in intents]
-
-        return await self._write(job)
+    @writes
+    async def start(self, db: Session, intents: Sequence[Intent], worker: str) -> list[Started | Effect | None]:
+        connection, now = connection_of(db), self._now()
+        return [self._start(connection, now, intent, worker) for intent in intents]
 
     def _start(self, connection: apsw.Connection, now: int, intent: Intent, worker: str) -> Started | Effect | None:
         new = read_rows(connection, SQL["start"], (now, worker, *_values(intent)))
@@ -65,25 +61,23 @@ class SqliteLedger(Ledger):
         for event_id in attention:
             connection_of(db).execute(SQL["attend"], (event_id.bytes,))
 
-    async def finish(self, completions: Sequence[Completion]) -> list[Concluded]:
-        def job(connection: apsw.Connection) -> list[Concluded]:
-            now = self._now()
-            found = [self._finish(connection, now, completion) for completion in completions]
-            finished(self.follow(SqliteSession(connection, now), *consequences(found)))
-            return [end.concluded for end in found]
-
-        return await self._write(job)
+    @writes
+    async def finish(self, db: Session, completions: Sequence[Completion]) -> list[Concluded]:
+        connection, now = connection_of(db), self._now()
+        found = [self._finish(connection, now, completion) for completion in completions]
+        await self.follow(db, *consequences(found))
+        return [end.concluded for end in found]
 
     def _finish(self, connection: apsw.Connection, now: int, completion: Completion) -> Finish:
-        """Record, weigh, move."""
+        """Record the end of a call, decide what it means, and move the effect."""
         identity = completion.identity
         effects = read_rows(connection, SQL["standing"], (identity,))
         if not effects:
             raise WrongState(f"no effect {identity.hex()}")
-        end = (completion.number, completion.outcome.value, completion.error, completion.unless_told)
-        told = read_rows(connection, SQL["tell"], (now, identity, *end))
-        calls = read_rows(connection, SQL["calls"], (identity,)) if told else []
-        finish = finish_of(effects[0], told[0] if told else None, calls, completion)
+        end = (completion.number, completion.outcome.value, completion.error, completion.unless_ended)
+        recorded = read_rows(connection, SQL["end_call"], (now, identity, *end))
+        calls = read_rows(connection, SQL["calls"], (identity,)) if recorded else []
+        finish = finish_of(effects[0], recorded[0] if recorded else None, calls, completion)
         if (move := finish.move) is not None:
             due_in = None if move.due_in is None else micros(move.due_in)
             moved = (now, identity, move.state.value, move.result, due_in, move.error, move.alert)
@@ -92,20 +86,18 @@ class SqliteLedger(Ledger):
 
     # ── the outbox ──
 
-    async def claim(self, worker: str, wanted: Sequence[tuple[str, int, float]]) -> list[Effect]:
-        def job(connection: apsw.Connection) -> list[Effect]:
-            now, taken, left = self._now(), [], wanted
-            while left:
-                found = [
-                    self._take(connection, now, identity, worker, lease)
-                    for name, most, lease in left
-                    for identity in self._due(connection, now, name, most, self._turns.begin(name))
-                ]
-                left = self._turns.left(left, found)
-                taken += found
-            return taken
-
-        return await self._write(job)
+    @writes
+    async def claim(self, db: Session, worker: str, wanted: Sequence[tuple[str, int, float]]) -> list[Effect]:
+        connection, now, taken = connection_of(db), self._now(), list[Effect]()
+        while wanted:
+            found = [
+                self._take(connection, now, identity, worker, lease)
+                for name, most, lease in wanted
+                for identity in self._due(connection, now, name, most, self._turns.begin(name))
+            ]
+            wanted = self._turns.left(wanted, found)
+            taken += found
+        return taken
 
     def _due(self, connection: apsw.Connection, now: int, name: str, most: int, lane: str) -> list[bytes]:
         """What is due of one name, the longest due first; of the lanes, from this one on."""
@@ -115,19 +107,17 @@ class SqliteLedger(Ledger):
 
     def _take(self, connection: apsw.Connection, now: int, identity: bytes, worker: str, lease: float) -> Effect:
         connection.execute(SQL["claim"], (now, identity, worker, micros(lease)))
-        # Read before the call is counted: the doubt is about earlier ones.
+        # Read before the call is added: `unknown_for` is about earlier ones.
         effect = self._get(connection, now, identity)
         assert effect is not None
         if effect.state is EffectState.STARTED:
             connection.execute(SQL["call"], (now, worker, identity, effect.number, effect.generation))
         return effect
 
-    async def due(self, names: Sequence[str]) -> set[str]:
-        def job(connection: apsw.Connection) -> set[str]:
-            now = self._now()
-            return {name for name in names if self._due(connection, now, name, 1, "")}
-
-        return await self._read(job)
+    @reads
+    async def due(self, db: Session, names: Sequence[str]) -> set[str]:
+        connection, now = connection_of(db), self._now()
+        return {name for name in names if self._due(connection, now, name, 1, "")}
 
 
 def _values(intent: Intent) -> tuple[Any, ...]:

@@ -23,8 +23,8 @@ SELECT {effect_columns} FROM effects e WHERE e.identity = ?2
 SELECT identity, event_id, source, name, key, generation, kind, repeat, state, number, decided, decided_number, result
 FROM effects WHERE identity = ?1
 
--- name: tell
--- How a call ended. Never over what is known for certain; ?6: over nothing that was told.
+-- name: end_call
+-- How a call ended. Keeps an outcome that is known; with ?6, an unknown one too.
 UPDATE effect_calls SET ended_at = ?1, outcome = ?4, error = ?5
 WHERE identity = ?2 AND number = ?3 AND (outcome IS NULL OR (outcome = 'unknown' AND NOT ?6))
 RETURNING generation, ended_at
@@ -44,7 +44,7 @@ SET state = ?3, fence = fence + 1, result = coalesce(result, ?4), error = iif(st
 WHERE identity = ?2
 
 -- name: waiting
--- The events that wait for a person, of one source or of any, with a reason that begins like this. There are few.
+-- The events in review, of one source or of any, whose reason has this prefix. There are few.
 SELECT id FROM events INDEXED BY events_in_review
 WHERE state = 'needs_review' AND (?1 IS NULL OR source = ?1) AND substr(reason, 1, length(?2)) = ?2 ORDER BY id
 
@@ -66,8 +66,8 @@ SELECT identity, due_at FROM effects INDEXED BY effects_due
 WHERE name = ?2 AND lane IS NULL AND due_at <= ?1 ORDER BY due_at LIMIT ?3
 
 -- name: heads
--- What can be taken in the lanes of one name, from ?4 on: a walk from lane to lane, to the first entry of each that has
--- a time. It must be due, and nobody passes an earlier one that is not over.
+-- The first entries of the lanes of one name, from ?4 on, that can be claimed: a walk from lane to lane, to the first
+-- entry of each that has a time. It must be due, and all entries before it must be finished.
 WITH RECURSIVE walk (lane) AS (
     SELECT min(lane) FROM effects INDEXED BY effects_due_in_lane
     WHERE name = ?2 AND lane >= ?4 AND lane IS NOT NULL AND due_at IS NOT NULL

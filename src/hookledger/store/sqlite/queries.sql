@@ -39,7 +39,7 @@ FROM identities i LEFT JOIN events e ON e.id = i.event_id WHERE i.identity = ?1
 UPDATE identities SET event_id = ?2, fingerprint = ?3 WHERE identity = ?1
 
 -- name: release
--- What a conflict won is nobody's.
+-- The identity that a conflict won is free again.
 DELETE FROM identities WHERE identity = ?1
 
 -- name: bodies_held

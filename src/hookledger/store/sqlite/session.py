@@ -197,7 +197,7 @@ class SqliteDatabase:
         return await self.scan(work, SEARCH)
 
     async def scan(self, work: Work[T], limit: float) -> T:
-        given_up = threading.Event()  # what nobody waits for any more is stopped
+        given_up = threading.Event()  # stops the query if the caller is cancelled
         try:
             return await asyncio.to_thread(self._scan, work, limit, given_up)
         finally:
@@ -217,7 +217,7 @@ class SqliteDatabase:
             raise translate(error) from error
 
     async def select(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
-        # On a connection of its own, as a scan: read in threads, one batch after the other.
+        # On a separate connection, as a scan: read in threads, one batch after the other.
         try:
             with closing(await asyncio.to_thread(self.open)) as connection:
                 connection.execute("PRAGMA query_only = ON")

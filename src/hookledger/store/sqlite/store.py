@@ -53,7 +53,7 @@ class SqliteStore(Store):
         self._turn = asyncio.Lock()
         self._watch = LockWatch.from_environment()
         database = SqliteDatabase(path, self._do, self._write, self._now)
-        effects = SqliteLedger(database, self._do, self._write, self._now)
+        effects = SqliteLedger(database, self._now)
         super().__init__(database, self._clock, effects, SqliteJobs(database, effects), database)
         self.copies: Copies = Copies(database, SqliteTables())
         self._writer: Writer | None = None

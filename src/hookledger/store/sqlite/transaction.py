@@ -68,7 +68,7 @@ class SqliteTransaction:
 
     async def _begin(self) -> None:
         await self._turn.acquire()
-        if self._over is not None:  # rolled back while we queued: nobody would give the turn back
+        if self._over is not None:  # rolled back while we queued: only we can release the turn
             self._turn.release()
             raise self._over
         loop = asyncio.get_running_loop()
@@ -132,7 +132,7 @@ class SqliteTransaction:
 
     async def _keep(self, job: Callable[[apsw.Connection], T]) -> T:
         def guarded(connection: apsw.Connection) -> T:
-            if self._writer.has_ended(connection):  # a row that commits by itself would be a lie
+            if self._writer.has_ended(connection):  # the row would commit without the handler's writes
                 raise HandlerCommitted()
             return job(connection)
 
@@ -168,7 +168,7 @@ class SqliteTransaction:
         self._end(ClaimLost("the transaction of this attempt is over"))
 
     async def rollback(self, *, abandoned: bool = False) -> bool:
-        del abandoned  # whoever asks later is told that it is over
+        del abandoned  # later statements raise that it is over
         if not self._begun or self._over is not None:
             self._over = self._over or ClaimLost("the transaction of this attempt is over")
             return isinstance(self._over, HandlerCommitted)

@@ -1,8 +1,8 @@
 """Tells the supervisor since when a worker has held SQLite's write lock.
 
-A worker that is frozen inside a transaction stalls every ack and cannot help
-itself, so the moment it took the lock stands in a small shared file where its
-supervisor sees it. Without a supervisor there is no file and nothing is told.
+A worker that is frozen inside a transaction stalls every ack and cannot help itself, so the moment it took the lock
+stands in a small shared file where its supervisor sees it. Without a supervisor there is no file, and nothing is
+written.
 """
 
 from __future__ import annotations

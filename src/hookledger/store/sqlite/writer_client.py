@@ -58,13 +58,13 @@ class WriterClient:
         line = self._line
         while line is None or line.cut:
             line = await self._opened()
-        told = read_reply(await line.ask(request))
-        if told.error is not None:
-            name, text = told.error
+        reply = read_reply(await line.ask(request))
+        if reply.error is not None:
+            name, text = reply.error
             raise _ERRORS.get(name, StoreError)(text)
         return [
             [Recorded(ACCEPTED, event_id) for event_id in arrival.event_ids] if recorded is None else recorded
-            for arrival, recorded in zip(arrivals, told.recorded, strict=True)
+            for arrival, recorded in zip(arrivals, reply.recorded, strict=True)
         ]
 
     async def _opened(self) -> _Line:

@@ -133,7 +133,7 @@ CREATE TABLE {schema}.published_keys (
 
 -- ── events, which are the queue ──
 
--- alert: why an operator should look at an event, apart from its effects. cause: why it fails, without what differs
+-- alert: why an operator should look at an event, other than its effects. cause: why it fails, without what differs
 -- from one event to the next. account: on whose behalf it is, where a source serves several accounts.
 CREATE TABLE {schema}.events (
     id                 uuid PRIMARY KEY,
@@ -212,7 +212,7 @@ CREATE INDEX events_marked ON {schema}.events (id) WHERE attention OR alert IS N
 CREATE UNIQUE INDEX events_from_quarantine ON {schema}.events (request_id, item) WHERE key_origin = 'quarantine';
 -- How many events of one key were accepted from quarantine.
 CREATE INDEX events_from_quarantine_keys ON {schema}.events (key, source) WHERE key_origin = 'quarantine';
--- Their ids are younger than they are: a search by time must look for them apart.
+-- Their ids are younger than they are: a search by time must look for them separately.
 CREATE INDEX events_from_quarantine_ids ON {schema}.events (id) WHERE key_origin = 'quarantine';
 
 CREATE TABLE {schema}.attempts (
@@ -296,7 +296,8 @@ CREATE INDEX effects_unknown ON {schema}.effects (name, event_id) WHERE state = 
 CREATE INDEX effects_open ON {schema}.effects (state, event_id, identity)
     WHERE state IN ('planned', 'failed', 'unknown');
 
--- The next place in each lane. Taken in the handler's transaction, so that places are given in the order of commits.
+-- The next place in each lane. Assigned in the handler's transaction, so that places are given in the order of
+-- commits.
 CREATE TABLE {schema}.effect_lanes (
     name text COLLATE "C" NOT NULL,
     lane text COLLATE "C" NOT NULL,
@@ -430,8 +431,8 @@ CREATE TABLE {schema}.job_effects (
     PRIMARY KEY (job_id, event_id, identity)
 );
 
--- Each comparison with a provider's log. slot: the moment it was planned for, where it was; one run for each.
--- An abandoned run is taken up by another worker when its lease is over; fence tells the two apart.
+-- Each comparison with a provider's log. slot: the moment it was planned for, where it was; one run for each. An
+-- abandoned run is taken up by another worker when its lease is over; fence distinguishes the two.
 CREATE TABLE {schema}.reconciliations (
     id           uuid PRIMARY KEY,
     source       text COLLATE "C" NOT NULL CHECK (source <> ''),
@@ -454,7 +455,7 @@ CREATE TABLE {schema}.reconciliations (
 CREATE UNIQUE INDEX reconciliations_planned ON {schema}.reconciliations (source, slot);
 CREATE INDEX reconciliations_of_source ON {schema}.reconciliations (source, started_at);
 
--- The last repair of each object. Whoever asks for one locks the row, so that one repair is open at a time.
+-- The last repair of each object. A request for one locks the row, so that one repair is open at a time.
 CREATE TABLE {schema}.repairs (
     source    text COLLATE "C" NOT NULL,
     object_id text COLLATE "C" NOT NULL CHECK (length(object_id) BETWEEN 1 AND 255),
@@ -500,8 +501,8 @@ CREATE TABLE {schema}.task_leases (
     until  timestamptz NOT NULL
 );
 
--- The copy that this inbox is the source or the target of: one row at most. `message` is what every write is told while
--- triggers forbid it; they let pass what the transaction writes that set `writing`, which is never committed.
+-- The copy that this inbox is the source or the target of: one row at most. `message` is the error of every write
+-- while triggers forbid it; they let pass what the transaction writes that set `writing`, which is never committed.
 CREATE TABLE {schema}.copies (
     one        boolean PRIMARY KEY DEFAULT true CHECK (one),
     id         uuid NOT NULL,

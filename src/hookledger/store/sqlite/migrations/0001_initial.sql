@@ -94,7 +94,7 @@ CREATE TABLE published_keys (
 
 -- ── events, which are the queue ──
 
--- alert: why an operator should look at an event, apart from its effects. cause: why it fails, without what differs
+-- alert: why an operator should look at an event, other than its effects. cause: why it fails, without what differs
 -- from one event to the next. account: on whose behalf it is, where a source serves several accounts.
 CREATE TABLE events (
     id                 BLOB PRIMARY KEY NOT NULL CHECK (length(id) = 16),
@@ -174,7 +174,7 @@ CREATE INDEX events_marked ON events (id) WHERE (attention = 1 OR alert IS NOT N
 CREATE UNIQUE INDEX events_from_quarantine ON events (request_id, item) WHERE key_origin = 'quarantine';
 -- How many events of one key were accepted from quarantine.
 CREATE INDEX events_from_quarantine_keys ON events (key, source) WHERE key_origin = 'quarantine';
--- Their ids are younger than they are: a search by time must look for them apart.
+-- Their ids are younger than they are: a search by time must look for them separately.
 CREATE INDEX events_from_quarantine_ids ON events (id) WHERE key_origin = 'quarantine';
 
 CREATE TABLE attempts (
@@ -258,7 +258,8 @@ CREATE INDEX effects_unknown ON effects (name, event_id) WHERE state = 'unknown'
 CREATE INDEX effects_open ON effects (state, event_id, identity)
     WHERE state IN ('planned', 'failed', 'unknown');
 
--- The next place in each lane. Taken in the handler's transaction, so that places are given in the order of commits.
+-- The next place in each lane. Assigned in the handler's transaction, so that places are given in the order of
+-- commits.
 CREATE TABLE effect_lanes (
     name TEXT NOT NULL,
     lane TEXT NOT NULL,
@@ -392,8 +393,8 @@ CREATE TABLE job_effects (
     PRIMARY KEY (job_id, event_id, identity)
 ) STRICT, WITHOUT ROWID;
 
--- Each comparison with a provider's log. slot: the moment it was planned for, where it was; one run for each.
--- An abandoned run is taken up by another worker when its lease is over; fence tells the two apart.
+-- Each comparison with a provider's log. slot: the moment it was planned for, where it was; one run for each. An
+-- abandoned run is taken up by another worker when its lease is over; fence distinguishes the two.
 CREATE TABLE reconciliations (
     id           BLOB PRIMARY KEY NOT NULL CHECK (length(id) = 16),
     source       TEXT NOT NULL CHECK (source <> ''),
@@ -416,7 +417,7 @@ CREATE TABLE reconciliations (
 CREATE UNIQUE INDEX reconciliations_planned ON reconciliations (source, slot);
 CREATE INDEX reconciliations_of_source ON reconciliations (source, started_at);
 
--- The last repair of each object. Whoever asks for one locks the row, so that one repair is open at a time.
+-- The last repair of each object. A request for one locks the row, so that one repair is open at a time.
 CREATE TABLE repairs (
     source    TEXT NOT NULL,
     object_id TEXT NOT NULL CHECK (length(object_id) BETWEEN 1 AND 255),
@@ -462,8 +463,8 @@ CREATE TABLE task_leases (
     until  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- The copy that this inbox is the source or the target of: one row at most. `message` is what every write is told while
--- triggers forbid it; they let pass what the transaction writes that set `writing`, which is never committed.
+-- The copy that this inbox is the source or the target of: one row at most. `message` is the error of every write
+-- while triggers forbid it; they let pass what the transaction writes that set `writing`, which is never committed.
 CREATE TABLE copies (
     one        INTEGER PRIMARY KEY DEFAULT 1 CHECK (one = 1),
     id         BLOB NOT NULL CHECK (length(id) = 16),
