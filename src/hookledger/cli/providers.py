@@ -68,8 +68,8 @@ def _list(as_json: bool) -> None:
         )
     listing.print()
     say(
-        f"{len(known)} providers; `hookledger providers NAME` tells all of one, and `hookledger providers hmac` how "
-        "to describe another. Confirmed: the weaker of signature and event."
+        f"{len(known)} providers; `hookledger providers NAME` describes one, and `hookledger providers hmac` shows "
+        "how to describe another. Confirmed: the weaker of signature and event."
     )
 
 
