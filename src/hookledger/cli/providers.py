@@ -13,7 +13,7 @@ from ..providers import generic, words
 from ..providers.catalogue import contracts, find
 from ..providers.contract import Contract
 from .common import print_json, prints_json, status, table_console
-from .table import Listing, print_facts, prose, say, whole
+from .table import Listing, print_facts, prose, say
 
 
 @click.command()
@@ -54,8 +54,7 @@ def _list(as_json: bool) -> None:
     if as_json:
         print_json([_summary(contract) for contract in known])
         return
-    facts = (whole("proved by"), whole("covers"), whole("id"), whole("retries"), whole("confirmed"))
-    listing = Listing(whole("name", head=True), *facts, prose("provider"))
+    listing = Listing("name", "proved by", "covers", "id", "retries", "confirmed", prose("provider"), heads=1)
     for contract in known:
         listing.add(
             contract.name,
