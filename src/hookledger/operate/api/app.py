@@ -55,7 +55,7 @@ class Api:
         except ClientDisconnect:
             return
         except Exception as error:
-            response = _error_response(error)
+            response = _json(*answer(error))
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -166,11 +166,6 @@ def _converted(convert: Callable[[], Any]) -> Any:
         return convert()
     except (msgspec.MsgspecError, ConfigError, UnicodeError, RecursionError) as error:
         raise Malformed(str(error).replace("`$.", "`")) from error
-
-
-def _error_response(error: Exception) -> Response:
-    status, body, headers = answer(error)
-    return _json(status, body, headers)
 
 
 def _json(status: int, body: Any, headers: dict[str, str] | None = None) -> Response:
