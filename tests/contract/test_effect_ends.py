@@ -146,9 +146,9 @@ async def test_an_end_that_is_told_only_if_nothing_was(store: Store, raw: Raw) -
     untold, told = await start(store, owner, "untold"), await start(store, owner, "told")
     await finish(store, told.identity, 1, "unknown", error="503")
     before = await raw.all("effects"), await raw.all("effect_calls")
-    assert (await finish(store, told.identity, 1, "refused", unless_told=True)).state is EffectState.UNKNOWN
+    assert (await finish(store, told.identity, 1, "refused", only_if_open=True)).state is EffectState.UNKNOWN
     assert (await raw.all("effects"), await raw.all("effect_calls")) == before
-    assert (await finish(store, untold.identity, 1, "refused", unless_told=True)).state is EffectState.FAILED
+    assert (await finish(store, untold.identity, 1, "refused", only_if_open=True)).state is EffectState.FAILED
     assert (await finish(store, told.identity, 1, "refused")).state is EffectState.FAILED
 
 

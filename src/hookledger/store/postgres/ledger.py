@@ -193,7 +193,7 @@ class PostgresLedger(Ledger):
 
     async def _weigh(self, connection: Any, batch: dict[bytes, Completion]) -> dict[int, Concluded]:
         effects = {row["identity"]: row for row in await connection.fetch(self._sql("lock"), sorted(batch))}
-        ends = [(i, c.number, c.outcome.value, c.error, c.unless_told) for i, c in sorted(batch.items())]
+        ends = [(i, c.number, c.outcome.value, c.error, c.only_if_open) for i, c in sorted(batch.items())]
         news = {row["identity"]: row for row in await connection.fetch(self._sql("tell"), *columns(ends))}
         calls: dict[bytes, list[Any]] = {}
         for row in await connection.fetch(self._sql("calls"), sorted(news)):

@@ -160,7 +160,7 @@ class SqliteLedger(Ledger):
         if not found:
             raise WrongState(f"no effect {identity.hex()}")
         [row] = found
-        end = (completion.number, completion.outcome.value, completion.error, completion.unless_told)
+        end = (completion.number, completion.outcome.value, completion.error, completion.only_if_open)
         news = rows(connection, SQL["tell"], (now, identity, *end))
         before, move = standing(row), None
         # What was told before, or belongs to a generation that is over, moves nothing.
