@@ -22,16 +22,21 @@ TAG = re.compile(r"^# proves R\d+(?:, R\d+)*$")
 
 
 def settings() -> str:
-    from hookledger.config import Config, IntakeSettings, OperatorSettings
+    from hookledger.config import (
+        Config,
+        IntakeSettings,
+        Limits,
+        OperatorSettings,
+        ReconcileSettings,
+        RetentionSettings,
+        RetryPolicy,
+        SourceRetention,
+        SourceSettings,
+        WorkSettings,
+    )
     from hookledger.effects.circuit import CircuitSettings
     from hookledger.effects.outbox import OutboxSettings
-    from hookledger.operate.retention.settings import RetentionSettings
-    from hookledger.providers.listing.base import ReconcileSettings
     from hookledger.receive.rejections import SampleSettings
-    from hookledger.receive.request import Limits
-    from hookledger.receive.settings import SourceRetention, SourceSettings
-    from hookledger.retry import RetryPolicy
-    from hookledger.work.settings import WorkSettings
 
     parts = [
         "# Settings\n\n",

@@ -16,10 +16,13 @@ from msgspec import Struct
 from .clock import Seconds
 from .errors import ConfigError
 from .operate.retention.settings import RetentionSettings
+from .providers.listing.base import ReconcileSettings
 from .receive.client import Proxies, proxies
 from .receive.rejections import SampleSettings
 from .receive.request import Limits
-from .receive.settings import SourceSettings, naming
+from .receive.secrets import SecretSettings
+from .receive.settings import SourceRetention, SourceSettings, naming
+from .retry import RetryPolicy
 from .work.settings import WorkSettings
 
 T = TypeVar("T")
@@ -185,3 +188,22 @@ def _reworded(message: str) -> str:
     what, _, where = message.partition(" - at `$")
     path = where.removesuffix("`").removeprefix(".")
     return f"{path}: {what[0].lower()}{what[1:]}" if path else f"{what[0].lower()}{what[1:]}"
+
+
+__all__ = [
+    "Config",
+    "IntakeSettings",
+    "Limits",
+    "OperatorSettings",
+    "ReconcileSettings",
+    "RetentionSettings",
+    "RetryPolicy",
+    "SecretSettings",
+    "SourceRetention",
+    "SourceSettings",
+    "TokenSettings",
+    "WorkSettings",
+    "decode",
+    "load",
+    "source_settings",
+]

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import msgspec
 
 from .clock import Clock
-from .config import Config, source_settings
+from .config import Config, WorkSettings, source_settings
 from .effects.declare import EffectDecorators
 from .effects.signatures import check_takes
 from .errors import ConfigError, SchemaMismatch, Unavailable
@@ -35,7 +35,6 @@ from .work.loop import Worker
 from .work.reclaim import LeaseReclaimer
 from .work.route import Routes
 from .work.run import Runner
-from .work.settings import WorkSettings
 from .work.slots import small_pools
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.markup import escape
 
 from hookledger.cli import common
-from hookledger.cli.table import Listing, print_facts, prose, say, unbroken, whole
+from hookledger.cli.table import Listing, print_facts, prose, say, unbroken
 from hookledger.receive.identify import show
 
 TURNED = "\u202egpj.exe\u202c \u2066x\u2069 \u200e\u200f\u061c"
@@ -24,7 +24,7 @@ def harmless(text: str) -> bool:
 def test_tables_and_lines() -> None:
     screen = io.StringIO()
     console = common.SafeConsole(file=screen, width=200, highlight=False)
-    listing = Listing(whole("key"), prose("why"))
+    listing = Listing("key", prose("why"))
     listing.add(HOSTILE, HOSTILE)
     listing.print(console)
     print_facts(console, [("key", unbroken(HOSTILE)), ("why", HOSTILE)])

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from hookledger.cli.common import SafeConsole
-from hookledger.cli.table import Listing, number, print_command, print_facts, prose, say, unbroken, whole
+from hookledger.cli.table import Listing, number, print_command, print_facts, prose, say, unbroken
 
 
 class Terminal(io.StringIO):
@@ -28,7 +28,7 @@ def lines(screen: SafeConsole) -> list[str]:
 
 
 def failures(*rows: tuple[str, str, str]) -> Listing:
-    listing = Listing(number("events", head=True), whole("type", head=True), prose("cause"))
+    listing = Listing(number("events"), "type", prose("cause"), heads=2)
     for row in rows:
         listing.add(*row)
     return listing
@@ -46,7 +46,7 @@ ROW = st.tuples(st.integers(0, 10**7), KEY, st.lists(WORD, max_size=30).map(" ".
 @example([(0, "0" * 23 + "\u2e80" * 2, "")], 30)
 def test_nothing_is_cut(rows: list[tuple[int, str, str]], columns: int) -> None:
     screen = console(columns)
-    listing = Listing(number("events", head=True), whole("state", head=True), whole("key"), prose("why"))
+    listing = Listing(number("events"), "state", "key", prose("why"), heads=2)
     for count, key, why in rows:
         listing.add(f"{count:,}", Text("needs_review", "magenta"), key, why)
     listing.print(screen)
@@ -117,7 +117,7 @@ def test_no_record_is_no_table() -> None:
 
 def test_wide_and_combining_characters() -> None:
     screen = console(40)
-    listing = Listing(whole("key"), whole("state"))
+    listing = Listing("key", "state")
     listing.add("漢字", "failed")
     listing.add("e\u0301tat", "done")
     listing.print(screen)

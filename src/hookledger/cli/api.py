@@ -27,16 +27,13 @@ class OperatorListener:
 
     async def serve(self) -> None:
         """Serve until stopped; raise here whatever fails in the thread."""
-        await asyncio.to_thread(self._run)
+        await asyncio.to_thread(lambda: asyncio.run(self._serve()))
 
     def stop(self) -> None:
         self._stopped.set()
         if self._loop is not None and self._stop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._stop.set)
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
 
     async def _serve(self) -> None:
         from ..operate.api.http import HttpListener

@@ -12,7 +12,7 @@ from ..operate import audit as operate
 from ..store.ops.audit import Action, ActionFilter
 from .common import inbox_options, print_json, prints_json, run_on, second, status
 from .filters import Moment, limit_option
-from .table import Listing, prose, say, whole
+from .table import Listing, prose, say
 
 
 @click.command()
@@ -57,8 +57,7 @@ def audit(
 
 
 def _print(actions: tuple[Action, ...]) -> None:
-    head = (whole("when (UTC)", head=True), whole("action", head=True), whole("by", head=True))
-    listing = Listing(*head, whole("event"), prose("about"), prose("result"), prose("why"))
+    listing = Listing("when (UTC)", "action", "by", "event", prose("about"), prose("result"), prose("why"), heads=3)
     for one in actions:
         event = "" if one.event_id is None else str(one.event_id)
         result = f"{one.from_state} → {one.to_state}".strip()

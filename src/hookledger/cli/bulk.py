@@ -21,7 +21,7 @@ from .common import actor_option, inbox_options, print_json, prints_json, reason
 from .events import coloured
 from .filters import FiltersEvents, filters_events
 from .follow import follow
-from .table import Listing, number, say, whole
+from .table import Listing, number, say
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -174,8 +174,7 @@ def _agreed(preview: JobPreview, count: int | None, yes: bool) -> int | None:
 
 def _print_preview(preview: JobPreview, resolving: Resolving | None, *, to_status: bool) -> None:
     console = status if to_status else table_console()
-    kind = (whole("source", head=True), whole("type", head=True))
-    listing = Listing(number("events", head=True), whole("state", head=True), *kind)
+    listing = Listing(number("events"), "state", "source", "type", heads=4)
     for group in preview.groups:
         listing.add(f"{group.count:,}", coloured(group.state), group.source, group.type)
     listing.print(console)

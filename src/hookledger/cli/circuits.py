@@ -11,7 +11,7 @@ from ..store.ops.audit import Audit
 from .common import audited, inbox_options, print_json, prints_json, run_on
 from .events import moment
 from .groups import ListsByDefault
-from .table import Listing, number, prose, say, whole
+from .table import Listing, number, prose, say
 
 
 @click.group(cls=ListsByDefault)
@@ -31,9 +31,8 @@ def list_circuits(inbox: Inbox, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    head = (whole("downstream", head=True), whole("circuit", head=True))
-    facts = (number("failures in a row"), whole("next trial"), whole("since (UTC)"), prose("why"))
-    listing = Listing(*head, *facts)
+    facts = (number("failures in a row"), "next trial", "since (UTC)", prose("why"))
+    listing = Listing("downstream", "circuit", *facts, heads=2)
     for circuit in found:
         trial = "" if circuit.state is CircuitState.CLOSED else "when reset"
         if circuit.retry_in is not None:

@@ -20,7 +20,7 @@ from ..inbox import Inbox
 from . import exits
 from .common import print_json, prints_json, run, run_on, status, table_console
 from .demo_project import SECRET_VARIABLE, Project, choose_port, project, server
-from .table import Listing, number, prose, whole
+from .table import Listing, number, prose
 
 if TYPE_CHECKING:  # imports SQLite, which is optional
     from .demo_scenario import Report
@@ -102,15 +102,13 @@ def _demonstrate(keep: Path | None, port: int, operator_port: int, *, ends: bool
 def print_report(report: Report) -> None:
     """Print what arrived and what happened, as tables."""
     console = table_console()
-    facts = (whole("what arrived", head=True), number("sent"), whole("right"), prose("answers"))
-    arrived = Listing(*facts, title="Deliveries")
+    arrived = Listing("what arrived", number("sent"), "right", prose("answers"), heads=1, title="Deliveries")
     for sent in report.deliveries:
         answers = ", ".join(f"{count} × {code}" for code, count in sorted(sent.answers.items(), reverse=True))
         arrived.add(sent.kind, f"{sum(sent.answers.values()):,}", _mark(sent.right), answers)
     arrived.print(console)
     console.print()
-    figures = (number("expected"), number("found"), whole("right"))
-    happened = Listing(whole("what happened", head=True), *figures, title="Effects")
+    happened = Listing("what happened", number("expected"), number("found"), "right", heads=1, title="Effects")
     for effect in report.effects:
         cells = (f"{v:,}" if isinstance(v, int) else v for v in (effect.expected, effect.found))
         happened.add(effect.name, *cells, _mark(effect.right))

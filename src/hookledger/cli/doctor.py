@@ -78,7 +78,7 @@ def doctor(
     if as_json:
         print_json(found)
     else:
-        _print(found)
+        print_facts(table_console(), [(Text(one.level, COLOURS[one.level]), _words(one)) for one in found])
     problems = sum(finding.level == "problem" for finding in found)
     warnings = sum(finding.level == "warn" for finding in found)
     status.print(f"{problems} problem{'s' * (problems != 1)}, {warnings} warning{'s' * (warnings != 1)}.")
@@ -101,10 +101,6 @@ def _examine(inbox: Inbox, deep: bool, limit: float) -> list[Finding]:
         raise
     except HookledgerError as error:
         return [Finding("problem", "database", str(error), "check that it runs and that its URL is right")]
-
-
-def _print(found: list[Finding]) -> None:
-    print_facts(table_console(), [(Text(one.level, COLOURS[one.level]), _words(one)) for one in found])
 
 
 def _words(finding: Finding) -> str:

@@ -23,7 +23,7 @@ from .failures import duration
 from .filters import limit_option, source_option
 from .groups import ListsByDefault
 from .next_steps import hindrances, say_hindrances
-from .table import Listing, number, print_command, prose, say, whole
+from .table import Listing, number, print_command, prose, say
 
 
 @click.group(cls=ListsByDefault)
@@ -74,9 +74,8 @@ def list_effects(
 
 
 def _print(lines: list[EffectLine]) -> None:
-    head = (whole("effect", head=True), whole("state", head=True), whole("source", head=True))
-    facts = (whole("event"), whole("how"), whole("since (UTC)"), number("calls"), prose("when"))
-    listing, now = Listing(*head, *facts, prose("why")), datetime.now(UTC)
+    facts = ("event", "how", "since (UTC)", number("calls"), prose("when"), prose("why"))
+    listing, now = Listing("effect", "state", "source", *facts, heads=3), datetime.now(UTC)
     for one in lines:
         policy = f"{one.kind}, {one.repeat}" if one.repeat else str(one.kind)
         since = f"{second(one.since)} ({duration((now - one.since).total_seconds())})"

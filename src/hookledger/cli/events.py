@@ -31,7 +31,7 @@ from ..store.ops.filters import EVERYTHING, Filter
 from ..store.ops.search import Page
 from .common import inbox_options, print_bytes, print_json, prints_json, run_on, second, status, table_console
 from .filters import FiltersEvents, filters_events, limit_option
-from .table import Fact, Listing, number, print_command, print_facts, prose, say, unbroken, whole, words
+from .table import Fact, Listing, number, print_command, print_facts, prose, say, unbroken, words
 from .tracebacks import counted, newest_traceback, print_excerpt, print_traceback
 
 COLOURS = {
@@ -44,7 +44,7 @@ COLOURS = {
 
 
 UNDECIDED = (EffectState.UNKNOWN, EffectState.FAILED)
-SAID = (whole("when (UTC)", head=True), whole("what", head=True), whole("by"), prose("details"))
+SAID = ("when (UTC)", "what", "by", prose("details"))
 """Columns of a timeline."""
 ATTENTION = "an effect failed, or its outcome is unknown"
 EFFECT_COLOURS = {EffectState.DONE: "green", EffectState.FAILED: "red", EffectState.UNKNOWN: "magenta"}
@@ -89,16 +89,15 @@ def _print_summary(found: Summary) -> None:
 
 
 def _print_counts(title: str, counts: dict[str, int]) -> None:
-    listing = Listing(whole(title), number("count"))
+    listing = Listing(title, number("count"))
     for name, count in counts.items():
         listing.add(name, f"{count:,}")
     listing.print()
 
 
 def _print_events(found: Sequence[EventRow]) -> None:
-    facts = (whole("event", head=True), whole("received (UTC)", head=True), whole("state", head=True))
-    kind = (whole("source", head=True), whole("type", head=True), whole("key"))
-    listing = Listing(*facts, *kind, number("tries"), number("came"), prose("why"))
+    facts = ("key", number("tries"), number("came"), prose("why"))
+    listing = Listing("event", "received (UTC)", "state", "source", "type", *facts, heads=5)
     for row in found:
         mark = Text(" !", "bold magenta") if row.attention or row.alert else Text()
         listing.add(
@@ -261,7 +260,7 @@ def _print_history(shown: Shown) -> None:
         say(f"Conflict {conflict.delivery} of {moment(conflict.received_at)} UTC, where it differs:", console)
         print_facts(console, [("", "\n".join(conflict.difference.first()))])
     console.print()
-    listing = Listing(*SAID, title="Timeline")
+    listing = Listing(*SAID, heads=2, title="Timeline")
     for entry in timeline(history):
         listing.add(moment(entry.at), f"{entry.kind}: {entry.what}", entry.by, entry.words)
     listing.print(console)
@@ -299,8 +298,7 @@ def _marked(word: Text) -> Text:
 
 def _print_keyed(entries: Sequence[Entry]) -> None:
     """Print the timeline with its keys."""
-    keys = (whole("delivery"), whole("event"), number("claim"), whole("effect"), whole("idempotency key"))
-    listing = Listing(*SAID, *keys)
+    listing = Listing(*SAID, "delivery", "event", number("claim"), "effect", "idempotency key", heads=2)
     for entry in entries:
         listing.add(
             moment(entry.at),
@@ -317,9 +315,8 @@ def _print_keyed(entries: Sequence[Entry]) -> None:
 
 
 def _print_effects(effects: list[Effect]) -> None:
-    facts = (whole("effect", head=True), whole("state", head=True), whole("how", head=True), number("calls"))
-    keys = (whole("key"), whole("idempotency key"), whole("done (UTC)"))
-    listing = Listing(*facts, *keys, prose("why"), title="Effects")
+    facts = (number("calls"), "key", "idempotency key", "done (UTC)", prose("why"))
+    listing = Listing("effect", "state", "how", *facts, heads=3, title="Effects")
     for effect in effects:
         why = f"ALERT {effect.alert}" if effect.alert else (effect.error or "")
         again = f"; again {moment(effect.due_at)}" if effect.due_at else ""

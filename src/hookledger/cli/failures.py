@@ -11,7 +11,7 @@ from ..store.ops.filters import Filter
 from ..store.ops.search import FailureGroup
 from .common import inbox_options, print_json, prints_json, run_on, second, status
 from .filters import limit_option, options_of, source_option
-from .table import Listing, number, print_command, prose, say, whole
+from .table import Listing, number, print_command, prose, say
 
 TROUBLE = (State.FAILED, State.NEEDS_REVIEW, State.RETRYING)
 
@@ -33,8 +33,8 @@ def failures(inbox: Inbox, source: str | None, limit: int, as_json: bool) -> Non
     if as_json:
         print_json(found[:limit])
         return
-    kind = (number("events", head=True), whole("source", head=True), whole("type", head=True))
-    listing = Listing(*kind, whole("first (UTC)"), whole("last (UTC)"), whole("states"), prose("cause"))
+    facts = ("first (UTC)", "last (UTC)", "states", prose("cause"))
+    listing = Listing(number("events"), "source", "type", *facts, heads=3)
     for group in found[:limit]:
         times = (second(group.first_at), second(group.last_at))
         listing.add(f"{group.count:,}", group.source, group.type, *times, _states(group), group.cause)
@@ -77,8 +77,7 @@ def lag(inbox: Inbox, as_json: bool) -> None:
         print_json(found)
         return
     counted = (number("pending"), number("retrying"), number("in work"))
-    kind = (whole("source", head=True), whole("type", head=True))
-    listing = Listing(*kind, *counted, whole("overdue by"), whole("oldest received"))
+    listing = Listing("source", "type", *counted, "overdue by", "oldest received", heads=2)
     for one in found:
         counts = (f"{n:,}" for n in (one.pending, one.retrying, one.processing))
         late = "" if one.overdue is None or one.overdue < 0 else duration(one.overdue)

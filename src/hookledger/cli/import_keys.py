@@ -120,7 +120,7 @@ def _numbers(columns: Sequence[str]) -> list[int] | None:
 
 def _from_file(file: TextIO | None, columns: Sequence[str], fields: Sequence[str]) -> Iterator[Row]:
     assert file is not None
-    read = _json_line(fields) if fields else _plain_line
+    read: Callable[[str], Row] = _json_line(fields) if fields else lambda line: (line,)
     number = 0
     try:
         for row in _csv(file, columns) if columns else map(read, filter(None, map(str.strip, file))):
@@ -132,10 +132,6 @@ def _from_file(file: TextIO | None, columns: Sequence[str], fields: Sequence[str
         ) from None
     except (msgspec.DecodeError, csv.Error) as error:
         raise ConfigError(f"entry {number + 1:,} of the file cannot be read: {error}") from None
-
-
-def _plain_line(line: str) -> Row:
-    return (line,)
 
 
 def _json_line(fields: Sequence[str]) -> Callable[[str], Row]:
@@ -179,17 +175,14 @@ async def _batched(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:
 async def _picked(batches: AsyncIterator[Any], numbers: list[int] | None) -> AsyncIterator[list[Row]]:
     """Yield the selected columns of a query; database ids as text."""
     async for batch in batches:
-        yield [_plain(row if numbers is None else [_at(row, number) for number in numbers]) for row in batch]
+        picked = [row if numbers is None else [_at(row, number) for number in numbers] for row in batch]
+        yield [[str(value) if isinstance(value, UUID) else value for value in row] for row in picked]
 
 
 def _at(row: Row, number: int) -> object:
     if number >= len(row):
         raise ConfigError(f"the query has {len(row)} columns, so there is no column {number + 1}")
     return row[number]
-
-
-def _plain(row: Row) -> Row:
-    return [str(value) if isinstance(value, UUID) else value for value in row]
 
 
 async def _keys(

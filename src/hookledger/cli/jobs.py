@@ -18,7 +18,7 @@ from .events import coloured, moment
 from .filters import limit_option, options_of
 from .follow import counted, follow
 from .groups import ListsByDefault
-from .table import Listing, number, option_pairs, print_command, print_facts, prose, say, whole
+from .table import Listing, number, option_pairs, print_command, print_facts, prose, say
 
 
 @click.group(cls=ListsByDefault)
@@ -40,9 +40,8 @@ def list_jobs(inbox: Inbox, before: UUID | None, limit: int, as_json: bool) -> N
     if as_json:
         print_json(found)
         return
-    head = (whole("job", head=True), whole("made (UTC)", head=True), whole("state", head=True))
-    figures = (number("events"), number("done"), number("not allowed"), whole("a second"))
-    listing = Listing(*head, whole("what", head=True), *figures, whole("by"), prose("why"))
+    figures = (number("events"), number("done"), number("not allowed"), "a second")
+    listing = Listing("job", "made (UTC)", "state", "what", *figures, "by", prose("why"), heads=4)
     for job in found:
         counts = [f"{n:,}" for n in (job.total, job.done, job.not_allowed)]
         made = (str(job.id), second(job.created_at), _state(job), job.what)
@@ -84,9 +83,7 @@ def show(inbox: Inbox, job: str, as_json: bool) -> None:
         ),
     )
     if causes:
-        listing = Listing(
-            whole("not allowed because of", head=True), number("events", head=True), prose("one of them")
-        )
+        listing = Listing("not allowed because of", number("events"), prose("one of them"), heads=2)
         for group in causes:
             listing.add(group.cause, f"{group.count:,}", group.sample)
         listing.print(console)
@@ -117,8 +114,7 @@ def items(inbox: Inbox, job: str, outcome: str | None, after: UUID | None, limit
     if as_json:
         print_json(found)
         return
-    head = (whole("event", head=True), whole("now", head=True))
-    listing = Listing(*head, whole("was"), whole("outcome"), whole("cause"), prose("why"))
+    listing = Listing("event", "now", "was", "outcome", "cause", prose("why"), heads=2)
     for item in found:
         now = coloured(item.now) if item.now else "pruned"
         listing.add(str(item.event_id), now, item.state, item.outcome or "", item.cause or "", item.words or "")

@@ -12,7 +12,7 @@ from ..operate.keys.fit import Fit
 from ..states import KeyOrigin
 from ..store.ops.key_audit import KeyGroup
 from .common import inbox_options, print_json, prints_json, run_on, table_console
-from .table import Listing, number, say, whole
+from .table import Listing, number, say
 
 ORIGINS = {
     KeyOrigin.SIGNED_ID: "by signed id",
@@ -121,7 +121,7 @@ def _toml(one: Fit) -> str:
 def _print_fits(report: KeyReport) -> None:
     counted = (number("keys"), number("contents"), number("too narrow"), number("too wide"), number("without"))
     title = f"Rules, tried on {report.looked_at:,} kept requests"
-    listing = Listing(whole("rule", head=True), whole("verdict", head=True), *counted, title=title)
+    listing = Listing("rule", "verdict", *counted, heads=2, title=title)
     for one in report.fits:
         name = "the source's own" if one.own else _toml(one)
         verdict = Text("fits", "green") if one.fits else Text("does not fit", "red")

@@ -20,7 +20,7 @@ from .common import (
     run_on,
 )
 from .events import moment
-from .table import Listing, prose, say, whole
+from .table import Listing, prose, say
 
 
 @click.command()
@@ -89,8 +89,7 @@ def _list(inbox: Inbox, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    kind = (whole("source", head=True), whole("type", head=True))
-    listing = Listing(*kind, whole("since (UTC)"), whole("by"), prose("why"))
+    listing = Listing("source", "type", "since (UTC)", "by", prose("why"), heads=2)
     for one in found:
         listing.add(one.source, one.pattern, moment(one.since), one.actor, one.reason)
     listing.print(empty="Nothing is paused.")

@@ -13,7 +13,7 @@ from ..providers import generic, words
 from ..providers.catalogue import contracts, find, known
 from ..providers.contract import Contract
 from .common import print_json, prints_json, status, table_console
-from .table import Listing, print_facts, prose, say, whole
+from .table import Listing, print_facts, prose, say
 
 
 @click.command()
@@ -54,9 +54,14 @@ def _list(as_json: bool) -> None:
     if as_json:
         print_json([_summary(contract) for contract in listed])
         return
+<<<<<<< HEAD
     facts = (whole("proved by"), whole("covers"), whole("id"), whole("retries"), whole("confirmed"))
     listing = Listing(whole("name", head=True), *facts, prose("provider"))
     for contract in listed:
+=======
+    listing = Listing("name", "proved by", "covers", "id", "retries", "confirmed", prose("provider"), heads=1)
+    for contract in known:
+>>>>>>> front
         listing.add(
             contract.name,
             words.kind(contract.scheme),
@@ -68,8 +73,13 @@ def _list(as_json: bool) -> None:
         )
     listing.print()
     say(
+<<<<<<< HEAD
         f"{len(listed)} providers; `hookledger providers NAME` tells all of one, and `hookledger providers hmac` how "
         "to describe another. Confirmed: the weaker of signature and event."
+=======
+        f"{len(known)} providers; `hookledger providers NAME` describes one, and `hookledger providers hmac` shows "
+        "how to describe another. Confirmed: the weaker of signature and event."
+>>>>>>> front
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import asdict
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..clock import NEVER
@@ -15,13 +16,17 @@ from ..operate import audit
 from ..operate.context import Context
 from ..operate.retention.erase import Erasing, erase_all, erase_one
 from ..operate.retention.prune import pruner
-from ..operate.retention.settings import Limits, limits
+from ..operate.retention.settings import limits
 from ..store.ops.audit import Audit
 from ..store.ops.filters import EVERYTHING, Filter
 from ..store.ops.pruning import Pruned
 from .common import actor_option, audited, inbox_options, print_json, prints_json, run_on, status
 from .filters import FiltersEvents, filters_events, source_option
+<<<<<<< HEAD
 from .table import Listing, number, say, whole
+=======
+from .table import Listing, number
+>>>>>>> front
 
 
 @click.command()
@@ -58,7 +63,7 @@ def prune(
         print_json({"dry_run": dry_run, **msgspec.to_builtins(done)})
         return
     _print_rules(inbox)
-    listing = Listing(whole("would be deleted" if dry_run else "deleted", head=True), number("count"))
+    listing = Listing("would be deleted" if dry_run else "deleted", number("count"), heads=1)
     for name in ("events", "payloads", "history", "deliveries"):
         listing.add(name, f"{getattr(done, name):,}")
     listing.print()
@@ -71,12 +76,16 @@ def _print_rules(inbox: Inbox) -> None:
     if not any(rule.any for rule in rules.values()):
         say("Everything is kept forever: no [retention] is set.")
     for name, rule in rules.items():
+<<<<<<< HEAD
         say(f"{name}: {_rule(rule)}")
 
 
 def _rule(rule: Limits) -> str:
     values = {name: getattr(rule, name) for name in rule.__struct_fields__}
     return ", ".join(f"{name} {_age(value)}" for name, value in values.items())
+=======
+        status.print(f"{name}: {', '.join(f'{kind} {_age(value)}' for kind, value in asdict(rule).items())}")
+>>>>>>> front
 
 
 def _age(seconds: float) -> str:

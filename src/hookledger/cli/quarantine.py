@@ -26,7 +26,7 @@ from .common import (
 )
 from .filters import limit_option, source_option
 from .groups import ListsByDefault
-from .table import Listing, print_command, print_facts, prose, say, whole
+from .table import Listing, print_command, print_facts, prose, say
 
 COMPARED = 50
 """Number of conflicts per page whose content is compared with the event's."""
@@ -90,9 +90,8 @@ def _print(found: list[QuarantinedDelivery], differences: dict[str, Difference],
     if not found:
         status.print("No quarantined deliveries.")
         return
-    head = (whole("delivery", head=True), whole("when (UTC)", head=True), whole("outcome", head=True))
-    met_it = (whole("event was"), whole("known event"), prose("differs"))
-    listing = Listing(*head, whole("source", head=True), *met_it)
+    met_it = ("event was", "known event", prose("differs"))
+    listing = Listing("delivery", "when (UTC)", "outcome", "source", *met_it, heads=4)
     for one in found:
         met = one.event_key if one.event_key is not None else "only its key is kept"
         then = "now accepted" if one.accepted_as else str(one.event_state or "")

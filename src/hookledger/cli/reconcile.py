@@ -33,7 +33,7 @@ from .common import (
     second,
     status,
 )
-from .table import Listing, prose, say, whole
+from .table import Listing, prose, say
 
 COLOURS = {"missing": "yellow", "failed": "red", "unknown": "magenta", "not_importable": "red"}
 
@@ -135,8 +135,7 @@ def reconcile(
 
 def _print(report: Report) -> None:
     if report.differences:
-        head = (whole("when (UTC)", head=True), whole("what", head=True), whole("type", head=True))
-        listing = Listing(*head, whole("key"), whole("event"), prose("here"))
+        listing = Listing("when (UTC)", "what", "type", "key", "event", prose("here"), heads=3)
         for one in report.differences:
             listing.add(
                 "" if one.at is None else second(one.at),

@@ -33,7 +33,7 @@ from .common import (
 )
 from .filters import limit_option, source_option
 from .groups import ListsByDefault
-from .table import Listing, number, print_command, print_facts, prose, say, whole
+from .table import Listing, number, print_command, print_facts, prose, say
 
 
 @click.group(cls=ListsByDefault)
@@ -83,7 +83,8 @@ def list_rejections(
         _print_counts(counted)
     else:
         _print_sample(found, counted, limit)
-        _mention_unknown(inbox, source, found)
+        if source is not None and not found and source not in inbox.sources:
+            say(f"No source {source} is configured here.")
 
 
 def _row(row: RejectionRow) -> dict[str, Any]:
@@ -93,11 +94,11 @@ def _row(row: RejectionRow) -> dict[str, Any]:
 
 
 def _print_counts(counted: list[RejectionCount]) -> None:
-    kind = (whole("source", head=True), whole("reason", head=True), number("rejected"), number("kept"))
-    listing = Listing(*kind, whole("last (UTC)"), prose("in words"))
-    for count in counted:
-        numbers = (f"{count.count:,}", f"{count.kept:,}")
-        listing.add(count.source or "-", count.reason, *numbers, second(count.last_at), count.words)
+    numbers = (number("rejected"), number("kept"))
+    listing = Listing("source", "reason", *numbers, "last (UTC)", prose("in words"), heads=2)
+    for one in counted:
+        figures = (f"{one.count:,}", f"{one.kept:,}", second(one.last_at))
+        listing.add(one.source or "-", one.reason, *figures, one.words)
     listing.print(empty="No request was rejected.")
 
 
@@ -109,8 +110,7 @@ def _print_sample(found: list[RejectionRow], counted: list[RejectionCount], limi
         if not total:
             status.print(f"Requests rejected within the last {EVERY:g} s may not be written yet: try again.")
         return
-    head = (whole("id", head=True), whole("when (UTC)", head=True), whole("reason", head=True))
-    listing = Listing(*head, whole("source", head=True), number("bytes"), whole("from"))
+    listing = Listing("id", "when (UTC)", "reason", "source", number("bytes"), "from", heads=4)
     for row in found:
         size = f"{len(row.body):,}"
         listing.add(str(row.id), second(row.received_at), row.reason, row.source, size, row.remote or "")
@@ -122,11 +122,6 @@ def _print_sample(found: list[RejectionRow], counted: list[RejectionCount], limi
 
 def _explain(codes: set[str]) -> None:
     print_facts(status, [(code, in_words(code)) for code in sorted(codes)])
-
-
-def _mention_unknown(inbox: Inbox, source: str | None, found: list[RejectionRow]) -> None:
-    if source is not None and not found and source not in inbox.sources:
-        say(f"No source {source} is configured here.")
 
 
 # ── recheck ──────────────────────────────────────────────────────────────────
@@ -188,8 +183,7 @@ def _verdict(one: Rechecked) -> dict[str, Any]:
 def _print_verdicts(found: list[Rechecked]) -> None:
     if not found:
         return
-    head = (whole("id", head=True), whole("when (UTC)", head=True))
-    listing = Listing(*head, whole("was rejected for"), prose("now"))
+    listing = Listing("id", "when (UTC)", "was rejected for", prose("now"), heads=2)
     for one in found:
         listing.add(str(one.id), second(one.received_at), one.reason, _now(one))
     listing.print()

@@ -33,7 +33,7 @@ from .common import (
 )
 from .events import coloured, moment, previewed
 from .next_steps import hindrances, say_next
-from .table import Listing, print_facts, prose, say, whole
+from .table import Listing, print_facts, prose, say
 
 COLOURS = {Verdict.SAFE: "green", Verdict.WILL_DO: "yellow", Verdict.NEEDS_A_DECISION: "magenta"}
 OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
@@ -153,7 +153,7 @@ def _print_report(report: DryRunReport) -> None:
     console = table_console()
     ended = Text("stopped at a call", "yellow") if report.state is None else coloured(report.state)
     console.print(Text.assemble(f"Dry run of {report.handler} as run {report.run}: ", ended), soft_wrap=True)
-    listing = Listing(whole("effect", head=True), whole("how", head=True), whole("key"), prose("answer"))
+    listing = Listing("effect", "how", "key", prose("answer"), heads=2)
     for step in report.steps:
         listing.add(step.name, step.kind, step.key, step.answer)
     listing.print(console)
@@ -178,9 +178,8 @@ def print_preview(preview: Preview) -> None:
     if not preview.effects:
         say("The ledger has no effect of this event.", console)
         return
-    head = (whole("effect", head=True), whole("state", head=True), whole("how", head=True))
-    facts = (whole("in a replay"), whole("done (UTC)"), whole("requested by"), whole("key"))
-    listing = Listing(*head, *facts, whole("idempotency key"))
+    facts = ("in a replay", "done (UTC)", "requested by", "key", "idempotency key")
+    listing = Listing("effect", "state", "how", *facts, heads=3)
     for effect in preview.effects:
         asked = f"claim {effect.claim}" if effect.run is None else f"run {effect.run}, claim {effect.claim}"
         listing.add(

@@ -36,21 +36,14 @@ class Column(NamedTuple):
     folds: bool = False
     """Prose, which may be broken between words."""
     right: bool = False
-    head: bool = False
-    """Printed in the first line of a block, without its name."""
 
 
 Fact = tuple[str | Text, str | Text | Sequence[Text]]
 """A name with prose, folded between words, or with values that stay whole."""
 
 
-def number(name: str, *, head: bool = False) -> Column:
-    return Column(name, right=True, head=head)
-
-
-def whole(name: str, *, head: bool = False) -> Column:
-    """A column for a key, state or time, which is never broken."""
-    return Column(name, head=head)
+def number(name: str) -> Column:
+    return Column(name, right=True)
 
 
 def prose(name: str) -> Column:
@@ -72,10 +65,13 @@ def words(value: str | Text) -> list[Text]:
 
 
 class Listing:
-    """Records with the same columns. `title` is printed above a table that has records."""
+    """Records with the same columns. A column given by its name alone holds keys, states or times, which are never
+    broken. The first `heads` columns are the first line of a block, without their names. `title` is printed above a
+    table that has records."""
 
-    def __init__(self, *columns: Column, title: str = "") -> None:
-        self._columns = columns
+    def __init__(self, *columns: Column | str, heads: int = 0, title: str = "") -> None:
+        self._columns = [Column(one) if isinstance(one, str) else one for one in columns]
+        self._heads = heads
         self._title = title
         self._rows: list[tuple[str | Text, ...]] = []
 
@@ -150,14 +146,12 @@ class Listing:
 
     def _block(self, row: Sequence[str | Text], width: int) -> Iterator[Text]:
         told = [place for place in range(len(self._columns)) if row[place]]
-        head = [self._head(row, place) for place in told if self._columns[place].head]
+        head = [self._head(row, place) for place in told if place < self._heads]
         yield from (_bold(line) for line in flow(head, width, gap=GAP, hang=2 * INDENT))
         packed: list[Text] = []
-        for place in told:
+        for place in (place for place in told if place >= self._heads):
             column, name = self._columns[place], (self._columns[place].name, "dim")
             piece = Text.assemble(name, " ", self._cell(row, place))
-            if column.head:
-                continue
             if not column.folds and INDENT + piece.cell_len <= width:
                 packed.append(piece)
                 continue

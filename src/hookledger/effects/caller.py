@@ -190,7 +190,7 @@ class Calls:
             return effect.result(ending.result)
         assert ending.error is not None
         if ending.outcome is CallOutcome.REFUSED:
-            raise _as_exception(ending.error)
+            raise ending.error if isinstance(ending.error, Exception) else UnknownOutcome(repr(ending.error))
         words = f"effect {intent.name} {intent.key!r} may have happened: {ending.words}"
         decision = NeedsDecision(words, identity=intent.identity) if effect.policy.repeat is Repeat.NEVER else None
         if decision is not None and effect.checker is None:
@@ -248,7 +248,11 @@ class Calls:
             if orphan.identity not in busy and orphan.identity not in self.at_it:
                 log.warning("effect %s %r was started and never sent", orphan.name, orphan.key)
                 never_sent = Completion(orphan.identity, orphan.number, CallOutcome.REFUSED, error="never sent")
+<<<<<<< HEAD
                 await self.record(msgspec.structs.replace(never_sent, due_in=0.0, unless_ended=True))
+=======
+                await self.record(msgspec.structs.replace(never_sent, due_in=0.0, only_if_open=True))
+>>>>>>> front
 
     async def perform(
         self, effect: Effect[Any, Any], what: Performance, again: Callable[[Ending], float | None], asked: float
@@ -366,10 +370,6 @@ def _decision(known: Entry) -> NeedsDecision:
         f"hookledger resolve {known.event_id} {known.name} --happened or --did-not-happen",
         identity=known.identity,
     )
-
-
-def _as_exception(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else UnknownOutcome(repr(error))
 
 
 def _unheard(task: asyncio.Task[Any]) -> None:

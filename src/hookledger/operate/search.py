@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from uuid import UUID
 
 import msgspec
 from msgspec import Struct
 
 from ..ids import id_bounds
-from ..model import History, Kind
+from ..model import EventRow, History, Kind
 from ..states import State
 from ..store.ops.filters import EVERYTHING, Filter
 from ..store.ops.pruning import Tombstone
@@ -28,6 +29,15 @@ class Summary(Struct, frozen=True):
 async def page(context: Context, where: Filter = EVERYTHING, *, before: UUID | None = None, limit: int = 50) -> Page:
     """Return events, newest first, as far as one search step reads; the page says where to continue."""
     return await context.store.search.page(where, before=before, limit=limit)
+
+
+async def each(context: Context, where: Filter, *, page: int = 1000) -> AsyncIterator[EventRow]:
+    """Yield all matching events, newest first; `page`: how many are read at a time."""
+    before: UUID | None = None
+    while rows := await context.store.search.events(where, before=before, limit=page):
+        before = rows[-1].id
+        for row in rows:
+            yield row
 
 
 async def count(context: Context, where: Filter) -> int:

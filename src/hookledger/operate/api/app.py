@@ -55,7 +55,7 @@ class Api:
         except ClientDisconnect:
             return
         except Exception as error:
-            response = _error_response(error)
+            response = _json(*answer(error))
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -118,17 +118,9 @@ def _local(request: Request) -> str:
 
 def _storable(path: dict[str, str]) -> dict[str, str]:
     """Return the path's values; NoSuchCall if one has a NUL or is not valid Unicode."""
-    if any("\0" in value or not _encodes(value) for value in path.values()):
+    if any("\0" in value or value.encode(errors="ignore").decode() != value for value in path.values()):
         raise NoSuchCall
     return path
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _query(call: Call, given: QueryParams) -> Any:
@@ -166,11 +158,6 @@ def _converted(convert: Callable[[], Any]) -> Any:
         return convert()
     except (msgspec.MsgspecError, ConfigError, UnicodeError, RecursionError) as error:
         raise Malformed(str(error).replace("`$.", "`")) from error
-
-
-def _error_response(error: Exception) -> Response:
-    status, body, headers = answer(error)
-    return _json(status, body, headers)
 
 
 def _json(status: int, body: Any, headers: dict[str, str] | None = None) -> Response:

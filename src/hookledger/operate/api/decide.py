@@ -14,7 +14,7 @@ from ...states import EffectState, State
 from .. import decide, effects, search
 from ..replay.replay import preview, replay
 from .call import Asked, Count, Nothing, Reason, Text
-from .views import DecidedEffect, decided_effect, fingerprint
+from .views import DecidedEffect, decided_effect
 
 
 class Expected(Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,7 +88,7 @@ async def replay_event(asked: Asked[Nothing, Replay]) -> EventRow:
     shown = None
     if wanted.preview is not None:
         shown = preview(asked.context, history, repeat)
-        if fingerprint(shown) != wanted.preview:
+        if shown.fingerprint != wanted.preview:
             raise WrongState(f"event {seen.id}: the preview no longer applies; a replay now: {shown.words}")
     return (await replay(asked.context, asked.by, seen, repeat, shown=shown)).event
 

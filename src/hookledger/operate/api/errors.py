@@ -110,7 +110,7 @@ WORDS = {
     405: "The path has other methods; `Allow` names them.",
     409: "Not allowed in this state, or the state has changed; the message says what it is now.",
     413: "The body is too large.",
-    415: "The body is not JSON, or not JSON lines where the call needs them.",
+    415: "The body is not JSON.",
     422: "The request is well-formed, but cannot be carried out or stored.",
     503: "The database is not available, or there are too many concurrent requests; retry after `Retry-After`.",
 }

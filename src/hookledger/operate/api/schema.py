@@ -23,7 +23,7 @@ INTRODUCTION = (
     "What operators see and do, as on the command line. Every call needs a token: `Authorization: Bearer TOKEN`. "
     "Each role includes those before it: viewer, operator, admin. The token's name is the actor in the audit log. "
     "GET changes nothing. A decision about an event or an effect names what it was made on in `expected`; a repeated "
-    "one, after an answer that was lost, is refused with 409, and the message says what was done and by whom."
+    "one, after an answer that was lost, gets 409, and the message says what was done and by whom."
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -139,16 +138,13 @@ def event_view(history: History, preview: Preview, *, complete: bool) -> EventVi
 def without_errors(history: History) -> History:
     """Return the history for a viewer: no errors of attempts and calls, nothing that actions replaced. Effects keep
     their error: a timeline prints only that of a superseded `once`, which is the reason."""
+    calls = [tuple(replace(call, error=None) for call in known.calls) for known in history.effects]
     return replace(
         history,
         attempts=tuple(replace(attempt, error=None) for attempt in history.attempts),
-        effects=tuple(_without(known) for known in history.effects),
+        effects=tuple(map(EffectHistory, (known.effect for known in history.effects), calls)),
         actions=tuple(replace(action, replaced=None) for action in history.actions),
     )
-
-
-def _without(known: EffectHistory) -> EffectHistory:
-    return EffectHistory(known.effect, tuple(replace(call, error=None) for call in known.calls))
 
 
 def row_view(row: EventRow, *, complete: bool) -> EventRow:
@@ -200,10 +196,4 @@ def _json(text: bytes | None) -> Any:
 
 
 def preview_view(event: EventRow, preview: Preview) -> PreviewView:
-    return PreviewView(**asdict(preview), claim=event.claim, words=preview.words, fingerprint=fingerprint(preview))
-
-
-def fingerprint(preview: Preview) -> str:
-    """Return a digest that two previews share exactly if agreeing to one means agreeing to the other."""
-    in_replay = [(effect.identity, effect.in_replay, effect.generation) for effect in preview.effects]
-    return sha256(msgspec.json.encode([preview.verdict, preview.items, in_replay])).hexdigest()[:32]
+    return PreviewView(**asdict(preview), claim=event.claim, words=preview.words, fingerprint=preview.fingerprint)

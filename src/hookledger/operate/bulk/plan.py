@@ -10,14 +10,13 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from ...ids import new_id
-from ...model import Evidence
 from ...states import BY_NAME
 from ...store.ops.audit import Audit
 from ...store.ops.filters import Filter
 from ...store.ops.job import BulkAction, Decided, EventGroup, Job, NewJob, Resolving
 from ...store.protocol import Store
-from ..context import Application, Context
-from ..replay.preview import Verdict, preview_replay
+from ..context import Context
+from ..replay.preview import preview_replay
 
 PER_SECOND = 100.0
 """Default events per second of a job."""
@@ -136,9 +135,3 @@ async def plan(
         fingerprint=fingerprint,
     )
     return await context.store.jobs.plan(new, count)
-
-
-def objection(evidence: Evidence, application: Application) -> str | None:
-    """Return why an event must not be replayed before an operator decides; None if it may be."""
-    preview = preview_replay(evidence, application)
-    return preview.words if preview.verdict is Verdict.NEEDS_A_DECISION else None

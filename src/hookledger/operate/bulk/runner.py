@@ -14,7 +14,7 @@ from ...states import BY_NAME
 from ...store.ops.job import Cause, JobItem, JobState, Objection, Taken
 from ...work.settings import worker_name
 from ..context import Context
-from .plan import objection
+from ..replay.preview import Verdict, preview_replay
 from .rate_limit import MOST, RateLimit
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -146,8 +146,9 @@ class JobRunner:
             event = evidence.event
             if (event.state, event.claim) != seen[event.id]:
                 continue  # the store reports the change
-            if words := objection(evidence, self._application):
-                found[event.id] = Objection(Cause.DECISION, words)
+            preview = preview_replay(evidence, self._application)
+            if preview.verdict is Verdict.NEEDS_A_DECISION:
+                found[event.id] = Objection(Cause.DECISION, preview.words)
         return found
 
     async def _release(self, taken: Taken) -> None:

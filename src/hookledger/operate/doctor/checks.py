@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -13,7 +13,6 @@ from ...receive.endpoint import Endpoint
 from ...receive.reasons import in_words
 from ...store import SCHEMA_RANGE
 from ...store.ops.copy import FORBIDDEN
-from ...store.ops.job import Job
 from ...store.ops.pauses import Pause
 from ...store.ops.reconciling import Reconciliation
 from ...store.ops.rejections import RejectionCount
@@ -224,10 +223,7 @@ async def quarantine(context: Context) -> list[Finding]:
 
 async def pauses(context: Context) -> list[Finding]:
     """Report what is paused."""
-    return pause_findings(await context.store.pauses.pauses())
 
-
-def pause_findings(found: Sequence[Pause]) -> list[Finding]:
     def one(pause: Pause) -> Finding:
         what = "all of it" if pause.pattern == "*" else f"type {pause.pattern}"
         says = f"{what} is paused since {pause.since:%Y-%m-%d %H:%M} UTC by {pause.actor}: {pause.reason}"
@@ -235,15 +231,13 @@ def pause_findings(found: Sequence[Pause]) -> list[Finding]:
         do = f"`hookledger resume {pause.source}{kind} --reason …` to continue"
         return Finding("warn", f"source {pause.source}", says, do)
 
+    found = await context.store.pauses.pauses()
     return [one(pause) for pause in found] or [Finding("ok", "pauses", "nothing is paused")]
 
 
 async def jobs(context: Context) -> list[Finding]:
     """Report bulk jobs that no worker runs."""
-    return job_findings(await context.store.jobs.jobs(), datetime.now(UTC))
-
-
-def job_findings(found: Sequence[Job], now: datetime) -> list[Finding]:
+    found, now = await context.store.jobs.jobs(), datetime.now(UTC)
     unfinished = [job for job in found if job.unfinished and job.lease_left == 0 and now - job.created_at > FORGOTTEN]
     idle = []
     for job in unfinished:

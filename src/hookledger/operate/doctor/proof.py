@@ -105,10 +105,7 @@ def lease_findings(stuck: Sequence[Violation], lease: float) -> list[Finding]:
 
 async def outbox(context: Context) -> list[Finding]:
     """Find outbox entries that no current worker can perform."""
-    return outbox_findings(await context.store.consistency.unperformable())
-
-
-def outbox_findings(waiting: Violation | None) -> list[Finding]:
+    waiting = await context.store.consistency.unperformable()
     if waiting is None:
         return [Finding("ok", "outbox", "no entry waits for another version of its function")]
     says = f"{waiting.count:,} entries wait for a worker that knows their arguments: {_sample(waiting)}"

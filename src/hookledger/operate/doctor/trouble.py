@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from ...ledger import Effect
 from ...states import CircuitState, EffectState, State
-from ...store.ops.attention import MOST, Alert, ListedEffect, Tally
+from ...store.ops.attention import MOST, ListedEffect, Tally
 from ...store.ops.circuits import Circuit
 from ..context import Context
 from ..workers import live_workers
@@ -25,12 +24,6 @@ NAMED = 10
 
 async def events(context: Context) -> list[Finding]:
     """Report events that are failed, in review or retrying."""
-    trouble = context.store.attention
-    states = (State.FAILED, State.NEEDS_REVIEW, State.RETRYING)
-    return event_findings({state: await trouble.events(state) for state in states})
-
-
-def event_findings(tallies: dict[State, Tally]) -> list[Finding]:
     told: dict[State, tuple[Level, str, str]] = {
         State.FAILED: (
             "problem",
@@ -44,11 +37,11 @@ def event_findings(tallies: dict[State, Tally]) -> list[Finding]:
         ),
         State.RETRYING: ("warn", "retrying after a failure", "`hookledger failures` says why"),
     }
-    found = [
-        Finding(level, "events", f"{tallies[state].words} {what}{_oldest(tallies[state])}", do)
-        for state, (level, what, do) in told.items()
-        if tallies[state].count
-    ]
+    found = []
+    for state, (level, what, do) in told.items():
+        tally = await context.store.attention.events(state)
+        if tally.count:
+            found.append(Finding(level, "events", f"{tally.words} {what}{_oldest(tally)}", do))
     return found or [Finding("ok", "events", "none is failed, in review or retrying")]
 
 
@@ -121,11 +114,8 @@ def _circuit(circuit: Circuit) -> Finding:
 async def alerts(context: Context) -> list[Finding]:
     """Report alerts: contradicted decisions, and events redelivered too often."""
     trouble = context.store.attention
-    return alert_findings(await trouble.alerts(NAMED + 1), await trouble.effect_alerts(NAMED + 1))
-
-
-def alert_findings(of_events: Sequence[Alert], of_effects: Sequence[Effect]) -> list[Finding]:
-    said = [(one.id, f"{one.state}: {one.alert}") for one in of_events]
+    said = [(one.id, f"{one.state}: {one.alert}") for one in await trouble.alerts(NAMED + 1)]
+    of_effects = await trouble.effect_alerts(NAMED + 1)
     said += [(one.event_id, f"effect {one.label}: {one.alert}") for one in of_effects]
     found = [
         Finding("problem", f"event {ident}", words, f"`hookledger show {ident}`") for ident, words in said[:NAMED]

@@ -8,11 +8,12 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...errors import UnreadableError
-from ...model import EventRow, unpack_headers
+from ...model import unpack_headers
 from ...providers.fields import Constant, Header, Present, written
 from ...receive.endpoint import Endpoint
 from ...store.ops.filters import Filter
 from ...store.ops.key_audit import KeyAudit, KeyGroup
+from .. import search
 from ..context import Context
 from .fit import Fit, Observation, fit, repeated, values_of
 
@@ -102,16 +103,13 @@ async def _kept(context: Context, source: str, most: int) -> AsyncIterator[tuple
         if delivery.accepted_as is None:
             yield delivery.request_id, delivery.item
     left = most - len(quarantined)
-    before: UUID | None = None
-    while left > 0:
-        page: list[EventRow] = await context.store.search.events(
-            Filter(source=source), before=before, limit=min(PAGE, left)
-        )
-        if not page:
+    if left <= 0:
+        return
+    async for row in search.each(context, Filter(source=source), page=min(PAGE, left)):
+        yield row.request_id, row.item
+        left -= 1
+        if not left:
             return
-        before, left = page[-1].id, left - len(page)
-        for row in page:
-            yield row.request_id, row.item
 
 
 def _proof_headers(endpoint: Endpoint) -> frozenset[str]:

@@ -20,6 +20,7 @@ from ...states import KeyOrigin
 from ...store.ops.audit import Audit
 from ...store.ops.filters import Filter
 from ...store.ops.imported_keys import Imported
+from .. import search
 from ..context import Context
 
 BATCH = 100_000
@@ -87,7 +88,6 @@ def _short(text: str) -> bytes:
 
 async def compare(context: Context, rule: KeyRule, batches: AsyncIterator[Iterable[tuple[bytes, ...]]]) -> Comparison:
     """Compare keys of another system with those recorded here; nothing is written. Repeated keys count once."""
-    store = context.store
     seen: set[bytes] = set()
     taken: set[bytes] = set()
     given = known = 0
@@ -100,21 +100,22 @@ async def compare(context: Context, rule: KeyRule, batches: AsyncIterator[Iterab
                 taken.add(identity)
                 new[identity] = shown = show(b":".join(parts))
                 seen.add(_short(shown))
-        here = await store.imported_keys.known_keys(sorted(new))
+        here = await context.store.imported_keys.known_keys(sorted(new))
         given += len(new)
         known += len(here)
         missing_sample += [shown for identity, shown in new.items() if identity not in here]
         del missing_sample[SAMPLE:]
     events = extra = looked_at = 0
     extra_sample: list[str] = []
-    before, where = None, Filter(source=rule.source)
-    while looked_at < MOST and (page := await store.search.events(where, before=before, limit=PAGE)):
-        before, looked_at = page[-1].id, looked_at + len(page)
-        keyed = [row for row in page if row.key_origin in _BY_KEY]
-        events += len(keyed)
-        others = [row.key for row in keyed if _short(row.key) not in seen]
-        extra += len(others)
-        extra_sample += others[: SAMPLE - len(extra_sample)]
+    async for row in search.each(context, Filter(source=rule.source), page=PAGE):
+        looked_at += 1
+        if row.key_origin in _BY_KEY:
+            events += 1
+            if _short(row.key) not in seen:
+                extra += 1
+                extra_sample += [row.key] if len(extra_sample) < SAMPLE else []
+        if looked_at >= MOST:
+            break
     return Comparison(given, known, given - known, tuple(missing_sample), events, extra, tuple(extra_sample))
 
 

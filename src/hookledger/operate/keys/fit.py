@@ -1,4 +1,4 @@
-"""Judges whether a source's key fits its deliveries, and which rule would. Pure.
+"""Checks whether a source's key fits its deliveries, and which rule would. Pure.
 
 Too narrow: the same content has several keys, so that a redelivery is processed again. Too wide: several contents
 have one key, so that an event counts as a duplicate and is lost.
@@ -123,43 +123,35 @@ def fit(
     everywhere = {name for name in observations[0].values if all(name in one.values for one in observations)}
     some = {name for one in observations for name in one.values} - everywhere
     fields = sorted(everywhere | {name for name in some if name.startswith("body:")})
-    own = _judge(observations, (), (), is_own=True)
     others = []
-    for name in fields:
-        if name not in type_fields:
-            others.append(_judge(observations, (name,), (name,)))
-            if type_fields:
-                others.append(_judge(observations, (*type_fields, name), (name,), with_type=True))
+    for name in (name for name in fields if name not in type_fields):
+        others.append(_try(observations, (name,)))
+        if type_fields:
+            others.append(_try(observations, (*type_fields, name)))
     singles = {one.rule[-1]: one for one in others if len(one.rule) == 1}
     # Without need, the type is not part of the rule.
     others = [one for one in others if len(one.rule) == 1 or _faults(one) < _faults(singles[one.rule[-1]])]
     others = [one for one in others if one.applies and one.rule != known]
-    return [own, *sorted(others, key=_rank)[: best - 1]]
+    return [_try(observations, ()), *sorted(others, key=_rank)[: best - 1]]
 
 
-def _judge(
-    observations: Sequence[Observation],
-    rule: tuple[str, ...],
-    names: tuple[str, ...],
-    *,
-    is_own: bool = False,
-    with_type: bool = False,
-) -> Fit:
+def _try(observations: Sequence[Observation], rule: tuple[str, ...]) -> Fit:
+    """Try a rule: a field, after the fields of the type if it has several; empty: the source's own."""
     keys_of: dict[Hashable, set[Hashable]] = defaultdict(set)
     contents_of: dict[Hashable, set[Hashable]] = defaultdict(set)
     applies = 0
     for one in observations:
-        key: Hashable = one.own if is_own else tuple(one.values.get(name) for name in names)
-        if isinstance(key, tuple) and None in key:
+        value = one.values.get(rule[-1]) if rule else one.own
+        if value is None:
             continue
-        key = (one.kind, key) if with_type else key
+        key = (one.kind, value) if len(rule) > 1 else value
         content = (one.kind, one.content)
         applies += 1
         keys_of[content].add(key)
         contents_of[key].add(content)
     return Fit(
         rule=rule,
-        own=is_own,
+        own=not rule,
         applies=applies,
         keys=len(contents_of),
         contents=len(keys_of),

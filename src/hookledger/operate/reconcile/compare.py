@@ -18,6 +18,7 @@ from ...receive.reasons import in_words
 from ...states import KeyOrigin, State
 from ...store.ops.filters import Filter
 from ...store.ops.reconciling import NEW, WITHHELD, Begun, Counts, Known
+from .. import search
 from ..context import Context
 from .plan import Window
 
@@ -80,6 +81,7 @@ class Comparison:
         repair: Repair | None = None,
         on_page: Callable[[Counts], None] = lambda _: None,
     ) -> None:
+        self._context = context
         self._store = context.store
         self._examiner = context.sources
         self._endpoint = context.sources.endpoint(source)
@@ -254,7 +256,7 @@ class Comparison:
     async def _look_here(self) -> None:
         """Find events that the log should list and does not, and changed objects without an event."""
         latest: dict[str, datetime] = {}
-        async for row in self._events():
+        async for row in search.each(self._context, Filter(source=self._source, since=self._window.since)):
             at = row.occurred_at or row.received_at
             if row.object_id in self._changed:
                 latest[row.object_id] = max(at, row.received_at, latest.get(row.object_id, at))
@@ -266,14 +268,6 @@ class Comparison:
                 self._count("matched")
             else:
                 await self._unheard(changed)
-
-    async def _events(self) -> AsyncIterator[EventRow]:
-        before: UUID | None = None
-        where = Filter(source=self._source, since=self._window.since)
-        while page := await self._store.search.events(where, before=before, limit=1000):
-            before = page[-1].id
-            for row in page:
-                yield row
 
     def _should_be_there(self, row: EventRow, at: datetime) -> bool:
         if not self._log or self._changed or row.key_origin in OURS or row.key in self._keys:

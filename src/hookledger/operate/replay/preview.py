@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from ...effects.answers import recorded
@@ -114,11 +116,11 @@ class Preview(Struct, frozen=True):
         """Return the verdict and its items in one line."""
         return f"{self.verdict}: {'; '.join(self.items)}" if self.items else str(self.verdict)
 
-    def says_the_same(self, other: Preview) -> bool:
-        """Whether agreeing to one preview means agreeing to the other."""
-        ours = [(effect.identity, effect.in_replay, effect.generation) for effect in self.effects]
-        others = [(effect.identity, effect.in_replay, effect.generation) for effect in other.effects]
-        return (self.verdict, self.items, ours) == (other.verdict, other.items, others)
+    @property
+    def fingerprint(self) -> str:
+        """Return a digest that two previews share exactly if agreeing to one means agreeing to the other."""
+        in_replay = [(effect.identity, effect.in_replay, effect.generation) for effect in self.effects]
+        return sha256(msgspec.json.encode([self.verdict, self.items, in_replay])).hexdigest()[:32]
 
 
 def preview_replay(history: History | Evidence, application: Application, repeat: Collection[bytes] = ()) -> Preview:

@@ -41,7 +41,7 @@ async def replay(
         now = _preview(context, history, repeated)
         if now.verdict is Verdict.NEEDS_A_DECISION:
             raise WrongState(f"event {event.id} cannot be replayed now: {now.words}")
-        if shown is not None and not now.says_the_same(shown):
+        if shown is not None and now.fingerprint != shown.fingerprint:
             raise WrongState(
                 f"event {event.id}: its effects have changed since the preview; a replay now: {now.words}"
             )

@@ -74,19 +74,16 @@ async def erase_all(
     if found != count:
         raise WrongState(f"nothing was erased: {found:,} events match, not {count:,}")
     done, seen = Erasing([]), set[UUID]()
-    before: UUID | None = None
-    while True:
-        page: list[EventRow] = await context.store.search.events(where, before=before, limit=PAGE)
-        for row in (row for row in page if row.id not in seen):
-            try:
-                erased = await erase(context, by, row, **options)
-            except WrongState as error:
-                done.not_allowed[str(row.id)] = str(error)
-                continue
-            seen.update(erased.events)
-            done.events += erased.events
-            done.requests += erased.requests
-            done.effects += erased.effects
-        if len(page) < PAGE:
-            return done
-        before = page[-1].id
+    async for row in search.each(context, where, page=PAGE):
+        if row.id in seen:
+            continue
+        try:
+            erased = await erase(context, by, row, **options)
+        except WrongState as error:
+            done.not_allowed[str(row.id)] = str(error)
+            continue
+        seen.update(erased.events)
+        done.events += erased.events
+        done.requests += erased.requests
+        done.effects += erased.effects
+    return done
