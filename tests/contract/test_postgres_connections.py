@@ -18,7 +18,7 @@ from hookledger.store.postgres.connection import Connections, nothing
 @asynccontextmanager
 async def opened(url: str, most: int) -> AsyncIterator[tuple[Connections, asyncpg.Pool[Any]]]:
     pool = await asyncpg.create_pool(url, min_size=0, max_size=most, reset=nothing, command_timeout=30)
-    connections = Connections(pool, timeout=20.0, pooler=False)
+    connections = Connections(pool, timeout=60.0, pooler=False)
     try:
         yield connections, pool
     finally:
@@ -40,7 +40,7 @@ async def busy(url: str, number: int) -> None:
     active = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'"
     watch = await asyncpg.connect(url)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while number != await watch.fetchval(f"{active} AND query ~ '^SELECT pg_sleep'"):
                 await asyncio.sleep(0.02)
     finally:
@@ -112,7 +112,7 @@ async def test_unused_connections_are_closed(postgres_url: str, monkeypatch: pyt
         barrier = asyncio.Barrier(3)
         await asyncio.gather(*(hold(barrier) for _ in range(3)))
         assert (pool.get_size(), pool.get_idle_size()) == (3, 0), "all are kept at hand"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while pool.get_idle_size() < 2:
                 await pid(connections)
                 await asyncio.sleep(0.01)

@@ -52,7 +52,7 @@ class Database:
         return found
 
     async def _from_postgres(self, sql: str) -> list[Row]:
-        connection = await asyncpg.connect(self.url, timeout=20)
+        connection = await asyncpg.connect(self.url, timeout=60)
         try:
             return [dict(row) for row in await connection.fetch(sql)]
         finally:

@@ -198,7 +198,7 @@ class Installation:
         """Status and body; 0 where nobody answers."""
         url, token = f"http://127.0.0.1:{self.operator_port}{path}", {"authorization": f"Bearer {TOKEN}"}
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=token), timeout=20) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=token), timeout=60) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()

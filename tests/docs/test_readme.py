@@ -62,7 +62,7 @@ def test_the_first_screen(tmp_path: Path, environment: dict[str, str]) -> None:
 
         export, show = re.findall(r"^\$ (.*)$", consoles[1], re.MULTILINE)
         environment |= dict(re.findall(r"(\w+)=(\S+)", export))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while "processed" not in (shown := run(show, tmp_path, environment)):
             assert time.monotonic() < deadline, shown
         assert fits(consoles[1].split("\n", 2)[2], shown)
@@ -72,7 +72,7 @@ def test_the_first_screen(tmp_path: Path, environment: dict[str, str]) -> None:
 
 
 def wait_until_ready(url: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while True:
         try:
             if httpx2.get(url).status_code == 200:

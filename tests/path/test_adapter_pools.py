@@ -66,9 +66,9 @@ async def attempts(site: Site) -> set[tuple[State, int]]:
 async def test_sixteen_ask_once_for_one_key(site: Site, pool: MakePool) -> None:
     """Fifteen wait in the database for the one that has the key, and it must still be able to commit."""
     pool(16)
-    together = threading.Barrier(16, timeout=20)
+    together = threading.Barrier(16, timeout=60)
 
-    @site.inbox.sources["stripe"].on("a", timeout=25)
+    @site.inbox.sources["stripe"].on("a", timeout=65)
     def handle(event: SyncEvent[Connection[Any]]) -> None:
         together.wait()
         if event.once("credit", "k"):
@@ -140,7 +140,7 @@ async def test_handlers_that_need_no_connection_continue(site: Site, pool: MakeP
 
     @site.inbox.sources["stripe"].on("a")
     def waits(event: SyncEvent[Connection[Any]]) -> None:
-        assert go_on.wait(20)
+        assert go_on.wait(60)
 
     @site.inbox.sources["stripe"].on("b", transaction=False)
     async def free(event: Event[Any]) -> None:

@@ -208,7 +208,7 @@ def get(port: int, path: str) -> int:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)

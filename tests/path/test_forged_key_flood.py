@@ -22,7 +22,7 @@ from tests.asgi_client import Site
 from tests.builders import Raw
 from tests.path.conftest import MakeSite
 from tests.path.served import Served, serving
-from tests.path.test_published_keys import KEY, certificate
+from tests.path.test_published_keys import certificate, key
 from tests.unit.https_server import Server, answer, contexts
 
 HOST = "api.paypal.com"
@@ -86,7 +86,7 @@ async def post(served: Served, ident: str, cert: str, client: str, *, forged: bo
     body = b'{"id": "%b", "event_type": "PAYMENT.SALE.COMPLETED"}' % ident.encode()
     moment = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     message = f"{ident}|{moment}|{WEBHOOK_ID}|{zlib.crc32(body)}".encode()
-    made = bytes(256) if forged else KEY.sign(message, padding.PKCS1v15(), hashes.SHA256())
+    made = bytes(256) if forged else key().sign(message, padding.PKCS1v15(), hashes.SHA256())
     headers = [
         ("PayPal-Transmission-Id", ident),
         ("PayPal-Transmission-Time", moment),

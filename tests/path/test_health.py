@@ -86,7 +86,7 @@ async def test_database_that_goes_away(site_on: MakeSite, postgres_server: Postg
 # ── asked by the operator's listener ──
 
 
-async def told(site: Site, path: str, port: int, patience: float = 5.0) -> Answer:
+async def told(site: Site, path: str, port: int, patience: float = 60.0) -> Answer:
     site.inbox.operator.receiver = Receiver("0.0.0.0", port, patience=patience)
     return await ask(site.inbox.operator, "GET", path)
 
@@ -153,7 +153,7 @@ async def test_a_receiver_that_is_stuck_or_another_program_is_not_ready(site: Si
 
     async with await asyncio.start_server(meet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        answer = await told(site, "/readyz", port, patience=0.2 if says is None else 5.0)
+        answer = await told(site, "/readyz", port, patience=0.2 if says is None else 60.0)
     assert (answer.status, answer.json["status"]) == (503, "not ready")
     problem = "the receiver did not answer within 0.2 s" if says is None else "the receiver does not answer"
     assert answer.json["problem"] == problem

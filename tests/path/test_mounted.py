@@ -61,7 +61,7 @@ class Server:
             headers |= dict(sign(find("stripe"), SECRET, body, now=time.time()))
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=body, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +29,24 @@ HOST = "sns.eu-west-1.amazonaws.com"
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:orders"
 CERTIFICATE = f"https://{HOST}/SimpleNotificationService-{'0a' * 16}.pem"
 CONFIRM = f"https://{HOST}/?Action=ConfirmSubscription&TopicArn={TOPIC}&Token={'ab' * 32}"
-KEY = rsa.generate_private_key(65537, 2048)
+
+
+@cache
+def key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, 2048)
 
 
 def certificate(host: str = "sns.amazonaws.com") -> bytes:
-    """As SNS publishes its own, for KEY."""
+    """As SNS publishes its own, for `key`."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
     issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "A made-up authority")])
     made = (
-        x509.CertificateBuilder(issuer_name=issuer, subject_name=name, public_key=KEY.public_key(), serial_number=7)
+        x509.CertificateBuilder(issuer_name=issuer, subject_name=name, public_key=key().public_key(), serial_number=7)
         .not_valid_before(datetime.now(UTC) - timedelta(days=1))
         .not_valid_after(datetime.now(UTC) + timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
     )
-    return made.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    return made.sign(key(), hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def signed(**fields: str) -> bytes:
@@ -57,7 +62,7 @@ def signed(**fields: str) -> bytes:
     }
     names = ("Message", "MessageId", "Subject", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type")
     text = "".join(f"{name}\n{content[name]}\n" for name in names if name in content)
-    made = KEY.sign(text.encode(), padding.PKCS1v15(), hashes.SHA256())
+    made = key().sign(text.encode(), padding.PKCS1v15(), hashes.SHA256())
     return json.dumps({**content, "Signature": base64.b64encode(made).decode()}).encode()
 
 

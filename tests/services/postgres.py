@@ -68,7 +68,7 @@ class Databases:
         return complete(self._fetchval(query))
 
     async def _fetchval(self, query: str) -> Any:
-        connection = await asyncpg.connect(self._admin_url, timeout=10)
+        connection = await asyncpg.connect(self._admin_url, timeout=60)
         try:
             return await connection.fetchval(query)
         finally:

@@ -59,7 +59,7 @@ async def test_batches_keep_to_max_items_and_no_item_is_left_queued() -> None:
     assert max(sizes) <= 7
     # An item that finds no batch in flight is flushed immediately.
     for number in range(50):
-        assert await asyncio.wait_for(batcher.submit(number), 10) == number
+        assert await asyncio.wait_for(batcher.submit(number), 60) == number
 
 
 async def test_full_queue_raises_unavailable() -> None:

@@ -69,7 +69,7 @@ async def test_one_thread_from_begin_to_end() -> None:
         return sum(thread.name == "hookledger-transaction" for thread in threading.enumerate())
 
     before, calls = threads(), [Blocking() for _ in range(40)]
-    waiting = threading.Barrier(40, timeout=20)
+    waiting = threading.Barrier(40, timeout=60)
     owners = await asyncio.gather(*(one(who) for one in calls))
     await asyncio.gather(*(one(waiting.wait) for one in calls))  # more at once than any shared pool has threads
     assert len(set(owners)) == 40

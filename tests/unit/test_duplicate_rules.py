@@ -62,7 +62,7 @@ async def running(ledger: Ledger) -> AsyncIterator[DuplicateRules]:
     aftercare = DuplicateRules(ledger, ledger)
     task = asyncio.create_task(aftercare.run())
     yield aftercare
-    await asyncio.wait_for(aftercare.settled(), 5)
+    await asyncio.wait_for(aftercare.settled(), 60)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

@@ -82,11 +82,11 @@ def closed_port() -> str:
 
 
 def by_httpx(url: str) -> None:
-    httpx2.post(url, timeout=2).raise_for_status()
+    httpx2.post(url, timeout=60).raise_for_status()
 
 
 def by_urllib(url: str) -> None:
-    with urllib.request.urlopen(url, b"", timeout=2):
+    with urllib.request.urlopen(url, b"", timeout=60):
         pass
 
 

@@ -59,11 +59,11 @@ async def listening(
     finally:
         writer.close()
         listener.stop()
-        await asyncio.wait_for(serving, 20)
+        await asyncio.wait_for(serving, 60)
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes, dict[bytes, bytes]]:
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
     status, *lines = head[:-4].split(b"\r\n")
     headers = dict(line.split(b": ", 1) for line in lines)
     return int(status.split()[1]), await reader.readexactly(int(headers.get(b"content-length", 0))), headers
@@ -170,7 +170,7 @@ async def test_what_is_refused_before_it_is_read(sent: bytes, status: int, monke
     async with listening(site, seconds=Seconds("200ms")) as (_, reader, writer):
         writer.write(sent)
         assert (await answer(reader))[0] == status
-        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert await asyncio.wait_for(reader.read(), 60) == b""
     assert not site.taken
 
 
@@ -291,5 +291,5 @@ async def test_every_request_gets_an_answer_whatever_raises(monkeypatch: pytest.
 async def test_unusual_but_unambiguous_requests(head: bytes, status: int) -> None:
     async with listening(Site()) as (_, reader, writer):
         writer.write(head)
-        line = await asyncio.wait_for(reader.readline(), 10)
+        line = await asyncio.wait_for(reader.readline(), 60)
         assert int(line.split()[1]) == status

@@ -65,7 +65,7 @@ def post(size: int, path: bytes = b"stripe") -> bytes:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -284,7 +284,7 @@ def test_large_uploads_are_read_in_turns() -> None:
             await until(lambda: len(listener.connections) == 41)
             for _, other in others:
                 other.write(bytes(MIB))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while len(read) < 40:
                     turns += 1
                     await asyncio.sleep(0)

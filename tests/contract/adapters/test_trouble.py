@@ -207,9 +207,12 @@ async def test_a_thread_in_the_midst_of_a_statement(theirs: Library, store: Stor
     owner = await claimed(store, "evt")
     tx = await theirs.begun()
     await theirs.write(tx.tx, "early")
-    running = asyncio.create_task(theirs.run(tx.tx, "SELECT pg_sleep(20)"))
-    await asyncio.sleep(0.3)
-    await asyncio.wait_for(tx.rollback(abandoned=True), 10)
+    running = asyncio.create_task(theirs.run(tx.tx, "SELECT pg_sleep(150)"))
+    asleep = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%'"
+    async with asyncio.timeout(60):
+        while not await raw.run(asleep):
+            await asyncio.sleep(0.02)
+    await asyncio.wait_for(tx.rollback(abandoned=True), 60)
     with pytest.raises(Exception, match=r"cancel|closed"):
         await running
     assert await entries(raw) == []
