@@ -142,11 +142,7 @@ class Completion(Struct, frozen=True):
     error: str | None = None
     due_in: float | None = None
     """Seconds until the outbox retries; None: it does not."""
-<<<<<<< HEAD
     unless_ended: bool = False
-=======
-    only_if_open: bool = False
->>>>>>> front
     """Apply it only if the call has no outcome yet, not even unknown."""
 
 

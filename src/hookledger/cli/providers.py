@@ -54,14 +54,8 @@ def _list(as_json: bool) -> None:
     if as_json:
         print_json([_summary(contract) for contract in listed])
         return
-<<<<<<< HEAD
-    facts = (whole("proved by"), whole("covers"), whole("id"), whole("retries"), whole("confirmed"))
-    listing = Listing(whole("name", head=True), *facts, prose("provider"))
-    for contract in listed:
-=======
     listing = Listing("name", "proved by", "covers", "id", "retries", "confirmed", prose("provider"), heads=1)
-    for contract in known:
->>>>>>> front
+    for contract in listed:
         listing.add(
             contract.name,
             words.kind(contract.scheme),
@@ -73,13 +67,8 @@ def _list(as_json: bool) -> None:
         )
     listing.print()
     say(
-<<<<<<< HEAD
-        f"{len(listed)} providers; `hookledger providers NAME` tells all of one, and `hookledger providers hmac` how "
-        "to describe another. Confirmed: the weaker of signature and event."
-=======
-        f"{len(known)} providers; `hookledger providers NAME` describes one, and `hookledger providers hmac` shows "
+        f"{len(listed)} providers; `hookledger providers NAME` describes one, and `hookledger providers hmac` shows "
         "how to describe another. Confirmed: the weaker of signature and event."
->>>>>>> front
     )
 
 

@@ -22,11 +22,7 @@ from ..store.ops.filters import EVERYTHING, Filter
 from ..store.ops.pruning import Pruned
 from .common import actor_option, audited, inbox_options, print_json, prints_json, run_on, status
 from .filters import FiltersEvents, filters_events, source_option
-<<<<<<< HEAD
-from .table import Listing, number, say, whole
-=======
-from .table import Listing, number
->>>>>>> front
+from .table import Listing, number, say
 
 
 @click.command()
@@ -76,16 +72,7 @@ def _print_rules(inbox: Inbox) -> None:
     if not any(rule.any for rule in rules.values()):
         say("Everything is kept forever: no [retention] is set.")
     for name, rule in rules.items():
-<<<<<<< HEAD
-        say(f"{name}: {_rule(rule)}")
-
-
-def _rule(rule: Limits) -> str:
-    values = {name: getattr(rule, name) for name in rule.__struct_fields__}
-    return ", ".join(f"{name} {_age(value)}" for name, value in values.items())
-=======
-        status.print(f"{name}: {', '.join(f'{kind} {_age(value)}' for kind, value in asdict(rule).items())}")
->>>>>>> front
+        say(f"{name}: {', '.join(f'{kind} {_age(value)}' for kind, value in asdict(rule).items())}")
 
 
 def _age(seconds: float) -> str:

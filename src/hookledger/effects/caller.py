@@ -248,11 +248,7 @@ class Calls:
             if orphan.identity not in busy and orphan.identity not in self.at_it:
                 log.warning("effect %s %r was started and never sent", orphan.name, orphan.key)
                 never_sent = Completion(orphan.identity, orphan.number, CallOutcome.REFUSED, error="never sent")
-<<<<<<< HEAD
                 await self.record(msgspec.structs.replace(never_sent, due_in=0.0, unless_ended=True))
-=======
-                await self.record(msgspec.structs.replace(never_sent, due_in=0.0, only_if_open=True))
->>>>>>> front
 
     async def perform(
         self, effect: Effect[Any, Any], what: Performance, again: Callable[[Ending], float | None], asked: float

@@ -121,15 +121,10 @@ class PostgresLedger(Ledger):
         """Record the ends of calls of different effects, decide what they mean, and move the effects."""
         connection = connection_of(db)
         effects = {row["identity"]: row for row in await connection.fetch(self._sql("lock"), sorted(batch))}
-<<<<<<< HEAD
         if missing := batch.keys() - effects.keys():
             raise WrongState(f"no effect {min(missing).hex()}")
         ends = [(i, c.number, c.outcome.value, c.error, c.unless_ended) for i, c in sorted(batch.items())]
         recorded = {row["identity"]: row for row in await connection.fetch(self._sql("end_calls"), *columns(ends))}
-=======
-        ends = [(i, c.number, c.outcome.value, c.error, c.only_if_open) for i, c in sorted(batch.items())]
-        news = {row["identity"]: row for row in await connection.fetch(self._sql("tell"), *columns(ends))}
->>>>>>> front
         calls: dict[bytes, list[Any]] = {}
         for row in await connection.fetch(self._sql("calls"), sorted(recorded)):
             calls.setdefault(row["identity"], []).append(row)

@@ -55,7 +55,6 @@ SELECT identity FROM done
 SELECT identity, event_id, source, name, key, generation, kind, repeat, state, number, decided, decided_number, result
 FROM {schema}.effects WHERE identity = ANY($1::bytea[]) ORDER BY identity FOR NO KEY UPDATE
 
-<<<<<<< HEAD
 -- name: end_calls
 -- How calls ended. Keeps an outcome that is known; with `unless_ended`, an unknown one too.
 UPDATE {schema}.effect_calls AS k SET ended_at = {now}, outcome = c.outcome, error = c.error
@@ -63,15 +62,6 @@ FROM unnest($1::bytea[], $2::integer[], $3::text[], $4::text[], $5::boolean[])
   AS c (identity, number, outcome, error, unless_ended)
 WHERE k.identity = c.identity AND k.number = c.number
   AND (k.outcome IS NULL OR (k.outcome = 'unknown' AND NOT c.unless_ended))
-=======
--- name: tell
--- How calls ended. Never over what is known for certain; `only_if_open`: over nothing that was told.
-UPDATE {schema}.effect_calls AS k SET ended_at = {clock}, outcome = c.outcome, error = c.error
-FROM unnest($1::bytea[], $2::integer[], $3::text[], $4::text[], $5::boolean[])
-  AS c (identity, number, outcome, error, only_if_open)
-WHERE k.identity = c.identity AND k.number = c.number
-  AND (k.outcome IS NULL OR (k.outcome = 'unknown' AND NOT c.only_if_open))
->>>>>>> front
 RETURNING k.identity, k.generation, k.ended_at
 
 -- name: calls

@@ -74,7 +74,6 @@ class SqliteLedger(Ledger):
         effects = read_rows(connection, SQL["standing"], (identity,))
         if not effects:
             raise WrongState(f"no effect {identity.hex()}")
-<<<<<<< HEAD
         end = (completion.number, completion.outcome.value, completion.error, completion.unless_ended)
         recorded = read_rows(connection, SQL["end_call"], (now, identity, *end))
         calls = read_rows(connection, SQL["calls"], (identity,)) if recorded else []
@@ -84,25 +83,6 @@ class SqliteLedger(Ledger):
             moved = (now, identity, move.state.value, move.result, due_in, move.error, move.alert)
             connection.execute(SQL["move"], moved)
         return finish
-=======
-        [row] = found
-        end = (completion.number, completion.outcome.value, completion.error, completion.only_if_open)
-        news = rows(connection, SQL["tell"], (now, identity, *end))
-        before, move = standing(row), None
-        # What was told before, or belongs to a generation that is over, moves nothing.
-        if news and news[0]["generation"] == row["generation"]:
-            calls = rows(connection, SQL["calls"], (identity,))
-            move = apply_outcome(before, told(calls, row["generation"]), completion, self._rows.time(now))
-        if move is None:
-            return Concluded(before.state)
-        moved = (now, identity, move.state.value, move.result, _micros(move.due_in), move.error, move.alert)
-        connection.execute(SQL["move"], moved)
-        if calls_for_attention(before, move):
-            attention.add(row["event_id"])
-        if settles_unknown(before, move.state):
-            self._follow_one(connection, now, settled(identity, row["source"], row["name"], row["key"], move.state))
-        return Concluded(move.state, move.alert)
->>>>>>> front
 
     # ── the outbox ──
 
