@@ -19,7 +19,7 @@ from hookledger.operate import copy as operation
 from hookledger.operate.copy import Side, abandon, copy, look
 from hookledger.states import DeliveryOutcome, EffectState, State
 from hookledger.store import SCHEMA_RANGE
-from hookledger.store.connect import connect, without_password
+from hookledger.store.connect import connect
 from hookledger.store.ops.audit import Audit
 from hookledger.store.ops.copy import Copies, Copy, CopyState
 from hookledger.store.ops.filters import EVERYTHING
@@ -28,6 +28,7 @@ from hookledger.store.postgres.tables import KINDS
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.store import SqliteStore
 from hookledger.store.tables import LOCAL, Table
+from hookledger.store.url import without_password
 from tests.builders import KIND, SOURCE, WORKER, Raw, claim, claimed, delivered, record, recorded, settle
 from tests.contract.conftest import OpenStore
 from tests.inboxes import KEPT, PRUNED, arrived, fill

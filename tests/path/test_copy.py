@@ -13,9 +13,10 @@ import pytest
 
 from hookledger.cli import exits
 from hookledger.clock import Clock
-from hookledger.store.connect import connect, without_password
+from hookledger.store.connect import connect
 from hookledger.store.ops.audit import Audit
 from hookledger.store.ops.copy import Copy, CopyState
+from hookledger.store.url import without_password
 from tests.asgi_client import Site, ask, stripe_event
 from tests.builders import Raw, claimed, delivered, record
 from tests.crash.checker import Database

@@ -13,9 +13,9 @@ from ..errors import Unavailable
 from ..inbox import Inbox
 from ..operate import copy as copying
 from ..operate.copy import Copied, Side
-from ..store.connect import without_password
 from ..store.ops.audit import Audit
 from ..store.protocol import Store
+from ..store.url import without_password
 from .common import audited, inbox_options, print_json, prints_json, run, status
 from .table import say
 

@@ -66,7 +66,7 @@ def doctor(
     """
     if after_restore != (reason is not None) or after_restore != (done or backup_at is not None):
         raise click.UsageError(
-            "give --after-restore with --reason and one of --backup-at and --done, or none of the four"
+            "give --after-restore with --reason and one of --backup-at and --done; each of these needs the others"
         )
     if done and backup_at is not None:
         raise click.UsageError(

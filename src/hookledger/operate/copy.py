@@ -26,12 +26,12 @@ from msgspec import Struct
 
 from ..errors import SchemaMismatch, StoreError, Unavailable, WrongState
 from ..store import SCHEMA_RANGE, out_of_range
-from ..store.connect import UNNAMED
 from ..store.ops.audit import Audit
 from ..store.ops.consistency import ConsistencyReport
 from ..store.ops.copy import LONG, Copy, CopyState, Position, last_row, not_empty
 from ..store.protocol import Store
 from ..store.tables import Table
+from ..store.url import UNNAMED
 
 ROWS = 2000
 """Rows in one batch."""

@@ -119,7 +119,7 @@ class DryRun:
         answers = LedgerAnswers(self._store, tx, Breakers(self._store.circuits, self._settings.circuit))
         alert = None
         try:
-            outcome = await _apart(self._attempt(handler, claimed, tx, answers))
+            outcome = await _in_a_task(self._attempt(handler, claimed, tx, answers))
         except (asyncio.CancelledError, KeyboardInterrupt, Unavailable):
             raise
         except BaseException as error:
@@ -236,7 +236,7 @@ class Stopped(BaseException):
     """Ends the handler of a dry run. Not an Exception, so that handlers do not catch it as a failed call."""
 
 
-async def _apart(attempt: Coroutine[Any, Any, T]) -> T:
+async def _in_a_task(attempt: Coroutine[Any, Any, T]) -> T:
     """Await it in a separate task: a handler that cancels its task has not cancelled the command."""
     task = asyncio.create_task(attempt)
     try:
