@@ -6,7 +6,6 @@ import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 
-from msgspec import Struct
 from msgspec.structs import astuple
 
 from ..errors import HookledgerError
@@ -21,15 +20,6 @@ log: logging.Logger = logging.getLogger(__name__)
 RECENT = timedelta(days=1)
 SHOWN = 10
 """Maximum number of types named in one line."""
-
-
-class Unhandled(Struct, frozen=True):
-    """What no live worker handles, the one that starts included."""
-
-    kinds: list[Kind]
-    """Types that wait, arrived within a day, or are named in their source's settings."""
-    sources: list[str]
-    """Sources without any handler."""
 
 
 class UnhandledWatch:
@@ -55,20 +45,19 @@ class UnhandledWatch:
     async def _tell(self, *, recent: bool) -> None:
         try:
             async with asyncio.timeout(5.0):
-                found = await self._find(recent)
+                kinds, sources = await self._find(recent)
         except (HookledgerError, TimeoutError) as error:
             log.debug("cannot check for unhandled events: %s", error)
             return
-        new = Unhandled(
-            [kind for kind in found.kinds if kind not in self._said],
-            [source for source in found.sources if source not in self._said],
-        )
-        self._said.update(new.kinds, new.sources)
-        for line in words(new, self._skipped_after):
+        kinds = [kind for kind in kinds if kind not in self._said]
+        sources = [source for source in sources if source not in self._said]
+        self._said.update(kinds, sources)
+        for line in _words(kinds, sources, self._skipped_after):
             log.warning("%s", line)
 
-    async def _find(self, recent: bool) -> Unhandled:
-        """Find unhandled types. `recent`: also settled ones that arrived within a day."""
+    async def _find(self, recent: bool) -> tuple[list[Kind], list[str]]:
+        """Return the types that no live worker handles, this one included, and the sources without any handler. The
+        types wait, or their source's settings name them; `recent`: also settled ones that arrived within a day."""
         store, examiner = self._context.store, self._context.sources
         live = handled_by(await live_workers(self._context))
         patterns = [*self._context.application.routes.handles(), *live]
@@ -88,7 +77,7 @@ class UnhandledWatch:
             if kind not in found and await store.search.events(Filter(kind.source, kind.type, since=since), limit=1):
                 found.add(kind)
         handled = {source for source, _ in patterns}
-        return Unhandled(sorted(found, key=astuple), [source for source in sources if source not in handled])
+        return sorted(found, key=astuple), [source for source in sources if source not in handled]
 
 
 def _named_types(endpoint: Endpoint) -> list[str]:
@@ -96,10 +85,10 @@ def _named_types(endpoint: Endpoint) -> list[str]:
     return sorted(kind for kind in endpoint.settings.types or () if not kind.endswith("*"))
 
 
-def words(found: Unhandled, skipped_after: float) -> list[str]:
+def _words(kinds: list[Kind], sources: list[str], skipped_after: float) -> list[str]:
     """Return a line for each source."""
     by_source: dict[str, list[str]] = {}
-    for kind in found.kinds:
+    for kind in kinds:
         by_source.setdefault(kind.source, []).append(kind.type)
     then = f"they wait {skipped_after / 60:g} min for one that does, then they are skipped"
     lines = []
@@ -109,5 +98,5 @@ def words(found: Unhandled, skipped_after: float) -> list[str]:
             f"no live worker handles these types of source {source!r}: {', '.join(types[:SHOWN])}{more}; {then}: "
             "declare a handler, or limit the source with types="
         )
-    idle = [source for source in found.sources if source not in by_source]
+    idle = [source for source in sources if source not in by_source]
     return lines + [f"no live worker has a handler for source {source!r}: declare one" for source in idle]
