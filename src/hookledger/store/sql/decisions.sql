@@ -67,5 +67,4 @@ RETURNING state
 SELECT state, run, claim, emptied_at FROM {schema}.events WHERE id = :event_id
 
 -- name: last_action
--- What was done to it last.
 SELECT * FROM {schema}.actions WHERE event_id = :event_id ORDER BY at DESC, id DESC LIMIT 1
