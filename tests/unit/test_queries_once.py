@@ -3,7 +3,7 @@
 from pathlib import Path
 
 STORE = Path(__file__).parents[2] / "src/hookledger/store"
-MOST = 99
+MOST = 83
 """How many are left; lower it with each operation that moves to store/ops/."""
 
 

@@ -1,18 +1,22 @@
 """The queries that both databases share, and how a dialect writes them.
 
-`store/sql/*.sql` has each query once: `-- name: pause`, a line of intent, the statement. Parameters are `:names`.
-Where a dialect must part, `-- name: freeze (sqlite)` after a line that says why replaces it there.
+`store/sql/*.sql` has each query once: `-- name: pause`, a line of intent unless the name says it, the statement.
+Parameters are `:names`. `-- name: freeze (sqlite)` replaces a query in one dialect, with a line that says why.
 
 Macros, which may stand in one another:
 
-    {schema}.events          the table, in its schema {now}                    the database's clock {seconds :lease} a
-    number of seconds as a span of time {elapsed a.at - b.at}    a span of time as a number of seconds {greatest}
-    {least}       of several values; no NULL among them, on which the databases differ {lock}                   FOR NO
-    KEY UPDATE, where several may write {lock_free e}            the same for the table e, without locked rows
-    {indexed events_marked}  along this index, for SQLite, which collects no statistics {ordered} JOIN with what
-    stands before it read first, for SQLite {offset_0}               PostgreSQL's planner leaves a subquery with
-    OFFSET 0 as it is IN {list :ids uuid}      among a list {rows :given id uuid, claim bigint}    a table of these
-    columns, with a row for each tuple of a list
+    {schema}.events          the table, in its schema
+    {now}                    the database's clock
+    {seconds :lease}         a number of seconds as a span of time
+    {elapsed a.at - b.at}    a span of time as a number of seconds
+    {greatest} {least}       of several values; no NULL among them, on which the databases differ
+    {lock}                   FOR NO KEY UPDATE, where several may write
+    {lock_free e}            the same for the table e, without locked rows
+    {indexed events_marked}  along this index, for SQLite, which collects no statistics
+    {ordered} JOIN           with what stands before it read first, for SQLite
+    {offset_0}               PostgreSQL's planner leaves a subquery with OFFSET 0 as it is
+    IN {list :ids uuid}      among a list
+    {rows :given id uuid, claim bigint}    a table of these columns, with a row for each tuple of a list
 
 And `{name}`: what an earlier query of the same file, or of `columns.sql`, with that name says, for columns that
 several queries have; or one of FRAGMENTS. Any other `{name}` is left for the operation, which composes the

@@ -111,7 +111,7 @@ class Worker:
             await self._leave()
 
     async def _leave(self) -> None:
-        """Other workers need not wait for our lease to expire. After the last heartbeat, which would take it back."""
+        """Record that we stopped, so that others need not wait a lease. A later heartbeat would undo it."""
         try:
             await self._store.leave(self.name)
         except HookledgerError as error:
@@ -143,9 +143,8 @@ class Worker:
         finally:
             watchdog.stop()
             self._outbox.stop()
-            await asyncio.wait(
-                [outbox], timeout=5.0
-            )  # wait for the reply to a claim in flight, or its events have no owner
+            # Wait for the reply to a claim in flight: else its effects have no owner until their lease expires.
+            await asyncio.wait([outbox], timeout=5.0)
             await self._shut_down()
             outbox.cancel()
             await asyncio.gather(outbox, return_exceptions=True)

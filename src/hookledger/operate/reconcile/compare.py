@@ -17,7 +17,8 @@ from ...providers.listing.base import Changed, Content, Entry, Listed, Lister
 from ...receive.reasons import in_words
 from ...states import KeyOrigin, State
 from ...store.ops.filters import Filter
-from ...store.ops.reconciling import NEW, WITHHELD, Begun, Counts, Known
+from ...store.ops.quarantine import QUARANTINED
+from ...store.ops.reconciling import NEW, Begun, Counts, Known
 from .. import search
 from ..context import Context
 from .plan import Window
@@ -213,7 +214,7 @@ class Comparison:
     def _recorded(self, entry: Listed, arrival: Arrival, became: list[Recorded]) -> None:
         first = arrival.items[0]
         new = [recorded for recorded in became if recorded.outcome in NEW]
-        withheld = [recorded for recorded in became if recorded.outcome in WITHHELD]
+        withheld = [recorded for recorded in became if recorded.outcome in QUARANTINED]
         if withheld:
             self._not_importable(entry, f"quarantined as {withheld[0].outcome}: `hookledger quarantine`")
         elif not new:

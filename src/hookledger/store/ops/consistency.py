@@ -10,11 +10,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from ...ledger import UNKNOWN_ARGUMENTS
-from ...states import DeliveryOutcome
+from ..rows import NEW
 from ..session import Operations, Row, Session, scans
-
-MADE = (DeliveryOutcome.ACCEPTED, DeliveryOutcome.INVALID, DeliveryOutcome.RECONCILED)
-"""The outcomes of deliveries that made an event."""
 
 TOTAL = "total"
 """The sums differ, whatever the rows say."""
@@ -80,7 +77,7 @@ class ConsistencyReport(Struct, frozen=True):
     @property
     def made(self) -> int:
         """Deliveries that made an event each."""
-        return sum(self.deliveries.get(outcome, 0) for outcome in MADE)
+        return sum(self.deliveries.get(outcome, 0) for outcome in NEW)
 
     @property
     def kept(self) -> int:
@@ -145,7 +142,7 @@ def balance(figures: Mapping[str, dict[str, int]], violations: list[Violation]) 
     books = [figures.get(name, {}) for name in ("deliveries", "events", "identities", "attempts", "effects", "calls")]
     deliveries, events, identities, attempts, effects, calls = books
     from_quarantine, pruned = figures.get("quarantine", {}).get("quarantine", 0), figures.get("pruned", {})
-    off = sum(deliveries.get(outcome, 0) for outcome in MADE) + from_quarantine - sum(events.values())
+    off = sum(deliveries.get(outcome, 0) for outcome in NEW) + from_quarantine - sum(events.values())
     found = [Violation(TOTAL, abs(off), ()), *violations] if off else violations
     totals = (deliveries, events, from_quarantine, identities, attempts, effects, calls)
     return ConsistencyReport(*totals, tuple(found), pruned)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from uuid import UUID
 
 from msgspec import Struct
 
 from ...errors import BadData
 from ...ids import new_id
-from ..session import Operations, Session
+from ..session import Operations, Session, reads, writes
 from .audit import Audit, Change, record_action
 
 IMPORT_BATCH = 1000
@@ -39,29 +39,30 @@ class ImportedKeys(Operations):
         """
         if any(len(identity) != 32 for identity in identities):
             raise BadData("an identity is a digest of 32 bytes")
-        action, by, new, given = new_id(), Audit(actor, reason), 0, 0
-        for first, batch in enumerate(list(_batches(sorted(set(identities)))) or [[]]):
+        wanted, action, new = sorted(set(identities)), new_id(), 0
+        for first in range(0, max(len(wanted), 1), IMPORT_BATCH):
+            by = Audit(actor, reason) if first == 0 else None
+            new += await self._import(source, wanted[first : first + IMPORT_BATCH], action, by)
+        return Imported(len(wanted), new, len(wanted) - new)
 
-            async def work(db: Session, first: int = first, batch: list[bytes] = batch) -> int:
-                if first == 0:
-                    await _note(db, action, source, by)
-                wanted = [(identity,) for identity in batch]
-                return len(await db("import_keys", identities=wanted, source=source, action=action, nothing=b""))
-
-            new += await self._database.write(work)
-            given += len(batch)
-        return Imported(given, new, given - new)
+    @writes
+    async def _import(self, db: Session, source: str, batch: Sequence[bytes], action: UUID, by: Audit | None) -> int:
+        """Take one batch; returns how many were free. `by`: given with the first batch, which records the action."""
+        if by is not None:
+            await record_action(db, "import-keys", by, Change(source, ("absent", "known"), action, action))
+        wanted = [(identity,) for identity in batch]
+        return len(await db("import_keys", identities=wanted, source=source, action=action, nothing=b""))
 
     async def known_keys(self, identities: Sequence[bytes]) -> set[bytes]:
         """Those of these identities that are taken."""
         found: set[bytes] = set()
-        for batch in _batches(identities):
-
-            async def work(db: Session, batch: list[bytes] = batch) -> set[bytes]:
-                return {row["identity"] for row in await db("known_keys", identities=batch)}
-
-            found |= await self._database.read(work)
+        for first in range(0, len(identities), IMPORT_BATCH):
+            found |= await self._known(identities[first : first + IMPORT_BATCH])
         return found
+
+    @reads
+    async def _known(self, db: Session, batch: Sequence[bytes]) -> set[bytes]:
+        return {row["identity"] for row in await db("known_keys", identities=list(batch))}
 
     def query_keys(self, sql: str) -> AsyncIterator[list[tuple[object, ...]]]:
         """The rows of the user's own SELECT, in batches of a thousand, read in a transaction that can write nothing.
@@ -69,14 +70,3 @@ class ImportedKeys(Operations):
         Raises ConfigError with the database's words when it refuses the query.
         """
         return self._database.select(sql)
-
-
-async def _note(db: Session, action: UUID, source: str, by: Audit) -> None:
-    """The action that imported keys belong to."""
-    await record_action(db, "import-keys", by, Change(source, ("absent", "known"), action, action))
-
-
-def _batches(identities: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """As many as one statement takes."""
-    for start in range(0, len(identities), IMPORT_BATCH):
-        yield list(identities[start : start + IMPORT_BATCH])

@@ -17,9 +17,8 @@ from msgspec import Struct, field
 from ...errors import WrongState
 from ...ids import FIRST_ID, new_id
 from ...states import DeliveryOutcome, State
-from ..rows import value_of
+from ..rows import NEW, value_of
 from ..session import Operations, Row, Session, reads, writes_lightly
-from .consistency import MADE
 from .quarantine import QUARANTINED
 
 RUNNING, OVER, INTERRUPTED = "pruning", "pruned", "interrupted"
@@ -327,4 +326,4 @@ def _places(arrived: Sequence[Arrived]) -> list[tuple[UUID, int]]:
 
 def _arrived(row: Row) -> Arrived:
     outcome = row["outcome"]
-    return value_of(Arrived, row, first=outcome in MADE, duplicate=outcome == DeliveryOutcome.DUPLICATE)
+    return value_of(Arrived, row, first=outcome in NEW, duplicate=outcome == DeliveryOutcome.DUPLICATE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -102,35 +101,27 @@ class Quarantine(Operations):
         await db("keep_body", request_id=request_id)
         await db("lock_deliveries", places=[(request_id, place)])
         delivery = _acceptable(request_id, place, await db("quarantined", **where))
-        met = delivery.known if delivery.outcome is DeliveryOutcome.SAME_BODY else None
-        key = {"identity": item.identity, "source": delivery.source, "fingerprint": item.fingerprint}
+        met = delivery["event_id"] if delivery["outcome"] == DeliveryOutcome.SAME_BODY else None
+        key = {"identity": item.identity, "source": delivery["source"], "fingerprint": item.fingerprint}
         await db("own_accepted_key", event_id=event_id, met=met, **key)
-        wanted = _identities_to_own(delivery, event_id, item)
+        wanted = _identities_to_own(delivery["source"], event_id, item)
         won = {row["identity"] for row in await db("own_accepted", wanted=wanted)}
         for proposal in wanted:
             if proposal.kind == "quarantine" and proposal.identity not in won:
+                # A separate statement, which sees what another transaction committed while the insert waited.
                 [owner] = await db("known_owners", identities=[proposal.identity])
-                brought = f"what delivery {request_id}:{place} brought"  # another delivery brought it first
+                brought = f"what delivery {request_id}:{place} brought"
                 raise WrongState(f"{brought} was accepted already, as event {owner['event_id']}")
         copied = ("type", "key", "provider_id", "object_id", "fingerprint", "account")
         facts = {name: getattr(item, name) for name in copied}
         moment = _moment(item.occurred_at)
-        await db("accept", id=event_id, source=delivery.source, occurred_at=moment, **facts, **where)
-        subject, states = f"{request_id}:{place}", (delivery.outcome.value, State.PENDING.value)
+        await db("accept", id=event_id, source=delivery["source"], occurred_at=moment, **facts, **where)
+        subject, states = f"{request_id}:{place}", (delivery["outcome"], State.PENDING.value)
         await record_action(db, "accept", Audit(actor, reason), Change(subject, states, event_id))
         return event_id
 
 
-class _Quarantined(NamedTuple):
-    """A quarantined delivery that is being accepted."""
-
-    source: str
-    outcome: DeliveryOutcome
-    known: UUID
-    """The event that it met."""
-
-
-def _acceptable(request_id: UUID, place: int, found: list[Row]) -> _Quarantined:
+def _acceptable(request_id: UUID, place: int, found: list[Row]) -> Row:
     """The delivery, if it can be accepted; else WrongState."""
     name = f"delivery {request_id}:{place}"
     if not found:
@@ -140,18 +131,18 @@ def _acceptable(request_id: UUID, place: int, found: list[Row]) -> _Quarantined:
         raise WrongState(f"{name} was accepted already, as event {row['accepted_id']}")
     if not row["kept"]:
         raise WrongState(f"the bytes of {name} were not kept")
-    return _Quarantined(row["source"], DeliveryOutcome(row["outcome"]), row["event_id"])
+    return row
 
 
-def _identities_to_own(delivery: _Quarantined, event_id: UUID, item: Item) -> list[Proposal]:
+def _identities_to_own(source: str, event_id: UUID, item: Item) -> list[Proposal]:
     """What the accepted event is to own besides its key, in one sorted order.
 
     Its content under that key, which must be free; and its body and token if they are free, so that it is
     known under other ids too.
     """
-    own = quarantine_identity(delivery.source, item.identity, item.fingerprint)
-    wanted = [Proposal(own, "quarantine", delivery.source, event_id, item.fingerprint)]
-    wanted += [Proposal(identity, "body", delivery.source, event_id, content) for identity, content in claims(item)]
+    own = quarantine_identity(source, item.identity, item.fingerprint)
+    wanted = [Proposal(own, "quarantine", source, event_id, item.fingerprint)]
+    wanted += [Proposal(identity, "body", source, event_id, content) for identity, content in claims(item)]
     return sorted(wanted)
 
 

@@ -24,9 +24,6 @@ from .audit import Audit, Change, record_action
 NEW = (DeliveryOutcome.RECONCILED, DeliveryOutcome.INVALID)
 """What an arrival from a provider's log is where it was missing."""
 
-WITHHELD = (DeliveryOutcome.CONFLICT, DeliveryOutcome.SAME_BODY)
-"""What it is where an operator has to decide whether it is an event."""
-
 OPEN = (State.PENDING, State.PROCESSING, State.RETRYING, State.NEEDS_REVIEW)
 """A repair in one of these is still to come."""
 

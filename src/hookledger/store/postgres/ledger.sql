@@ -65,7 +65,6 @@ WHERE k.identity = c.identity AND k.number = c.number
 RETURNING k.identity, k.generation, k.ended_at
 
 -- name: calls
--- Every call of some effects.
 SELECT * FROM {schema}.effect_calls WHERE identity = ANY($1::bytea[]) ORDER BY identity, number LIMIT 10000
 
 -- name: move

@@ -8,7 +8,6 @@ SELECT given.id, (
 ) AS n FROM {rows :ids id uuid} AS given
 
 -- name: mark_alert
--- A mark for operators.
 UPDATE {schema}.events SET alert = :words
 WHERE id = :id AND state IN ('failed', 'retrying', 'processing', 'needs_review') AND alert IS NULL
 RETURNING state

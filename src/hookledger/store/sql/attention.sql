@@ -18,7 +18,6 @@ FROM (SELECT count(*) AS n FROM (
 CROSS JOIN ({oldest_in_state}) AS o
 
 -- name: event_alerts
--- Events with an alert, the newest first.
 SELECT id, state, alert FROM {schema}.events {indexed events_marked}
 WHERE {marked} AND alert IS NOT NULL ORDER BY id DESC LIMIT :limit::integer
 

@@ -8,7 +8,6 @@ CASE WHEN state <> 'closed' AND NOT tripped THEN {greatest}({elapsed retry_at - 
 SELECT {circuit_columns} FROM {schema}.circuits ORDER BY downstream
 
 -- name: lock_circuit
--- One that is about to change.
 SELECT state FROM {schema}.circuits WHERE downstream = :downstream {lock}
 
 -- name: fail_circuit

@@ -3,7 +3,6 @@
 -- An event that was pruned has a row in `pruned`, in the same commit: what still points at it is not astray.
 
 -- name: few
--- What comes back of the rows found.
 LIMIT 5
 
 -- name: figures
@@ -146,7 +145,6 @@ LEFT JOIN (SELECT identity, count(*) AS n, max(number) AS last FROM {schema}.eff
 WHERE f.number <> coalesce(c.n, 0) OR f.number <> coalesce(c.last, 0) {few}
 
 -- name: identity_in_hex
--- Of a call.
 encode(c.identity, 'hex')
 
 -- name: identity_in_hex (sqlite)

@@ -17,7 +17,6 @@ RETURNING id
 SELECT id FROM {schema}.copies {lock}
 
 -- name: change_copy
--- From one state to another.
 UPDATE {schema}.copies SET state = :state, message = :message, target_id = :target_id
 
 -- name: forget_copy

@@ -26,12 +26,10 @@ WHERE d.request_id IN {list :requests uuid} AND d.outcome IN ('conflict', 'same_
 ORDER BY d.request_id, d.item {lock}
 
 -- name: lock_effects_to_erase
--- Their effects.
 SELECT identity, event_id, name, key, kind, state, lane FROM {schema}.effects
 WHERE event_id IN {list :events uuid} ORDER BY identity {lock}
 
 -- name: lock_events_to_erase
--- The events.
 SELECT id, state, claim, reason, key FROM {schema}.events WHERE id IN {list :events uuid} ORDER BY id {lock}
 
 -- name: erase_rejections

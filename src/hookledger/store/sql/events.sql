@@ -7,7 +7,6 @@ SELECT id FROM {schema}.events WHERE id BETWEEN :first AND :last ORDER BY id LIM
 SELECT id FROM {schema}.events WHERE key = :key AND key_origin = 'quarantine' ORDER BY id LIMIT 10
 
 -- name: event
--- One event.
 SELECT e.*, {deliveries} FROM {schema}.events AS e WHERE e.id = :id
 
 -- name: deliveries_of_event
@@ -20,7 +19,6 @@ FROM (
 ) AS d ORDER BY received_at, request_id, item LIMIT 1000
 
 -- name: attempts_of_events
--- The executions of some events.
 SELECT * FROM {schema}.attempts WHERE event_id IN {list :events uuid} ORDER BY event_id, claim
 
 -- name: effects_of_events
@@ -31,17 +29,13 @@ SELECT {effect_columns} FROM (
 ) AS e WHERE e.nth <= 500 ORDER BY e.event_id, e.nth
 
 -- name: calls_of_effects
--- The calls made for some effects.
 SELECT * FROM {schema}.effect_calls WHERE identity IN {list :identities bytea} ORDER BY identity, number LIMIT 10000
 
 -- name: actions_of_event
--- What operators did to it.
 SELECT * FROM {schema}.actions WHERE event_id = :id ORDER BY at, id
 
 -- name: count_by_state
--- Events by state.
 SELECT state, count(*) AS n FROM {schema}.events GROUP BY state
 
 -- name: count_deliveries
--- Deliveries by outcome.
 SELECT outcome, count(*) AS n FROM {schema}.deliveries GROUP BY outcome

@@ -8,5 +8,4 @@ ON CONFLICT DO NOTHING
 RETURNING identity
 
 -- name: known_keys
--- Those that are taken.
 SELECT identity FROM {schema}.identities WHERE identity IN {list :identities bytea}

@@ -96,7 +96,6 @@ WHERE id = :id
 RETURNING {job_columns}
 
 -- name: lock_job
--- One that is about to change.
 SELECT {job_columns} FROM {schema}.jobs WHERE id = :id {lock}
 
 -- name: cancel_job
@@ -108,7 +107,6 @@ WHERE id = :id
 RETURNING {job_columns}
 
 -- name: list_jobs
--- The newest first.
 SELECT {job_columns} FROM {schema}.jobs WHERE :before::uuid IS NULL OR id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: find_jobs
@@ -116,7 +114,6 @@ SELECT {job_columns} FROM {schema}.jobs WHERE :before::uuid IS NULL OR id < :bef
 SELECT id FROM {schema}.jobs WHERE id BETWEEN :first AND :last ORDER BY id LIMIT 10
 
 -- name: find_job
--- One job.
 SELECT {job_columns} FROM {schema}.jobs WHERE id = :id
 
 -- name: shown_item
@@ -124,7 +121,6 @@ SELECT {job_columns} FROM {schema}.jobs WHERE id = :id
 i.*, (SELECT e.state FROM {schema}.events AS e WHERE e.id = i.event_id) AS now
 
 -- name: list_items
--- Some events of a job.
 SELECT {shown_item} FROM {schema}.job_items AS i
 WHERE i.job_id = :id AND i.event_id > :after AND (:outcome::text IS NULL OR i.outcome = :outcome)
 ORDER BY i.event_id LIMIT :limit
@@ -138,7 +134,6 @@ ORDER BY i.event_id LIMIT :limit
 {schema}.job_items AS i INDEXED BY job_items_not_allowed
 
 -- name: list_not_allowed_items
--- Those not allowed.
 SELECT {shown_item} FROM {by_not_allowed}
 WHERE i.job_id = :id AND i.event_id > :after AND i.outcome = 'not_allowed'
 ORDER BY i.event_id LIMIT :limit

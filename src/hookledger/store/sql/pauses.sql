@@ -9,5 +9,4 @@ RETURNING source, pattern, since, actor, reason
 DELETE FROM {schema}.pauses WHERE source = :source AND pattern = :pattern RETURNING source
 
 -- name: list_pauses
--- All of them.
 SELECT * FROM {schema}.pauses ORDER BY source, pattern

@@ -42,7 +42,6 @@ SET position = CASE WHEN w.started_at < {now} - {seconds :again} THEN excluded.p
 RETURNING position AS position_id
 
 -- name: remember_walk
--- How far it has come.
 UPDATE {schema}.prune_positions SET position = :position WHERE name = :walk
 
 -- name: window_of_events
@@ -90,11 +89,9 @@ INSERT INTO {schema}.pruned (event_id, source, state, pruned_at)
 SELECT id, source, state, {now} FROM {schema}.events WHERE id IN {list :events uuid}
 
 -- name: prune_attempts
--- Their executions.
 DELETE FROM {schema}.attempts WHERE event_id IN {list :events uuid}
 
 -- name: prune_events
--- The events.
 DELETE FROM {schema}.events WHERE id IN {list :events uuid}
 
 -- name: prune_first_deliveries
@@ -179,7 +176,6 @@ WHERE e.id = c.id AND e.claim = c.claim AND f.event_id = e.id AND f.state IN ('d
   AND e.finished_at IS NOT NULL ORDER BY f.identity
 
 -- name: prune_deliveries
--- Those of these outcomes.
 DELETE FROM {schema}.deliveries AS d
 WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, item integer} AS n)
   AND d.outcome IN {list :outcomes text}

@@ -13,5 +13,4 @@ DELETE FROM {schema}.published_keys WHERE provider = :provider AND digest NOT IN
     SELECT digest FROM {schema}.published_keys WHERE provider = :provider ORDER BY fetched_at DESC, digest LIMIT :most)
 
 -- name: published_keys
--- All of them, with their age in seconds.
 SELECT digest, provider, url, content, lifetime, {elapsed {now} - fetched_at} AS age FROM {schema}.published_keys

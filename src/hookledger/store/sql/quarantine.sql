@@ -33,7 +33,6 @@ WHERE request_id BETWEEN :first AND :last AND (:item::integer IS NULL OR item = 
 ORDER BY request_id, item LIMIT 10
 
 -- name: kept_request
--- What a delivery came with.
 SELECT * FROM {schema}.requests WHERE id = :id
 
 -- name: elsewhere

@@ -39,7 +39,6 @@ WHERE id = :id AND fence = :fence AND finished_at IS NULL
 RETURNING actor, reason
 
 -- name: last_reconciliations
--- Of each source.
 SELECT * FROM (
     SELECT r.*, row_number() OVER (PARTITION BY source ORDER BY started_at DESC, id DESC) AS n
     FROM {schema}.reconciliations AS r

@@ -18,7 +18,6 @@ ON CONFLICT (source, reason) DO UPDATE
 SET count = c.count + excluded.count, last_at = {greatest}(c.last_at, excluded.last_at)
 
 -- name: keep_rejection
--- One of the sample.
 INSERT INTO {schema}.rejections (id, source, reason, received_at, method, path, query, headers, body, remote)
 VALUES (:id, :source, :reason, {now}, :method, :path, :query, :headers, :body, :remote)
 ON CONFLICT DO NOTHING
@@ -51,7 +50,6 @@ WHERE (:source::text IS NULL OR source = :source) AND (:reason::text IS NULL OR 
 ORDER BY id DESC LIMIT :limit
 
 -- name: rejection_counts
--- Every source and reason.
 SELECT c.*, (SELECT count(*) FROM {schema}.rejections AS r WHERE r.source = c.source AND r.reason = c.reason) AS kept
 FROM {schema}.rejection_counts AS c ORDER BY c.source, c.reason
 

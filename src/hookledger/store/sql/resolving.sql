@@ -1,5 +1,4 @@
 -- name: resolve_effect
--- An operator's decision.
 UPDATE {schema}.effects
 SET state = :target::text, fence = fence + 1, alert = NULL, leased_until = NULL,
     decided = coalesce(:decided::text, decided),

@@ -7,7 +7,6 @@ LOCK TABLE {schema}.restores IN SHARE ROW EXCLUSIVE MODE
 SELECT 1
 
 -- name: open_restore
--- The gap, if there is one.
 SELECT * FROM {schema}.restores WHERE closed_at IS NULL
 
 -- name: add_restore
@@ -35,11 +34,9 @@ SELECT c.identity, c.number, c.generation, :worker::text, :backup_at::timestampt
 FROM {rows :calls identity bytea, number integer, generation integer} AS c
 
 -- name: restore_marked
--- That was all of them.
 UPDATE {schema}.restores SET marked_at = {now} WHERE id = :id AND marked_at IS NULL
 
 -- name: close_restore
--- Reconciled.
 UPDATE {schema}.restores SET closed_at = {now} WHERE closed_at IS NULL AND marked_at IS NOT NULL RETURNING *
 
 -- name: may_be_done

@@ -148,7 +148,6 @@ SELECT event_id FROM {schema}.identities
 WHERE identity IN {list :identities bytea} AND fingerprint <> :nothing::bytea LIMIT :limit
 
 -- name: owners_of_effects
--- The events of effects.
 SELECT DISTINCT event_id FROM {schema}.effects WHERE identity IN {list :identities bytea}
 
 -- name: queue_length

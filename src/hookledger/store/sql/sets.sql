@@ -1,7 +1,6 @@
 -- Bulk sets. {where} is a condition made of filters.sql.
 
 -- name: breakdown
--- What a set consists of.
 SELECT e.source, e.type, e.state, count(*) AS n FROM {schema}.events AS e WHERE {where}
 GROUP BY e.source, e.type, e.state ORDER BY n DESC, e.source, e.type, e.state LIMIT 100
 
@@ -71,7 +70,6 @@ SELECT e.id, e.state, e.claim FROM {schema}.events AS e WHERE {where}
 SELECT id, state, claim, identity, fence FROM ({unknown_members}) AS d ORDER BY id
 
 -- name: size_of_set
--- How many events a set would have.
 SELECT count(*) AS n FROM {schema}.events AS e WHERE {where}
 
 -- name: size_of_set_unknown

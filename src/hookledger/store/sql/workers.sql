@@ -1,10 +1,8 @@
 -- name: register
--- A worker, and what it handles.
 INSERT INTO {schema}.workers (id, handles, started_at, seen_at) VALUES (:worker, :handles, {now}, {now})
 ON CONFLICT (id) DO UPDATE SET handles = excluded.handles, seen_at = excluded.seen_at, stopped_at = NULL
 
 -- name: workers
--- Everyone seen.
 SELECT id, handles, {elapsed {now} - seen_at} AS seen_ago, stopped_at FROM {schema}.workers
 
 -- name: leave
@@ -12,11 +10,9 @@ SELECT id, handles, {elapsed {now} - seen_at} AS seen_ago, stopped_at FROM {sche
 UPDATE {schema}.workers SET stopped_at = {now} WHERE id = :worker
 
 -- name: forget_workers
--- Those who were not seen for long.
 DELETE FROM {schema}.workers WHERE seen_at < {now} - {seconds :unseen_for}
 
 -- name: know_sources
--- The sources that a receiver serves.
 INSERT INTO {schema}.sources (name) SELECT g.name FROM {rows :names name text} AS g WHERE true ON CONFLICT DO NOTHING
 
 -- name: held

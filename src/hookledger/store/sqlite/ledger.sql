@@ -15,7 +15,6 @@ RETURNING identity, number, generation
 INSERT INTO effect_calls (started_at, worker, identity, number, generation) VALUES (?, ?, ?, ?, ?)
 
 -- name: effect
--- One effect.
 SELECT {effect_columns} FROM effects e WHERE e.identity = ?2
 
 -- name: standing
@@ -30,7 +29,6 @@ WHERE identity = ?2 AND number = ?3 AND (outcome IS NULL OR (outcome = 'unknown'
 RETURNING generation, ended_at
 
 -- name: calls
--- Every call of an effect.
 SELECT * FROM effect_calls WHERE identity = ?1 ORDER BY number LIMIT 10000
 
 -- name: move

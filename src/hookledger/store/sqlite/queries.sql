@@ -54,13 +54,11 @@ INSERT INTO requests (received_at, id, source, query, headers, body, remote, sch
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_events
--- A new event.
 INSERT INTO events (received_at, run_started_at, due_at, finished_at, id, source, type, key, key_origin,
                     provider_id, object_id, occurred_at, fingerprint, request_id, item, state, reason, cause, account)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_deliveries
--- One arrival.
 INSERT INTO deliveries (received_at, request_id, item, event_id, source, outcome, event_state, delivery_id, fingerprint,
                         retry)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -138,7 +136,6 @@ INSERT INTO effects (planned_at, due_at, created_at, identity, kind, source, nam
 VALUES (?1, ?1, ?1, ?2, 'later', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'planned')
 
 -- name: known
--- What is known of an effect.
 SELECT kind, state, arguments_digest FROM effects WHERE identity = ?1
 
 -- name: adopt
