@@ -43,8 +43,9 @@ async def pool(site: Site, postgres_url: str) -> AsyncIterator[MakePool]:
     made: list[ConnectionPool[Connection[Any]]] = []
 
     def make(size: int, **options: Any) -> ConnectionPool[Connection[Any]]:
-        pool = ConnectionPool(postgres_url, min_size=1, max_size=size, open=True, **options)
+        pool = ConnectionPool(postgres_url, **{"min_size": 1, "max_size": size, "open": True, **options})
         made.append(pool)
+        pool.wait(60)
         site.inbox.transactions = (Connections(pool),)
         return pool
 
@@ -82,7 +83,7 @@ async def test_sixteen_ask_once_for_one_key(site: Site, pool: MakePool) -> None:
 
 async def test_a_pool_of_four(site: Site, pool: MakePool, caplog: pytest.LogCaptureFixture) -> None:
     """Four handlers at a time; the others wait unstarted, however short the pool's own patience is."""
-    pool(4, timeout=0.3)
+    pool(4, timeout=0.3, min_size=4)  # no connection is made within that time
     lock, running, most = threading.Lock(), 0, 0
     began: list[str] = []
 
@@ -125,7 +126,8 @@ async def test_an_async_pool_of_four(site: Site, postgres_url: str) -> None:
         running -= 1
 
     await deliver(site, "a", 200)
-    async with AsyncConnectionPool(postgres_url, min_size=1, max_size=4, timeout=0.3) as pool:
+    async with AsyncConnectionPool(postgres_url, min_size=4, max_size=4, timeout=0.3) as pool:
+        await pool.wait(60)
         site.inbox.transactions = (AsyncConnections(pool),)
         await site.work()
     assert await attempts(site) == {(State.PROCESSED, 1)}
@@ -169,7 +171,7 @@ async def test_a_pool_that_others_have_emptied(site: Site, pool: MakePool) -> No
     await deliver(site, "first", 1)
     while await done(site) != ["evt_first_0"]:
         await asyncio.sleep(0.05)
-    taken = [shared.getconn(), shared.getconn()]
+    taken = [shared.getconn(60), shared.getconn(60)]
     await deliver(site, "a", 3)
     while not (waiting := [row for row in await site.events() if row.state is State.RETRYING]):
         await asyncio.sleep(0.05)

@@ -1,11 +1,13 @@
 """`python -m MODULE` in a tenth of the time: forked from a process that has imported everything already.
 
 What runs is a process of its own all the same, with its own files, folder, environment and session, and dies as any
-other does. Only the start of the interpreter is saved, of which tests need hundreds; scripts/soak starts them whole.
+other does. Only the start and the end of the interpreter are saved, of which tests need hundreds; scripts/soak starts
+them whole.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -167,8 +169,26 @@ def _become(*, module: str, arguments: list[str], cwd: str, env: dict[str, str],
     os.environ.update(env)
     sys.path.insert(0, cwd)
     sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-    sys.exit(0)
+    code: object = 0
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code or 0
+    if isinstance(code, int):
+        _end(code)
+    sys.exit(str(code))
+
+
+def _end(code: int) -> None:
+    """As the interpreter ends, but for taking apart every module, which costs more than most commands do."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = 120  # what Python says then
+    os._exit(code & 0xFF)
 
 
 if __name__ == "__main__":

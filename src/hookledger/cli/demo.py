@@ -51,8 +51,10 @@ def demo(ends: bool, port: int | None, operator_port: int | None, keep: Path | N
     operator = choose_port(operator_port, OPERATOR_PORT, intake)
     if not port and intake != PORT:
         status.print(f"[yellow]Port {PORT} is in use: using {intake}.[/]")
-    for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # SIGINT may have been inherited as ignored
-        signal.signal(caught, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # may have been inherited as ignored
+    for caught in (signal.SIGTERM, signal.SIGHUP):
+        # asyncio turns SIGINT alone into a cancellation; raised in a callback, an interrupt may be lost
+        signal.signal(caught, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         right = _demonstrate(keep, intake, operator, ends=ends, as_json=as_json)
     except KeyboardInterrupt:
