@@ -21,7 +21,7 @@ from tests.asgi_client import Site, ask, stripe_event
 from tests.builders import Raw, claimed, delivered, record
 from tests.crash.checker import Database
 from tests.path.conftest import SECRET, MakeSite
-from tests.path.test_cli import Run, environment, run, shop  # noqa: F401 - fixtures
+from tests.path.test_cli import Run, environment, free_port, run, shop  # noqa: F401 - fixtures
 from tests.path.test_health import eventually
 
 WHY = ("--reason", "a bigger machine", "--actor", "ada")
@@ -52,7 +52,9 @@ def test_copy_and_use_the_target(filled: Run, target: str) -> None:
     said = json.loads(ended.stdout)
     assert (said["state"], said["target"], said["rows"]["events"]) == ("complete", target, 2)
     for command in (("receive",), ("work", "--drain"), ("api",), ("events",), ("pause", "stripe", *WHY)):
-        refused = filled(*command, SECRET=SECRET)
+        refused = filled(
+            *command, SECRET=SECRET, HOOKLEDGER_PORT=str(free_port()), HOOKLEDGER_OPERATOR_PORT=str(free_port())
+        )
         assert refused.returncode == exits.UNAVAILABLE, command
         assert f"{MOVED}{target}; use that one" in refused.stderr
     listed = filled("events", "--json", HOOKLEDGER_DATABASE=target)
