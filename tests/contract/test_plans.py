@@ -215,8 +215,8 @@ DECISIONS: dict[str, dict[str, Any]] = {
     "replay": {"events": [(ident, "processed", 1) for ident in IDS]},
     "discard": {"events": [(IDENT, "failed", None)], "reason": "why"},
     "repeat": EFFECT,
-    "skip_used": {"identity": IDENTITIES[0], "skipped": 1000},
-    "make_way": EFFECT | {"aside": IDENTITIES[1], "error": "why"},
+    "skip_generations": {"identity": IDENTITIES[0], "skipped": 1000},
+    "supersede_once": EFFECT | {"aside": IDENTITIES[1], "error": "why"},
     "event_now": {"event_id": IDENT},
     "last_action": {"event_id": IDENT},
 }

@@ -15,7 +15,7 @@ from ..session import Operations, Row, Session, writes
 from .audit import Audit, Change, record_action
 from .pruning import Tombstone
 
-MADE_WAY = "repeated on purpose: it made way for a later run"
+SUPERSEDED = "repeated on purpose: it made way for a later run"
 """Why the row of a `once` is evidence only."""
 SKIPPED = 1000
 """Generations of an effect that a deliberate repetition leaves out, for each restore: their keys may be used."""
@@ -144,10 +144,10 @@ async def _repeat(db: Session, effect: Effect, decision: UUID) -> bool:
     where = {"identity": effect.identity, "fence": effect.fence, "event_id": effect.event_id}
     if effect.kind is EffectKind.ONCE:
         aside = superseded_identity(effect.identity, decision)
-        return bool(await db("make_way", **where, aside=aside, error=MADE_WAY))
+        return bool(await db("supersede_once", **where, aside=aside, error=SUPERSEDED))
     found = await db("repeat", **where)
     if found and found[0]["generation"] > effect.generation:
-        await db("skip_used", identity=effect.identity, skipped=SKIPPED)
+        await db("skip_generations", identity=effect.identity, skipped=SKIPPED)
     return bool(found)
 
 

@@ -58,9 +58,9 @@ class Erasure(Operations):
         not finished, or if its requests brought other events: the error names them, and `whole_request` erases them
         too.
         """
-        requests, _ = await _together(db, event_id, whole_request)
+        requests, _ = await _requests_and_events(db, event_id, whole_request)
         await db("lock_quarantined_to_erase", requests=requests)
-        requests, idents = await _together(db, event_id, whole_request)
+        requests, idents = await _requests_and_events(db, event_id, whole_request)
         effects = await db("lock_effects_to_erase", events=idents)
         events = await db("lock_events_to_erase", events=idents)
         _check(events, event_id, expected, seen)
@@ -93,7 +93,7 @@ class Erasure(Operations):
         return len(effects)
 
 
-async def _together(db: Session, event_id: UUID, whole_request: bool) -> tuple[list[UUID], list[UUID]]:
+async def _requests_and_events(db: Session, event_id: UUID, whole_request: bool) -> tuple[list[UUID], list[UUID]]:
     """The requests that are to be emptied, and the events that these brought."""
     idents, requests = {event_id}, set[UUID]()
     while True:

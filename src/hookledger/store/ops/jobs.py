@@ -58,13 +58,15 @@ class Jobs(Operations):
         """What a set would consist of now, the largest group first; at most a hundred groups. `effect`: only
         events with an unknown effect of this name."""
         name = "breakdown" if effect is None else "breakdown_unknown"
-        found = await self._database.scan(lambda db: db.run(*asked(db, name, where, effect)), FREEZE)
+        found = await self._database.scan(lambda db: db.run(*set_query(db, name, where, effect)), FREEZE)
         return [value_of(EventGroup, row, count=row["n"]) for row in found]
 
     async def unknown_effects(self, where: Filter, effect: str) -> UnknownEffects:
         """How many events for which the filter holds have an unknown effect of this name now, and how many such
         effects."""
-        [row] = await self._database.scan(lambda db: db.run(*asked(db, "size_of_set_unknown", where, effect)), FREEZE)
+        [row] = await self._database.scan(
+            lambda db: db.run(*set_query(db, "size_of_set_unknown", where, effect)), FREEZE
+        )
         return unknown_effects_of(row)
 
     async def plan(self, new: NewJob, expected: int | None) -> Job:
@@ -79,7 +81,7 @@ class Jobs(Operations):
         """
 
         async def work(db: Session) -> Job:
-            text, values = asked(db, *set_of("freeze", new))
+            text, values = set_query(db, *query_of("freeze", new))
             [row] = await db.run(text, {"job_id": new.id, **values})
             return await add_job(db, new, *size_of(row, new, expected), frozen=True)
 
@@ -190,8 +192,8 @@ class Jobs(Operations):
         found: dict[UUID, Objection] = {}
         meant: list[Effect] = []
         for event, effects in frozen.items():
-            if objection := against(effects, known, resolving.decision):
-                found[event] = said_by(objection, job, await decisions.find_last_action(db, event))
+            if objection := objection_to(effects, known, resolving.decision):
+                found[event] = with_last_action(objection, job, await decisions.find_last_action(db, event))
             else:
                 meant += [known[identity] for identity in effects]
         await self._ledger.resolve_all(db, meant, resolving.decision, job.actor, job.reason, _part_of(job))
@@ -259,14 +261,14 @@ class Jobs(Operations):
 # ── sets ──
 
 
-def set_of(query: str, new: NewJob) -> tuple[str, Filter, str | None]:
+def query_of(query: str, new: NewJob) -> tuple[str, Filter, str | None]:
     """What is to be asked about the set of a new job."""
     return (
         (query, new.where, None) if new.resolving is None else (f"{query}_unknown", new.where, new.resolving.effect)
     )
 
 
-def asked(db: Session, query: str, where: Filter, effect: str | None) -> tuple[str, dict[str, Any]]:
+def set_query(db: Session, query: str, where: Filter, effect: str | None) -> tuple[str, dict[str, Any]]:
     """A query about the events for which the filter holds, and about their unknown effects of this name."""
     holds, values = condition(db, where)
     return db.piece(query).replace("{where}", holds), {"effect_name": effect, **values}
@@ -311,7 +313,7 @@ def _checked_effects(found: UnknownEffects, expected: int | None, name: str, see
 # ── events that are not acted on ──
 
 
-def against(frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision: Decided) -> Objection | None:
+def objection_to(frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision: Decided) -> Objection | None:
     """Return why these effects of one event cannot be decided. `frozen`: identities with the fences of the freeze;
     `known`: the effects now.
 
@@ -335,7 +337,7 @@ def against(frozen: Mapping[bytes, int], known: Mapping[bytes, Effect], decision
     return None
 
 
-def said_by(objection: Objection, job: Job, last: ActionRow | None) -> Objection:
+def with_last_action(objection: Objection, job: Job, last: ActionRow | None) -> Objection:
     """Return the objection with the event's last action, if that is newer than the job. SQLite freezes in batches, so
     the action may have come during the freeze."""
     if last is None or last.at < job.created_at:

@@ -297,11 +297,11 @@ class LazyTransaction(PostgresTransaction):
     def in_use(self) -> bool:
         return self.turn.locked()
 
-    def hear(self, sql: str) -> None:
+    def note_statement(self, sql: str) -> None:
         """Before a statement of the handler."""
         self._commits = self._commits or commits(sql)
 
-    def look(self, connection: Any) -> None:
+    def note_state(self, connection: Any) -> None:
         """After a statement of the handler: what the driver knows costs nothing."""
         self._ended = self._ended or (is_open(connection) and not connection.is_in_transaction())
 
@@ -329,11 +329,11 @@ class PostgresStatements:
 
     async def _run(self, method: str, sql: str, *args: Any) -> Any:
         async with self._transaction.using() as connection:
-            self._transaction.hear(sql)
+            self._transaction.note_statement(sql)
             try:
                 return await getattr(connection, method)(sql, *args)
             finally:
-                self._transaction.look(connection)
+                self._transaction.note_state(connection)
 
     async def execute(self, sql: str, *args: Any) -> str:
         done: str = await self._run("execute", sql, *args)

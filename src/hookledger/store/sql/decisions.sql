@@ -50,13 +50,13 @@ WHERE e.identity = :identity AND e.fence = :fence AND e.event_id = :event_id AND
   AND e.state IN ('done', 'cancelled') AND e.alert IS NULL
 RETURNING generation
 
--- name: skip_used
+-- name: skip_generations
 -- Keys of generations that are not on record may have been used between a backup and its restore.
 UPDATE {schema}.effects
 SET generation = {greatest}(generation, (SELECT count(*) FROM {schema}.restores) * :skipped::integer + 1)
 WHERE identity = :identity
 
--- name: make_way
+-- name: supersede_once
 -- A `once` that a new run repeats: its row stays as evidence, under an identity that no handler uses.
 UPDATE {schema}.effects SET identity = :aside, fence = fence + 1, error = :error
 WHERE identity = :identity AND fence = :fence AND event_id = :event_id AND kind = 'once' AND fence = 0

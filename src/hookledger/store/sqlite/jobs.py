@@ -12,7 +12,7 @@ from uuid import UUID
 import apsw
 
 from ..ops.job import Job, NewJob, add_job, cannot_cancel, find_job
-from ..ops.jobs import Jobs, asked, set_of, size_of
+from ..ops.jobs import Jobs, query_of, set_query, size_of
 from ..ops.resolving import Resolutions
 from ..session import Session
 from .connection import translate
@@ -38,8 +38,8 @@ class SqliteJobs(Jobs):
 
             def begin() -> tuple[tuple[int, int | None], apsw.Cursor]:
                 connection.execute("BEGIN")
-                [found] = finished(snapshot.run(*asked(snapshot, *set_of("size_of_set", new))))
-                return size_of(found, new, expected), snapshot.cursor(*asked(snapshot, *set_of("members", new)))
+                [found] = finished(snapshot.run(*set_query(snapshot, *query_of("size_of_set", new))))
+                return size_of(found, new, expected), snapshot.cursor(*set_query(snapshot, *query_of("members", new)))
 
             size, members = await _in_thread(begin, reader)
             await self._database.write(lambda db: add_job(db, new, *size, frozen=False))

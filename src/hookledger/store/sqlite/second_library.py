@@ -23,14 +23,14 @@ def watch(path: Path) -> None:
     _open[os.path.realpath(path)] += 1
     if not _hooked:
         _hooked.append(True)  # a hook cannot be taken away again
-        sys.addaudithook(_hear)
+        sys.addaudithook(_on_audit_event)
 
 
 def unwatch(path: Path) -> None:
     _open.subtract([os.path.realpath(path)])
 
 
-def _hear(name: str, given: tuple[object, ...]) -> None:
+def _on_audit_event(name: str, given: tuple[object, ...]) -> None:
     if name != "sqlite3.connect" or not _open or not given or not isinstance(given[0], str | bytes | os.PathLike):
         return
     database = os.fsdecode(given[0])

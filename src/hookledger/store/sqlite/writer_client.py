@@ -46,8 +46,8 @@ class WriterClient:
         self._path = path
         self._files = files
         self._wait = wait
-        self._line: _Line | None = None
-        self._opening: asyncio.Task[_Line] | None = None
+        self._connection: _WriterConnection | None = None
+        self._opening: asyncio.Task[_WriterConnection] | None = None
         self._not_before = 0.0
 
     async def record(self, now: int, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
@@ -55,10 +55,10 @@ class WriterClient:
             request = message(Batch(now, cast(list[Arrival], arrivals)))
         except ValueError as error:  # lone surrogates
             raise BadData(str(error)) from error
-        line = self._line
-        while line is None or line.cut:
-            line = await self._opened()
-        reply = read_reply(await line.ask(request))
+        connection = self._connection
+        while connection is None or connection.cut:
+            connection = await self._opened()
+        reply = read_reply(await connection.ask(request))
         if reply.error is not None:
             name, text = reply.error
             raise _ERRORS.get(name, StoreError)(text)
@@ -67,35 +67,35 @@ class WriterClient:
             for arrival, recorded in zip(arrivals, reply.recorded, strict=True)
         ]
 
-    async def _opened(self) -> _Line:
+    async def _opened(self) -> _WriterConnection:
         """One opens for all who wait, to the end: who gives up waiting would leave a process behind."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
         return await asyncio.shield(self._opening)
 
-    async def _open(self) -> _Line:
+    async def _open(self) -> _WriterConnection:
         try:
-            if self._line is not None and not await self._line.gone():
+            if self._connection is not None and not await self._connection.gone():
                 raise Unavailable("SQLite: the killed writer process still runs")
             moment = time.monotonic()
             if moment < self._not_before:
                 raise Unavailable("SQLite: the writer process exited at its start")
             self._not_before = moment + PAUSE
-            self._line = await _Line.open(self._path, await self._files(), self._wait)
+            self._connection = await _WriterConnection.open(self._path, await self._files(), self._wait)
         except (OSError, RuntimeError) as error:  # no more processes, files or threads
             raise Unavailable(f"SQLite: the writer process cannot be started: {error}") from error
         finally:
             self._opening = None
-        return self._line
+        return self._connection
 
     async def close(self) -> None:
         if self._opening is not None:
             await asyncio.wait([self._opening])
-        if self._line is not None:
-            await self._line.close()
+        if self._connection is not None:
+            await self._connection.close()
 
 
-class _Line(asyncio.Protocol):
+class _WriterConnection(asyncio.Protocol):
     """One writer process and the socket to it. Replies come in the order of the requests."""
 
     def __init__(self, process: subprocess.Popen[bytes], patience: float) -> None:
@@ -112,11 +112,11 @@ class _Line(asyncio.Protocol):
         self.cut = False
 
     @classmethod
-    async def open(cls, path: Path, files: Files, wait: float) -> _Line:
+    async def open(cls, path: Path, files: Files, wait: float) -> _WriterConnection:
         ours, process = await asyncio.to_thread(_start, path, files, wait)
         loop = asyncio.get_running_loop()
-        _, line = await loop.create_connection(lambda: cls(process, wait + STANDSTILL), sock=ours)
-        return line
+        _, connection = await loop.create_connection(lambda: cls(process, wait + STANDSTILL), sock=ours)
+        return connection
 
     def ask(self, request: bytes) -> asyncio.Future[bytes]:
         answer: asyncio.Future[bytes] = self._loop.create_future()

@@ -106,7 +106,7 @@ class _Writer:
                 self._connection, lambda c: intake.record(c, self._sql, batch.now, batch.arrivals), self._watch
             )
         except Exception as error:
-            meaning = in_words(error)
+            meaning = store_error(error)
             return BatchReply((type(meaning).__name__, str(meaning)))
         return BatchReply(
             None, [None if all(one.outcome is ACCEPTED for one in found) else found for found in recorded]
@@ -119,7 +119,7 @@ class _Writer:
         return connection
 
 
-def in_words(error: Exception) -> Exception:
+def store_error(error: Exception) -> Exception:
     """The error that the store would raise."""
     if isinstance(error, apsw.Error | OverflowError | ValueError):
         return translate(error)
