@@ -240,7 +240,7 @@ def check_try(effect: Effect) -> None:
 
 
 def replaced(effect: Effect, target: EffectState, result: bytes | None) -> bytes | None:
-    """The recorded result that a decision takes away or changes; it stays in the audit log."""
+    """Return the recorded result that a decision removes or changes; it stays in the audit log."""
     kept = (result or effect.result) if target is EffectState.DONE else None
     return None if kept == effect.result else effect.result
 

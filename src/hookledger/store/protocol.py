@@ -191,7 +191,7 @@ class Store(Events, Workers, Decisions, ABC):
         self.reconciling: Reconciling = Reconciling(database)
         """Comparisons with a provider's log, and repairs."""
         self.pruning: Pruning = Pruning(database)
-        """What retention takes away."""
+        """Deletion of data past its retention period."""
         self.published: PublishedKeys = PublishedKeys(database)
         """Keys that providers publish."""
         self.erasure: Erasure = Erasure(database)

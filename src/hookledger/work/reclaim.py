@@ -91,7 +91,7 @@ class LeaseReclaimer:
         self._watched.disturb()
 
     async def reclaim(self) -> int:
-        """processing → retrying or failed, for every lease that has run out."""
+        """processing → retrying or failed, for every expired lease."""
         total = 0
         while expired := await self._store.expired(100):
             reclaimed = await self._store.reclaim([self._decide(event) for event in expired])

@@ -67,7 +67,7 @@ class ConsistencyReport(Struct, frozen=True):
     """By outcome; `open` while it is not known."""
     imbalances: tuple[Violation, ...]
     pruned_by_state: dict[str, int] = {}
-    """Events that retention took away with the deliveries that made them, by the state they were in."""
+    """Events that retention deleted with the deliveries that made them, by their last state."""
 
     @property
     def pruned(self) -> int:

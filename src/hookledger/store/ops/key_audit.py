@@ -59,7 +59,7 @@ class KeyAudits(Operations):
         return KeyAudit(
             source,
             events,
-            # What was admitted came with a delivery of the event that it met.
+            # An event accepted from quarantine came with a delivery of the event that it met.
             events - origins.get(KeyOrigin.QUARANTINE, 0) + sum(again.values()),
             origins,
             again.get(DeliveryOutcome.DUPLICATE, 0),

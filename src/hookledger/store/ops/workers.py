@@ -47,7 +47,7 @@ class Workers(Operations):
 
     @reads
     async def expired(self, db: Session, limit: int) -> list[Expired]:
-        """Events whose lease has run out."""
+        """Return events whose lease has expired."""
         return [value_of(Expired, row) for row in await db("expired", limit=limit)]
 
     @writes

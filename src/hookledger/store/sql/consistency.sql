@@ -180,7 +180,7 @@ WHERE f.kind <> 'once' AND NOT coalesce(CASE f.state
     WHEN 'cancelled' THEN NOT coalesce(c.maybe, false) END, false) {few}
 
 -- name: stuck_events
--- Leases that ran out long ago.
+-- Leases that expired long ago.
 SELECT count(*) OVER () AS n, id, worker AS label FROM {schema}.events
 WHERE leased_until < {now} - {seconds :longer_than} ORDER BY leased_until {few}
 

@@ -3,7 +3,7 @@
 SELECT id FROM {schema}.events WHERE id BETWEEN :first AND :last ORDER BY id LIMIT 10
 
 -- name: find_accepted
--- By the key that an event was given when it was admitted.
+-- By the key of an event accepted from quarantine.
 SELECT id FROM {schema}.events WHERE key = :key AND key_origin = 'quarantine' ORDER BY id LIMIT 10
 
 -- name: event

@@ -13,7 +13,7 @@ WHERE identity = :identity AND fence = :fence AND state = :state
 RETURNING event_id
 
 -- name: keep_replaced
--- The result that a decision took away or changed.
+-- The result that a decision removed or changed.
 UPDATE {schema}.actions SET replaced = :replaced WHERE id = :id
 
 -- name: try_effect

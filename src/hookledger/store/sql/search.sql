@@ -86,7 +86,7 @@ SELECT {what} FROM (
 WHERE {within} {newest}
 
 -- name: stream_accepted
--- Admitted events, which a search by time would pass over.
+-- Events accepted from quarantine, which a search by time would miss.
 SELECT {what} FROM {schema}.events AS w {indexed events_from_quarantine_ids}
 WHERE w.key_origin = 'quarantine' AND {within} {newest}
 

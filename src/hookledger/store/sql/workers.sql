@@ -21,7 +21,7 @@ SELECT id, claim FROM {schema}.events {indexed events_leased}
 WHERE leased_until IS NOT NULL AND state = 'processing' AND worker = :worker
 
 -- name: expired
--- Leases that have run out.
+-- Leases that have expired.
 SELECT id, claim, source, type, attempts, crashes, {elapsed {now} - run_started_at} AS run_age, worker
 FROM {schema}.events {indexed events_leased} WHERE state = 'processing' AND leased_until < {now}
 ORDER BY leased_until LIMIT :limit

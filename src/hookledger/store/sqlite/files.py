@@ -35,7 +35,7 @@ def create(path: Path) -> None:
 
 def unwritable(path: Path) -> str | None:
     """Why nothing can be written at a path, and what to do; None where nothing stands against it. Looks without
-    opening: to close a file takes away all of SQLite's locks on it."""
+    opening: closing a file drops all of SQLite's locks on it."""
     folder, at = path.parent, path if path.exists() else path.parent
     with contextlib.suppress(OSError):
         if os.statvfs(at).f_flag & os.ST_RDONLY:

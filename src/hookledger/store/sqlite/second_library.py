@@ -22,7 +22,7 @@ def watch(path: Path) -> None:
     """From now on, for a process that runs handlers."""
     _open[os.path.realpath(path)] += 1
     if not _hooked:
-        _hooked.append(True)  # a hook cannot be taken away again
+        _hooked.append(True)  # a hook cannot be removed
         sys.addaudithook(_on_audit_event)
 
 
