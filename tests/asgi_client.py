@@ -96,18 +96,18 @@ class Site:
         await self.inbox.work(drain=True)
 
     async def event(self, reference: str | UUID) -> History:
-        async with self.inbox.opened() as store:
+        async with self.inbox.opened(check=False) as store:
             return await search.find(self.inbox.context(store), str(reference))
 
     async def state(self, reference: str) -> State:
         return (await self.event(reference)).event.state
 
     async def events(self) -> list[EventRow]:
-        async with self.inbox.opened() as store:
+        async with self.inbox.opened(check=False) as store:
             return await store.search.events()
 
     async def deliveries(self) -> dict[str, int]:
-        async with self.inbox.opened() as store:
+        async with self.inbox.opened(check=False) as store:
             return (await search.summary(self.inbox.context(store))).deliveries
 
 

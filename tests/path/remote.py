@@ -78,7 +78,7 @@ async def finish(site: Site, *, step: float = 61.0, most: int = 20) -> None:
     """Work, and let time pass, until nothing goes on by itself. Leases of dead workers run out on the way."""
     for number in range(most):
         await site.work(later=step if number else 0.0)
-        async with site.inbox.opened() as store:
+        async with site.inbox.opened(check=False) as store:
             await site.inbox.lease_reclaimer(store).reclaim()
             await site.inbox.lease_reclaimer(store).mark_unknown()
             counts = await store.counts()
