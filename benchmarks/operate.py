@@ -44,6 +44,7 @@ SPAN = 30 * 86400
 ROUNDS = 100
 LONGEST = 5.0
 """Seconds after which a reading is not repeated any more."""
+ONE = "SELECT * FROM hookledger.events WHERE id = $1"
 FIFTY = "SELECT * FROM hookledger.events WHERE id = ANY($1::uuid[])"
 Reading = Callable[[], Awaitable[object]]
 
@@ -219,7 +220,7 @@ async def readings(store: PostgresStore, ids: list[UUID], events: int) -> dict[s
 
     async def one() -> object:
         async with store._use() as connection:
-            return await connection.fetchrow(store.sql("event"), ids[next(places) % len(ids)])
+            return await connection.fetchrow(ONE, ids[next(places) % len(ids)])
 
     async def fifty() -> object:
         wanted = [ids[next(places) % len(ids)] for _ in range(50)]

@@ -60,8 +60,8 @@ class Performance(Struct, frozen=True):
 class Op:
     """One performance of an effect, as its function sees it.
 
-    `key` is the same for every call ever made for this effect, and no other
-    effect has it: give it to the remote as its idempotency key.
+    `key` is the same for every call of this effect, and no other effect has it: give it to the remote as its
+    idempotency key. Only a repetition that an operator asks for has a new one.
     """
 
     def __init__(self, performance: Performance) -> None:
@@ -212,7 +212,9 @@ class Effect(Generic[P, R_co]):
         except (TypeError, ValueError, RecursionError) as error:
             raise BadArguments(f"effect {self.name!r}: {error}") from error
         if len(kept) > MAX_ARGUMENTS:
-            raise BadArguments(f"effect {self.name!r}: its arguments are over {MAX_ARGUMENTS} bytes; pass reference")
+            raise BadArguments(
+                f"effect {self.name!r}: its arguments are over {MAX_ARGUMENTS} bytes; pass a reference"
+            )
         lane = None if self.policy.serial is None else str(bound.arguments[self.policy.serial])
         return kept, digest, lane
 

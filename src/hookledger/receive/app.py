@@ -129,8 +129,9 @@ class Intake:
         return endpoint
 
     def take(self, deliveries: Sequence[Delivery]) -> None:
-        """Process deliveries that arrived together, from their bytes to durable rows.
+        """Process deliveries that arrived together, from their bytes to durable rows and their responses.
 
+        `_respond` answers each: the recorder calls it after the commit, `_each` for an error.
         Each step runs for all of them before the next: code that has just run runs faster (decision 0029). Not a
         coroutine, because a task per delivery costs as much as verifying its signature.
         """

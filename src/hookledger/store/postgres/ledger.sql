@@ -3,7 +3,7 @@
 -- transaction too writes its effects before its outcome.
 
 -- name: durably
--- The same for one statement on its own.
+-- For a statement without BEGIN: its commit is on disk, and it waits briefly for a lock.
 SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true)
 
 -- name: start
@@ -68,7 +68,7 @@ RETURNING k.identity, k.generation, k.ended_at
 SELECT * FROM {schema}.effect_calls WHERE identity = ANY($1::bytea[]) ORDER BY identity, number LIMIT 10000
 
 -- name: move
--- What the ends of calls mean for their effects, as weighed. The rows are locked.
+-- What the ends of calls mean for their effects, as call_outcome.py decides. The rows are locked.
 UPDATE {schema}.effects AS e
 SET state = m.state, fence = e.fence + 1, result = coalesce(e.result, m.result),
     error = CASE WHEN m.state = e.state THEN e.error ELSE m.error END,

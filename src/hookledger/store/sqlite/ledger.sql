@@ -32,7 +32,7 @@ RETURNING generation, ended_at
 SELECT * FROM effect_calls WHERE identity = ?1 ORDER BY number LIMIT 10000
 
 -- name: move
--- What the end of a call means for its effect, as weighed.
+-- What the end of a call means for its effect, as call_outcome.py decides.
 UPDATE effects
 SET state = ?3, fence = fence + 1, result = coalesce(result, ?4), error = iif(state = ?3, error, ?6),
     alert = iif(?7 IS NULL, alert, concat_ws(char(10), alert, ?7)),
