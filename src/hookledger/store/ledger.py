@@ -163,13 +163,11 @@ def finish_of(effect: Row, recorded: Row | None, calls: Iterable[Row], completio
         move = apply_outcome(before, ends, completion, recorded["ended_at"])
     if move is None:
         return Finish(Concluded(before.state))
-    known = settled(effect["identity"], effect["source"], effect["name"], effect["key"], move.state)
-    return Finish(
-        Concluded(move.state, move.alert),
-        move,
-        effect["event_id"] if calls_for_attention(before, move) else None,
-        known if settles_unknown(before, move.state) else None,
-    )
+    known = None
+    if settles_unknown(before, move.state):
+        known = settled(effect["identity"], effect["source"], effect["name"], effect["key"], move.state)
+    attention = effect["event_id"] if calls_for_attention(before, move) else None
+    return Finish(Concluded(move.state, move.alert), move, attention, known)
 
 
 def consequences(finishes: Iterable[Finish]) -> tuple[set[UUID], list[Settled]]:
