@@ -378,6 +378,26 @@ async def wrong_delay() -> None:
     raise Retry("later", after=timedelta(seconds=5))  # type: ignore[arg-type]
 
 
+async def test_cancelled_with_the_whole_worker_is_no_failure(site: Site) -> None:
+    """As the end of asyncio.run does: it cancels the worker and its handlers together."""
+    running = asyncio.Event()
+
+    @site.inbox.sources["stripe"].on("slow", retry=RetryPolicy(attempts=1))
+    async def slow(event: Event) -> None:
+        running.set()
+        await asyncio.sleep(60)
+
+    await site.deliver(stripe_event("evt_slow", "slow"))
+    before = asyncio.all_tasks()
+    worker = asyncio.create_task(site.inbox.work())
+    await asyncio.wait_for(running.wait(), 60)
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    await asyncio.wait([worker], timeout=60)
+    event = (await site.event("evt_slow")).event
+    assert (event.state, event.reason) == (State.RETRYING, "the worker was stopped")
+
+
 @pytest.mark.parametrize("act", [cancelled, cancels_itself, leaves, unspeakable, wrong_delay])
 async def test_every_way_to_fail_is_bounded_and_leaves_neighbours_alone(
     site: Site, act: Callable[[], Awaitable[None]]

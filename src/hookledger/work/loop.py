@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 from uuid import UUID
 from weakref import WeakSet
 
@@ -95,6 +96,7 @@ class Worker:
         """Tasks of handlers that this worker cancelled."""
         self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
 
     def stop(self) -> None:
         """Claim nothing more, finish what runs."""
@@ -103,7 +105,7 @@ class Worker:
 
     async def run(self, *, drain: bool = False) -> None:
         """Until stopped; with `drain`, until nothing that we handle is due."""
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         await self._store.register(self.name, self._routes.handles())
         try:
             await self._run(drain)
@@ -312,10 +314,15 @@ class Worker:
         handler = self._routes.find(Kind(claimed.source, claimed.type))
         if not self._leases.owns(claimed.id):
             return ways.failed(claimed, handler, self._settings, ClaimLost("the lease could not be renewed in time"))
-        if task in self._cancelled:
+        if task in self._cancelled or self._is_stopping():
             return ways.interrupted(claimed)
         # Its own code did that: the attempt counts, or it would be repeated without end.
         return ways.failed(claimed, handler, self._settings, HandlerEnded("the handler's own code cancelled it"))
+
+    def _is_stopping(self) -> bool:
+        """Also if the application cancels this worker and its handlers together, as the end of asyncio.run does."""
+        worker = self._task
+        return self._stopping.is_set() or worker is None or worker.done() or worker.cancelling() > 0
 
     async def _idle(self) -> None:
         """Until something ends, or it is time to look again."""
