@@ -152,10 +152,25 @@ def test_it_is_abandoned_only_with_its_own_target(filled: Run, target: str, tmp_
     assert f"{target} has nothing of this copy" in " ".join(ended.stderr.split())
 
 
-def test_an_unreachable_target_is_named(filled: Run) -> None:
-    ended = filled("copy", "--to", "postgresql://127.0.0.1:1/nowhere", "--yes", *WHY)
-    assert ended.returncode == exits.UNAVAILABLE
-    assert "target postgresql://127.0.0.1:1/nowhere: cannot connect" in " ".join(ended.stderr.split())
+def test_a_target_that_cannot_be_reached_is_named_and_may_be_abandoned(filled: Run, tmp_path: Path) -> None:
+    lost = "postgresql://127.0.0.1:1/nowhere"
+
+    async def begin() -> None:
+        source = connect(f"sqlite:///{tmp_path}/shop.db", clock=Clock())
+        await source.open()
+        await source.copies.move(lost, Audit("ada", "why"))
+        await source.close()
+
+    asyncio.run(begin())
+    for abandon in ((), ("--abandon",)):
+        ended = filled("copy", "--to", lost, *abandon, "--yes", *WHY)
+        assert ended.returncode == exits.UNAVAILABLE
+        assert f"target {lost}: cannot connect" in " ".join(ended.stderr.split())
+    assert filled("copy", "--to", lost, "--target-lost", "--yes", *WHY).returncode == exits.USAGE
+    ended = filled("copy", "--to", lost, "--abandon", "--target-lost", "--yes", *WHY)
+    assert ended.returncode == exits.OK, ended.stderr
+    assert f"{lost} was not reached" in " ".join(ended.stderr.split())
+    assert filled("pause", "stripe", *WHY).returncode == exits.OK, "the source can be written again"
 
 
 def test_without_password() -> None:

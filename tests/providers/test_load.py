@@ -111,6 +111,7 @@ MISTAKES = [
     (ACME + "timestamp = 5", "acme.toml: scheme.timestamp: Expected `object`, got `int`"),
     (ACME + "timestamp = {}", "acme.toml: scheme.timestamp: the signed time needs exactly one place"),
     (ACME + "message = '{ts}'", "acme.toml: scheme: {ts} must be both in the signed message and in the request"),
+    (ACME.replace('"hmac"', '["hmac"]'), "acme.toml: scheme.kind: ['hmac'] is not a kind of scheme"),
     (ACME.replace("hmac", "rot13"), "acme.toml: scheme.kind: 'rot13' is not a kind of scheme: write one of"),
     (ACME + "[[handshakes]]\nmethod = 'GET'", "acme.toml: handshakes[0].when is missing: add it"),
     (ACME + "[confirmed]\nsignature = 'docs'", "acme.toml: confirmed.event is missing: add it"),

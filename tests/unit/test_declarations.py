@@ -204,6 +204,18 @@ def test_effects_without_a_policy(inbox: Inbox) -> None:
     assert inbox.effects.all() == []
 
 
+@pytest.mark.parametrize("option", ["timeout", "grace", "volatile"])
+def test_effects_have_no_unlimited_time(inbox: Inbox, option: str) -> None:
+    """None would be read as "no limit", and is the default."""
+    with pytest.raises(TypeError):
+        inbox.effect(repeat="safe", **{option: None})  # type: ignore[arg-type]
+
+
+def test_effects_with_an_unknown_option(inbox: Inbox) -> None:
+    with pytest.raises(TypeError, match="an effect has no option window"):
+        inbox.ensure(window="1h")  # type: ignore[call-arg]
+
+
 def test_effects_without_the_operation(inbox: Inbox) -> None:
     async def receipt(to: str, invoice: str) -> None: ...
     async def nothing() -> None: ...

@@ -23,11 +23,12 @@ from .table import say
 @click.command()
 @click.option("--to", required=True, metavar="URL", help="Target: postgresql://… or sqlite:///FILE.")
 @click.option("--abandon", is_flag=True, help="End a copy that is not complete.")
+@click.option("--target-lost", is_flag=True, help="With --abandon: do not try to reach the target.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @audited
 @inbox_options
 @prints_json
-def copy(inbox: Inbox, to: str, abandon: bool, yes: bool, by: Audit, as_json: bool) -> None:
+def copy(inbox: Inbox, to: str, abandon: bool, target_lost: bool, yes: bool, by: Audit, as_json: bool) -> None:
     """Copy the whole inbox to another database
 
     Moves every table, keys and effects of pruned events included. From its start every write to the source fails:
@@ -43,21 +44,28 @@ def copy(inbox: Inbox, to: str, abandon: bool, yes: bool, by: Audit, as_json: bo
             return sum((await copying.look(source, target)).values())
 
     async def act(progress: Progress, total: int) -> Copied:
+        if target_lost:
+            async with inbox.opened(check=False) as store:
+                return await copying.abandon(Side(store, ours), theirs, by)
         async with _sides(inbox, to) as (source, target):
             if abandon:
                 return await copying.abandon(source, target, by)
             task = progress.add_task("rows", total=total)
             return await copying.copy(source, target, by, lambda done: progress.update(task, completed=done))
 
+    if target_lost and not abandon:
+        raise click.UsageError("--target-lost is for --abandon")
+    ours, theirs = without_password(inbox.database or ""), without_password(to)
     total = 0 if abandon else run(look())
     if not yes:
-        _confirm(without_password(inbox.database or ""), without_password(to), total, abandon=abandon)
+        _confirm(ours, theirs, total, abandon=abandon)
     with Progress(console=status, transient=True, disable=not status.is_terminal) as progress:
         done = run(act(progress, total))
     if as_json:
         print_json(done)
     elif abandon:
-        rest = f"drop {done.target}" if done.state else f"{done.target} has nothing of this copy"
+        nothing = "was not reached" if target_lost else "has nothing of this copy"
+        rest = f"drop {done.target}" if done.state else f"{done.target} {nothing}"
         say(f"Abandoned: {done.source} can be written again; {rest}.")
     else:
         say(f"Complete: {sum(done.rows.values()):,} rows. Use {done.target} now.")

@@ -134,7 +134,12 @@ def _policy(
     repeat: Repeat, options: EffectOptions, *, window: float | None = None, ask_first: bool = False
 ) -> Policy:
     """Return the policy that these options describe; TypeError for an option that does not exist."""
-    given: dict[str, Any] = {name: value for name, value in options.items() if name != "name" and value is not None}
+    given: dict[str, Any] = {name: value for name, value in options.items() if name != "name"}
+    if unknown := given.keys() - EffectOptions.__annotations__.keys():
+        raise TypeError(f"an effect has no option {', '.join(sorted(unknown))}")
+    for name in ("retry", "downstream", "serial"):
+        if given.get(name) is None:
+            given.pop(name, None)
     for name, convert in (("timeout", Seconds), ("grace", Seconds), ("volatile", frozenset)):
         if name in given:
             given[name] = convert(given[name])

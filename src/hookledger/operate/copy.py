@@ -93,14 +93,18 @@ async def _resume(begun: Copy, source: Side, target: Side, by: Audit, tell: Tell
     return Copied(begun.id, CopyState.COMPLETE, source.name, target.name, await target.store.copies.totals())
 
 
-async def abandon(source: Side, target: Side, by: Audit) -> Copied:
-    """End an incomplete copy; audited in the source, which can be written again. The target can never be used."""
-    begun = await source.store.copies.abandon(target.name)
-    problem = (await target.store.health()).problem
+async def abandon(source: Side, target: Side | str, by: Audit) -> Copied:
+    """End an incomplete copy; audited in the source, which can be written again. The target can never be used: the
+    source decides that, so its name is enough where it cannot be reached.
+    """
+    name = target if isinstance(target, str) else target.name
+    begun = await source.store.copies.abandon(name)
+    given_up = False
     # Without a schema nothing is there yet, and what comes there will not be completed.
-    given_up = problem != out_of_range(0) and await target.store.copies.give_up(begun)
+    if isinstance(target, Side) and (await target.store.health()).problem != out_of_range(0):
+        given_up = await target.store.copies.give_up(begun)
     await source.store.copies.reopen(begun, by)
-    return Copied(begun.id, CopyState.ABANDONED if given_up else None, source.name, target.name, {})
+    return Copied(begun.id, CopyState.ABANDONED if given_up else None, source.name, name, {})
 
 
 async def _begun(source: Side, target: Side) -> Copy | None:

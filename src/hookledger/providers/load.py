@@ -183,7 +183,7 @@ def _ascii(text: str, key: str) -> bytes:
 
 def _scheme(table: Table, key: str) -> Scheme:
     kind = table.get("kind")
-    if kind not in SCHEMES:
+    if not isinstance(kind, str) or kind not in SCHEMES:
         raise ConfigError(f"{key}.kind: {kind!r} is not a kind of scheme: write one of {', '.join(SCHEMES)}")
     make = SCHEMES[kind]
     own = table if make is Certificate else {name: given for name, given in table.items() if name != "kind"}

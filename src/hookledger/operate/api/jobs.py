@@ -48,7 +48,8 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True):
 class JobView(Job, frozen=True, kw_only=True):
     """A bulk job: one action on a frozen set of events."""
 
-    where: Filter | None  # type: ignore[assignment]  # null for a viewer if it looks into payloads
+    where: Filter | None  # type: ignore[assignment]
+    """The filter of the set; null for a viewer if it looks into payloads."""
     open: int
     """Events that are neither done nor not allowed."""
 
