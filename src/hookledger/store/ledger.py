@@ -54,7 +54,7 @@ class Ledger(Resolutions, ABC):
 
     @writes
     async def mark_unknown(self, db: Session, effect: Effect, due_in: float | None) -> bool:
-        """started → unknown, if its lease has expired; returns whether it had.
+        """started → unknown, if its lease has expired, as `work/reclaim.py` finds; returns whether it had.
 
         Also releases an `unknown` effect if the lease of its check has expired. `due_in`: seconds until the outbox
         retries; None: an operator decides.
