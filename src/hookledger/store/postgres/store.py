@@ -21,6 +21,7 @@ from ..ops.jobs import Jobs
 from ..protocol import Adapter, Store, Transactions
 from ..rows import outcome_values, value_of
 from ..text import load, migrations, shared
+from ..url import without_password
 from . import intake, ledger
 from .connection import OUTAGE, Connections, nothing
 from .dialect import Dialect
@@ -97,7 +98,8 @@ class PostgresStore(Store):
                     self._url, min_size=0, max_size=handlers, reset=nothing, **options
                 )
         except OUTAGE as error:
-            raise Unavailable(f"cannot connect to PostgreSQL: {error or type(error).__name__}") from error
+            why = f"{error or type(error).__name__}; check that it runs and that the URL is right"
+            raise Unavailable(f"cannot connect to {without_password(self._url)}: {why}") from error
         except ValueError as error:  # its words may quote a password
             raise ConfigError("the database's URL cannot be read: postgresql://USER@HOST:PORT/NAME") from error
 
