@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from hookledger import Op, Permanent, Refused, RetryPolicy, Seconds
 from hookledger.effects.model import Effect as Declared
-from hookledger.effects.model import Policy
 from hookledger.effects.perform import Ending
-from hookledger.effects.policy import continue_after
+from hookledger.effects.policy import Policy, continue_after
 from hookledger.ids import effect_identity, new_id
 from hookledger.ledger import Completion, Concluded, Effect, Started
 from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat

@@ -13,7 +13,8 @@ import pytest
 
 from hookledger import Op
 from hookledger.effects.example import example
-from hookledger.effects.model import Effect, Policy
+from hookledger.effects.model import Effect
+from hookledger.effects.policy import Policy
 from hookledger.states import Repeat
 
 

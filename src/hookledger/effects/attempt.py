@@ -18,7 +18,7 @@ from ..ids import identity
 from ..ledger import Intent, Known
 from ..model import Claimed
 from ..states import EffectKind, EffectState
-from .answers import check_arguments
+from .caller import check_arguments
 from .model import Effect, effect_key, shown
 
 T = TypeVar("T")

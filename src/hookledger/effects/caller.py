@@ -1,12 +1,17 @@
 """Calls that are recorded: `started` is committed before each, its completion always after.
 
-What is known of an effect decides what comes next; this file is that decision.
+What `event.call` does stands in four files. Here: `Calls.call` starts a new effect, or takes the next step that what
+is known of it allows, and has the call made. `perform.py` makes it and says how it ended: done, refused or unknown.
+`policy.py`: what may follow. `store/call_outcome.py`: the effect's state after it. The ledger's `start` records an
+effect only while the claim on its event holds. If this process dies during the call, `work/reclaim.py` marks the
+effect unknown when its lease has expired.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -20,26 +25,26 @@ from ..errors import (
     BadData,
     BadResult,
     Blocked,
-    CheckPending,
+    ChangedArguments,
     ClaimLost,
     EffectBusy,
     HookledgerError,
     NeedsDecision,
+    Review,
     StoreError,
     Unavailable,
     UnknownOutcome,
     WrongState,
 )
-from ..ledger import Completion, Concluded, Intent, Started
+from ..ledger import Completion, Concluded, Intent, Known, Started
 from ..ledger import Effect as Entry
 from ..retry import is_downstream_failure
-from ..states import CallOutcome, EffectState, Repeat
+from ..states import CallOutcome, EffectKind, EffectState, Repeat
 from ..store.ledger import Ledger
-from .answers import cancelled, check_arguments, in_progress, recorded
 from .circuit import Breakers
 from .model import Effect, Happened, Performance
 from .perform import Ending, ask, perform
-from .policy import continue_after, warn_repeated
+from .policy import check_repeat, leave_time
 from .restore_gap import Gap
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -147,33 +152,15 @@ class Calls:
             case EffectState.STARTED:
                 await self._ledger.mark_unknown(known, None)
             case EffectState.UNKNOWN:
-                self._leave_time(effect, known)
+                leave_time(effect, known)
                 await self.settle_unknown(effect, known)
                 known = await self._ledger.get(known.identity) or known
                 if known.state is EffectState.UNKNOWN:
-                    self._may_repeat(effect, known)
+                    check_repeat(effect, known)
                     return await self.restart(effect, known)
             case EffectState.PLANNED | EffectState.FAILED:
                 return await self.restart(effect, known)
         return await self._ledger.get(known.identity)
-
-    def _leave_time(self, effect: Effect[Any, Any], known: Entry) -> None:
-        """The remote may still be at it: a check that comes too early, for another event, would find nothing."""
-        left = effect.policy.lease - (effect.policy.lease if known.unknown_for is None else known.unknown_for)
-        if effect.checker is not None and effect.policy.repeat in (Repeat.KEYED, Repeat.NEVER) and left > 0:
-            words = f"effect {known.name} {known.key!r} may still run at the remote"
-            if effect.policy.may_repeat(known.unknown_for):
-                raise EffectBusy(words, after=left)
-            raise CheckPending(words, after=left, decision=_decision(known))
-
-    def _may_repeat(self, effect: Effect[Any, Any], known: Entry) -> None:
-        if not effect.policy.may_repeat(known.unknown_for):
-            again = continue_after(effect, known, Ending(CallOutcome.UNKNOWN))
-            if again is not None:
-                words = f"effect {known.name} {known.key!r} may have happened, and its check cannot tell yet"
-                raise CheckPending(words, after=again, decision=_decision(known))
-            raise _decision(known)
-        warn_repeated(effect, known)
 
     async def _make(
         self, effect: Effect[Any, Any], intent: Intent, started: Started, owns: Callable[[], bool], asked: float
@@ -360,15 +347,50 @@ def _completion(what: Performance, ending: Ending, due_in: float | None) -> Comp
     return Completion(what.identity, what.number, ending.outcome, ending.result, ending.words, due_in)
 
 
-def _decision(known: Entry) -> NeedsDecision:
-    return NeedsDecision(
-        f"effect {known.name} {known.key!r} may have happened ({known.error or 'no answer'}): find out, then "
-        f"hookledger resolve {known.event_id} {known.name} --happened or --did-not-happen",
-        identity=known.identity,
-    )
-
-
 def _unheard(task: asyncio.Task[Any]) -> None:
     """Log the exception of a task that has no waiter."""
     if not task.cancelled() and (error := task.exception()):
         log.warning("a call whose handler was stopped: %s", error)
+
+
+# ── what the ledger answers of an effect that was asked for before ──
+
+
+def in_progress(known: Entry) -> bool:
+    """Whether a worker with a lease, or the outbox, performs it."""
+    if known.state is EffectState.STARTED and not known.expired:
+        return True
+    return known.kind is EffectKind.LATER and (known.due_at is not None or known.lease_left > 0)
+
+
+def check_arguments(intent: Intent, known: Entry | Known) -> None:
+    """Raise ChangedArguments where the effect was asked for before with other arguments."""
+    if known.arguments_digest != intent.arguments_digest:
+        raise ChangedArguments(
+            f"effect {intent.name} {intent.key!r} was asked for before with other arguments; give another effect "
+            "another key, or name what may differ in volatile="
+        )
+
+
+def cancelled(known: Entry) -> Review:
+    return Review(f"effect {known.name} {known.key!r} was cancelled by an operator")
+
+
+def recorded(effect: Effect[Any, Any], known: Entry) -> Any:
+    """The result of what was done before. Raises BadResult where there is none that the handler can get."""
+    if known.result is None and known.error is not None:
+        lost = f"effect {known.name} {known.key!r} is done, but its result was lost: {known.error}"
+        raise BadResult(lost + _correction(effect, known))
+    try:
+        return effect.result(known.result)
+    except BadResult as error:
+        raise BadResult(f"{error}{_correction(effect, known)}") from error
+
+
+def _correction(effect: Effect[Any, Any], known: Entry) -> str:
+    """How an operator gives the right result, which they may unless the call itself returned what is recorded."""
+    if known.result is not None and known.decided != "happened":
+        return ""
+    label = shlex.quote(known.label)
+    command = f"hookledger resolve {known.event_id} {label} --happened --result RESULT --reason WHY"
+    return f"; give what the call returned, as JSON of this form: {effect.form}, then retry: {command}"

@@ -11,7 +11,8 @@ from ..clock import Seconds
 from ..errors import ConfigError
 from ..retry import RetryPolicy
 from ..states import Repeat
-from .model import Effect, Op, Policy
+from .model import Effect, Op
+from .policy import Policy
 from .signatures import needs_parentheses
 
 P = ParamSpec("P")

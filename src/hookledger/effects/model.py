@@ -20,9 +20,8 @@ from ..errors import BadArguments, BadResult, ConfigError
 from ..ids import effect_identity, operation, operation_key
 from ..ledger import Effect as Entry
 from ..ledger import Intent, Started
-from ..retry import RetryPolicy
-from ..states import Repeat
 from .example import example
+from .policy import Policy
 from .signatures import check_runs, name_of, named
 
 P = ParamSpec("P")
@@ -115,45 +114,6 @@ Verdict = Happened | bool | None
 
 Function = Callable[Concatenate[Op, P], Awaitable[R]] | Callable[Concatenate[Op, P], R]
 Check = Callable[Concatenate[Op, P], Awaitable[Verdict]] | Callable[Concatenate[Op, P], Verdict]
-
-
-class Policy(Struct, frozen=True):
-    """How an effect is to be performed."""
-
-    repeat: Repeat
-    window: float | None = None
-    """For `keyed`: how long the remote remembers a key."""
-    timeout: float = 10.0
-    grace: float = 5.0
-    """Added to the timeout before a call without an answer is given up; and how long a check waits after it."""
-    retry: RetryPolicy = RetryPolicy()
-    downstream: str = ""
-    serial: str | None = None
-    """The parameter that names the entity whose effects are done in order."""
-    volatile: frozenset[str] = frozenset()
-    """Parameters that do not tell one effect from another."""
-    shared: bool = False
-    """One key for all sources."""
-    ask_first: bool = False
-    """The check is asked before each call too."""
-
-    @property
-    def lease(self) -> float:
-        """How long one call, and the check before it, may take before its lease expires."""
-        return self.timeout * (2 if self.ask_first else 1) + self.grace
-
-    @property
-    def patience(self) -> float:
-        """How long after its start was asked for a call may still be begun, to be over before its lease is."""
-        return max(self.grace, self.lease / 10)
-
-    def may_repeat(self, unknown_for: float | None) -> bool:
-        """Whether an unknown outcome may be followed by another call, so long after the first that may have left."""
-        if self.repeat is Repeat.KEYED:
-            assert self.window is not None
-            # The repetition must reach the remote, not only leave us, before it forgets the key.
-            return unknown_for is None or unknown_for + self.patience + self.timeout < self.window
-        return self.repeat is not Repeat.NEVER
 
 
 class Effect(Generic[P, R_co]):

@@ -25,7 +25,7 @@ from .circuit import Breakers
 from .declare import Effects
 from .model import Effect, Performance
 from .perform import Ending
-from .policy import continue_after, warn_repeated
+from .policy import continue_after, continue_after_unknown, warn_repeated
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -222,7 +222,7 @@ class Outbox:
         if effect.checker is not None:  # which took its time, and the window runs
             entry = await self._ledger.get(entry.identity) or entry
         if not effect.policy.may_repeat(entry.unknown_for) or effect.policy.retry.exhausted(entry.tries, entry.age):
-            again = continue_after(effect, entry, Ending(CallOutcome.UNKNOWN))
+            again = continue_after_unknown(effect, entry)
             await self._ledger.put_off(entry, again, entry.error)
             if again is None:
                 log.error("effect %s %r may have happened: decide with hookledger resolve", entry.name, entry.key)

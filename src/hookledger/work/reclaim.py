@@ -7,12 +7,11 @@ import logging
 import time
 
 from ..effects.declare import Effects
-from ..effects.perform import Ending
-from ..effects.policy import continue_after
+from ..effects.policy import continue_after_unknown
 from ..errors import HookledgerError
 from ..ledger import Effect
 from ..model import Expired, Kind, Reclaim, Waiting, WorkerInfo, covers
-from ..states import CallOutcome, EffectKind
+from ..states import EffectKind
 from ..store.protocol import Store
 from .route import Routes
 from .settings import WorkSettings
@@ -122,7 +121,7 @@ class LeaseReclaimer:
         declared = self._effects.find(effect.name)
         if declared is None:
             return 0.0  # a worker that knows it will follow its policy
-        return continue_after(declared, effect, Ending(CallOutcome.UNKNOWN))
+        return continue_after_unknown(declared, effect)
 
     def _decide(self, event: Expired) -> Reclaim:
         handler = self._routes.find(Kind(event.source, event.type))

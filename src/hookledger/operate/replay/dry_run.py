@@ -13,8 +13,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from ...effects.answers import cancelled, check_arguments, in_progress, recorded
 from ...effects.attempt import AttemptEffects
+from ...effects.caller import cancelled, check_arguments, in_progress, recorded
 from ...effects.circuit import Breakers
 from ...effects.declare import Effects
 from ...effects.model import Effect, Performance
