@@ -2,9 +2,12 @@
 
 What `event.call` does stands in four files. Here: `Calls.call` starts a new effect, or takes the next step that what
 is known of it allows, and has the call made. `perform.py` makes it and says how it ended: done, refused or unknown.
-`policy.py`: what may follow. `store/call_outcome.py`: the effect's state after it. The ledger's `start` records an
-effect only while the claim on its event holds. If this process dies during the call, `work/reclaim.py` marks the
-effect unknown when its lease has expired.
+`policy.py`: what may follow. `store/call_outcome.py`: the effect's state after it, and what operators are told.
+
+The ledger's `start` commits the effect as `started` and a row for its first call, if the event still has this claim;
+a later call is `restart`, a compare-and-set on the effect, and `owns` asks for the claim. If the process dies during
+the call, `work/reclaim.py` marks the effect unknown when its lease has expired. An end is recorded however late.
+A check that finds that the call did not happen makes the effect planned. An open circuit allows one trial at a time.
 """
 
 from __future__ import annotations

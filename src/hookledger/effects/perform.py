@@ -155,5 +155,9 @@ def _ended(effect: Effect[Any, Any], result: Any) -> Ending:
 
 
 def _failed(error: BaseException) -> Ending:
+    """Refused if it was certainly not done: no connection, a 4xx response other than 408 and 499, `Refused` or
+    `Permanent` raised by the function. Unknown for everything else: a timeout, a reset, a 5xx response, a cancelled
+    call, any other exception.
+    """
     refused = isinstance(error, BadArguments) or is_refused(error)
     return Ending(CallOutcome.REFUSED if refused else CallOutcome.UNKNOWN, error=error)

@@ -88,7 +88,7 @@ def warn_repeated(effect: Effect[Any, Any], entry: Entry) -> None:
 
 
 def continue_after(effect: Effect[Any, Any], entry: Entry, ending: Ending) -> float | None:
-    """Return in how many seconds the outbox or a handler continues after this ending; None: an operator decides."""
+    """Return in how many seconds the outbox continues after this ending; None: an operator decides."""
     if ending.outcome is not CallOutcome.REFUSED:
         return continue_after_unknown(effect, entry)
     assert ending.error is not None
@@ -99,7 +99,7 @@ def continue_after(effect: Effect[Any, Any], entry: Entry, ending: Ending) -> fl
 
 
 def continue_after_unknown(effect: Effect[Any, Any], entry: Entry) -> float | None:
-    """The same after a call whose outcome is unknown."""
+    """Return the same after an unknown outcome: when the outbox continues, or a handler asks the check again."""
     policy = effect.policy
     if policy.retry.exhausted(entry.tries, entry.age):
         return None
