@@ -268,7 +268,7 @@ class Repeat(StrEnum):
     """Repeat within the window in which the remote remembers the idempotency key."""
 
     ACCEPT = "accept"
-    """Repeat and raise an alert: duplicates are acceptable."""
+    """Repeat, with a warning in the log: duplicates are acceptable."""
 
     NEVER = "never"
     """An operator decides."""

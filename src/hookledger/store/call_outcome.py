@@ -3,6 +3,10 @@
 Pure: both stores lock the effect, record how the call ended, read its calls, and then ask here. What a call says is
 recorded whatever becomes of it, so nothing here can erase evidence; evidence beats a decision, and if the two
 contradict each other, an alert tells the operator.
+
+An effect becomes unknown in two ways: its call ended so (here), or the process died during the call and the lease
+expired (`mark_unknown` in `ledger.py`, which `work/reclaim.py` calls). A generation counts deliberate repetitions,
+and each gets a new idempotency key; the fence changes with each change of the effect.
 """
 
 from __future__ import annotations

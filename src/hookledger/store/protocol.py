@@ -247,7 +247,8 @@ class Store(Events, Workers, Decisions, ABC):
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
         """pending, retrying → processing, for up to `limit` due events, the longest due first.
 
-        Leaves out what is paused, and events that crashed twice: those are for `claim_alone`.
+        Leaves out what is paused, and events that crashed twice: those are for `claim_alone`. The statements are
+        `claim` in `postgres/queries.sql`, and `due`, `claim` and `claimed` in `sqlite/queries.sql`.
         """
 
     @abstractmethod
