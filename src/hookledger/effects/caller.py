@@ -2,8 +2,8 @@
 
 What `event.call` does stands in four files. Here: `Calls.call` starts a new effect, or takes the next step that what
 is known of it allows, and has the call made. `perform.py` makes it and says how it ended: done, refused or unknown.
-`policy.py`: what may follow. `store/call_outcome.py`: the effect's state after it, and what operators are told.
-`work/outcome.py` decides about the event by what is raised here: UnknownOutcome, CheckPending or NeedsDecision.
+`policy.py`: what each policy (`Repeat` in `states.py`) allows next. `store/call_outcome.py`: the effect's state, and
+what operators are told. `work/outcome.py` decides about the event by what is raised here.
 
 The ledger's `start` commits the effect as `started` and a row for its first call, if the event still has this claim;
 a later call is `restart`, a compare-and-set on the effect, and `owns` asks for the claim. If the process dies during

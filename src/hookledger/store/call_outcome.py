@@ -5,8 +5,9 @@ recorded whatever becomes of it, so nothing here can erase evidence; evidence be
 contradict each other, an alert tells the operator.
 
 An effect becomes unknown in two ways: its call ended so (here), or the process died during the call and the lease
-expired (`mark_unknown` in `ledger.py`, which `work/reclaim.py` calls). A generation counts deliberate repetitions,
-and each gets a new idempotency key; the fence changes with each change of the effect.
+expired (`mark_unknown` in `ledger.py`: called by `work/reclaim.py`, and by the next attempt if that comes first). A
+generation counts deliberate repetitions, and each gets a new idempotency key; the fence changes with each change of
+the effect.
 """
 
 from __future__ import annotations
