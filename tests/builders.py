@@ -19,11 +19,11 @@ from hookledger.model import (
     Kind,
     Outcome,
     Proof,
-    Reclaim,
     Recorded,
     pack_headers,
 )
 from hookledger.states import KeyOrigin, State
+from hookledger.store.ops.workers import Reclaim
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.connection import rows

@@ -14,12 +14,13 @@ from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
 from hookledger.ids import key_identity, new_id
 from hookledger.ledger import Completion, Effect, Intent, Started
-from hookledger.model import Claimed, EventRow, Item, Kind, Reclaim
+from hookledger.model import Claimed, EventRow, Item, Kind
 from hookledger.operate.retention.prune import Pruner
 from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import BY_NAME, CallOutcome, EffectKind, EffectState, Repeat, State
 from hookledger.store.ops.filters import EVERYTHING, Filter
 from hookledger.store.ops.job import BulkAction, Cause, Decided, NewJob, Objection, Resolving
+from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out
 from tests.ledger import LATER, intent

@@ -13,9 +13,10 @@ import pytest
 from hookledger.clock import Clock
 from hookledger.errors import Unavailable
 from hookledger.ids import key_identity
-from hookledger.model import Claimed, Reclaim
+from hookledger.model import Claimed
 from hookledger.states import AttemptOutcome, EffectKind, State
 from hookledger.store.ops.consistency import ENTRIES, TOTAL, ConsistencyReport
+from hookledger.store.ops.workers import Reclaim
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.store import SqliteStore

@@ -10,8 +10,9 @@ from ..effects.declare import Effects
 from ..effects.policy import continue_after_unknown
 from ..errors import HookledgerError
 from ..ledger import Effect
-from ..model import Expired, Kind, Reclaim, Waiting, WorkerInfo, covers
+from ..model import Kind, Waiting, covers
 from ..states import EffectKind
+from ..store.ops.workers import Expired, Reclaim, WorkerInfo
 from ..store.protocol import Store
 from .route import Routes
 from .settings import WorkSettings
