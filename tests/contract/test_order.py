@@ -14,7 +14,7 @@ from hookledger.model import Claimed, Kind
 from hookledger.states import State
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
-from tests.builders import KIND, LEASE, SOURCE, TYPE, Raw, arrival, delivered, event, item, keys, record, settle
+from tests.builders import KIND, LEASE, SOURCE, TYPE, Raw, Way, arrival, delivered, event, item, keys, record, settle
 from tests.contract.conftest import OpenStore
 
 OTHER = Kind(SOURCE, "charge.refunded")
@@ -326,7 +326,7 @@ async def test_workers_intake_and_operators_concurrently(open_store: OpenStore, 
                 running.add(owner.entity or "")
             for owner in owners:
                 await asyncio.sleep(0)
-                way = rng.choice(["complete", "complete", "reschedule", "release"])
+                way: Way = rng.choice(["complete", "complete", "reschedule", "release"])
                 running.discard(owner.entity or "")
                 assert await settle(store, owner, way)
                 done.extend([owner.key] * (way == "complete"))
