@@ -144,6 +144,7 @@ def script(url: str, *, claims: bool) -> str:
         "ARRAY[NULL]",
         "ARRAY[NULL]",
         "ARRAY[NULL]",
+        "ARRAY[NULL]",
         "'mark'",
     )
     lines = [f"{claim} \\gset" if claims else "\\set i :i + 1", *(f"{part};" for part in begin.split(";"))]

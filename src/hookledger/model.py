@@ -342,6 +342,31 @@ class ActionRow(Struct, frozen=True):
     """The effect's previous result, as JSON, if the decision changed it. Like results, shown to operators only."""
 
 
+class OtherEvent(Struct, frozen=True):
+    """Another event of the same entity."""
+
+    id: UUID
+    key: str
+    state: State
+
+
+class Turn(Struct, frozen=True):
+    """Why an ordered event is not processed yet."""
+
+    first: OtherEvent | None
+    """The event of its entity that has the turn."""
+    held_by: OtherEvent | None
+    """An earlier one that has failed or is in review: by the source's rule this one waits for a decision about it."""
+
+    @property
+    def words(self) -> str:
+        if self.held_by is not None:
+            return f"held: {self.held_by.key} of the same entity is {self.held_by.state}; decide about it first"
+        if self.first is not None:
+            return f"waits for its turn after {self.first.key}, which is {self.first.state}"
+        return "waits for its turn"
+
+
 class History(Struct, frozen=True):
     """Everything recorded about one event."""
 
@@ -353,6 +378,8 @@ class History(Struct, frozen=True):
     actions: tuple[ActionRow, ...]
     body_of: UUID | None = None
     """An earlier event with the same body: its type repeats or shares bodies, or an operator accepted it."""
+    turn: Turn | None = None
+    """Why it is not its turn, if it is ordered."""
 
     def effect(self, identity: bytes) -> EffectHistory:
         """Return the effect with this identity."""

@@ -98,3 +98,59 @@ FROM (
 ) AS n
 WHERE f.id = n.next_id AND f.due_at = {never} AND NOT {is_held}
 RETURNING id
+
+-- name: entity_window
+SELECT source, entity FROM {schema}.entities WHERE (source, entity) > (:source::text, :entity::text)
+ORDER BY source, entity LIMIT :most
+
+-- name: forget_entities
+-- Those of a window that nothing has happened to for so long that no event can still wait for what was settled.
+DELETE FROM {schema}.entities WHERE (source, entity) > (:source::text, :entity::text)
+  AND (source, entity) <= (:last_source::text, :last_entity::text)
+  AND coalesce(settled_at < {now} - {seconds :unsettled_for::float8}, true)
+  AND NOT EXISTS (SELECT 1 FROM {schema}.events AS q {indexed events_queued}
+                  WHERE q.source = entities.source AND q.entity = entities.entity AND q.order_at IS NOT NULL
+                    AND q.due_at IS NOT NULL AND q.waits_for IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM {schema}.events AS w {indexed events_waiting_for}
+                  WHERE w.source = entities.source AND w.waits_for = entities.entity AND w.waits_for IS NOT NULL)
+RETURNING source
+
+-- name: first_of_entity
+-- The event that has the turn of an entity.
+SELECT a.id, a.key, a.state, a.due_at FROM {schema}.events AS a {indexed events_first}
+WHERE a.source = :source AND a.entity = :entity AND a.order_at IS NOT NULL
+  AND (a.leased_until IS NOT NULL OR a.due_at < {never}) LIMIT 1
+
+-- name: holding
+-- The earliest event of an entity that keeps this one waiting.
+SELECT b.id, b.key, b.state FROM {schema}.events AS b {indexed events_holding}
+WHERE b.source = :source AND b.entity = :entity AND b.hold AND b.state IN ('failed', 'needs_review')
+  AND (b.order_at, b.id) < (:order_at, :id)
+ORDER BY b.order_at, b.id LIMIT 1
+
+-- name: holding (sqlite)
+-- Differs because SQLite uses a partial index only for its very words.
+SELECT b.id, b.key, b.state FROM {schema}.events AS b {indexed events_holding}
+WHERE b.source = :source AND b.entity = :entity AND b.hold = 1 AND b.state IN ('failed', 'needs_review')
+  AND (b.order_at, b.id) < (:order_at, :id)
+ORDER BY b.order_at, b.id LIMIT 1
+
+-- name: held_events
+-- How many events are held, by kind, and the one that holds most of them: from the few that hold.
+SELECT f.source, f.type, count(*) AS n, min(f.received_at) AS since
+FROM (SELECT b.source, b.entity, min(b.order_at) AS order_at FROM {schema}.events AS b {indexed events_holding}
+      WHERE b.hold AND b.state IN ('failed', 'needs_review') AND b.entity IS NOT NULL
+      GROUP BY b.source, b.entity) AS h
+JOIN {schema}.events AS f {indexed events_queued} ON f.source = h.source AND f.entity = h.entity
+WHERE f.order_at IS NOT NULL AND f.due_at IS NOT NULL AND f.waits_for IS NULL AND f.order_at > h.order_at
+GROUP BY f.source, f.type ORDER BY n DESC, f.source, f.type
+
+-- name: held_events (sqlite)
+-- Differs because SQLite uses a partial index only for its very words.
+SELECT f.source, f.type, count(*) AS n, min(f.received_at) AS since
+FROM (SELECT b.source, b.entity, min(b.order_at) AS order_at FROM {schema}.events AS b {indexed events_holding}
+      WHERE b.hold = 1 AND b.state IN ('failed', 'needs_review') AND b.entity IS NOT NULL
+      GROUP BY b.source, b.entity) AS h
+CROSS JOIN {schema}.events AS f {indexed events_queued} ON f.source = h.source AND f.entity = h.entity
+WHERE f.order_at IS NOT NULL AND f.due_at IS NOT NULL AND f.waits_for IS NULL AND f.order_at > h.order_at
+GROUP BY f.source, f.type ORDER BY n DESC, f.source, f.type

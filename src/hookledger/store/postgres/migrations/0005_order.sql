@@ -85,6 +85,18 @@ CREATE TRIGGER order_changes BEFORE UPDATE ON {schema}.events FOR EACH ROW
     WHEN (OLD.state <> NEW.state AND NEW.state <> 'processing' AND (NEW.entity IS NOT NULL OR NEW.waits_for IS NOT NULL))
     EXECUTE FUNCTION {schema}.keep_order();
 
+-- An event that is gone, or has no entity any longer, holds nothing.
+CREATE FUNCTION {schema}.let_follow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO {schema}.entity_changes (event_id, claim, change, source, entity)
+    VALUES (OLD.id, OLD.claim, 'gone', OLD.source, OLD.entity)
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER order_pruned AFTER DELETE ON {schema}.events FOR EACH ROW
+    WHEN (OLD.hold AND OLD.entity IS NOT NULL) EXECUTE FUNCTION {schema}.let_follow();
+CREATE TRIGGER order_erased AFTER UPDATE ON {schema}.events FOR EACH ROW
+    WHEN (OLD.hold AND OLD.entity IS NOT NULL AND NEW.entity IS NULL) EXECUTE FUNCTION {schema}.let_follow();
+
 -- One item of a batch: the same as `arrival`, which receivers of the last release use, and its entity. order_at: when it
 -- happened, if that is signed.
 CREATE TYPE {schema}.arrival_in_order AS (

@@ -55,3 +55,14 @@ WHEN OLD.state <> NEW.state AND NEW.state <> 'processing' AND (NEW.entity IS NOT
     INSERT OR IGNORE INTO entity_changes (event_id, claim, change, source, entity)
     SELECT NEW.id, NEW.claim, 'waits', NEW.source, NEW.waits_for WHERE NEW.waits_for IS NOT NULL AND NEW.due_at IS NOT NULL;
 END;
+
+CREATE TRIGGER order_pruned AFTER DELETE ON events WHEN OLD.hold = 1 AND OLD.entity IS NOT NULL BEGIN
+    INSERT OR IGNORE INTO entity_changes (event_id, claim, change, source, entity)
+    VALUES (OLD.id, OLD.claim, 'gone', OLD.source, OLD.entity);
+END;
+
+CREATE TRIGGER order_erased AFTER UPDATE OF entity ON events
+WHEN OLD.hold = 1 AND OLD.entity IS NOT NULL AND NEW.entity IS NULL BEGIN
+    INSERT OR IGNORE INTO entity_changes (event_id, claim, change, source, entity)
+    VALUES (OLD.id, OLD.claim, 'gone', OLD.source, OLD.entity);
+END;
