@@ -216,6 +216,11 @@ class Raw:
         """Some moment, as an expression."""
         return "1700000000000000" if isinstance(self._store, SqliteStore) else "to_timestamp(1700000000)"
 
+    @property
+    def never(self) -> str:
+        """When an ordered event is due whose turn it is not."""
+        return "253370764800000000" if isinstance(self._store, SqliteStore) else "'9999-01-01 00:00:00+00'"
+
 
 def keys(rows_: Sequence[Claimed]) -> list[str]:
     return [row.key for row in rows_]

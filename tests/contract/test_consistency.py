@@ -284,6 +284,16 @@ DEEDS: dict[str, BulkAction] = {
         "DELETE FROM actions WHERE event_id = {replayed}",
         {"events_without_action": 1},
     ),
+    "two events of an entity may run together": (
+        "DROP INDEX events_first; UPDATE events SET entity = 'x', order_at = {now}, state = 'pending', "
+        "due_at = {now}, finished_at = NULL WHERE state IN ('pending', 'skipped'); "
+        "UPDATE events SET due_at = {now}, ready_at = NULL WHERE entity = 'x'",
+        {"entities_overlap": 3},
+    ),
+    "the turn of an event is lost": (
+        "UPDATE events SET entity = 'x', order_at = {now}, due_at = {never} WHERE state = 'pending'",
+        {"entities_stuck": 1},
+    ),
     "an effect is orphaned": (
         "UPDATE effects SET event_id = {nobody} WHERE name = 'mail'",
         {"effects_without_event": 1},
@@ -333,7 +343,8 @@ async def test_what_is_off_is_named(store: Store, clock: Clock, raw: Raw, deed: 
     ids = {name: raw.ident(ident) for name, ident in (await story(store, clock)).items()}
     sql, expected = DEEDS[deed]
     for statement in sql.split("; "):
-        await raw.run(statement.format(**ids, now=raw.now, nobody=raw.ident(UUID(int=1))))
+        given = {**ids, "now": raw.now, "never": raw.never, "nobody": raw.ident(UUID(int=1))}
+        await raw.run(statement.format(**given))
     assert await found(store) == expected
 
 

@@ -13,10 +13,10 @@ from hookledger.errors import ConfigError
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 
-ORDERED = {"ordered": ["customer.*"], "entity": ["data.object.customer"]}
+ORDERED: Any = {"ordered": ["customer.*"], "entity": ["data.object.customer"]}
 
 
-def change(number: int, customer: str, at: int, kind: str = "customer.updated") -> bytes:
+def change(number: int, customer: str, at: int, kind: str = "customer.updated") -> dict[str, Any]:
     data = {"object": {"id": f"obj_{number}", "customer": customer}}
     return stripe_event(f"evt_{number}", kind, created=1_700_000_000 + at, data=data)
 
@@ -65,7 +65,7 @@ async def test_an_event_without_its_entity_is_not_ordered(site_on: MakeSite, sql
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_updated_before_created_waits_for_it(site_on: MakeSite, database_url: str, ordered: bool) -> None:
     site = await site_on(database_url)
-    options: Any = ORDERED if ordered else {"entity": ["data.object.customer"]}
+    options = ORDERED if ordered else {"entity": ["data.object.customer"]}
     stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **options)
 
     @stripe.on("customer.created")

@@ -58,46 +58,49 @@ SELECT g.id, g.claim, 'woken', g.source, g.entity
 FROM {rows :woken id uuid, claim bigint, source text, entity text} AS g WHERE true
 ON CONFLICT DO NOTHING
 
+-- name: first_id
+-- The event that has the turn of entity `g`. Here and below a subquery for each entity, and counts for EXISTS: PostgreSQL
+-- would join with the whole index while there are no statistics.
+(SELECT a.id FROM {schema}.events AS a {indexed events_first}
+ WHERE a.source = g.source AND a.entity = g.entity AND a.order_at IS NOT NULL
+   AND (a.leased_until IS NOT NULL OR a.due_at < {never}) LIMIT 1)
+
+-- name: earliest_id
+-- The earliest event of entity `g` that waits for its turn, or has it and is not processing.
+(SELECT q.id FROM {schema}.events AS q {indexed events_queued}
+ WHERE q.source = g.source AND q.entity = g.entity AND q.order_at IS NOT NULL AND q.due_at IS NOT NULL
+   AND q.waits_for IS NULL
+ ORDER BY q.order_at, q.id LIMIT 1)
+
 -- name: is_held
 -- Whether an earlier event of its entity keeps event `f` waiting: it has failed or is in review, and the source's rule
 -- is to hold what follows.
-EXISTS (SELECT 1 FROM {schema}.events AS b {indexed events_holding}
-        WHERE b.source = f.source AND b.entity = f.entity AND b.hold AND b.state IN ('failed', 'needs_review')
-          AND (b.order_at, b.id) < (f.order_at, f.id))
+(SELECT count(*) FROM (
+    SELECT 1 FROM {schema}.events AS b {indexed events_holding}
+    WHERE b.source = f.source AND b.entity = f.entity AND b.hold AND b.state IN ('failed', 'needs_review')
+      AND (b.order_at, b.id) < (f.order_at, f.id) LIMIT 1) AS one) > 0
 
 -- name: is_held (sqlite)
 -- Differs because SQLite uses a partial index only for its very words.
-EXISTS (SELECT 1 FROM {schema}.events AS b {indexed events_holding}
-        WHERE b.source = f.source AND b.entity = f.entity AND b.hold = 1 AND b.state IN ('failed', 'needs_review')
-          AND (b.order_at, b.id) < (f.order_at, f.id))
+(SELECT count(*) FROM (
+    SELECT 1 FROM {schema}.events AS b {indexed events_holding}
+    WHERE b.source = f.source AND b.entity = f.entity AND b.hold = 1 AND b.state IN ('failed', 'needs_review')
+      AND (b.order_at, b.id) < (f.order_at, f.id) LIMIT 1) AS one) > 0
 
 -- name: demote
 -- A first event that is not processing makes way for an earlier one that has arrived or woken since.
 UPDATE {schema}.events AS a SET ready_at = a.due_at, due_at = {never}
-FROM {rows :entities source text, entity text, settled_at timestamptz} AS g
-WHERE a.source = g.source AND a.entity = g.entity AND a.order_at IS NOT NULL AND a.due_at < {never}
-  AND EXISTS (
-    SELECT 1 FROM {schema}.events AS f {indexed events_queued}
-    WHERE f.source = g.source AND f.entity = g.entity AND f.order_at IS NOT NULL AND f.due_at IS NOT NULL
-      AND f.waits_for IS NULL AND (f.order_at, f.id) < (a.order_at, a.id) AND NOT {is_held})
-RETURNING id
+FROM (SELECT {first_id} AS first_id, {earliest_id} AS earliest_id
+      FROM {rows :entities source text, entity text, settled_at timestamptz} AS g) AS n
+JOIN {schema}.events AS f ON f.id = n.earliest_id
+WHERE a.id = n.first_id AND a.id <> n.earliest_id AND a.due_at < {never} AND NOT {is_held}
 
 -- name: promote
 -- The first of each entity that has none: due when it would have been if it had not had to wait for its turn.
 UPDATE {schema}.events AS f SET due_at = coalesce(f.ready_at, {now}), ready_at = NULL
-FROM (
-    SELECT (SELECT q.id FROM {schema}.events AS q {indexed events_queued}
-            WHERE q.source = g.source AND q.entity = g.entity AND q.order_at IS NOT NULL AND q.due_at IS NOT NULL
-              AND q.waits_for IS NULL
-            ORDER BY q.order_at, q.id LIMIT 1) AS next_id
-    FROM {rows :entities source text, entity text, settled_at timestamptz} AS g
-    WHERE NOT EXISTS (
-        SELECT 1 FROM {schema}.events AS a {indexed events_first}
-        WHERE a.source = g.source AND a.entity = g.entity AND a.order_at IS NOT NULL
-          AND (a.leased_until IS NOT NULL OR a.due_at < {never}))
-) AS n
-WHERE f.id = n.next_id AND f.due_at = {never} AND NOT {is_held}
-RETURNING id
+FROM (SELECT {first_id} AS first_id, {earliest_id} AS earliest_id
+      FROM {rows :entities source text, entity text, settled_at timestamptz} AS g) AS n
+WHERE f.id = n.earliest_id AND n.first_id IS NULL AND f.due_at = {never} AND NOT {is_held}
 
 -- name: entity_window
 SELECT source, entity FROM {schema}.entities WHERE (source, entity) > (:source::text, :entity::text)
