@@ -5,8 +5,8 @@
     python -m benchmarks.order --only buffers    # or rates
 
 Rates are those of one worker process with the one-row handler of benchmarks/work.py; unordered and ordered runs take
-turns. Buffers are those of the claim on PostgreSQL, after VACUUM ANALYZE: with few and many waiting entities, and with
-one entity that has most of the events.
+turns. Buffers are those of the claim on PostgreSQL after VACUUM ANALYZE: few and many waiting entities, and one entity
+that has most of the events.
 """
 
 from __future__ import annotations
@@ -59,12 +59,8 @@ def rate(server: Postgresql, database: str, source: str, events: int, entities: 
         del count
         await fill(url, name, numbers)
 
-    work.fill, original = filled, work.fill
-    try:
-        measure = work.rate_on_postgres if database == "postgres" else work.rate_on_sqlite
-        return measure(server, source, events)
-    finally:
-        work.fill = original
+    measure = work.rate_on_postgres if database == "postgres" else work.rate_on_sqlite
+    return measure(server, source, events, filled)
 
 
 # ── buffers ──────────────────────────────────────────────────────────────────

@@ -331,7 +331,8 @@ WALKS = {
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`
 and `held_effects` walk the index of leases, which has only what is being processed at the moment, the ledger's
 `waiting` that of what waits for a person, `list_rejections` and `erase_rejections` a sample that has a budget,
-`rejection_counts` a row for each source and reason, `take_changes` what workers have not looked at. The audit of keys is not here: it reads the last events."""
+`rejection_counts` a row for each source and reason, `take_changes` what workers have not looked at. The audit of
+keys is not here: it reads the last events."""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

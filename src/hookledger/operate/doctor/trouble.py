@@ -52,8 +52,8 @@ async def held(context: Context) -> list[Finding]:
         Finding(
             "warn",
             f"source {one.kind.source}",
-            f"{one.count:,} events of type {one.kind.type} are held: an earlier one of their entity has failed or is in "
-            f"review; the oldest came {one.since:%Y-%m-%d %H:%M} UTC",
+            f"{one.count:,} events of type {one.kind.type} are held: an earlier one of their entity has failed or is "
+            f"in review; the oldest came {one.since:%Y-%m-%d %H:%M} UTC",
             "retry, replay or discard that one; `hookledger show ID` of a held event names it",
         )
         for one in found
