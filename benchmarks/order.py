@@ -5,8 +5,8 @@
     python -m benchmarks.order --only buffers    # or rates
 
 Rates are those of one worker process with the one-row handler of benchmarks/work.py; unordered and ordered runs take
-turns. Buffers are those of the claim on PostgreSQL after VACUUM ANALYZE: few and many waiting entities, and one entity
-that has most of the events.
+turns. Buffers are those of the claim on PostgreSQL after VACUUM ANALYZE: few and many waiting entities, and one that
+has most of the events.
 """
 
 from __future__ import annotations

@@ -77,6 +77,9 @@ class Store:
         self.up = True
         self.rescues = self.skips = 0
         self.ledger = Ledger()
+        self.entities = self
+
+    async def forget(self, after: object) -> None: ...
 
     async def health(self) -> Health:
         return Health(self.up, 1, 0.0)
