@@ -81,7 +81,7 @@ async def test_the_lives_have_seen_everything(store: Store, clock: Clock) -> Non
     life = Life(store, clock, 100)
     seen: dict[str, set[str]] = defaultdict(set)
     done = {"accepted", "duplicate", "conflict", "invalid", "imported", "commit", "repeat", "unhandled", "reclaim"}
-    done |= {"erased", "bulk", "bulk resolve", "pause"}
+    done |= {"erased", "bulk", "bulk resolve", "pause", "place", "wait for an entity"}
     for number in range(100):
         if number >= 20 and seen["attempts"] == set(AttemptOutcome) and all(life.did[name] for name in done):
             break
