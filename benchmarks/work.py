@@ -21,10 +21,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import apsw
@@ -66,6 +67,9 @@ async def fill(url: str, source: str, count: int) -> None:
     await store.close()
 
 
+Fill = Callable[[str, str, int], Coroutine[Any, Any, None]]
+
+
 # ── ours ─────────────────────────────────────────────────────────────────────
 
 
@@ -77,7 +81,7 @@ def worker(url: str) -> None:
     subprocess.run(command, cwd=ROOT, env=environment, check=True, stderr=subprocess.DEVNULL, timeout=300)
 
 
-def rate_on_postgres(server: Postgresql, source: str, count: int) -> float:
+def rate_on_postgres(server: Postgresql, source: str, count: int, fill: Fill = fill) -> float:
     with server.database() as url:
         Databases(url).execute("CREATE TABLE business (event text)")
         asyncio.run(fill(url, source, count))
@@ -97,7 +101,7 @@ def rate_on_postgres(server: Postgresql, source: str, count: int) -> float:
         )
 
 
-def rate_on_sqlite(_server: Postgresql, source: str, count: int) -> float:
+def rate_on_sqlite(_server: Postgresql, source: str, count: int, fill: Fill = fill) -> float:
     with tempfile.TemporaryDirectory(prefix="hookledger-bench-") as directory:
         path = Path(directory) / "inbox.db"
         asyncio.run(fill(f"sqlite:///{path}", source, count))
@@ -141,6 +145,7 @@ def script(url: str, *, claims: bool) -> str:
         "ARRAY['processed']",
         "ARRAY[NULL]",
         "ARRAY[0.0]",
+        "ARRAY[NULL]",
         "ARRAY[NULL]",
         "ARRAY[NULL]",
         "ARRAY[NULL]",

@@ -18,11 +18,17 @@ rows = inbox.source("rows", provider="stripe", secrets=[SECRET])
 batches = inbox.source("batches", provider="stripe", secrets=[SECRET])
 empty = inbox.source("empty", provider="stripe", secrets=[SECRET])
 calls = inbox.source("calls", provider="stripe", secrets=[SECRET])
+ordered = inbox.source("ordered", provider="stripe", secrets=[SECRET], ordered=["*"])
 laters = inbox.source("laters", provider="stripe", secrets=[SECRET])
 
 
 @rows.on("*")
 async def one_row(event: Event) -> None:
+    await event.tx.execute(statement, event.key)
+
+
+@ordered.on("*")
+async def one_row_in_order(event: Event) -> None:
     await event.tx.execute(statement, event.key)
 
 

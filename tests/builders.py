@@ -19,11 +19,11 @@ from hookledger.model import (
     Kind,
     Outcome,
     Proof,
-    Reclaim,
     Recorded,
     pack_headers,
 )
 from hookledger.states import KeyOrigin, State
+from hookledger.store.ops.workers import Reclaim
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.connection import rows
@@ -215,6 +215,11 @@ class Raw:
     def now(self) -> str:
         """Some moment, as an expression."""
         return "1700000000000000" if isinstance(self._store, SqliteStore) else "to_timestamp(1700000000)"
+
+    @property
+    def never(self) -> str:
+        """When an ordered event is due whose turn it is not."""
+        return "253370764800000000" if isinstance(self._store, SqliteStore) else "'9999-01-01 00:00:00+00'"
 
 
 def keys(rows_: Sequence[Claimed]) -> list[str]:

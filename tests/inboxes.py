@@ -134,8 +134,17 @@ async def _close(store: Store) -> None:
             await store.discard(event.id, State.FAILED, "ada", "closed")
 
 
+async def _order(store: Store) -> None:
+    """Two ordered events of an entity, the first of which may be claimed, and a third that has just arrived."""
+    for number in range(3):
+        await record(store, delivered(f"ordered_{number}", b"%d" % number, entity="entity", ordered=True))
+        while number < 2 and await store.entities.place():
+            pass
+
+
 async def _rest(store: Store) -> None:
     """What no event of the loop above leaves behind."""
+    await _order(store)
     await record(store, delivered(KEPT.format(0), b"another body", unsigned=True))  # a conflict
     await record(store, arrived(KEPT.format(1)), arrived(PRUNED.format(0)))  # duplicates
     refused = RejectedRequest(new_id(), SOURCE, "no_signature", "POST", "/stripe", b"\0", b"h", b"\xff", "::1")

@@ -14,12 +14,13 @@ from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
 from hookledger.ids import key_identity, new_id
 from hookledger.ledger import Completion, Effect, Intent, Started
-from hookledger.model import Claimed, EventRow, Item, Kind, Reclaim
+from hookledger.model import Claimed, EventRow, Item, Kind
 from hookledger.operate.retention.prune import Pruner
 from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import BY_NAME, CallOutcome, EffectKind, EffectState, Repeat, State
 from hookledger.store.ops.filters import EVERYTHING, Filter
 from hookledger.store.ops.job import BulkAction, Cause, Decided, NewJob, Objection, Resolving
+from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out
 from tests.ledger import LATER, intent
@@ -58,6 +59,7 @@ class Life:
             *[self.resolve] * 5,
             *[self.admit] * 2,
             *[self.time_passes] * 2,
+            *[self.place] * 4,
             self.reclaim,
             self.nobody_handles,
             self.import_keys,
@@ -77,7 +79,11 @@ class Life:
             body = b"body %d" % self.random.randint(0, self.keys)  # known content under a new id
         fate = self.random.choice([{}] * 9 + [{"invalid": "unreadable"}, {"skip": "observed"}, {"review": "old"}])
         unsigned = number % 2 == 0
-        return item(f"evt_{number}", body, type=TYPES[number % 3], unsigned=unsigned, **fate)
+        rule: dict[str, object] = {}
+        if number % 5:  # by its number, because a source's rule is the same for each delivery of an event
+            rule = {"entity": f"entity {number % 4}", "ordered": number % 5 > 1, "hold": number % 5 > 3}
+            rule["order_at"] = 1e9 + self.random.random() * 1e6 if number % 2 else None
+        return item(f"evt_{number}", body, type=TYPES[number % 3], unsigned=unsigned, **fate, **rule)
 
     def _next(self) -> int:
         self.keys += 1
@@ -124,7 +130,12 @@ class Life:
     async def settle(self) -> None:
         if owner := self._one_held():
             way = self.random.choice(WAYS)
-            self.did[way] += await self.store.settle([way_out(owner, way)]) == {owner.id}
+            waits_for = (
+                f"entity {self.random.randint(0, 4)}" if way == "wait" and self.random.random() < 0.5 else None
+            )
+            settled = await self.store.settle([way_out(owner, way, waits_for=waits_for)]) == {owner.id}
+            self.did[way] += settled
+            self.did["wait for an entity"] += settled and waits_for is not None
 
     async def commit(self) -> None:
         """A handler with effects in its transaction, which it ends as handlers do, or not at all."""
@@ -144,6 +155,11 @@ class Life:
         with suppress(ClaimLost, HandlerCommitted):
             await transaction.commit([way_out(owner, "complete")])
             self.did["commit"] += 1
+
+    async def place(self) -> None:
+        """A worker decides which events of ordered entities are first."""
+        while await self.store.entities.place():
+            self.did["place"] += 1
 
     async def reclaim(self) -> None:
         self.clock.offset += LEASE + 1

@@ -221,6 +221,12 @@ def _delay(after: float) -> float:
     return float(after)
 
 
+def _duration(given: float | str) -> float:
+    from .clock import Seconds
+
+    return _delay(float(Seconds(given)))
+
+
 class Retry(Signal):
     """Retry later; counts as an attempt.
 
@@ -233,11 +239,32 @@ class Retry(Signal):
 
 
 class Wait(Signal):
-    """Retry later; does not count as an attempt."""
+    """Retry later; does not count as an attempt.
 
-    def __init__(self, message: str | None = None, *, after: float = 60.0) -> None:
+    `after`: seconds until then. `for_entity`: wait for an event of this entity, of the same source; retried when
+    one has finished; `after`, 5 minutes by default, is then how long until it looks again without that.
+    `at_most`: how long it may wait for an entity, from the first time in this run: seconds or text, by default `1h`;
+    then an operator decides.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        after: float | None = None,
+        for_entity: str | int | None = None,
+        at_most: float | str | None = None,
+    ) -> None:
+        if message is None and for_entity is not None:
+            message = f"waits for {for_entity}"
         super().__init__(message)
-        self.after: float = _delay(after)
+        if for_entity is not None and (isinstance(for_entity, bool) or not str(for_entity).strip()):
+            raise TypeError(f"for_entity must be a text or a number, not {for_entity!r}")
+        if for_entity is None and at_most is not None:
+            raise TypeError("at_most needs for_entity: without it an event waits as long as its retry policy allows")
+        self.for_entity: str | None = None if for_entity is None else str(for_entity)
+        self.after: float = _delay((60.0 if for_entity is None else 300.0) if after is None else after)
+        self.at_most: float = _duration("1h" if at_most is None else at_most)
 
 
 class CircuitOpen(Wait):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from hashlib import sha256
 from uuid import UUID
@@ -10,6 +11,12 @@ import uuid_utils.compat
 
 FIRST_ID, LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
 """Sort before and after every id."""
+MAX_TEXT = 255
+"""Characters of a key or an id that is shown."""
+
+# PostgreSQL's text holds neither NUL nor lone surrogates; other control characters would let a key write to a
+# terminal or change the direction of the text beside it.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def new_id() -> UUID:
@@ -85,3 +92,14 @@ def operation(identity: bytes, generation: int) -> bytes:
 def operation_key(identity: bytes, generation: int) -> str:
     """Return `op.key`: 43 characters of a-z, 0-9 and _."""
     return f"hl_{operation(identity, generation)[:20].hex()}"
+
+
+def show(value: bytes) -> str:
+    """Return text that a database, a log and a terminal can hold; a digest replaces what was cut off."""
+    text = value[: 4 * MAX_TEXT + 4].decode("utf-8", "replace")  # always more than MAX_TEXT characters, if there are
+    if not (text.isascii() and text.isprintable()):
+        text = _UNPRINTABLE.sub("\ufffd", text)
+    if len(text) > MAX_TEXT:
+        tail = f"…sha256:{sha256(value).hexdigest()}"
+        text = text[: MAX_TEXT - len(tail)] + tail
+    return text

@@ -108,6 +108,14 @@ class Item(Struct, frozen=True, array_like=True):
     """The account that it belongs to, if the source serves several accounts."""
     retry: str | None = None
     """The provider's retry number and reason, if the delivery says that it is a retry."""
+    entity: str | None = None
+    """What it is about, if the source has entities."""
+    ordered: bool = False
+    """Whether events of its entity run one at a time."""
+    order_at: float | None = None
+    """Its place among them: when it happened, if that is signed; None: when it arrives."""
+    hold: bool = False
+    """Whether what follows it in its entity waits while it is failed or in review."""
 
     @property
     def by_key_alone(self) -> bool:
@@ -177,6 +185,8 @@ class Waiting(Struct, frozen=True):
     """Seconds until the first is due; negative when overdue."""
     alone: bool = False
     """Whether its events crashed their worker twice, so that each runs alone."""
+    unplaced: bool = False
+    """Whether it is to be decided which event of some entity is first, of this kind or any other."""
 
 
 class Claimed(Struct, frozen=True):
@@ -204,6 +214,10 @@ class Claimed(Struct, frozen=True):
     headers: bytes
     query: bytes
     body: bytes
+    entity: str | None = None
+    """What it is about, if its source has entities."""
+    waited: float | None = None
+    """Seconds since it waited first in this run, by `Wait(for_entity=…)`; None: it has not."""
 
 
 class Outcome(Struct, frozen=True):
@@ -219,44 +233,8 @@ class Outcome(Struct, frozen=True):
     """The traceback."""
     where: str | None = None
     """The handler, and FILE:LINE where the user's code failed: part of the cause."""
-
-
-class Expired(Struct, frozen=True):
-    """An event whose lease expired."""
-
-    id: UUID
-    claim: int
-    source: str
-    type: str
-    attempts: int
-    crashes: int
-    run_age: float
-    worker: str | None
-
-
-class Reclaim(Struct, frozen=True):
-    """What to do with an expired event: retry it after a backoff, or make it a dead letter."""
-
-    id: UUID
-    claim: int
-    due_in: float | None
-    """None: the budget is exhausted."""
-    reason: str
-
-
-class WorkerInfo(Struct, frozen=True):
-    """A worker as the database shows it."""
-
-    id: str
-    handles: tuple[tuple[str, str], ...]
-    """(source, type pattern) of each of its handlers."""
-    seen_ago: float
-    left: bool = False
-    """Whether it recorded that it stopped."""
-
-    def alive(self, lease: float) -> bool:
-        """Whether its last heartbeat is within a lease and it has not stopped since."""
-        return not self.left and self.seen_ago <= lease
+    waits_for: str | None = None
+    """The entity that the event waits for."""
 
 
 # ── operate ──────────────────────────────────────────────────────────────────
@@ -301,6 +279,16 @@ class EventRow(Struct, frozen=True):
     """When retention or an erasure deleted its bytes; it cannot be replayed since."""
     account: str | None = None
     """The account that it belongs to, if the source serves several accounts."""
+    entity: str | None = None
+    """What it is about, if its source has entities."""
+    order_at: datetime | None = None
+    """Its place among the events of its entity; None: it is not ordered."""
+    ready_at: datetime | None = None
+    """When it is due once it is its turn; None: it is first, or not ordered."""
+    hold: bool = False
+    """Whether what follows it in its entity waits while it is failed or in review."""
+    waits_for: str | None = None
+    """The entity that it waits for."""
 
 
 class DeliveryRow(Struct, frozen=True):
@@ -354,6 +342,31 @@ class ActionRow(Struct, frozen=True):
     """The effect's previous result, as JSON, if the decision changed it. Like results, shown to operators only."""
 
 
+class OtherEvent(Struct, frozen=True):
+    """Another event of the same entity."""
+
+    id: UUID
+    key: str
+    state: State
+
+
+class Turn(Struct, frozen=True):
+    """Why an ordered event is not processed yet."""
+
+    first: OtherEvent | None
+    """The event of its entity that has the turn."""
+    held_by: OtherEvent | None
+    """An earlier one that has failed or is in review: by the source's rule this one waits for a decision about it."""
+
+    @property
+    def words(self) -> str:
+        if self.held_by is not None:
+            return f"held: {self.held_by.key} of the same entity is {self.held_by.state}; decide about it first"
+        if self.first is not None:
+            return f"waits for its turn after {self.first.key}, which is {self.first.state}"
+        return "waits for its turn"
+
+
 class History(Struct, frozen=True):
     """Everything recorded about one event."""
 
@@ -365,6 +378,8 @@ class History(Struct, frozen=True):
     actions: tuple[ActionRow, ...]
     body_of: UUID | None = None
     """An earlier event with the same body: its type repeats or shares bodies, or an operator accepted it."""
+    turn: Turn | None = None
+    """Why it is not its turn, if it is ordered."""
 
     def effect(self, identity: bytes) -> EffectHistory:
         """Return the effect with this identity."""

@@ -13,9 +13,10 @@ import pytest
 from hookledger.clock import Clock
 from hookledger.errors import Unavailable
 from hookledger.ids import key_identity
-from hookledger.model import Claimed, Reclaim
+from hookledger.model import Claimed
 from hookledger.states import AttemptOutcome, EffectKind, State
 from hookledger.store.ops.consistency import ENTRIES, TOTAL, ConsistencyReport
+from hookledger.store.ops.workers import Reclaim
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.store import SqliteStore
@@ -80,7 +81,7 @@ async def test_the_lives_have_seen_everything(store: Store, clock: Clock) -> Non
     life = Life(store, clock, 100)
     seen: dict[str, set[str]] = defaultdict(set)
     done = {"accepted", "duplicate", "conflict", "invalid", "imported", "commit", "repeat", "unhandled", "reclaim"}
-    done |= {"erased", "bulk", "bulk resolve", "pause"}
+    done |= {"erased", "bulk", "bulk resolve", "pause", "place", "wait for an entity"}
     for number in range(100):
         if number >= 20 and seen["attempts"] == set(AttemptOutcome) and all(life.did[name] for name in done):
             break
@@ -283,6 +284,16 @@ DEEDS: dict[str, BulkAction] = {
         "DELETE FROM actions WHERE event_id = {replayed}",
         {"events_without_action": 1},
     ),
+    "two events of an entity may run together": (
+        "DROP INDEX events_first; UPDATE events SET entity = 'x', order_at = {now}, state = 'pending', "
+        "due_at = {now}, finished_at = NULL WHERE state IN ('pending', 'skipped'); "
+        "UPDATE events SET due_at = {now}, ready_at = NULL WHERE entity = 'x'",
+        {"entities_overlap": 3},
+    ),
+    "the turn of an event is lost": (
+        "UPDATE events SET entity = 'x', order_at = {now}, due_at = {never} WHERE state = 'pending'",
+        {"entities_stuck": 1},
+    ),
     "an effect is orphaned": (
         "UPDATE effects SET event_id = {nobody} WHERE name = 'mail'",
         {"effects_without_event": 1},
@@ -332,7 +343,8 @@ async def test_what_is_off_is_named(store: Store, clock: Clock, raw: Raw, deed: 
     ids = {name: raw.ident(ident) for name, ident in (await story(store, clock)).items()}
     sql, expected = DEEDS[deed]
     for statement in sql.split("; "):
-        await raw.run(statement.format(**ids, now=raw.now, nobody=raw.ident(UUID(int=1))))
+        given = {**ids, "now": raw.now, "never": raw.never, "nobody": raw.ident(UUID(int=1))}
+        await raw.run(statement.format(**given))
     assert await found(store) == expected
 
 

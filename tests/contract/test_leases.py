@@ -10,9 +10,9 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.ids import new_id
-from hookledger.model import Reclaim
 from hookledger.states import AttemptOutcome, State
 from hookledger.store.connect import connect
+from hookledger.store.ops.workers import Reclaim
 from hookledger.store.postgres.heartbeat import PostgresHeartbeat
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, WORKER, Raw, claim, claimed, crash, event, history, keys, recorded, settle

@@ -128,6 +128,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
         [None] * 50,
         [None] * 50,
         [None] * 50,
+        [None] * 50,
         None,
     ),
     "beat": (IDS, CLAIMS, 60.0),
@@ -180,6 +181,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "accept": {
         **{"id": IDENT, "request_id": IDENT, "item": 0, "source": "s1", "key": "k7", "type": "t1"},
         **{"provider_id": None, "object_id": None, "occurred_at": None, "fingerprint": b"f", "account": None},
+        **{"entity": None, "ordered": False, "order_at": None, "hold": False},
     },
     "count_again": {"ids": [(ident,) for ident in IDS]},
     "mark_alert": {"id": IDENT, "words": "words"},
@@ -230,6 +232,17 @@ LEDGER: dict[str, dict[str, Any]] = {
     "lock_effect": {"identity": IDENTITIES[0]},
     "held_effects": {"worker": "w"},
     "expired_effects": {"limit": 100},
+}
+NAMED = [(f"s{n}", f"entity {n}", None) for n in range(50)]
+ENTITIES: dict[str, dict[str, Any]] = {
+    "take_changes": {"most": 500},
+    "poll_waiting": {"most": 500},
+    "lock_entities": {"entities": NAMED},
+    "wake": {"entities": NAMED},
+    "demote": {"entities": NAMED},
+    "promote": {"entities": NAMED},
+    "first_of_entity": {"source": "s1", "entity": "e"},
+    "holding": {"source": "s1", "entity": "e", "order_at": datetime.now(UTC), "id": IDENT},
 }
 RESTORES: dict[str, dict[str, Any]] = {
     "mark_restored_unknown": {"identities": IDENTITIES, "error": "why"},
@@ -312,12 +325,14 @@ WALKS = {
         "rejection_counts",
         "quarantine_sources",
         "erase_rejections",
+        "take_changes",
     ),
 }
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`
 and `held_effects` walk the index of leases, which has only what is being processed at the moment, the ledger's
 `waiting` that of what waits for a person, `list_rejections` and `erase_rejections` a sample that has a budget,
-`rejection_counts` a row for each source and reason. The audit of keys is not here: it reads the last events."""
+`rejection_counts` a row for each source and reason, `take_changes` what workers have not looked at. The audit of
+keys is not here: it reads the last events."""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -400,5 +415,5 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:
         bad = await check_postgres(store, store.sql, POSTGRES)
         assert isinstance(store.ledger, PostgresLedger)
         bad += await check_postgres(store, store.ledger._sql, POSTGRES_LEDGER)
-    bad += await check_shared(store, SHARED | ERASED | DECISIONS | LEDGER | RESTORES)
+    bad += await check_shared(store, SHARED | ERASED | DECISIONS | LEDGER | RESTORES | ENTITIES)
     assert not bad, "\n".join(bad)

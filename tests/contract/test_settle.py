@@ -10,8 +10,9 @@ import pytest
 from hookledger.clock import Clock
 from hookledger.errors import BadData
 from hookledger.ids import new_id
-from hookledger.model import Outcome, Reclaim
+from hookledger.model import Outcome
 from hookledger.states import BY_NAME, State
+from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
 from tests.builders import (
     LEASE,

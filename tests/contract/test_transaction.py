@@ -10,8 +10,9 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import ClaimLost, HandlerCommitted
-from hookledger.model import Claimed, Outcome, Reclaim
+from hookledger.model import Claimed, Outcome
 from hookledger.states import State
+from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store, Transaction
 from tests.builders import (
     KIND,

@@ -37,7 +37,9 @@ def signed(event: Event) -> tuple[bytes, dict[str, str]]:
     name, kind, do = event["id"], event["type"], event.get("do", {})
     match event["source"]:
         case "stripe":
-            body = json.dumps({"id": name, "type": kind, "do": do, "data": {"object": {"id": f"o_{name}"}}}).encode()
+            content = {"id": name, "type": kind, "do": do, "data": {"object": {"id": f"o_{name}"}}}
+            content |= {"created": event["created"]} if "created" in event else {}
+            body = json.dumps(content).encode()
             proof = mac(STRIPE, now.encode() + b"." + body).hex()
             return body, {"Stripe-Signature": f"t={now},v1={proof}"}
         case "github":

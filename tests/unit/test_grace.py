@@ -7,7 +7,8 @@ import pytest
 from hookledger.clock import Seconds
 from hookledger.effects.declare import Effects
 from hookledger.ledger import Effect
-from hookledger.model import Expired, Health, Kind, Waiting, WorkerInfo
+from hookledger.model import Health, Kind, Waiting
+from hookledger.store.ops.workers import Expired, WorkerInfo
 from hookledger.work.reclaim import Grace, LeaseReclaimer
 from hookledger.work.route import Routes
 from hookledger.work.settings import WorkSettings
@@ -76,6 +77,9 @@ class Store:
         self.up = True
         self.rescues = self.skips = 0
         self.ledger = Ledger()
+        self.entities = self
+
+    async def forget(self, after: object) -> None: ...
 
     async def health(self) -> Health:
         return Health(self.up, 1, 0.0)

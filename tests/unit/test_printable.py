@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from hookledger.cli import common
 from hookledger.cli.table import Listing, print_facts, prose, say, unbroken
-from hookledger.receive.identify import show
+from hookledger.ids import show
 
 TURNED = "\u202egpj.exe\u202c \u2066x\u2069 \u200e\u200f\u061c"
 DRAWS = "\x1b[2J\x9b31m\x07\x08"

@@ -15,12 +15,13 @@ import pytest
 from msgspec.structs import replace
 
 from hookledger.errors import Malformed, Unauthentic, UnreadableError
+from hookledger.ids import MAX_TEXT, show
 from hookledger.model import Proof, Request
 from hookledger.providers import forms
 from hookledger.providers.reading import MAX_SHARED, contents, decode
 from hookledger.providers.schemes.sns import MAX_UNKNOWN, envelope
 from hookledger.providers.tolerant import MAX_FALLBACK, Picker, Tree, decode_json, decode_plain
-from hookledger.receive.identify import MAX_TEXT, identify, show
+from hookledger.receive.identify import identify
 from hookledger.receive.verify import verify
 from tests.providers.costly import NOW, provider, signed
 from tests.providers.made import FIRST, contract_of

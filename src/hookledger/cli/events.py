@@ -216,6 +216,10 @@ def _enumerated(labels: Iterable[str]) -> list[Text]:
     return [*(unbroken(f"{label},") for label in others), unbroken(last)]
 
 
+def _next_look(event: EventRow) -> str:
+    return moment(event.ready_at or event.due_at)
+
+
 def _print_history(shown: Shown) -> None:
     console, history, event = table_console(), shown.history, shown.history.event
     admitted = event.key_origin is KeyOrigin.QUARANTINE
@@ -238,7 +242,10 @@ def _print_history(shown: Shown) -> None:
         ("run, attempts", counted(history)),
         ("occurred", moment(event.occurred_at)),
         ("first processed", moment(event.first_processed_at)),
-        ("due", moment(event.due_at)),
+        ("entity", unbroken(event.entity or "")),
+        ("waits for", f"an event of {event.waits_for}; looks again {_next_look(event)}" if event.waits_for else ""),
+        ("turn", history.turn.words if history.turn else ""),
+        ("due", "" if event.ready_at else moment(event.due_at)),
     ]
     if history.request:
         proof = history.request

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import ConfigError, Rejected, WrongState
-from ..ids import key_identity
+from ..ids import key_identity, show
 from ..model import LISTED, Arrival, Headers, Item, Proof, Request, RequestRow, unpack_headers
 from ..providers.fields import Header, exact
 from ..providers.listing.base import Content
@@ -17,7 +17,7 @@ from ..providers.schemes.base import KeyNeeded
 from ..receive.app import Fetcher, arrival
 from ..receive.endpoint import Endpoint, require_secrets
 from ..receive.handshake import answer_signed, answer_unsigned
-from ..receive.identify import NOT_ALLOWED, identify, show
+from ..receive.identify import NOT_ALLOWED, identify
 from ..receive.keyring import Fetched
 from ..receive.reasons import NOT_A_DELIVERY, in_words
 from ..receive.verify import verify

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..model import Kind, Pattern, WorkerInfo, covers
+from ..model import Kind, Pattern, covers
+from ..store.ops.workers import WorkerInfo
 from .context import Context
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..providers.fields import written
 from ..providers.schemes.certificate import Certificate
 from ..providers.schemes.jwt import Jwt
 from ..providers.schemes.public_key import PublicKey
@@ -61,6 +62,10 @@ def _on_behaviour(endpoint: Endpoint, *, reconciled: bool) -> list[str]:
         said.append(f"{contract.title} retries {span}: a longer outage loses events")
     if contract.retries.advice and not reconciled:
         said.append(contract.retries.advice)
+    rule = endpoint.entities
+    if rule is not None and rule.ordered:
+        named = " or ".join(map(written, rule.fields)) or "an object id"
+        said.append(f"events without {named} are not ordered, of any type: {', '.join(sorted(rule.ordered))}")
     if contract.stable == "no":
         said.append(f"{contract.title} gives a redelivery another id: Hookledger compares its content instead")
     return said

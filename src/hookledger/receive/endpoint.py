@@ -19,6 +19,7 @@ from ..providers.schemes.hmac import Hmac
 from ..providers.schemes.jwt import Jwt
 from ..states import KeyOrigin
 from .client import NO_PROXIES, Proxies
+from .entities import EntityRule, entity_rule
 from .secrets import MISSING, Secret, given_secret, is_place, read_again, text_of, text_or_none
 from .settings import KeyFunction, SourceSettings, naming
 
@@ -66,6 +67,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """Whether the same content with another delivery id is a new event, because the provider does not retry."""
     canonical: Callable[[Request], bytes | None] | None
     """Returns the signed part of a request, if that is not the body byte for byte."""
+    entities: EntityRule | None = None
+    """What names the entity of an event, and whether events of one are ordered; None: events have no entities."""
     keyring: Keyring = NoKeys()
 
     def allows(self, kind: str) -> bool:
@@ -126,6 +129,7 @@ def configure(
         _check_url(contract, settings.public_url, proxies)
         fields = tuple(map(field, settings.key)) or contract.key_fields
         _check_key(contract, settings, fields, key_function)
+        entities = entity_rule(contract, settings)
         signed = key_function is None and bool(fields) and all(map(contract.scheme.signs, fields))
         return Endpoint(
             name=name,
@@ -137,7 +141,7 @@ def configure(
             tolerance=_tolerance(contract, settings.tolerance),
             max_body=_max_body(contract, settings.max_body),
             proxies=proxies,
-            outline=None if key_function else outline(contract, fields),
+            outline=None if key_function else outline(contract, (*fields, *(entities.fields if entities else ()))),
             key_fields=fields,
             key_function=key_function,
             key_origin=_origin(key_function, fields, signed),
@@ -153,6 +157,7 @@ def configure(
                 and contract.body_authenticated
             ),
             canonical=_canonical(contract),
+            entities=entities,
             keyring=keyring or NoKeys(),
         )
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 import msgspec
 
 from ..errors import NoKey, Rejected, UnreadableError
-from ..ids import body_identity, key_identity, new_id, token_identity
+from ..ids import MAX_TEXT, body_identity, key_identity, new_id, show, token_identity
 from ..ids import identity as digest_of
 from ..model import Item, Proof, Request
 from ..providers.contract import UNKNOWN_TYPE, Contract, TypeFields
@@ -23,14 +23,9 @@ from ..states import KeyOrigin
 from .bodies import known_body, known_unreadable_body
 from .endpoint import Endpoint
 
-MAX_TEXT = 255
 EARLIEST = 0.0
 LATEST = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
 """Times outside this range are errors, and some do not fit into a database."""
-
-# PostgreSQL's text holds neither NUL nor lone surrogates; other control characters would let a key write to a
-# terminal or change the direction of the text beside it.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SORTED = msgspec.json.Encoder(order="sorted").encode
@@ -150,7 +145,7 @@ def _item(
         alert = "its signed token was delivered with another key or other content, which may be forged"
     of_type = contract.fields_of.get(first)
     occurred_at = _time(contract, of_type, request, content)
-    return Item(
+    item = Item(
         key=key,
         key_origin=origin,
         identity=identity,
@@ -173,6 +168,10 @@ def _item(
         account=_first(contract.account, request, content) if contract.account else None,
         retry=_retry(contract, request, content) if contract.retry else None,
     )
+    rule = endpoint.entities
+    if rule is None:
+        return item
+    return rule.applied(item, _first(rule.fields, request, content) if rule.fields else item.object_id)
 
 
 def _skip(endpoint: Endpoint, kind: str) -> str | None:
@@ -372,14 +371,3 @@ def _moment(contract: Contract, value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return seconds if EARLIEST <= seconds < LATEST else None  # NaN is in no range
-
-
-def show(value: bytes) -> str:
-    """Return text that a database, a log and a terminal can hold; a digest replaces what was cut off."""
-    text = value[: 4 * MAX_TEXT + 4].decode("utf-8", "replace")  # always more than MAX_TEXT characters, if there are
-    if not (text.isascii() and text.isprintable()):
-        text = _UNPRINTABLE.sub("\ufffd", text)
-    if len(text) > MAX_TEXT:
-        tail = f"…sha256:{sha256(value).hexdigest()}"
-        text = text[: MAX_TEXT - len(tail)] + tail
-    return text

@@ -76,6 +76,15 @@ class SourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     id is not signed; default: the provider's own. Where the type is not signed either, the body must show it. A body
     that fits several types repeats only as the type that came first, as any of them if you set the types here. `[]`
     quarantines every known body."""
+    ordered: frozenset[str] = frozenset()
+    """Event types, exact or ending in `*`, of which one event of an entity runs at a time, the earliest first. One
+    may arrive after a newer one was processed: use it with `event.newer`."""
+    entity: tuple[str, ...] = ()
+    """What an event is about: the first of these fields of the body that is present, such as `data.object.customer`,
+    or a field as in `key`; default: the provider's object id, if `ordered` is set. `Wait(for_entity=…)` needs it."""
+    after_failure: Literal["continue", "hold"] = "continue"
+    """What happens to ordered events that follow a failed one, or one in review, of their entity: `hold` keeps them
+    until an operator has decided about it."""
     on_failed: Literal["record", "retry", "alert"] = "record"
     """What Hookledger does with a duplicate of a dead letter, besides recording it."""
     redelivery_alert: int = 3
@@ -122,6 +131,9 @@ class SourceOptions(TypedDict, total=False):
     """The fields, or a function of the event's content and the request's headers."""
     key_required: bool
     repeatable: Names | None
+    ordered: Names
+    entity: Sequence[str]
+    after_failure: Literal["continue", "hold"]
     on_failed: Literal["record", "retry", "alert"]
     redelivery_alert: int
     horizon: Duration | None

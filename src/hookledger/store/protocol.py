@@ -21,6 +21,7 @@ from .ops.circuits import Circuits
 from .ops.consistency import Consistency
 from .ops.copy import Copies
 from .ops.decisions import Decisions
+from .ops.entities import Entities
 from .ops.erasure import Erasure
 from .ops.events import Events
 from .ops.imported_keys import ImportedKeys
@@ -196,6 +197,8 @@ class Store(Events, Workers, Decisions, ABC):
         """Keys that providers publish."""
         self.erasure: Erasure = Erasure(database)
         """What is forgotten on purpose."""
+        self.entities: Entities = Entities(database)
+        """Order among the events of one entity."""
 
     # ── life ──
     @abstractmethod

@@ -104,6 +104,7 @@ def outcome_values(outcome: Outcome) -> tuple[Any, ...]:
         outcome.result,
         outcome.error,
         cause_of(outcome.reason, outcome.error, outcome.where) if outcome.transition in WITH_CAUSE else None,
+        outcome.waits_for,
     )
 
 

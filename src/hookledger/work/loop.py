@@ -37,6 +37,8 @@ log: logging.Logger = logging.getLogger(__name__)
 
 KINDS = 16
 """That one claim names, at most: it locks a few rows of each."""
+PLACINGS = 20
+"""Batches of changes to entities between two claims, at most."""
 
 
 class Worker:
@@ -203,12 +205,22 @@ class Worker:
 
     async def _look(self) -> None:
         """Which of the kinds that we handle have something due, the longest due first."""
-        waiting = [w for w in await self._store.waiting() if w.due_in <= 0 and self._routes.find(w.kind)]
+        everything = await self._store.waiting()
+        if any(one.unplaced for one in everything):
+            await self._place()
+            everything = await self._store.waiting()
+        waiting = [w for w in everything if w.due_in <= 0 and self._routes.find(w.kind)]
         self._kinds = [w.kind for w in waiting if not w.alone]
         alone = [w.kind for w in waiting if w.alone]
         self._poison_types = [kind for kind in alone if not self._slots.resting(self._library(self._handler(kind)))]
         self._nothing_due = not waiting
         self._look_at = time.monotonic() + 1.0
+
+    async def _place(self) -> None:
+        """Decide which events of ordered entities are first."""
+        for _ in range(PLACINGS):
+            if not await self._store.entities.place():
+                break
 
     def _groups(self) -> Iterator[tuple[Library, list[Kind]]]:
         """The kinds that have something due, by the library that limits how many of them can run."""
@@ -307,6 +319,8 @@ class Worker:
             log.error("worker: internal error", exc_info=error)
         for claimed in group:
             self._leases.drop(claimed.id)
+            if claimed.entity is not None:
+                self._look_at = 0.0  # the next event of its entity may be claimed
         self._changed.set()
 
     def _cut_short(self, claimed: Claimed, task: asyncio.Task[None]) -> Outcome:

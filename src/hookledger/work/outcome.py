@@ -26,6 +26,7 @@ from ..errors import (
     UnknownOutcome,
     Wait,
 )
+from ..ids import show
 from ..model import Claimed, Outcome
 from ..observe.blame import Blame, blame
 from ..observe.traces import excerpt
@@ -108,6 +109,8 @@ def _way(claimed: Claimed, policy: RetryPolicy, found: Blame, error: BaseExcepti
             return Outcome(claimed.id, claimed.claim, "skip", reason=reason)
         case Review() | HandlerCommitted():
             return Outcome(claimed.id, claimed.claim, "review", reason=reason)
+        case Wait(for_entity=str(entity)):
+            return _waiting(claimed, policy, error, entity, reason)
         case Wait():
             if policy.exhausted(0, claimed.run_age):
                 return Outcome(claimed.id, claimed.claim, "fail", reason=f"waited too long: {reason}"[:MAX_REASON])
@@ -126,6 +129,21 @@ def _way(claimed: Claimed, policy: RetryPolicy, found: Blame, error: BaseExcepti
     if isinstance(error, UnknownOutcome):
         delay = max(delay, error.after)
     return Outcome(claimed.id, claimed.claim, "reschedule", reason=reason, due_in=delay)
+
+
+def _waiting(claimed: Claimed, policy: RetryPolicy, wait: Wait, entity: str, reason: str) -> Outcome:
+    """The event waits for another one of an entity: no attempt, and no failure if that never comes."""
+    if claimed.entity is None:
+        words = f"{reason}: source {claimed.source} has no entities, so nothing would wake it: set entity or ordered"
+        return Outcome(claimed.id, claimed.claim, "review", reason=clean(words, MAX_REASON))
+    waited = claimed.waited or 0.0
+    exhausted = policy.exhausted(0, claimed.run_age)
+    if waited >= wait.at_most or exhausted:
+        words = f"{reason}: no event of {entity} came to its help in {max(waited, claimed.run_age):.0f} s"
+        return Outcome(claimed.id, claimed.claim, "review", reason=clean(words, MAX_REASON))
+    due_in = min(wait.after, max(wait.at_most - waited, 0.0))
+    name = show(entity.encode("utf-8", "surrogatepass"))
+    return Outcome(claimed.id, claimed.claim, "wait", reason=reason, due_in=due_in, waits_for=name)
 
 
 def _blaming(found: Blame, error: BaseException) -> str:

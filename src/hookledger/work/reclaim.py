@@ -10,8 +10,10 @@ from ..effects.declare import Effects
 from ..effects.policy import continue_after_unknown
 from ..errors import HookledgerError
 from ..ledger import Effect
-from ..model import Expired, Kind, Reclaim, Waiting, WorkerInfo, covers
+from ..model import Kind, Waiting, covers
 from ..states import EffectKind
+from ..store.ops.entities import START
+from ..store.ops.workers import Expired, Reclaim, WorkerInfo
 from ..store.protocol import Store
 from .route import Routes
 from .settings import WorkSettings
@@ -58,6 +60,7 @@ class LeaseReclaimer:
         self.unhandled_after: float = work.unhandled_after
         self._grace = Grace(work.lease)
         self._watched = Grace(work.unhandled_after)
+        self._forgotten = START
 
     async def run(self) -> None:
         """Run every quarter of a lease, until cancelled."""
@@ -84,6 +87,7 @@ class LeaseReclaimer:
         # Only a process that has watched without a gap for so long knows that no worker handles it.
         if self._watched.over(now):
             await self.skip_unhandled()
+        self._forgotten = await self._store.entities.forget(self._forgotten) or START
 
     def _disturb(self) -> None:
         self._grace.disturb()

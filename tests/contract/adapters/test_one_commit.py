@@ -12,8 +12,8 @@ from sqlalchemy.exc import DBAPIError
 
 from hookledger.clock import Clock
 from hookledger.errors import ClaimLost, HandlerCommitted
-from hookledger.model import Reclaim
 from hookledger.states import State
+from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, Raw, claimed, event, settle, way_out
 from tests.contract.adapters.libraries import Entry, Library, entries, works

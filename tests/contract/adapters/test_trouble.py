@@ -9,10 +9,11 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import BadData, ClaimLost, HandlerCommitted, WrongState
-from hookledger.model import Claimed, Reclaim
+from hookledger.model import Claimed
 from hookledger.retry import is_permanent
 from hookledger.states import State
 from hookledger.store.ops.audit import Audit
+from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, Raw, claimed, event, settle, way_out
 from tests.contract.adapters.libraries import DEFERRED, Library, entries, works

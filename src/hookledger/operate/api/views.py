@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from ...ledger import Call, Effect, EffectHistory
-from ...model import ActionRow, AttemptRow, DeliveryRow, EventRow, History, RequestRow, unpack_headers
+from ...model import ActionRow, AttemptRow, DeliveryRow, EventRow, History, RequestRow, Turn, unpack_headers
 from ...states import EffectKind, EffectState, Repeat, State
 from ...store.causes import masked, masked_cause
 from ...store.ops.rejections import RejectionRow
@@ -116,6 +116,8 @@ class EventView(Struct, frozen=True):
     body_of: UUID | None
     """The earlier event with the same body: its type allows shared bodies, or an operator accepted it from
     quarantine."""
+    turn: Turn | None
+    """Why it is not its turn: another event of its entity has it, or holds it."""
     complete: bool
     """False for a viewer: arguments, results and errors are left out."""
 
@@ -131,6 +133,7 @@ def event_view(history: History, preview: Preview, *, complete: bool) -> EventVi
         actions=shown.actions,
         replay=preview_view(history.event, preview),
         body_of=history.body_of,
+        turn=history.turn,
         complete=complete,
     )
 

@@ -51,6 +51,7 @@ async def examine(context: Context, *, deep: bool = False, limit: float = 300.0)
         "settings": proof.settings,
         "restore": gap,
         **CHECKS,
+        "held": trouble.held,
         "effects": trouble.effects,
         "workers": proof.workers,
         "leases": proof.leases,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...model import Waiting, WorkerInfo
+from ...model import Waiting
 from ...store.ops.consistency import ENTRIES, TOTAL, ConsistencyReport, Violation
+from ...store.ops.workers import WorkerInfo
 from ..context import Context
 from ..workers import handles
 from ..workers import workers as seen_workers

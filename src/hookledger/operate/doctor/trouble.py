@@ -45,6 +45,21 @@ async def events(context: Context) -> list[Finding]:
     return found or [Finding("ok", "events", "none is failed, in review or retrying")]
 
 
+async def held(context: Context) -> list[Finding]:
+    """Report ordered events that wait for a decision about an earlier one."""
+    found = await context.store.entities.held()
+    return [
+        Finding(
+            "warn",
+            f"source {one.kind.source}",
+            f"{one.count:,} events of type {one.kind.type} are held: an earlier one of their entity has failed or is "
+            f"in review; the oldest came {one.since:%Y-%m-%d %H:%M} UTC",
+            "retry, replay or discard that one; `hookledger show ID` of a held event names it",
+        )
+        for one in found
+    ]
+
+
 async def effects(context: Context) -> list[Finding]:
     """Report effects that are unknown, failed or overdue."""
     trouble = context.store.attention

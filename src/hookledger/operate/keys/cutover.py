@@ -12,10 +12,9 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from ...errors import ConfigError
-from ...ids import key_identity
+from ...ids import key_identity, show
 from ...providers.fields import Constant, exact, written
 from ...receive.endpoint import Endpoint
-from ...receive.identify import show
 from ...states import KeyOrigin
 from ...store.ops.audit import Audit
 from ...store.ops.filters import Filter

@@ -29,6 +29,8 @@ ENTRIES: dict[str, str] = {
     "events_unlike_attempts": "events and their attempts disagree on whether they were ever processed",
     "attempts_astray": "attempts belong to no event, or to a claim that was never given",
     "events_without_action": "events were discarded, replayed or accepted from quarantine without an audit log entry",
+    "entities_overlap": "entities have two events that may run concurrently, although they are ordered",
+    "entities_stuck": "events wait for their turn in an entity, and no worker will ever give it to them",
     "effects_without_event": "effects belong to no event",
     "pruned_and_here": "events were pruned, and are here all the same",
     "effects_without_attempt": "effects of event.once have no attempt that they were committed with",

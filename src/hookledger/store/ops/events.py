@@ -11,6 +11,7 @@ from ...model import AttemptRow, DeliveryRow, EventRow, History, RequestRow
 from ...states import State
 from ..rows import action_of, effect_histories, value_of
 from ..session import Operations, Session, reads, searches
+from .entities import turn_of
 
 
 class Events(Operations):
@@ -55,6 +56,7 @@ class Events(Operations):
             effect_histories(effects, calls),
             tuple(map(action_of, actions)),
             next((row["event_id"] for row in bodies if row["event_id"] != event_id), None),
+            await turn_of(db, event),
         )
 
     @searches

@@ -112,10 +112,10 @@ class Quarantine(Operations):
                 [owner] = await db("known_owners", identities=[proposal.identity])
                 brought = f"what delivery {request_id}:{place} brought"
                 raise WrongState(f"{brought} was accepted already, as event {owner['event_id']}")
-        copied = ("type", "key", "provider_id", "object_id", "fingerprint", "account")
+        copied = ("type", "key", "provider_id", "object_id", "fingerprint", "account", "entity", "ordered", "hold")
         facts = {name: getattr(item, name) for name in copied}
-        moment = _moment(item.occurred_at)
-        await db("accept", id=event_id, source=delivery["source"], occurred_at=moment, **facts, **where)
+        times = {"occurred_at": _moment(item.occurred_at), "order_at": _moment(item.order_at)}
+        await db("accept", id=event_id, source=delivery["source"], **times, **facts, **where)
         subject, states = f"{request_id}:{place}", (delivery["outcome"], State.PENDING.value)
         await record_action(db, "accept", Audit(actor, reason), Change(subject, states, event_id))
         return event_id

@@ -6,10 +6,49 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 
-from ...model import Expired, Kind, Reclaim, WorkerInfo
+from ...model import Kind
 from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes
+
+
+class Expired(Struct, frozen=True):
+    """An event whose lease expired."""
+
+    id: UUID
+    claim: int
+    source: str
+    type: str
+    attempts: int
+    crashes: int
+    run_age: float
+    worker: str | None
+
+
+class Reclaim(Struct, frozen=True):
+    """What to do with an expired event: retry it after a backoff, or make it a dead letter."""
+
+    id: UUID
+    claim: int
+    due_in: float | None
+    """None: the budget is exhausted."""
+    reason: str
+
+
+class WorkerInfo(Struct, frozen=True):
+    """A worker as the database shows it."""
+
+    id: str
+    handles: tuple[tuple[str, str], ...]
+    """(source, type pattern) of each of its handlers."""
+    seen_ago: float
+    left: bool = False
+    """Whether it recorded that it stopped."""
+
+    def alive(self, lease: float) -> bool:
+        """Whether its last heartbeat is within a lease and it has not stopped since."""
+        return not self.left and self.seen_ago <= lease
 
 
 class Workers(Operations):

@@ -99,7 +99,7 @@ async def _write(connection: Connection[Any], sql: Sql, classification: Classifi
 
 
 def _arrival(verdict: Verdict, body: bytes | None) -> tuple[Any, ...]:
-    """The composite type `arrival`; a request that is not kept has no body there."""
+    """The composite type `arrival_in_order`; a request that is not kept has no body there."""
     arrival, place, item, recorded, _ = verdict
     proof = arrival.proof
     state, reason = first_state(item)
@@ -130,4 +130,8 @@ def _arrival(verdict: Verdict, body: bytes | None) -> tuple[Any, ...]:
         item.identity,
         item.account,
         item.retry,
+        item.entity,
+        item.ordered,
+        item.order_at,
+        item.hold,
     )

@@ -42,11 +42,12 @@ SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to
 -- The events that they brought.
 INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
                              fingerprint, request_id, item, received_at, run_started_at, state, reason,
-                             due_at, finished_at, cause, account)
+                             due_at, finished_at, cause, account, entity, order_at, hold)
 SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
        fingerprint, request_id, item, now, now, state, reason,
        CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
-       CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account
+       CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account,
+       entity, CASE WHEN ordered THEN coalesce(to_timestamp(order_at), now) END, hold
 
 -- name: add_new
 -- The usual case in one statement and one round trip: each arrival with a single identity that is free is recorded
@@ -55,7 +56,7 @@ SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_times
 WITH durably AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true)
 ), a AS MATERIALIZED (
-    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival[]), durably
+    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival_in_order[]), durably
 ), won AS (
     INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)
     SELECT identity, 'key', source, event_id, fingerprint FROM a ORDER BY identity
@@ -111,7 +112,7 @@ WHERE (SELECT count(*) FROM (
 -- The classified batch in one statement: the bytes of new and quarantined deliveries (body is null for the others),
 -- the new events, and a delivery for every item.
 WITH a AS MATERIALIZED (
-    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival[])
+    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival_in_order[])
 ), kept AS (
     {keep_requests}
     FROM a WHERE body IS NOT NULL
@@ -153,7 +154,7 @@ WITH RECURSIVE kinds AS (
         ORDER BY source, type, due_at LIMIT 1
     ) n
 )
-SELECT source, type, alone, extract(epoch FROM min(due_at) - {now})::float8 AS due_in
+SELECT source, type, alone, extract(epoch FROM min(due_at) - {now})::float8 AS due_in, {unplaced} AS unplaced
 FROM (SELECT *, false AS alone FROM kinds UNION ALL SELECT *, true FROM alone) AS k
 WHERE {not_paused}
 GROUP BY source, type, alone ORDER BY due_in
@@ -168,7 +169,9 @@ WHERE e.id = due.id AND r.id = e.request_id
 RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
           e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
           extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
-          e.item, r.headers, r.query, r.body, due.due_at
+          e.item, r.headers, r.query, r.body, e.entity,
+          CASE WHEN e.waiting_since >= e.run_started_at
+               THEN extract(epoch FROM e.claimed_at - e.waiting_since)::float8 END AS waited, due.due_at
 
 -- name: claim
 -- pending, retrying -> processing. The lock step is materialized, so that LIMIT is the limit; SKIP LOCKED,
@@ -291,7 +294,7 @@ RETURNING 1
 
 -- name: settle
 -- Every way out of processing that the claim's owner has. Each increases the claim number, so that a worker with the
--- old one cannot match. $10 is the mark of the handler's transaction, or null outside one.
+-- old one cannot match. $11 is the mark of the handler's transaction, or null outside one.
 WITH left_processing AS (
     UPDATE {schema}.events AS e
     SET state = o.state, claim = e.claim + 1, reason = o.reason, result = o.result, error = o.error,
@@ -302,12 +305,14 @@ WITH left_processing AS (
                                   ELSE e.first_processed_at END,
         attempts = e.attempts - CASE WHEN o.transition IN ('wait', 'release') THEN 1 ELSE 0 END,
         snoozes = e.snoozes + CASE WHEN o.transition = 'wait' THEN 1 ELSE 0 END,
-        alert = CASE WHEN o.state IN ('processed', 'skipped') THEN NULL ELSE e.alert END
+        alert = CASE WHEN o.state IN ('processed', 'skipped') THEN NULL ELSE e.alert END, waits_for = o.waits_for,
+        waiting_since = CASE WHEN o.waits_for IS NULL THEN NULL WHEN e.waiting_since >= e.run_started_at
+                             THEN e.waiting_since ELSE e.claimed_at END
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[], $8::text[],
-                $9::text[])
-      AS o (id, claim, transition, state, reason, due_in, result, error, cause)
+                $9::text[], $10::text[])
+      AS o (id, claim, transition, state, reason, due_in, result, error, cause, waits_for)
     WHERE e.id = o.id AND e.claim = o.claim AND e.state = 'processing'
-      AND ($10::text IS NULL OR current_setting('hookledger.mark', true) = $10)
+      AND ($11::text IS NULL OR current_setting('hookledger.mark', true) = $11)
     RETURNING e.id, e.claim - 1 AS claim, e.run, e.worker, e.claimed_at, e.error, o.transition
 ), tried AS (
     INSERT INTO {schema}.attempts (event_id, claim, run, worker, started_at, ended_at, outcome, error)

@@ -34,7 +34,7 @@ from .session import PostgresDatabase, Queries
 from .tables import PostgresTables
 from .transaction import LazyTransaction, PostgresTransaction
 
-_QUERIES = load(__package__, not_paused=shared("postgres")["not_paused"])
+_QUERIES = load(__package__, **{name: shared("postgres")[name] for name in ("not_paused", "unplaced")})
 
 
 class PostgresStore(Store):
@@ -174,7 +174,9 @@ class PostgresStore(Store):
 
     async def waiting(self) -> list[Waiting]:
         rows = await self._fetch("waiting")
-        return [Waiting(Kind(row["source"], row["type"]), row["due_in"], row["alone"]) for row in rows]
+        return [
+            Waiting(Kind(row["source"], row["type"]), row["due_in"], row["alone"], row["unplaced"]) for row in rows
+        ]
 
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
         return await self._claim("claim", kinds, worker, lease, limit)

@@ -193,7 +193,7 @@ class PostgresTransaction:
         await (await self.ready()).flush()
         # Sorted: every transaction that writes several events locks them in one order.
         rows = sorted(map(outcome_values, outcomes), key=itemgetter(0))
-        settled = await self._run("settle", *(columns(rows) or [[]] * 9), self._mark)
+        settled = await self._run("settle", *(columns(rows) or [[]] * 10), self._mark)
         if not outcomes or len(settled) != len(outcomes):
             await self._check_mark()
             if outcomes:

@@ -37,3 +37,17 @@ coalesce(e.state = 'started' AND e.leased_until < {now}, false) AS expired,
 -- This kind `k` is not paused. A pattern that ends in `*` is every type with that prefix.
 NOT EXISTS (SELECT 1 FROM {schema}.pauses AS p WHERE p.source = k.source AND (
     p.pattern = k.type OR substr(k.type, 1, length(p.pattern) - 1) || '*' = p.pattern))
+
+-- name: never
+-- When an event is due that is not the first of its entity.
+'9999-01-01 00:00:00+00'
+
+-- name: never (sqlite)
+-- Differs because times are microseconds.
+253370764800000000
+
+-- name: unplaced
+-- Whether it is to be decided which event of some entity is first.
+(SELECT EXISTS (SELECT 1 FROM {schema}.entity_changes)
+        OR EXISTS (SELECT 1 FROM {schema}.events {indexed events_to_poll}
+                   WHERE waits_for IS NOT NULL AND order_at IS NOT NULL AND ready_at <= {now}))

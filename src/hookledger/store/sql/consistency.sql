@@ -116,6 +116,26 @@ FROM {schema}.events AS e LEFT JOIN (
 WHERE e.run - 1 <> coalesce(a.replays, 0) OR (e.state = 'discarded' AND NOT coalesce(a.discarded, false))
    OR (e.key_origin = 'quarantine') <> coalesce(a.accepted, false) {few}
 
+-- name: entities_overlap
+-- One event of an entity at a time is first.
+SELECT count(*) OVER () AS n, e.id, e.source || ' ' || e.entity AS label
+FROM {schema}.events AS e JOIN {schema}.events AS o ON o.source = e.source AND o.entity = e.entity AND o.id > e.id
+WHERE e.order_at IS NOT NULL AND (e.leased_until IS NOT NULL OR e.due_at < {never})
+  AND o.order_at IS NOT NULL AND (o.leased_until IS NOT NULL OR o.due_at < {never}) {few}
+
+-- name: entities_stuck
+-- An event waits for its turn, none is first, none holds it, and no change is left from which a worker would see that.
+SELECT count(*) OVER () AS n, f.id, f.source || ' ' || f.entity AS label
+FROM {schema}.events AS f
+WHERE f.order_at IS NOT NULL AND f.due_at = {never} AND f.waits_for IS NULL
+  AND NOT EXISTS (SELECT 1 FROM {schema}.entity_changes AS c WHERE c.source = f.source AND c.entity = f.entity)
+  AND NOT EXISTS (SELECT 1 FROM {schema}.events AS a
+                  WHERE a.source = f.source AND a.entity = f.entity AND a.order_at IS NOT NULL
+                    AND (a.leased_until IS NOT NULL OR a.due_at < {never}))
+  AND NOT EXISTS (SELECT 1 FROM {schema}.events AS b
+                  WHERE b.source = f.source AND b.entity = f.entity AND b.hold AND b.order_at <= f.order_at
+                    AND b.state IN ('failed', 'needs_review')) {few}
+
 -- name: effects_without_event
 -- Effects of events that do not exist.
 SELECT count(*) OVER () AS n, f.event_id AS id, f.name || ':' || f.key AS label

@@ -41,7 +41,7 @@ DELETE FROM {schema}.rejections WHERE id IN (
 -- name: erase_event
 -- What the event itself says.
 UPDATE {schema}.events
-SET provider_id = NULL, object_id = NULL, account = NULL, result = NULL, error = NULL, cause = NULL, reason = :reason,
+SET provider_id = NULL, object_id = NULL, account = NULL, entity = NULL, order_at = NULL, result = NULL, error = NULL, cause = NULL, reason = :reason,
     key = :key, emptied_at = coalesce(emptied_at, {now})
 WHERE id = :id
 

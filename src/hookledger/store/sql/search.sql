@@ -215,7 +215,7 @@ GROUP BY source, type, cause, effect, effect_state, effect_error
 SELECT source, type, count(*) FILTER (WHERE state = 'pending') AS pending,
        count(*) FILTER (WHERE state = 'retrying') AS retrying,
        count(*) FILTER (WHERE state = 'processing') AS processing,
-       {elapsed {now} - min(due_at)} AS overdue, {elapsed {now} - min(received_at)} AS age
+       {elapsed {now} - min(CASE WHEN due_at < {never} THEN due_at END)} AS overdue, {elapsed {now} - min(received_at)} AS age
 FROM (
     SELECT source, type, state, due_at, received_at FROM {schema}.events {indexed events_waiting}
     WHERE state IN ('pending', 'retrying') AND crashes < 2

@@ -168,4 +168,7 @@ def _event(now: int, request_id: bytes, event_id: bytes, verdict: Verdict) -> tu
         reason,
         cause,
         item.account,
+        item.entity,
+        None if not item.ordered else now if item.order_at is None else micros(item.order_at),
+        int(item.hold),
     )

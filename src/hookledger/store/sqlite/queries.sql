@@ -55,8 +55,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_events
 INSERT INTO events (received_at, run_started_at, due_at, finished_at, id, source, type, key, key_origin,
-                    provider_id, object_id, occurred_at, fingerprint, request_id, item, state, reason, cause, account)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                    provider_id, object_id, occurred_at, fingerprint, request_id, item, state, reason, cause, account,
+                    entity, order_at, hold)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_deliveries
 INSERT INTO deliveries (received_at, request_id, item, event_id, source, outcome, event_state, delivery_id, fingerprint,
@@ -84,7 +85,7 @@ WITH RECURSIVE kinds (source, type, due_at) AS (
         WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND (source, type) > (k.source, k.type)
         ORDER BY source, type, due_at LIMIT 1)
 )
-SELECT source, type, alone, min(due_at) - ?1 AS due_in
+SELECT source, type, alone, min(due_at) - ?1 AS due_in, {unplaced} AS unplaced
 FROM (SELECT *, 0 AS alone FROM kinds UNION ALL SELECT *, 1 FROM alone) AS k
 WHERE {not_paused}
 GROUP BY source, type, alone ORDER BY due_in
@@ -112,7 +113,8 @@ WHERE id = ?2 AND state IN ('pending', 'retrying')
 -- What a worker needs of the event it claimed.
 SELECT e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
        e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
-       (e.claimed_at - e.run_started_at) / 1e6 AS run_age, e.item, r.headers, r.query, r.body
+       (e.claimed_at - e.run_started_at) / 1e6 AS run_age, e.item, r.headers, r.query, r.body, e.entity,
+       iif(e.waiting_since >= e.run_started_at, (e.claimed_at - e.waiting_since) / 1e6, NULL) AS waited
 FROM events e JOIN requests r ON r.id = e.request_id WHERE e.id = ?1
 
 -- name: once
@@ -154,7 +156,8 @@ SET state = ?5, claim = claim + 1, reason = ?6, result = ?8, error = ?9, cause =
     first_processed_at = iif(?5 = 'processed', coalesce(first_processed_at, ?1), first_processed_at),
     attempts = attempts - (?4 IN ('wait', 'release')),
     snoozes = snoozes + (?4 = 'wait'),
-    alert = iif(?5 IN ('processed', 'skipped'), NULL, alert)
+    alert = iif(?5 IN ('processed', 'skipped'), NULL, alert), waits_for = ?11,
+    waiting_since = iif(?11 IS NULL, NULL, iif(waiting_since >= run_started_at, waiting_since, claimed_at))
 WHERE id = ?2 AND claim = ?3 AND state = 'processing'
 RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
 

@@ -167,7 +167,10 @@ class SqliteStore(Store):
 
     async def waiting(self) -> list[Waiting]:
         found = await self._read("waiting", self._now())
-        return [Waiting(Kind(row["source"], row["type"]), row["due_in"] / 1e6, bool(row["alone"])) for row in found]
+        return [
+            Waiting(Kind(row["source"], row["type"]), row["due_in"] / 1e6, bool(row["alone"]), bool(row["unplaced"]))
+            for row in found
+        ]
 
     async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
         return await self._claim("due", worker, kinds, limit, lease)

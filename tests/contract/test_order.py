@@ -1,0 +1,338 @@
+"""One entity at a time: which of its events can be claimed, after whatever happened to them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from hookledger.clock import Clock
+from hookledger.model import Claimed, Kind
+from hookledger.states import State
+from hookledger.store.ops.workers import Reclaim
+from hookledger.store.protocol import Store
+from tests.builders import KIND, LEASE, SOURCE, TYPE, Raw, Way, arrival, delivered, event, item, keys, record, settle
+from tests.contract.conftest import OpenStore
+
+OTHER = Kind(SOURCE, "charge.refunded")
+
+
+async def arrive(store: Store, key: str, at: float, entity: str = "sub_1", **other: Any) -> UUID:
+    """An ordered event, which happened at this second."""
+    body = key.encode()
+    [recorded] = await record(
+        store, delivered(key, body, entity=entity, ordered=True, order_at=1_700_000_000.0 + at, **other)
+    )
+    return recorded.event_id
+
+
+async def place(store: Store) -> None:
+    while await store.entities.place():
+        pass
+
+
+async def due(store: Store, limit: int = 100, kinds: tuple[Kind, ...] = (KIND, OTHER)) -> list[Claimed]:
+    """Decide who is first, and claim."""
+    await place(store)
+    return await store.claim("w", kinds, limit, LEASE)
+
+
+async def test_one_event_of_an_entity_at_a_time_the_earliest_first(store: Store) -> None:
+    for key, at in (("c", 3), ("a", 1), ("b", 2)):
+        await arrive(store, key, at)
+    seen = []
+    while owners := await due(store):
+        seen += keys(owners)
+        assert await due(store) == []
+        assert await settle(store, owners[0], "complete")
+    assert seen == ["a", "b", "c"]
+
+
+async def test_nothing_is_claimed_before_it_is_decided_who_is_first(store: Store) -> None:
+    """So a worker of an earlier release, which cannot decide, keeps the order."""
+    await arrive(store, "b", 2)
+    await arrive(store, "a", 1)
+    assert await store.claim("w", [KIND], 10, LEASE) == []
+    assert keys(await due(store)) == ["a"]
+
+
+async def test_entities_and_unordered_events_run_in_parallel(store: Store) -> None:
+    for n in range(3):
+        await arrive(store, f"a{n}", n, "sub_a")
+        await arrive(store, f"b{n}", n, "sub_b")
+    await record(store, delivered("free_1"), delivered("free_2", b"2", entity="sub_a"))
+    assert sorted(keys(await due(store))) == ["a0", "b0", "free_1", "free_2"]
+
+
+async def test_types_of_a_source_share_entities_and_sources_do_not(store: Store) -> None:
+    await arrive(store, "a", 1)
+    await arrive(store, "b", 2, type=OTHER.type)
+    other = delivered("c", b"c", source="shop", entity="sub_1", ordered=True, order_at=0.0)
+    await record(store, other)
+    kinds = (KIND, OTHER, Kind("shop", TYPE))
+    assert sorted(keys(await due(store, kinds=kinds))) == ["a", "c"]
+
+
+async def test_without_a_signed_time_arrival_decides(store: Store, clock: Clock) -> None:
+    for key in ("a", "b"):
+        clock.offset += 1
+        await record(store, delivered(key, key.encode(), entity="e", ordered=True))
+    assert keys(await due(store)) == ["a"]
+
+
+async def test_an_older_arrival_goes_before_a_retrying_event(store: Store, clock: Clock) -> None:
+    await arrive(store, "b", 2)
+    [owner] = await due(store)
+    await settle(store, owner, "reschedule", due_in=100.0)
+    await arrive(store, "c", 3)
+    assert await due(store) == []  # b keeps its place while it waits for its backoff
+    await arrive(store, "a", 1)
+    [first] = await due(store)
+    assert first.key == "a"
+    await settle(store, first, "complete")
+    assert await due(store) == []
+    clock.offset += 101
+    assert keys(await due(store)) == ["b"]
+
+
+async def test_an_older_arrival_waits_for_one_that_is_processing(store: Store) -> None:
+    await arrive(store, "b", 2)
+    [owner] = await due(store)
+    await arrive(store, "a", 1)
+    assert await due(store) == []
+    await settle(store, owner, "release")
+    assert keys(await due(store)) == ["a"]
+
+
+@pytest.mark.parametrize("way", ["complete", "skip", "fail", "review"])
+async def test_by_default_the_next_follows_whatever_became_of_the_first(store: Store, way: Any) -> None:
+    await arrive(store, "a", 1)
+    await arrive(store, "b", 2)
+    [owner] = await due(store)
+    await settle(store, owner, way)
+    assert keys(await due(store)) == ["b"]
+
+
+@pytest.mark.parametrize("way", ["fail", "review"])
+async def test_hold_keeps_what_follows_until_an_operator_decides(store: Store, way: Any) -> None:
+    first = await arrive(store, "b", 2, hold=True)
+    await arrive(store, "c", 3, hold=True)
+    [owner] = await due(store)
+    await settle(store, owner, way)
+    assert await due(store) == []
+    await arrive(store, "a", 1, hold=True)
+    [earlier] = await due(store)  # it does not follow what failed
+    assert earlier.key == "a"
+    await settle(store, earlier, "complete")
+    assert await due(store) == []
+    state = (await event(store, first)).state
+    await store.discard(first, state, "ada", "settled elsewhere")
+    assert keys(await due(store)) == ["c"]
+
+
+async def test_a_held_event_follows_the_retry_of_what_held_it(store: Store) -> None:
+    first = await arrive(store, "a", 1, hold=True)
+    await arrive(store, "b", 2, hold=True)
+    [owner] = await due(store)
+    await settle(store, owner, "fail")
+    await store.retry(first, State.FAILED, "ada", "fixed")
+    [again] = await due(store)
+    assert again.key == "a"
+    await settle(store, again, "complete")
+    assert keys(await due(store)) == ["b"]
+
+
+async def test_a_replay_takes_its_turn(store: Store) -> None:
+    old = await arrive(store, "a", 1)
+    [owner] = await due(store)
+    await settle(store, owner, "complete")
+    await arrive(store, "b", 2)
+    [second] = await due(store)
+    await store.replay(old, State.PROCESSED, "ada", "again")
+    assert await due(store) == []
+    await settle(store, second, "complete")
+    assert keys(await due(store)) == ["a"]
+
+
+async def test_discarding_what_is_next_lets_the_others_follow(store: Store) -> None:
+    first = await arrive(store, "a", 1)
+    second = await arrive(store, "b", 2)
+    await arrive(store, "c", 3)
+    await place(store)
+    await store.discard(second, State.PENDING, "ada", "no")
+    await store.discard(first, State.PENDING, "ada", "no")
+    assert keys(await due(store)) == ["c"]
+
+
+async def test_retry_now_of_an_event_that_is_not_first(store: Store) -> None:
+    await arrive(store, "b", 2)
+    [owner] = await due(store)
+    await settle(store, owner, "reschedule", due_in=1000.0)
+    await arrive(store, "a", 1)
+    [first] = await due(store)
+    await store.retry(owner.id, State.RETRYING, "ada", "now")
+    assert await due(store) == []
+    await settle(store, first, "complete")
+    assert keys(await due(store)) == ["b"]
+
+
+async def test_a_dead_workers_event_stays_first(store: Store, clock: Clock) -> None:
+    await arrive(store, "a", 1)
+    await arrive(store, "b", 2)
+    [owner] = await due(store)
+    clock.offset += LEASE + 1
+    assert await store.reclaim([Reclaim(owner.id, owner.claim, 0.0, "died")]) == 1
+    assert keys(await due(store)) == ["a"]
+
+
+async def test_a_poison_event_runs_alone_and_first(store: Store, clock: Clock) -> None:
+    await arrive(store, "a", 1)
+    await arrive(store, "b", 2)
+    for _ in range(2):
+        [owner] = await due(store)
+        clock.offset += LEASE + 1
+        await store.reclaim([Reclaim(owner.id, owner.claim, 0.0, "died")])
+    assert await due(store) == []
+    [alone] = await store.claim_alone("w", [KIND], LEASE)
+    await settle(store, alone, "complete")
+    assert keys(await due(store)) == ["b"]
+
+
+async def test_a_paused_type_stops_its_entities_and_no_others(store: Store) -> None:
+    await arrive(store, "a", 1, type=OTHER.type)
+    await arrive(store, "b", 2)
+    await arrive(store, "c", 1, "sub_2")
+    await store.pauses.pause(SOURCE, OTHER.type, "ada", "broken")
+    assert keys(await due(store)) == ["c"]
+
+
+async def test_unhandled_events_are_skipped_one_after_the_other(store: Store, clock: Clock) -> None:
+    for n in range(3):
+        await arrive(store, f"a{n}", n)
+    clock.offset += 100
+    for _ in range(3):
+        await place(store)
+        assert await store.skip_unhandled(KIND, 60.0, 10) == 1
+
+
+async def test_several_events_of_one_entity_in_one_request(store: Store) -> None:
+    items = [item(f"e{n}", entity="x", ordered=True, order_at=10.0 - n) for n in range(3)]
+    await record(store, arrival(*items))
+    assert keys(await due(store)) == ["e2"]
+
+
+# ── waiting for an entity ──
+
+
+async def test_a_waiting_event_lets_others_pass_and_is_woken(store: Store, clock: Clock) -> None:
+    await arrive(store, "a", 1)
+    [first] = await due(store)
+    await settle(store, first, "wait", due_in=300.0, waits_for="sub_1")
+    await arrive(store, "b", 2)
+    [second] = await due(store)
+    assert second.key == "b"
+    clock.offset += 1
+    await settle(store, second, "complete")
+    [woken] = await due(store)
+    assert (woken.key, woken.attempts) == ("a", 1)
+    assert woken.waited is not None
+    assert woken.waited >= 1
+
+
+async def test_what_settled_since_the_claim_wakes_immediately(store: Store, clock: Clock) -> None:
+    await record(store, delivered("w", b"w", entity="other"), delivered("x", b"x", entity="sub_1", type=OTHER.type))
+    [waits] = await due(store, kinds=(KIND,))
+    [other] = await due(store, kinds=(OTHER,))
+    clock.offset += 1
+    await settle(store, other, "complete")
+    await place(store)
+    await settle(store, waits, "wait", due_in=300.0, waits_for="sub_1")
+    assert keys(await due(store)) == ["w"]
+
+
+async def test_what_settled_before_the_claim_does_not(store: Store, clock: Clock) -> None:
+    await record(store, delivered("x", b"x", entity="sub_1"))
+    [other] = await due(store)
+    await settle(store, other, "complete")
+    clock.offset += 1
+    await record(store, delivered("w", b"w", entity="other"))
+    [waits] = await due(store)
+    await settle(store, waits, "wait", due_in=300.0, waits_for="sub_1")
+    assert await due(store) == []
+    clock.offset += 301
+    assert keys(await due(store)) == ["w"]  # it looks again
+
+
+async def test_an_ordered_event_looks_again_when_nothing_wakes_it(store: Store, clock: Clock) -> None:
+    await arrive(store, "a", 1)
+    [first] = await due(store)
+    await settle(store, first, "wait", due_in=300.0, waits_for="sub_9")
+    assert await due(store) == []
+    clock.offset += 301
+    assert any(one.unplaced for one in await store.waiting())
+    assert keys(await due(store)) == ["a"]
+
+
+async def test_one_settlement_wakes_once(store: Store) -> None:
+    """Also where the clock stands still."""
+    await record(store, delivered("w", b"w", entity="other"), delivered("x", b"x", entity="sub_1", type=OTHER.type))
+    [waits] = await due(store, kinds=(KIND,))
+    [other] = await due(store, kinds=(OTHER,))
+    await settle(store, other, "complete")
+    await settle(store, waits, "wait", due_in=300.0, waits_for="sub_1")
+    [again] = await due(store)
+    await settle(store, again, "wait", due_in=300.0, waits_for="sub_1")
+    assert await due(store) == []
+
+
+# ── together ──
+
+
+async def first_of_each(raw: Raw) -> None:
+    """No entity has two events that can be claimed or are."""
+    assert (
+        await raw.run(
+            "SELECT source, entity FROM events WHERE order_at IS NOT NULL AND (leased_until IS NOT NULL OR "
+            "(due_at IS NOT NULL AND ready_at IS NULL)) GROUP BY source, entity HAVING count(*) > 1"
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_workers_intake_and_operators_concurrently(open_store: OpenStore, raw: Raw, seed: int) -> None:
+    """Four workers, an intake and an operator: events of one entity never overlap, and each runs to its end."""
+    stores = [await open_store() for _ in range(4)]
+    rng = random.Random(seed)
+    sent = [(f"e{n}", rng.random() * 100, f"sub_{n % 5}") for n in range(60)]
+    running: set[str] = set()
+    done: list[str] = []
+
+    async def deliver() -> None:
+        for key, at, entity in sent:
+            await arrive(stores[0], key, at, entity)
+            await asyncio.sleep(0)
+
+    async def work(store: Store) -> None:
+        idle = 0
+        while idle < 50 and len(done) < len(sent):
+            owners = await due(store, 3)
+            idle = 0 if owners else idle + 1
+            for owner in owners:
+                assert owner.entity not in running
+                running.add(owner.entity or "")
+            for owner in owners:
+                await asyncio.sleep(0)
+                way: Way = rng.choice(["complete", "complete", "reschedule", "release"])
+                running.discard(owner.entity or "")
+                assert await settle(store, owner, way)
+                done.extend([owner.key] * (way == "complete"))
+            if not owners:
+                await asyncio.sleep(0.02)
+
+    await asyncio.gather(deliver(), *map(work, stores))
+    assert sorted(done) == sorted(key for key, *_ in sent)
+    await first_of_each(raw)

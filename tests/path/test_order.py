@@ -1,0 +1,137 @@
+"""Events of one entity, through intake and workers: one at a time, by the time that they happened; and waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from hookledger import Event, State, Wait
+from hookledger.errors import ConfigError
+from tests.asgi_client import Site, stripe_event
+from tests.path.conftest import SECRET, MakeSite, done
+
+ORDERED: Any = {"ordered": ["customer.*"], "entity": ["data.object.customer"]}
+
+
+def change(number: int, customer: str, at: int, kind: str = "customer.updated") -> dict[str, Any]:
+    data = {"object": {"id": f"obj_{number}", "customer": customer}}
+    return stripe_event(f"evt_{number}", kind, created=1_700_000_000 + at, data=data)
+
+
+async def test_events_of_an_entity_never_overlap_and_run_by_time(site_on: MakeSite, database_url: str) -> None:
+    site = await site_on(database_url)
+    stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **ORDERED)
+    running: set[str] = set()
+    seen: dict[str, list[int]] = {}
+    together = 0
+
+    @stripe.on("customer.*", transaction=False)
+    async def handle(event: Event) -> None:
+        nonlocal together
+        customer = event.json["data"]["object"]["customer"]
+        assert customer not in running
+        running.add(customer)
+        together = max(together, len(running))
+        await asyncio.sleep(0.005)
+        running.discard(customer)
+        seen.setdefault(customer, []).append(event.json["created"])
+
+    sent = [(n, f"cus_{n % 4}", n) for n in range(40)]
+    random.Random(1).shuffle(sent)
+    for number, customer, at in sent:
+        await site.deliver(change(number, customer, at))
+    await asyncio.gather(site.work(), site.work())
+    assert {customer: sorted(times) for customer, times in seen.items()} == seen
+    assert sum(map(len, seen.values())) == 40
+    assert together > 1
+
+
+async def test_an_event_without_its_entity_is_not_ordered(site_on: MakeSite, sqlite_url: str) -> None:
+    site = await site_on(sqlite_url)
+    stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **ORDERED)
+
+    @stripe.on("customer.*")
+    async def handle(event: Event) -> None: ...
+
+    await site.deliver(stripe_event("evt_1", "customer.updated"))
+    await site.work()
+    found = (await site.event("evt_1")).event
+    assert (found.state, found.entity, found.order_at) == (State.PROCESSED, None, None)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_updated_before_created_waits_for_it(site_on: MakeSite, database_url: str, ordered: bool) -> None:
+    site = await site_on(database_url)
+    options = ORDERED if ordered else {"entity": ["data.object.customer"]}
+    stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **options)
+
+    @stripe.on("customer.created")
+    async def created(event: Event) -> None:
+        await event.tx.execute("INSERT INTO done VALUES ('created')")
+
+    @stripe.on("customer.updated")
+    async def updated(event: Event) -> None:
+        if not await event.tx.fetch("SELECT what FROM done WHERE what = 'created'"):
+            raise Wait(for_entity=event.json["data"]["object"]["customer"], at_most="1h")
+        await event.tx.execute("INSERT INTO done VALUES ('updated')")
+
+    await site.deliver(change(2, "cus_1", 2))
+    await site.work()
+    waits = (await site.event("evt_2")).event
+    assert (waits.state, waits.waits_for, waits.attempts) == (State.RETRYING, "cus_1", 0)
+    await site.deliver(change(1, "cus_1", 1, "customer.created"))
+    await site.work()
+    assert await done(site) == ["created", "updated"]
+    assert (await site.event("evt_2")).event.state is State.PROCESSED
+
+
+async def test_waiting_ends_in_review_within_its_bound(site_on: MakeSite, database_url: str) -> None:
+    site = await site_on(database_url)
+    stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **ORDERED)
+
+    @stripe.on("customer.updated")
+    async def updated(event: Event) -> None:
+        raise Wait("no account yet", for_entity="cus_1", at_most="10m")
+
+    await site.deliver(change(2, "cus_1", 2))
+    await site.work()
+    site.inbox.clock.offset += 301
+    await site.work()
+    assert (await site.event("evt_2")).event.state is State.RETRYING
+    site.inbox.clock.offset += 301
+    await site.work()
+    found = (await site.event("evt_2")).event
+    assert found.state is State.NEEDS_REVIEW
+    assert found.reason is not None
+    assert found.reason.startswith("no account yet: no event of cus_1")
+
+
+async def test_waiting_needs_entities(site_on: MakeSite, sqlite_url: str) -> None:
+    site = await site_on(sqlite_url)
+    stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET])
+
+    @stripe.on("customer.updated")
+    async def updated(event: Event) -> None:
+        raise Wait(for_entity="cus_1")
+
+    await site.deliver(change(2, "cus_1", 2))
+    await site.work()
+    found = (await site.event("evt_2")).event
+    assert found.state is State.NEEDS_REVIEW
+    assert "set entity or ordered" in (found.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"after_failure": "hold"}, "set ordered, or remove it"),
+        ({"ordered": ["a*b"]}, "a \\* may only stand at the end"),
+        ({"ordered": ["a"], "entity": ["text:x"]}, "name a field"),
+    ],
+)
+async def test_rules_that_cannot_work(site: Site, options: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        site.inbox.source("s", provider="stripe", secrets=[SECRET], **options)
