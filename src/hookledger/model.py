@@ -204,6 +204,8 @@ class Claimed(Struct, frozen=True):
     headers: bytes
     query: bytes
     body: bytes
+    approval_id: UUID | None = None
+    """The audit log entry by which an operator let this run pass a review."""
 
 
 class Outcome(Struct, frozen=True):
@@ -301,6 +303,8 @@ class EventRow(Struct, frozen=True):
     """When retention or an erasure deleted its bytes; it cannot be replayed since."""
     account: str | None = None
     """The account that it belongs to, if the source serves several accounts."""
+    approval_id: UUID | None = None
+    """The audit log entry by which an operator let this run pass a review; null when the run is over."""
 
 
 class DeliveryRow(Struct, frozen=True):
@@ -347,11 +351,11 @@ class ActionRow(Struct, frozen=True):
     reason: str
     at: datetime
     subject: str | None
-    """The effect or circuit that it concerned, or the run that a replay began: `run 2`. None for the event itself."""
+    """The effect, circuit or review that it concerned, or the run that it began: `run 2`. None: the event itself."""
     from_state: str
     to_state: str
     replaced: str | None = None
-    """The effect's previous result, as JSON, if the decision changed it. Like results, shown to operators only."""
+    """What it answered or changed: the reason of a review, or an effect's result as JSON. For operators only."""
 
 
 class History(Struct, frozen=True):

@@ -33,6 +33,7 @@ from .ops.quarantine import Quarantine
 from .ops.reconciling import Reconciling
 from .ops.rejections import Rejections
 from .ops.restores import Restores
+from .ops.reviews import Reviews
 from .ops.search import Search
 from .ops.workers import Workers
 from .session import Database
@@ -196,6 +197,8 @@ class Store(Events, Workers, Decisions, ABC):
         """Keys that providers publish."""
         self.erasure: Erasure = Erasure(database)
         """What is forgotten on purpose."""
+        self.reviews: Reviews = Reviews(database)
+        """Answers to events in review."""
 
     # ── life ──
     @abstractmethod

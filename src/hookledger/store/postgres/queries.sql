@@ -168,7 +168,7 @@ WHERE e.id = due.id AND r.id = e.request_id
 RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
           e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
           extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
-          e.item, r.headers, r.query, r.body, due.due_at
+          e.item, r.headers, r.query, r.body, due.due_at, e.approval_id
 
 -- name: claim
 -- pending, retrying -> processing. The lock step is materialized, so that LIMIT is the limit; SKIP LOCKED,
@@ -302,7 +302,8 @@ WITH left_processing AS (
                                   ELSE e.first_processed_at END,
         attempts = e.attempts - CASE WHEN o.transition IN ('wait', 'release') THEN 1 ELSE 0 END,
         snoozes = e.snoozes + CASE WHEN o.transition = 'wait' THEN 1 ELSE 0 END,
-        alert = CASE WHEN o.state IN ('processed', 'skipped') THEN NULL ELSE e.alert END
+        alert = CASE WHEN o.state IN ('processed', 'skipped') THEN NULL ELSE e.alert END,
+        approval_id = CASE WHEN o.state IN ('pending', 'retrying') THEN e.approval_id END
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[], $8::text[],
                 $9::text[])
       AS o (id, claim, transition, state, reason, due_in, result, error, cause)

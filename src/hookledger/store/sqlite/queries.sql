@@ -112,7 +112,7 @@ WHERE id = ?2 AND state IN ('pending', 'retrying')
 -- What a worker needs of the event it claimed.
 SELECT e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
        e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
-       (e.claimed_at - e.run_started_at) / 1e6 AS run_age, e.item, r.headers, r.query, r.body
+       (e.claimed_at - e.run_started_at) / 1e6 AS run_age, e.item, r.headers, r.query, r.body, e.approval_id
 FROM events e JOIN requests r ON r.id = e.request_id WHERE e.id = ?1
 
 -- name: once
@@ -154,7 +154,8 @@ SET state = ?5, claim = claim + 1, reason = ?6, result = ?8, error = ?9, cause =
     first_processed_at = iif(?5 = 'processed', coalesce(first_processed_at, ?1), first_processed_at),
     attempts = attempts - (?4 IN ('wait', 'release')),
     snoozes = snoozes + (?4 = 'wait'),
-    alert = iif(?5 IN ('processed', 'skipped'), NULL, alert)
+    alert = iif(?5 IN ('processed', 'skipped'), NULL, alert),
+    approval_id = iif(?5 IN ('pending', 'retrying'), approval_id, NULL)
 WHERE id = ?2 AND claim = ?3 AND state = 'processing'
 RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
 
