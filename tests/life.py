@@ -20,6 +20,7 @@ from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import BY_NAME, CallOutcome, EffectKind, EffectState, Repeat, State
 from hookledger.store.ops.filters import EVERYTHING, Filter
 from hookledger.store.ops.job import BulkAction, Cause, Decided, NewJob, Objection, Resolving
+from hookledger.store.ops.reviews import ANSWERS
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out
 from tests.ledger import LATER, intent
@@ -221,7 +222,7 @@ class Life:
         row = await self._event()
         if row is None:
             return
-        name = self.random.choice(["retry", "replay", "replay", "discard", "alert"])
+        name = self.random.choice(["retry", "replay", "replay", "discard", "alert", *ANSWERS])
         with suppress(WrongState):
             if name == "alert":
                 await self.store.alerts.alert(row.id, "look")
@@ -231,6 +232,8 @@ class Life:
                 repeat = [e for e in entries if e.state in over and self.random.random() < 0.5]
                 await self.store.replay(row.id, row.state, "ada", "again", repeat=repeat)
                 self.did["repeat"] += len(repeat)
+            elif name in ANSWERS:
+                await getattr(self.store.reviews, name)(row.id, row.state, "ada", "answered", seen=row.claim)
             elif name == "retry":
                 await self.store.retry(row.id, row.state, "ada", "again")
             else:

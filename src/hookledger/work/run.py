@@ -82,9 +82,7 @@ class Runner:
             loop = asyncio.get_running_loop()
             if tx is not None and True not in self._adapters:
                 tx = SyncStatements(tx, loop)
-            event: SyncEvent[Any] = SyncEvent(
-                claimed, self._read, tx, effects, renew, self._current, loop, approved
-            )
+            event: SyncEvent[Any] = SyncEvent(claimed, self._read, tx, effects, renew, self._current, loop, approved)
             plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
             return in_a_thread(lambda: plain(event), "hookledger-handler")
         function: AsyncFunction = handler.function  # type: ignore[assignment]  # `plain` says so

@@ -117,7 +117,7 @@ async def list_conflicts(asked: Look) -> Conflicts:
 
 
 async def preview_replay(asked: Asked[Repeats, Nothing]) -> PreviewView:
-    """Show what a replay would do now, and whether it is safe; nothing is changed. An approval begins the same run."""
+    """Show what a new run would do now, by replay or approval, and whether it is safe; nothing is changed."""
     history = await search.find(asked.context, asked.path["reference"])
     return preview_view(history.event, preview(asked.context, history, asked.query.repeat_effects))
 
