@@ -120,8 +120,8 @@ async def provision(event: Event) -> dict[str, str]:
                 uses,
             )
 
-    # Planned here, done after the commit, each when its own service is well. Nothing is called for an account that turns
-    # out to be cancelled; no service keeps the customer waiting.
+    # Planned here, done after the commit, each when its own service is well. Nothing is called for an account that
+    # turns out to be cancelled; no service keeps the customer waiting.
     await event.later(upgrade_workspace, ident, account=account, plan=plan, version=paid_at)
     await event.later(book_payment, ident, account=account, invoice=ident, cents=invoice["amount_paid"])
     await event.later(send_receipt, ident, to=invoice["customer_email"], invoice=ident, workspace=workspace)
