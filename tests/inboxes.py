@@ -136,6 +136,7 @@ async def _close(store: Store) -> None:
     in_review = await store.search.events(Filter(states=(State.NEEDS_REVIEW,)), limit=FEW)
     for event, answer in zip(in_review[1:], answers, strict=False):  # the first stays in review
         await answer(event.id, event.state, "ada", "she paid", seen=event.claim)
+    assert any(event.approval_id for event in await store.search.events(Filter(states=(State.PENDING,)), limit=1000))
 
 
 async def _rest(store: Store) -> None:

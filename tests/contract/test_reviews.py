@@ -17,6 +17,7 @@ from hookledger.store.ops.reviews import ANSWERS
 from hookledger.store.protocol import Store
 from tests.builders import KIND, LEASE, Raw, Way, claim, claimed, event, history, reach, recorded, settle
 from tests.contract.conftest import OpenStore
+from tests.contract.test_prune import DAY, prune
 
 WHY = "account acct_1 is cancelled"
 TABLES = ("events", "attempts", "actions", "effects")
@@ -240,6 +241,20 @@ async def test_a_late_worker_of_an_approved_run_changes_nothing(store: Store, cl
     assert await settle(store, owner, "complete")
     assert not await settle(store, frozen, "complete")
     assert [a.outcome for a in (await history(store, ident)).attempts] == ["needs_review", "crashed", "processed"]
+
+
+async def test_what_was_answered_is_pruned(store: Store, clock: Clock) -> None:
+    """An approved run that waits is not; what operators did stays in the audit log."""
+    for name in ("reject", "settle"):
+        await answer(store, name, (await reviewed(store, name)).id)
+    open_run = await approved(store, "approve")
+    clock.offset += 10 * DAY
+    assert (await prune(store, clock, events=DAY)).events == 2
+    assert [row.id for row in await store.search.events()] == [open_run]
+    names = [action.name for action in (await store.audit.page()).actions]
+    assert sorted(names) == ["approve", "prune", "reject", "settle"]
+    await balanced(store)
+    assert (await claim(store)).approval_id is not None
 
 
 async def test_one_of_two_workers_gets_the_approved_run(store: Store, open_store: OpenStore) -> None:
