@@ -327,7 +327,6 @@ async def test_an_answer_needs_an_actor_and_a_reason(store: Store, raw: Raw, nam
     assert await whole(raw) == before
 
 
-# proves R70
 async def test_of_racing_operators_one_decides(store: Store, open_store: OpenStore) -> None:
     """Approve, reject, settle, retry, replay and discard at the same moment: one transition, one audit log entry."""
     stores = [store, await open_store()]
