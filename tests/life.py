@@ -20,6 +20,7 @@ from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import BY_NAME, CallOutcome, EffectKind, EffectState, Repeat, State
 from hookledger.store.ops.filters import EVERYTHING, Filter
 from hookledger.store.ops.job import BulkAction, Cause, Decided, NewJob, Objection, Resolving
+from hookledger.store.ops.reviews import ANSWERS
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out
@@ -80,9 +81,9 @@ class Life:
         fate = self.random.choice([{}] * 9 + [{"invalid": "unreadable"}, {"skip": "observed"}, {"review": "old"}])
         unsigned = number % 2 == 0
         rule: dict[str, object] = {}
-        if number % 5:  # by its number, because a source's rule is the same for each delivery of an event
-            rule = {"entity": f"entity {number % 4}", "ordered": number % 5 > 1, "hold": number % 5 > 3}
-            rule["order_at"] = 1e9 + self.random.random() * 1e6 if number % 2 else None
+        if number % 4 == 1:  # by its number, because a source's rule is the same for each delivery of an event
+            rule = {"entity": f"entity {number // 4 % 4}", "ordered": number % 8 == 1, "hold": number % 16 == 1}
+            rule["order_at"] = 1e9 + self.random.random() * 1e6 if number % 3 else None
         return item(f"evt_{number}", body, type=TYPES[number % 3], unsigned=unsigned, **fate, **rule)
 
     def _next(self) -> int:
@@ -237,7 +238,7 @@ class Life:
         row = await self._event()
         if row is None:
             return
-        name = self.random.choice(["retry", "replay", "replay", "discard", "alert"])
+        name = self.random.choice(["retry", "replay", "replay", "discard", "alert", *ANSWERS])
         with suppress(WrongState):
             if name == "alert":
                 await self.store.alerts.alert(row.id, "look")
@@ -247,6 +248,8 @@ class Life:
                 repeat = [e for e in entries if e.state in over and self.random.random() < 0.5]
                 await self.store.replay(row.id, row.state, "ada", "again", repeat=repeat)
                 self.did["repeat"] += len(repeat)
+            elif name in ANSWERS:
+                await getattr(self.store.reviews, name)(row.id, row.state, "ada", "answered", seen=row.claim)
             elif name == "retry":
                 await self.store.retry(row.id, row.state, "ada", "again")
             else:

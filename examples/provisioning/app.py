@@ -1,4 +1,5 @@
-"""`invoice.paid` gives customers what they paid for: six effects, each with its own policy.
+"""`invoice.paid` gives customers what they paid for: six effects, each with its own policy. A cancelled account gets
+nothing more unless an operator approves it.
 
 Run `python show.py` to see it under duplicates, late events, timeouts and a killed worker.
 """
@@ -8,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from hookledger import Event, Happened, Inbox, Op, RetryPolicy, Seconds
+from hookledger import Event, Happened, Inbox, Op, RetryPolicy, Review, Seconds
 
 inbox = Inbox()  # its database is named in hookledger.toml
 stripe = inbox.source("stripe", provider="stripe", secrets=["env:STRIPE_WEBHOOK_SECRET"])
@@ -53,13 +54,13 @@ async def ask(client: httpx2.AsyncClient, method: str, path: str, **request: Any
 async def upgrade_workspace(op: Op, account: str, plan: str, version: int) -> str:
     wanted = {"plan": plan, "version": version}
     workspace = await ask(workspaces, "PUT", f"/workspaces/{account}", json=wanted, headers={"Operation": op.key})
-    return str(workspace["url"])
+    return str(workspace["plan"])
 
 
 @upgrade_workspace.check
 async def is_upgraded(op: Op, account: str, plan: str, version: int) -> bool | Happened:
     workspace = await ask(workspaces, "GET", f"/workspaces/{account}")
-    return Happened(workspace["url"]) if workspace["version"] >= version else False
+    return Happened(workspace["plan"]) if workspace["version"] >= version else False
 
 
 # Deduplicates on our key for a day, so: call again under the same key. One account's entries are booked in order.
@@ -96,17 +97,18 @@ async def open_onboarding_task(op: Op, account: str) -> None:
 async def provision(event: Event) -> dict[str, str]:
     invoice = event.json["data"]["object"]
     ident, account, plan = invoice["id"], invoice["customer"], invoice["metadata"]["plan"]
-    paid_at = invoice["status_transitions"]["paid_at"]
+    paid_at, workspace = invoice["status_transitions"]["paid_at"], f"https://{account}.example.com"
 
-    # Calls come before the first statement: on SQLite an open event.tx blocks all other writers.
-    workspace = await event.call(upgrade_workspace, ident, account=account, plan=plan, version=paid_at)
-
-    # From here on everything commits together with the event's outcome, or not at all.
+    # Everything commits together with the event's outcome, or not at all.
+    status = await lock_status(event, invoice["subscription"])
     await set_status(event, invoice["subscription"], "active", paid_at)
 
     # Each invoice adds to what may be used, and must not do so twice: neither when the event is replayed, nor when
     # another event tells of the same invoice.
     if await event.once("features", ident):
+        # An operator decides, with `hookledger approve` or `reject`. What was provisioned before needs no decision.
+        if status == "canceled" and not event.approved:
+            raise Review(f"account {account} is cancelled: invoice {ident} would provision it again")
         for feature, uses in PLANS[plan].items():
             await event.tx.execute(
                 """
@@ -118,7 +120,9 @@ async def provision(event: Event) -> dict[str, str]:
                 uses,
             )
 
-    # Planned here, done after the commit, each when its own service is well. None keeps the customer waiting.
+    # Planned here, done after the commit, each when its own service is well. Nothing is called for an account that
+    # turns out to be cancelled; no service keeps the customer waiting.
+    await event.later(upgrade_workspace, ident, account=account, plan=plan, version=paid_at)
     await event.later(book_payment, ident, account=account, invoice=ident, cents=invoice["amount_paid"])
     await event.later(send_receipt, ident, to=invoice["customer_email"], invoice=ident, workspace=workspace)
     if plan == "enterprise":  # its key is the account: once for each, however many invoices it pays
@@ -130,6 +134,18 @@ async def provision(event: Event) -> dict[str, str]:
 async def cancel(event: Event) -> None:
     subscription = event.json["data"]["object"]
     await set_status(event, subscription["id"], "canceled", subscription["canceled_at"])
+
+
+async def lock_status(event: Event, ident: str) -> str:
+    """The status, locked until the commit: a cancellation comes before this event or after it, never in between."""
+    status: str = await event.tx.fetchval(
+        """
+        INSERT INTO subscriptions VALUES ($1, 'new', 0)
+        ON CONFLICT (id) DO UPDATE SET status = subscriptions.status RETURNING status
+        """,
+        ident,
+    )
+    return status
 
 
 async def set_status(event: Event, ident: str, status: str, version: int) -> None:

@@ -49,6 +49,8 @@ class Show:
         mine = {name: value for name, value in os.environ.items() if not name.startswith("HOOKLEDGER_")}
         self.environment = {**mine, **remotes.environment(), "STRIPE_WEBHOOK_SECRET": "whsec_made_up_for_the_show"}
         self.folder = folder
+        self.before_approval = -1
+        """Requests to the services before the late invoice was approved."""
         for name in ("app.py", "hookledger.toml"):
             shutil.copy(HERE / name, folder)
         self.run("app.py")  # makes the tables
@@ -96,7 +98,8 @@ class Show:
 
     def kill_worker(self, request: Request) -> None:
         """Told of a request to the workspaces that is done, and not answered yet."""
-        for (worker,) in self.rows("SELECT worker FROM events WHERE state = 'processing'")[:1]:
+        calls = "SELECT worker FROM effects WHERE state = 'started' AND name = 'upgrade_workspace'"
+        for (worker,) in self.rows(calls)[:1]:
             os.kill(int(worker.split(":")[-2]), signal.SIGKILL)  # host:pid:token
 
 
@@ -116,9 +119,16 @@ def play(show: Show, remotes: Remotes) -> None:
     show.send(paid("ada", 2, plan="enterprise"), "--concurrently", "5")
     show.until(done(1), "Ada has what she paid for")
 
-    print("2. Ada cancels; then her first invoice arrives, late")
+    print("2. Ada cancels; then her first invoice arrives, late: it waits for an operator")
     show.send(canceled("ada", after=2))
+    show.until(done(1), "Ada has cancelled")
     show.send(paid("ada", 1))
+    show.until(
+        lambda: show.rows("SELECT 1 FROM events WHERE state = 'needs_review'"), "the late invoice is in review"
+    )
+    show.before_approval = sum(len(remote.requests) for remote in remotes.all)
+    show.hookledger("approve", "evt_ada_1", "--reason", "she paid before she cancelled", "--yes")
+    print("    approved: she paid before she cancelled")
     show.until(done(2), "the late invoice is booked")
 
     print("3. The mail service sends and does not say so; the finance service books and says 500")
@@ -151,6 +161,7 @@ def count(show: Show, remotes: Remotes) -> bool:
     lines: list[tuple[str, object, object]] = [
         ("subscriptions active, one canceled", ["active"] * 3 + ["canceled"], sorted(statuses.values())),
         ("status after the late invoice", "canceled", statuses["sub_ada"]),
+        ("requests about Ada before the approval", 4, show.before_approval),
         ("reports that Ada may use", 1100, uses["cus_ada"]),
         ("plan of Ada's workspace", "enterprise", plans["cus_ada"]),
         ("workspaces upgraded", 4, sum(request.done for request in remotes.workspaces.requests)),

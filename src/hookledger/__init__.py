@@ -37,11 +37,13 @@ from .receive.secrets import SecretSettings
 from .retry import RetryPolicy
 from .source import Source
 from .states import State
+from .store.ops.reviews import Approval
 from .work.event import Event, SyncEvent
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Approval",
     "BadArguments",
     "BadResult",
     "CallInTransaction",

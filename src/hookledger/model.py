@@ -218,6 +218,8 @@ class Claimed(Struct, frozen=True):
     """What it is about, if its source has entities."""
     waited: float | None = None
     """Seconds since it waited first in this run, by `Wait(for_entity=…)`; None: it has not."""
+    approval_id: UUID | None = None
+    """The audit log entry by which an operator let this run pass a review."""
 
 
 class Outcome(Struct, frozen=True):
@@ -289,6 +291,8 @@ class EventRow(Struct, frozen=True):
     """Whether what follows it in its entity waits while it is failed or in review."""
     waits_for: str | None = None
     """The entity that it waits for."""
+    approval_id: UUID | None = None
+    """The audit log entry by which an operator let this run pass a review; null when the run is over."""
 
 
 class DeliveryRow(Struct, frozen=True):
@@ -335,11 +339,11 @@ class ActionRow(Struct, frozen=True):
     reason: str
     at: datetime
     subject: str | None
-    """The effect or circuit that it concerned, or the run that a replay began: `run 2`. None for the event itself."""
+    """The effect, circuit or review that it concerned, or the run that it began: `run 2`. None: the event itself."""
     from_state: str
     to_state: str
     replaced: str | None = None
-    """The effect's previous result, as JSON, if the decision changed it. Like results, shown to operators only."""
+    """What it answered or changed: the reason of a review, or an effect's result as JSON. For operators only."""
 
 
 class OtherEvent(Struct, frozen=True):

@@ -16,7 +16,7 @@ class State(StrEnum):
     """The state of an event."""
 
     PENDING = "pending"
-    """Recorded, released by a worker, or retried or replayed by an operator; due at `due_at`."""
+    """Recorded, released by a worker, or retried, replayed or approved by an operator; due at `due_at`."""
 
     PROCESSING = "processing"
     """Claimed by a worker under a lease; the attempt was counted at the claim."""
@@ -25,7 +25,7 @@ class State(StrEnum):
     """A transient failure, a wait or a crash; due again after a backoff."""
 
     PROCESSED = "processed"
-    """The handler returned and its transaction committed."""
+    """The handler returned and its transaction committed, or an operator settled the event by hand."""
 
     SKIPPED = "skipped"
     """Not processed, with a reason."""
@@ -119,6 +119,9 @@ TRANSITIONS: tuple[Transition[State], ...] = (
         "An operator replays the event as a new run.",
     ),
     _t("discard", "pending retrying failed needs_review", "discarded", "An operator closes the event."),
+    _t("approve", "needs_review", "pending", "An operator lets the event pass its review, for one new run."),
+    _t("reject", "needs_review", "discarded", "An operator answers the review with no, and closes the event."),
+    _t("settle", "needs_review", "processed", "An operator records that the event was settled by hand."),
 )
 
 BY_NAME: dict[str, Transition[State]] = {t.name: t for t in TRANSITIONS}

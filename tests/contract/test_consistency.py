@@ -16,6 +16,7 @@ from hookledger.ids import key_identity
 from hookledger.model import Claimed
 from hookledger.states import AttemptOutcome, EffectKind, State
 from hookledger.store.ops.consistency import ENTRIES, TOTAL, ConsistencyReport
+from hookledger.store.ops.reviews import ANSWERS
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
@@ -52,7 +53,7 @@ async def found(store: Store) -> dict[str, int]:
 
 
 def test_each_entry_is_a_query_of_both_stores() -> None:
-    others = {"few", "figures", "identity_in_hex", "database_settings", "database_damage"}
+    others = {"few", "figures", "settled", "identity_in_hex", "database_settings", "database_damage"}
     others |= {"stuck_events", "stuck_effects", "unperformable"}
     text = files("hookledger.store.sql").joinpath("consistency.sql").read_text()
     for dialect in get_args(Name):
@@ -81,7 +82,7 @@ async def test_the_lives_have_seen_everything(store: Store, clock: Clock) -> Non
     life = Life(store, clock, 100)
     seen: dict[str, set[str]] = defaultdict(set)
     done = {"accepted", "duplicate", "conflict", "invalid", "imported", "commit", "repeat", "unhandled", "reclaim"}
-    done |= {"erased", "bulk", "bulk resolve", "pause", "place", "wait for an entity"}
+    done |= {"erased", "bulk", "bulk resolve", "pause", "place", "wait for an entity", "approve", "reject", "settle"}
     for number in range(100):
         if number >= 20 and seen["attempts"] == set(AttemptOutcome) and all(life.did[name] for name in done):
             break
@@ -179,6 +180,12 @@ async def story(store: Store, clock: Clock) -> dict[str, UUID]:
     assert await settle(store, owner, "complete")
     await store.replay(owner.id, State.PROCESSED, "ada", "again")
     assert await settle(store, await claim(store), "skip")
+    for name in ANSWERS:
+        told[name] = (owner := await claimed(store, name)).id
+        assert await settle(store, owner, "review")
+        await getattr(store.reviews, name)(owner.id, State.NEEDS_REVIEW, "ada", "answered", seen=owner.claim + 1)
+        if name == "approve":
+            assert await settle(store, await claim(store), "reschedule", due_in=3600.0)
     odd = delivered("processed", b"other")
     await record(store, odd, delivered("processed"), delivered("unread", invalid="unreadable"))
     told["quarantine"] = await store.quarantine.accept(odd.id, 0, item("processed", b"other"), "ada", "ours")
@@ -293,6 +300,31 @@ DEEDS: dict[str, BulkAction] = {
     "the turn of an event is lost": (
         "UPDATE events SET entity = 'x', order_at = {now}, due_at = {never} WHERE state = 'pending'",
         {"entities_stuck": 1},
+    ),
+    "a review is answered by hand": (
+        "DELETE FROM actions WHERE event_id = {reject}",
+        {"events_without_action": 1},
+    ),
+    "an event is settled without a trace": (
+        "DELETE FROM actions WHERE event_id = {settle}",
+        {"events_without_attempt": 1, "events_unlike_attempts": 1},
+    ),
+    "the review of a settled event is lost": (
+        "DELETE FROM attempts WHERE event_id = {settle}",
+        {"events_without_attempt": 1},
+    ),
+    "an approval is not in the audit": (
+        "DELETE FROM actions WHERE event_id = {approve}",
+        {"events_without_action": 1, "approvals_astray": 1},
+    ),
+    "an approval is of another run": (
+        "UPDATE actions SET subject = 'run 22, review at claim 1' WHERE event_id = {approve}",
+        {"approvals_astray": 1},
+    ),
+    "an approval is of another event": (
+        "UPDATE events SET approval_id = (SELECT approval_id FROM events WHERE id = {approve}), run = 2, "
+        "state = 'pending', due_at = {now}, finished_at = NULL WHERE id = {replayed}",
+        {"approvals_astray": 1},
     ),
     "an effect is orphaned": (
         "UPDATE effects SET event_id = {nobody} WHERE name = 'mail'",

@@ -107,6 +107,27 @@ async def test_nothing_of_it_is_left(store: Store, raw: Raw) -> None:
     assert await found(store) == {}
 
 
+@pytest.mark.parametrize("name", ["approve", "reject", "settle"])
+async def test_a_review_that_was_answered_is_forgotten(store: Store, raw: Raw, name: str) -> None:
+    """Its reason may quote the payload; that it was answered, by whom and why, stays."""
+    owner = await claimed(store)
+    assert await settle(store, owner, "review", reason=MARK, error=MARK)
+    await getattr(store.reviews, name)(owner.id, State.NEEDS_REVIEW, "ada", "she paid", seen=owner.claim + 1)
+    if name == "approve":
+        assert await settle(store, await claim(store), "complete")
+    assert await replaced(raw) == [RAW]
+    await erase(Context(store), by("ada", "she asked"), await event(store, owner.id))
+    assert (await traces(raw), await replaced(raw)) == ([], [])
+    told = await history(store, owner.id)
+    place = "run 2, review at claim 1" if name == "approve" else "review at claim 1"
+    assert [(a.name, a.reason, a.subject) for a in told.actions][:1] == [(name, "she paid", place)]
+    assert await found(store) == {}
+
+
+async def replaced(raw: Raw) -> list[bytes]:
+    return [bytes(value) for (value,) in await raw.run("SELECT replaced FROM actions WHERE replaced IS NOT NULL")]
+
+
 async def test_a_result_that_was_replaced_is_forgotten(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     unknown = await reach(store, clock, owner, EffectState.UNKNOWN, CALL)

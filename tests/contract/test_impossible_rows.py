@@ -54,6 +54,7 @@ STATES: dict[State, dict[str, str]] = {
     State.DISCARDED: {"finished_at": NOW, "reason": "'r'"},
 }
 NULL = "NULL"
+OPEN = (State.PENDING, State.PROCESSING, State.RETRYING)
 
 IMPOSSIBLE: list[tuple[State, dict[str, str]]] = [
     # each state lacks what it demands …
@@ -81,6 +82,9 @@ IMPOSSIBLE: list[tuple[State, dict[str, str]]] = [
     (State.PENDING, {"attention": NULL}),
     (State.FAILED, {"alert": "''"}),
     *((s, {"alert": "'look'"}) for s in (State.PROCESSED, State.SKIPPED, State.DISCARDED)),
+    # an approval holds for a run that was begun by it and is not over
+    *((s, {"approval_id": ID, "run": "2"}) for s in State if s not in OPEN),
+    *((s, {"approval_id": ID}) for s in OPEN),
     *((State.PENDING, {name: NULL}) for name in EVENT),
 ]
 
@@ -101,6 +105,9 @@ async def test_every_state_has_a_possible_row(store: Store, raw: Raw) -> None:
     for state, needs in STATES.items():
         await raw.run(insert(raw, "events", EVENT | {"state": f"'{state}'"} | needs))
     assert await store.counts() == dict.fromkeys(State, 1)
+    for state in OPEN:
+        approved = {"run": "2", "approval_id": ID}
+        await raw.run(insert(raw, "events", EVENT | {"state": f"'{state}'"} | STATES[state] | approved))
 
 
 async def test_impossible_events_are_refused(raw: Raw) -> None:

@@ -129,6 +129,7 @@ async def test_health_really_writes(store: Store, raw: Raw) -> None:
 
 @pytest.mark.parametrize("version", [0, NEWEST + 1])
 async def test_a_schema_out_of_range_is_reported(store: Store, raw: Raw, version: int) -> None:
+    await raw.run(f"DELETE FROM migrations WHERE version < {NEWEST}")
     await raw.run(f"UPDATE migrations SET version = {version} WHERE version = {NEWEST}")
     health = await store.health()
     assert (health.writable, health.schema) == (False, version)

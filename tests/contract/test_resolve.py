@@ -71,7 +71,6 @@ async def test_every_decision(store: Store, clock: Clock, raw: Raw, state: Effec
         assert (action.subject, action.from_state, action.to_state) == (f"{name}:k", state, target)
 
 
-# proves R70
 async def test_the_event_resumes_where_it_waited(store: Store, clock: Clock) -> None:
     owner = await claimed(store)
     known = await reach(store, clock, owner, UNKNOWN, CALL)

@@ -27,9 +27,9 @@ HANDLER = "provision"
 POINTS: dict[str, tuple[str, ...]] = {
     # The event: claimed, in the middle of its transaction, at its end.
     HANDLER: ("claimed", "after once", "after plan", "before outcome", "after outcome"),
-    # The call. "during": the remote has done it and not answered yet. Only the test knows when, and kills then.
-    "upgrade_workspace": ("before started", "after started", "during", "after call", "after done"),
-    # The outbox. Before it is started, it is "after outcome".
+    # The outbox. Before it is started, it is "after outcome". "during": the remote has done it and not answered yet.
+    # Only the test knows when, and kills then.
+    "upgrade_workspace": ("after started", "during", "after call", "after done"),
     "book_payment": ("after started", "during", "after call", "after done"),
     "send_receipt": ("after started", "during", "after call", "after check", "after done"),
     "open_onboarding_task": ("after started", "during", "after call", "after done"),
@@ -98,15 +98,6 @@ def watch_handler() -> None:
 def watch_ledger(effects: Any) -> None:
     names: dict[bytes, tuple[str, str]] = {}
 
-    async def start(real: Any, self: Any, intents: Sequence[Any], worker: str) -> Any:
-        for intent in intents:
-            names[intent.identity] = (intent.name, intent.key)
-            crash("before started", intent.name, intent.key)
-        started = await real(self, intents, worker)
-        for intent in intents:
-            crash("after started", intent.name, intent.key)
-        return started
-
     async def claim(real: Any, self: Any, worker: str, wanted: Any) -> Any:
         entries = await real(self, worker, wanted)
         for entry in entries:
@@ -121,7 +112,6 @@ def watch_ledger(effects: Any) -> None:
         return concluded
 
     for ledger in (SqliteLedger, PostgresLedger):
-        patch(ledger, "start", start)
         patch(ledger, "claim", claim)
         patch(ledger, "finish", finish)
 

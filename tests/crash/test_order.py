@@ -1,4 +1,4 @@
-"""Shuffled and duplicated events of many entities, and workers that are killed: no entity ends with an old version."""
+"""Shuffled and duplicated events of many entities, and workers that are killed: none ends with an old version."""
 
 import json
 import random

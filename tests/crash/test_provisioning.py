@@ -134,6 +134,32 @@ class Shop(Installation):
         unknown = [e for e in self.effects() if (e["kind"], e["state"]) == ("later", "unknown")]
         return [e for e in unknown if not (e["due_at"] or e["leased_until"])]
 
+    def in_review(self) -> dict[str, Row]:
+        """The events that wait for an operator's answer, by key."""
+        found = self.database.rows("SELECT * FROM {h}events WHERE state = 'needs_review'")
+        return {row["key"]: row for row in found}
+
+    def approve(self) -> int:
+        """The operator: lets every late invoice pass. How many there were."""
+
+        async def every() -> int:
+            async with Inbox(self.database.url).opened() as store:
+                found = await store.search.events(Filter(states=(State.NEEDS_REVIEW,)), limit=10_000)
+                for event in found:
+                    await store.reviews.approve(event.id, event.state, "ada", "they paid", seen=event.claim)
+                return len(found)
+
+        return asyncio.run(every())
+
+    def books(self) -> None:
+        """Everything is accounted for."""
+
+        async def read() -> Any:
+            async with Inbox(self.database.url).opened() as store:
+                return await store.consistency.report()
+
+        assert asyncio.run(read()).imbalances == ()
+
     def settle(self) -> None:
         """Until everything is done that can be done without a person."""
 
@@ -300,6 +326,10 @@ def test_duplicates_reorder_and_replay(open_shop: Callable[..., Shop], database_
     answers = shop.deliver(sorted(events, key=lambda event: -event["created"]), times=5)
     assert answers == {202: len(events), 200: 4 * len(events)}
     shop.settle()
+    late = shop.in_review()
+    assert {key.split("_")[2] for key in late} <= {"a", "b"}, "cancelled accounts only"
+    assert shop.approve() == len(late)
+    shop.settle()
     check(shop, events)
     # Where nothing failed, nothing was asked for twice: a receipt and an entry for each invoice, a task for each
     # enterprise, and of the workspaces only what was newer than what they had.
@@ -311,8 +341,8 @@ def test_duplicates_reorder_and_replay(open_shop: Callable[..., Shop], database_
     shop.settle()
     check(shop, events)
     assert asked(shop) == before, "a replay repeated what was done"
-    runs = {row["run"] for row in shop.database.rows("SELECT run FROM {h}events")}
-    assert runs == {2}
+    runs = {row["key"]: row["run"] for row in shop.database.rows("SELECT key, run FROM {h}events")}
+    assert runs == {event["id"]: 2 + (event["id"] in late) for event in events}
     for worker in (first, second):
         worker.terminate()
         assert worker.exit_code() == 0
@@ -385,6 +415,95 @@ def test_the_worker_is_killed_at_every_point(open_shop: Callable[[str], Shop], d
     shop.settle()
     check(shop, events)
     assert asked(shop) == before, "a replay repeated what was done"
+
+
+# ── a cancelled account ──────────────────────────────────────────────────────
+
+
+# proves R39
+def test_a_cancelled_account_is_provisioned_only_after_approval(
+    open_shop: Callable[..., Shop], database_url: str
+) -> None:
+    """Late invoices, duplicates of them, other events about them, retries: without an approval nothing happens."""
+    shop = open_shop(database_url, lease="60s")
+    shop.work(), shop.work()
+    cancelled = canceled("cus_ada", at=40)
+    shop.deliver([cancelled])
+    shop.settle()
+    late = [paid("first", "cus_ada", "team", at=10), paid("second", "cus_ada", "enterprise", at=20)]
+    late += [again(event) for event in late]
+    shop.deliver(late, times=3)
+    shop.settle()
+
+    def nothing_happened() -> bool:
+        assert shop.in_review().keys() == {event["id"] for event in late}
+        assert (asked(shop), shop.effects(), shop.database.rows("SELECT * FROM features")) == (0, [], [])
+        [row] = shop.database.rows("SELECT * FROM subscriptions")
+        return bool(row["status"] == "canceled")
+
+    assert nothing_happened()
+    assert "account cus_ada is cancelled" in shop.in_review()["evt_first"]["reason"]
+    shop.hookledger("retry", "evt_first", "--reason", "perhaps it works now")
+    shop.settle()
+    shop.deliver(late)
+    assert nothing_happened(), "neither a retry nor a redelivery is an approval"
+
+    # One of them is approved: exactly that one happens, once.
+    shop.hookledger("approve", "evt_second", "--reason", "she paid before she cancelled", "--yes")
+    shop.settle()
+    check_remotes(shop, {"in_second": late[1]["data"]["object"]})
+    assert shop.in_review().keys() == {"evt_first", "evt_first_again", "evt_second_again"}
+    [row] = shop.database.rows("SELECT * FROM subscriptions")
+    assert (row["status"], row["version"]) == ("canceled", START + 40), "the newer event has the last word"
+    before = asked(shop)
+
+    # The approval was for that run. A replay finds everything done; the other event about the same invoice does, too.
+    shop.replay()
+    shop.settle()
+    for key in ("evt_first", "evt_first_again"):
+        shop.hookledger("reject", key, "--reason", "a test account")
+    assert shop.approve() == 1, "evt_second_again"
+    shop.settle()
+    assert asked(shop) == before
+    states = {row["key"]: row["state"] for row in shop.database.rows("SELECT key, state FROM {h}events")}
+    assert states == {
+        **{cancelled["id"]: "processed", "evt_second": "processed", "evt_second_again": "processed"},
+        **{"evt_first": "discarded", "evt_first_again": "discarded"},
+    }
+    shop.books()
+
+
+# proves R39
+def test_the_worker_is_killed_at_every_point_of_an_approved_run(
+    open_shop: Callable[[str], Shop], database_url: str
+) -> None:
+    """The approval survives, and is used up by the run that ends: provisioned once, and asked for no second time."""
+    shop = open_shop(database_url)
+    workers = shop.live_again()
+    events, cancelled = [], []
+    for event, death in deaths(shop, workers):
+        account = event["data"]["object"]["customer"]
+        cancelled.append(canceled(account, at=100))
+        death.rename(shop.crashes / "not yet")  # the point is reached in the approved run, not before
+        shop.deliver([cancelled[-1]])
+        shop.drain()
+        shop.deliver([event], times=2)
+        shop.drain()
+        assert shop.in_review().keys() == {event["id"]}, "another run asked for a second approval"
+        (shop.crashes / "not yet").rename(death)
+        assert shop.approve() == 1
+        eventually(lambda file=death: not file.exists(), f"dead: {death.name}")  # type: ignore[misc]
+        shop.drain()
+        events.append(event)
+    shop.settle()
+    assert shop.decide() == 3, "started, during and after the call: only a person can know"
+    shop.settle()
+    check(shop, [*events, *cancelled])
+    approvals = shop.database.rows("SELECT event_id FROM {h}actions WHERE name = 'approve'")
+    assert len(approvals) == len({row["event_id"] for row in approvals}) == len(events)
+    crashed = shop.database.rows("SELECT run FROM {h}attempts WHERE outcome = 'crashed'")
+    assert {row["run"] for row in crashed} == {2}
+    shop.books()
 
 
 def deaths(shop: Shop, workers: Process) -> Iterator[tuple[Row, Path]]:

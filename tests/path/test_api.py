@@ -20,6 +20,7 @@ from hookledger.operate.api.table import CALLS
 from hookledger.operate.context import Context
 from hookledger.receive.secrets import load_secret
 from hookledger.states import CallOutcome, EffectKind, Repeat, State
+from hookledger.store.ops.reviews import ANSWERS
 from tests.asgi_client import Site, ask, stripe_event
 from tests.builders import KIND, LEASE, WORKER, Way, claimed, delivered, reach, record, recorded, settle, way_out
 from tests.ledger import finish, intent, plan, start, take
@@ -36,6 +37,13 @@ async def desk(database_url: str) -> AsyncIterator[Desk]:
 async def failed(desk: Desk) -> dict[str, Any]:
     row = await reach(desk.store, State.FAILED, KIND)
     shown: dict[str, Any] = (await desk.ask("GET", f"/events/{row.id}")).json
+    return shown
+
+
+async def in_review(desk: Desk, why: str = "account acct_1 is cancelled") -> dict[str, Any]:
+    owner = await claimed(desk.store, "evt_1")
+    assert await settle(desk.store, owner, "review", reason=why, error=f"Review: {why}")
+    shown: dict[str, Any] = (await desk.ask("GET", f"/events/{owner.id}")).json
     return shown
 
 
@@ -202,9 +210,9 @@ async def test_retry_and_the_answer_that_was_lost(desk: Desk) -> None:
     assert await desk.snapshot() == before
 
 
-@pytest.mark.parametrize("name", ["retry", "replay", "discard"])
+@pytest.mark.parametrize("name", ["retry", "replay", "discard", "approve", "reject", "settle"])
 async def test_two_operators_race(desk: Desk, name: str) -> None:
-    shown = await failed(desk)
+    shown = await (in_review(desk) if name in ANSWERS else failed(desk))
     path = f"/events/{shown['event']['id']}/{name}"
     roles = ["operator", "admin"] * 4
     answers = await asyncio.gather(*(desk.ask("POST", path, decided(shown), role=role) for role in roles))
@@ -214,6 +222,72 @@ async def test_two_operators_race(desk: Desk, name: str) -> None:
     assert action["actor"] == f"{winner}-ada"
     lost = next(answer for answer in answers if answer.status == 409)
     assert f"{name} by {winner}-ada" in lost.json["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "state"), [("approve", "pending"), ("reject", "discarded"), ("settle", "processed")]
+)
+async def test_a_review_is_answered_once(desk: Desk, name: str, state: str) -> None:
+    shown = await in_review(desk)
+    path = f"/events/{shown['event']['id']}/{name}"
+    before = await desk.snapshot()
+    assert (await desk.ask("POST", path, decided(shown), role="viewer")).status == 403
+    changes = ({"claim": 1}, {"claim": 99}, {"state": "failed"})
+    for change in changes:
+        body = decided(shown)
+        body["expected"] |= change
+        assert (await desk.ask("POST", path, body)).status == 409, change
+    for wrong in ({"reason": ""}, {"reason": "because"}, {**decided(shown), "yes": True}):
+        assert (await desk.ask("POST", path, wrong)).status == 400, wrong
+    assert await desk.snapshot() == before
+    answer = await desk.ask("POST", path, decided(shown))
+    assert (answer.status, answer.json["state"], answer.json["run"]) == (200, state, 1 + (name == "approve"))
+    assert (answer.json["approval_id"] is not None) is (name == "approve")
+    before = await desk.snapshot()
+    answer = await desk.ask("POST", path, decided(shown))
+    assert (answer.status, answer.json["error"]) == (409, "conflict")
+    assert f"is {state} now" in answer.json["message"]
+    assert f"{name} by operator-ada" in answer.json["message"]
+    assert await desk.snapshot() == before
+    assert (await desk.ask("POST", f"/events/evt_9/{name}", decided(shown))).status == 404
+
+
+async def test_an_approval_on_its_preview(desk: Desk) -> None:
+    owner = await claimed(desk.store, "evt_1")
+    asked = intent(owner, "mail-1", name="mail", kind=EffectKind.CALL, repeat=Repeat.SAFE)
+    await desk.store.ledger.start([asked], WORKER)
+    await desk.store.ledger.finish([Completion(asked.identity, 1, CallOutcome.REFUSED)])
+    await settle(desk.store, owner, "review")
+    preview = (await desk.ask("GET", "/events/evt_1/preview", role="viewer")).json
+    expected = {"state": "needs_review", "claim": preview["claim"], "preview": "0" * 32}
+    answer = await desk.ask("POST", "/events/evt_1/approve", {"reason": "she paid", "expected": expected})
+    assert (answer.status, "the preview no longer applies" in answer.json["message"]) == (409, True)
+    expected["preview"] = preview["fingerprint"]
+    answer = await desk.ask("POST", "/events/evt_1/approve", {"reason": "she paid", "expected": expected})
+    assert (answer.status, answer.json["run"]) == (200, 2)
+
+
+async def test_an_unknown_effect_is_not_approved(desk: Desk) -> None:
+    owner = await claimed(desk.store, "evt_1")
+    started = await start(desk.store, owner, "charge-1")
+    await finish(desk.store, started.identity, 1, "unknown")
+    await settle(desk.store, owner, "review")
+    before = await desk.snapshot()
+    shown = (await desk.ask("GET", "/events/evt_1")).json
+    answer = await desk.ask("POST", "/events/evt_1/approve", decided(shown))
+    assert (answer.status, "hookledger resolve" in answer.json["message"]) == (409, True)
+    assert await desk.snapshot() == before
+
+
+async def test_a_viewer_reads_no_review_that_was_answered(desk: Desk) -> None:
+    shown = await in_review(desk, "account of the customer is cancelled")
+    ident = shown["event"]["id"]
+    assert (await desk.ask("POST", f"/events/{ident}/reject", decided(shown))).status == 200
+    for path in (f"/events/{ident}", f"/events/{ident}/timeline", f"/events/{ident}/answers"):
+        assert b"of the customer" in (await desk.ask("GET", path)).body, path
+        assert b"of the customer" not in (await desk.ask("GET", path, role="viewer")).body, path
+    [action] = (await desk.ask("GET", f"/events/{ident}/answers", role="viewer")).json["reviews"]
+    assert (action["name"], action["actor"], action["reason"]) == ("reject", "operator-ada", "mended")
 
 
 async def test_what_was_not_seen_is_not_decided(desk: Desk) -> None:

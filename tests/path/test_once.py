@@ -131,3 +131,23 @@ async def test_demo_older_after_newer_is_no_downgrade(provisioning: ModuleType) 
     assert tables.execute("SELECT * FROM subscriptions").fetchall() == [("sub_1", "canceled", newer["created"])]
     assert tables.execute("SELECT * FROM accounts").fetchall() == [("cus_1", 4900)]  # additive: late, and once
     assert tables.execute("SELECT * FROM mails").fetchall() == [("cus_1", "Receipt for in_1")]
+
+
+async def test_demo_replay_doubles_neither_credit_nor_receipt(provisioning: ModuleType) -> None:
+    site = Site(provisioning.inbox)
+    await site.inbox.migrate()
+    invoice: dict[str, Any] = json.loads(INVOICE.read_text())
+    try:
+        for event in (invoice, {**invoice, "id": "evt_of_the_same_invoice"}):
+            assert (await site.deliver(event)).status == 202
+            await site.work()
+        for row in await site.events():
+            async with site.inbox.opened() as store:
+                await store.replay(row.id, row.state, "ada", "again", seen=row.claim)
+            await site.work()
+        assert [(row.state, row.run) for row in await site.events()] == [(State.PROCESSED, 2)] * 2
+    finally:
+        await site.inbox.asgi.stop()
+    tables = apsw.Connection(provisioning.DATABASE)
+    assert tables.execute("SELECT * FROM accounts").fetchall() == [("cus_1", 4900)]
+    assert tables.execute("SELECT * FROM mails").fetchall() == [("cus_1", "Receipt for in_1")]

@@ -33,6 +33,9 @@ Decide
  retry: Retry a failed, retrying or needs_review event now
  replay: Process an event again as a new run
  resolve: Decide the outcome of an unknown or failed effect
+ approve: Let an event in review pass, for one run
+ reject: Close an event in review without processing it
+ settle: Record that an event in review was settled by hand
  discard: Close an event without processing it
  reconcile: Import events missing here from the provider's log
  bulk: Retry, replay, discard or resolve matching events

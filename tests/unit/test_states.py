@@ -15,7 +15,7 @@ LEAVES = {
     State.PROCESSED: "pending",
     State.SKIPPED: "pending",
     State.FAILED: "pending discarded",
-    State.NEEDS_REVIEW: "pending discarded",
+    State.NEEDS_REVIEW: "pending processed discarded",
     State.DISCARDED: "pending",
 }
 

@@ -39,6 +39,7 @@ from .quarantine import quarantine
 from .reconcile import reconcile
 from .rejections import rejections
 from .replay import discard, replay
+from .review import approve, reject, settle
 from .send import send
 
 EPILOG = "Each command's --help names the environment variables of its settings."
@@ -53,7 +54,7 @@ def cli() -> None:
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Run": (serve, receive, work, serve_api, migrate),
     "Look": (events, show, failures, lag, effects, doctor, audit, keys, providers),
-    "Decide": (retry, replay, resolve, discard, reconcile, bulk, jobs),
+    "Decide": (retry, replay, resolve, approve, reject, settle, discard, reconcile, bulk, jobs),
     "Control": (pause, resume, circuits),
     "Intake": (rejections, quarantine, import_keys),
     "Data": (prune, erase, copy),

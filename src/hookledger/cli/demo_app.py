@@ -28,13 +28,16 @@ async def provision(event: Event) -> dict[str, str]:
     """Commits together with the event's outcome, or not at all."""
     invoice = event.json["data"]["object"]
     await set_status(event, invoice["subscription"], "active")
-    await event.tx.execute(
-        "INSERT INTO accounts VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET credit = credit + ?2",
-        invoice["customer"],
-        invoice["amount_paid"],
-    )
+    # Once for each invoice, however often its event is replayed, and whichever event tells of it.
+    if await event.once("credit", invoice["id"]):
+        await event.tx.execute(
+            "INSERT INTO accounts VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET credit = credit + ?2",
+            invoice["customer"],
+            invoice["amount_paid"],
+        )
     # Another program sends it: only the row must be written once, and it is in our transaction.
-    await event.tx.execute("INSERT INTO mails VALUES (?, ?)", invoice["customer"], f"Receipt for {invoice['id']}")
+    if await event.once("receipt", invoice["id"]):
+        await event.tx.execute("INSERT INTO mails VALUES (?, ?)", invoice["customer"], f"Receipt for {invoice['id']}")
     if event.attempt == 1:
         # Kill the worker here: everything is written, nothing is committed.
         await asyncio.sleep(invoice.get("pause", 0))

@@ -16,9 +16,10 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import Unavailable
-from ..operate import search
+from ..operate import audit, search
 from ..operate.context import Context
 from ..operate.errors import NotFound
+from ..operate.replay.replay import replay
 from ..providers.catalogue import find
 from ..providers.sign import sign
 from ..states import WAITING, AttemptOutcome, DeliveryOutcome, State
@@ -89,6 +90,8 @@ class Scenario:
         self._sent: list[Sent] = []
         self._events: list[Event] = []
         """The authentic events, from which the expected effects are counted."""
+        self._replayed = 0
+        """The run of the event that was replayed."""
 
     async def play(self) -> Report:
         limits = httpx2.Limits(max_connections=CONCURRENT)
@@ -98,6 +101,7 @@ class Scenario:
             await self._at_the_same_moment()
             await self._forged()
             await self._out_of_order(new[0])
+            await self._replay(new[1])
             await self._crash()
         self._say("Waiting until the dead worker's lease expires and all events are processed")
         await self._until(self._nothing_waits, "all events are processed")
@@ -137,6 +141,13 @@ class Scenario:
         ]
         await self._send("older events, too late", late, {202: len(late)})
         await self._until(self._nothing_waits, "the late events are processed")
+
+    async def _replay(self, event: Event) -> None:
+        self._say("Replaying an event that was processed")
+        known = (await search.find(self._context, event["id"])).event
+        await replay(self._context, audit.by("demo", "the demo replays it"), known)
+        await self._until(self._nothing_waits, "the replay is processed")
+        self._replayed = (await search.find(self._context, event["id"])).event.run
 
     async def _crash(self) -> None:
         victim = invoice("crash", 1500, self._now, pause=PAUSE)
@@ -217,6 +228,7 @@ class Scenario:
             _same("accounts with a wrong credit", 0, wrong),
             _same("receipts queued", len(ours.mails), found.mails.total()),
             _same("receipts queued twice", 0, again),
+            _same("run of the event that was replayed", 2, self._replayed),
             _same("effects of the forged event", 0, forged),
             Effect("attempts killed, then reclaimed", "1 or more", lost, lost >= 1),
         ]

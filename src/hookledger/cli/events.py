@@ -22,7 +22,7 @@ from ..operate.context import Context
 from ..operate.effects import needs_result, result_form
 from ..operate.quarantine.deliveries import conflicts
 from ..operate.quarantine.difference import Conflict
-from ..operate.replay.preview import Preview
+from ..operate.replay.preview import Preview, Verdict
 from ..operate.replay.replay import preview
 from ..operate.search import Summary
 from ..operate.timeline import Entry, proved, timeline
@@ -199,12 +199,14 @@ def _print_answers(answers: Answers, preview: Preview) -> None:
     ended = f"; the last: {tried.last}" if tried.last else ""
     came = f"{moment(answers.first_received)}, delivered {answers.deliveries:,} time{'s' * (answers.deliveries > 1)}"
     replays = "\n".join(f"{a.subject} by {a.actor}, {moment(a.at)}: {a.reason}" for a in answers.replays)
+    reviews = "\n".join(f"{a.name} by {a.actor}, {moment(a.at)}: {a.reason}" for a in answers.reviews)
     facts = (
         ("first received?", came),
         ("attempts?", times + ended),
         ("effects completed?", _enumerated(one.label for one in answers.completed)),
         ("pending or uncertain?", _enumerated(f"{one.label} ({one.state})" for one in answers.open)),
         ("replayed by whom?", replays or "never replayed"),
+        ("reviewed by whom?", reviews),
         ("a replay now?", preview.words),
     )
     print_facts(table_console(), facts)
@@ -240,6 +242,7 @@ def _print_history(shown: Shown) -> None:
         ("result", event.result or ""),
         ("cause", event.cause or ""),
         ("run, attempts", counted(history)),
+        ("approved", _approved(history)),
         ("occurred", moment(event.occurred_at)),
         ("first processed", moment(event.first_processed_at)),
         ("entity", unbroken(event.entity or "")),
@@ -274,6 +277,24 @@ def _print_history(shown: Shown) -> None:
     print_excerpt(history)
     if event.state is State.FAILED:
         print_command("To run it again", ["hookledger", "retry", str(event.id), "--reason", "WHY"])
+    if event.state is State.NEEDS_REVIEW:
+        _suggest_answers(event, shown.preview)
+
+
+def _approved(history: History) -> str:
+    """Return who approved the present run. An event has no other approval since."""
+    found = [action for action in history.actions if action.name == "approve"]
+    if history.event.approval_id is None or not found:
+        return ""
+    return f"run {history.event.run} by {found[-1].actor}, {moment(found[-1].at)}: {found[-1].reason}"
+
+
+def _suggest_answers(event: EventRow, preview: Preview) -> None:
+    """Print the answers to a review, as commands. An approval is not allowed before effects are decided."""
+    answers = {"approve": "To let it pass", "reject": "To close it", "settle": "If you settled it by hand"}
+    for name, label in answers.items():
+        if name != "approve" or preview.verdict is not Verdict.NEEDS_A_DECISION:
+            print_command(label, ["hookledger", name, str(event.id), "--reason", "WHY"])
 
 
 def _suggest_decisions(event: EventRow, effects: Sequence[Effect], forms: Mapping[bytes, str | None]) -> None:

@@ -16,8 +16,10 @@ from ..operate.context import Context
 from ..operate.replay import replay as replaying
 from ..operate.replay.dry_run import DryRunReport
 from ..operate.replay.preview import InReplay, Preview, Verdict
+from ..operate.review import review_of
 from ..states import EffectState
 from ..store.ops.audit import Audit
+from ..store.ops.reviews import Approval
 from . import exits
 from .common import (
     actor_option,
@@ -86,7 +88,7 @@ def replay(
     if dry_run:
         if only_preview or repeat:
             raise click.UsageError("--dry-run excludes --preview and --repeat-effect: give one of them")
-        _dry_run(inbox, event, yes, as_json)
+        run_dry(inbox, event, yes, as_json)
         return
     if not only_preview and not reason:
         raise click.UsageError("--reason is required unless --preview or --dry-run")
@@ -119,18 +121,22 @@ def replay(
         say_next(after, hindered, run=True)
 
 
-def _dry_run(inbox: Inbox, event: str, yes: bool, as_json: bool) -> None:
+def run_dry(inbox: Inbox, event: str, yes: bool, as_json: bool, approved: Approval | None = None) -> None:
+    """Run the handler here, roll back and report. `approved`: as if the event, which is in review, had been."""
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("--dry-run cannot ask for confirmation: stdin is not a terminal; give --yes")
 
     async def look() -> tuple[History, str]:
         async with inbox.opened() as store:
             history = await search.find(inbox.context(store), event)
+            if approved is not None:
+                review_of(history, "approve")
             return history, inbox.dry_run(store).handler(history).name
 
     async def act() -> DryRunReport:
         async with inbox.opened(handlers=1) as store:
-            return await inbox.dry_run(store).run(await search.find(inbox.context(store), str(known.event.id)))
+            now = await search.find(inbox.context(store), str(known.event.id))
+            return await inbox.dry_run(store).run(now, approved)
 
     known, handler = run(look())
     say(
@@ -167,10 +173,10 @@ def _print_report(report: DryRunReport) -> None:
         say("Rolled back: the database is unchanged.")
 
 
-def print_preview(preview: Preview) -> None:
-    """Print the verdict, the reasons, and each effect."""
+def print_preview(preview: Preview, how: str = "Replay") -> None:
+    """Print the verdict, the reasons, and each effect. `how` the run would begin."""
     console, colour = table_console(), COLOURS[preview.verdict]
-    console.print(f"Replay as run {preview.run}: [bold {colour}]{preview.verdict}[/]{':' if preview.items else ''}")
+    console.print(f"{how} as run {preview.run}: [bold {colour}]{preview.verdict}[/]{':' if preview.items else ''}")
     for item in preview.items:
         say(f"- {item}", console)
     for reason in preview.reasons:
@@ -212,7 +218,11 @@ def discard(inbox: Inbox, event: str, by: Audit, as_json: bool) -> None:
         known = await search.find(context, event)
         return await decide.discard(context, by, known.event)
 
-    history = run_on(inbox, act)
+    print_closed(run_on(inbox, act), as_json)
+
+
+def print_closed(history: History, as_json: bool) -> None:
+    """Print an event that is over, and its effects that are not."""
     if as_json:
         print_json(history.event)
         return

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ..model import ActionRow, History
 from ..states import EffectState, State
+from ..store.ops.reviews import ANSWERS
 from .replay.preview import Preview, Verdict
 
 
@@ -52,6 +53,8 @@ class Answers(Struct, frozen=True):
     """Effects that are pending, failed or unknown."""
     replays: tuple[ActionRow, ...]
     """Who replayed it, when and why."""
+    reviews: tuple[ActionRow, ...]
+    """Who approved, rejected or settled it, when and why."""
     verdict: Verdict
     """Whether a replay is safe now."""
     items: tuple[str, ...]
@@ -84,6 +87,7 @@ def answer(history: History, preview: Preview) -> Answers:
         tuple(one for one in effects if one.state is EffectState.DONE),
         tuple(one for one in effects if one.state not in OVER),
         tuple(action for action in history.actions if action.name == "replay"),
+        tuple(action for action in history.actions if action.name in ANSWERS),
         preview.verdict,
         preview.items,
         preview.reasons,

@@ -12,6 +12,7 @@ from ..ids import operation_key
 from ..ledger import Effect, EffectHistory
 from ..model import LISTED, ActionRow, AttemptRow, DeliveryRow, History, RequestRow
 from ..states import EffectKind, EffectState
+from ..store.ops.reviews import ANSWERS
 
 UNSIGNED = {
     LISTED: "api: the provider listed it, asked with the source's token",
@@ -168,6 +169,7 @@ def _action(action: ActionRow) -> Entry:
     about = f"{action.subject}: " if action.subject else ""
     words = f"{about}{action.from_state} → {action.to_state}: {action.reason}"
     if action.replaced is not None:
-        words += f" (the result was {action.replaced})"
+        what = "the review was:" if action.name in ANSWERS else "the result was"
+        words += f" ({what} {action.replaced})"
     effect = PART_OF_A_JOB.sub("", action.subject) if action.subject and ":" in action.subject else None
     return Entry(action.at, "action", action.name, words, action.actor, effect=effect)

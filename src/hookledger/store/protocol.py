@@ -34,6 +34,7 @@ from .ops.quarantine import Quarantine
 from .ops.reconciling import Reconciling
 from .ops.rejections import Rejections
 from .ops.restores import Restores
+from .ops.reviews import Reviews
 from .ops.search import Search
 from .ops.workers import Workers
 from .session import Database
@@ -199,6 +200,8 @@ class Store(Events, Workers, Decisions, ABC):
         """What is forgotten on purpose."""
         self.entities: Entities = Entities(database)
         """Order among the events of one entity."""
+        self.reviews: Reviews = Reviews(database)
+        """Answers to events in review."""
 
     # ── life ──
     @abstractmethod

@@ -14,6 +14,7 @@ from ..effects.model import Effect
 from ..errors import NoTransaction
 from ..model import Claimed, unpack_headers
 from ..states import KeyOrigin
+from ..store.ops.reviews import Approval
 from ..store.protocol import Statements
 
 if TYPE_CHECKING:
@@ -37,9 +38,10 @@ Current = Callable[["Facts"], Coroutine[Any, Any, Any]]
 class Facts:
     """What is known of the event, the same for async and plain handlers."""
 
-    def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any]) -> None:
+    def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any], approved: Approval | None = None) -> None:
         self._claimed = claimed
         self._read = read
+        self._approved = approved
 
     def __repr__(self) -> str:
         return f"<event {self.id} {self.source} {self.type} {self.key!r}>"
@@ -88,13 +90,22 @@ class Facts:
 
     @property
     def run(self) -> int:
-        """1 for the first processing, one more for each replay."""
+        """1 for the first processing, one more for each replay or approval."""
         return self._claimed.run
 
     @property
     def attempt(self) -> int:
         """1 for the first try of this run."""
         return self._claimed.attempts
+
+    @property
+    def approved(self) -> Approval | None:
+        """Who let the event pass its review, when and why; None unless an operator approved this very run.
+
+        `if not event.approved: raise Review(…)` asks for it. It holds through retries and crashes of the run. The
+        next run has none, and neither has this one after another review.
+        """
+        return self._approved
 
     @property
     def body(self) -> bytes:
@@ -123,8 +134,9 @@ class Event(Facts, Generic[Tx]):
         effects: AttemptEffects,
         renew: Renew,
         current: Current,
+        approved: Approval | None = None,
     ) -> None:
-        super().__init__(claimed, read)
+        super().__init__(claimed, read, approved)
         self._tx = tx
         self._effects = effects
         self._renew = renew
@@ -216,8 +228,9 @@ class SyncEvent(Facts, Generic[SyncTx]):
         renew: Renew,
         current: Current,
         loop: asyncio.AbstractEventLoop,
+        approved: Approval | None = None,
     ) -> None:
-        super().__init__(claimed, read)
+        super().__init__(claimed, read, approved)
         self._tx = tx
         self._effects = effects
         self._renew = renew

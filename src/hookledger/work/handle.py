@@ -17,6 +17,7 @@ from ..observe.logs import RateLimitedLogger, about
 from ..observe.report import Reporter
 from ..retry import message_of
 from ..states import State
+from ..store.ops.reviews import Approval
 from ..store.protocol import Store, Transaction, Transactions
 from . import outcome as ways
 from .event import Renew
@@ -44,10 +45,11 @@ class Defaults(Budget, Protocol):
 
 
 class NotBegun(Exception):
-    """The transaction in the user's own library could not be begun; how long to wait."""
+    """What a handler needs could not be had: why it was not started, and how long to wait."""
 
-    def __init__(self, error: Exception, due_in: float) -> None:
+    def __init__(self, why: str, error: Exception, due_in: float) -> None:
         super().__init__(str(error))
+        self.why = why
         self.error = error
         self.due_in = due_in
 
@@ -88,8 +90,8 @@ class Handling:
                 for one in group:
                     deliveries.tell("%s: processed by %s: %s %s", one.source, handler.name, one.type, one.key)
         except NotBegun as failure:
-            self._seldom.warning("%s was not started: no transaction: %s", handler.name, failure.error)
-            waiting = [ways.not_started(claimed, failure.error, failure.due_in) for claimed in group]
+            self._seldom.warning("%s was not started: %s: %s", handler.name, failure.why, failure.error)
+            waiting = [ways.not_started(claimed, failure.why, failure.error, failure.due_in) for claimed in group]
             await asyncio.gather(*map(self._settler.settle, waiting))
         except HandlerCommitted as error:
             for claimed in group:  # the writes of each may have been kept: no event of the batch may run again
@@ -130,6 +132,7 @@ class Handling:
             log.warning("event %s waits for an operator, although its outcome may be known: %s", claimed.id, failure)
 
     async def _attempt(self, handler: Handler, group: Sequence[Claimed]) -> None:
+        approvals = {claimed.id: await self._approval(claimed) for claimed in group if claimed.approval_id}
         library = self._runner.library(handler)
         tx = self._store.transaction(library.adapter() if library else None)
         effects = [self._effects(handler, claimed, tx) for claimed in group]
@@ -137,7 +140,9 @@ class Handling:
             if library:
                 await self._begin(library, tx)
             pairs = zip(group, effects, strict=True)
-            outcomes = [await self._run(handler, claimed, tx, asked) for claimed, asked in pairs]
+            outcomes = [
+                await self._run(handler, claimed, tx, asked, approvals.get(claimed.id)) for claimed, asked in pairs
+            ]
             if tx.begun:
                 await tx.commit(outcomes)
                 if any(asked.planned for asked in effects):
@@ -152,8 +157,20 @@ class Handling:
         try:
             await tx.begin()
         except Exception as error:
-            raise NotBegun(error, self._slots.rest(library)) from error
+            raise NotBegun("no transaction", error, self._slots.rest(library)) from error
         self._slots.works(library)
+
+    async def _approval(self, claimed: Claimed) -> Approval | None:
+        """Who approved this run. None, so that the handler asks again, if the audit log cannot tell."""
+        assert claimed.approval_id is not None
+        try:
+            approval = await self._store.reviews.approval(claimed.approval_id)
+        except HookledgerError as error:
+            delay = self._settings.retry.delay(1)
+            raise NotBegun("its approval could not be read", error, delay) from error
+        if approval is None:
+            log.error("event %s runs without its approval: no audit log entry %s", claimed.id, claimed.approval_id)
+        return approval
 
     def _effects(self, handler: Handler, claimed: Claimed, tx: Transaction) -> AttemptEffects:
         def owns() -> bool:
@@ -161,9 +178,16 @@ class Handling:
 
         return AttemptEffects(claimed, tx, self._calls, self._declared.find, owns, transaction=handler.transaction)
 
-    async def _run(self, handler: Handler, claimed: Claimed, tx: Transaction, effects: AttemptEffects) -> Outcome:
+    async def _run(
+        self,
+        handler: Handler,
+        claimed: Claimed,
+        tx: Transaction,
+        effects: AttemptEffects,
+        approved: Approval | None,
+    ) -> Outcome:
         async with time_limit(handler, self._settings):
-            return await self._runner.run(handler, claimed, tx, effects, self._renewal(claimed))
+            return await self._runner.run(handler, claimed, tx, effects, self._renewal(claimed), approved)
 
     def _renewal(self, claimed: Claimed) -> Renew:
         async def renew() -> None:

@@ -65,9 +65,9 @@ def released(claimed: Claimed) -> Outcome:
     return Outcome(claimed.id, claimed.claim, "release")
 
 
-def not_started(claimed: Claimed, error: BaseException, due_in: float) -> Outcome:
-    """The handler's transaction could not be begun. No attempt, however often: the handler has done nothing."""
-    reason = clean(f"not started: no transaction: {_plainly(error)}", MAX_REASON)
+def not_started(claimed: Claimed, why: str, error: BaseException, due_in: float) -> Outcome:
+    """What the handler needs could not be had. No attempt, however often: the handler has done nothing."""
+    reason = clean(f"not started: {why}: {_plainly(error)}", MAX_REASON)
     return Outcome(claimed.id, claimed.claim, "wait", reason=reason, due_in=due_in, error=excerpt(error))
 
 

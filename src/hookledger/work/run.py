@@ -12,6 +12,7 @@ from ..errors import HandlerEnded
 from ..model import Claimed, Outcome
 from ..observe.logs import about
 from ..observe.second_connection import in_handler
+from ..store.ops.reviews import Approval
 from ..store.protocol import Transaction, Transactions
 from . import outcome as ways
 from .event import Current, Event, Renew, SyncEvent, SyncStatements
@@ -33,21 +34,33 @@ class Runner:
         return self._adapters.get(handler.plain) if handler.transaction else None
 
     async def run(
-        self, handler: Handler, claimed: Claimed, tx: Transaction, effects: AttemptEffects, renew: Renew
+        self,
+        handler: Handler,
+        claimed: Claimed,
+        tx: Transaction,
+        effects: AttemptEffects,
+        renew: Renew,
+        approved: Approval | None,
     ) -> Outcome:
         """The way out that its result means; whatever it raises is raised."""
         with about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type):
-            result = await self._call(handler, claimed, tx, effects, renew)
+            result = await self._call(handler, claimed, tx, effects, renew, approved)
             await effects.finish()
             return ways.succeeded(claimed, result)
 
     async def _call(
-        self, handler: Handler, claimed: Claimed, tx: Transaction, effects: AttemptEffects, renew: Renew
+        self,
+        handler: Handler,
+        claimed: Claimed,
+        tx: Transaction,
+        effects: AttemptEffects,
+        renew: Renew,
+        approved: Approval | None,
     ) -> Result:
         given = tx.tx if handler.transaction else None
         try:
             with in_handler(handler.name if handler.transaction else None):
-                return await self._start(handler, claimed, given, effects, renew)
+                return await self._start(handler, claimed, given, effects, renew, approved)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -57,14 +70,20 @@ class Runner:
             raise HandlerEnded(f"the handler called sys.exit({error.code!r})") from error
 
     def _start(
-        self, handler: Handler, claimed: Claimed, tx: Any, effects: AttemptEffects, renew: Renew
+        self,
+        handler: Handler,
+        claimed: Claimed,
+        tx: Any,
+        effects: AttemptEffects,
+        renew: Renew,
+        approved: Approval | None,
     ) -> Awaitable[Result]:
         if handler.plain:
             loop = asyncio.get_running_loop()
             if tx is not None and True not in self._adapters:
                 tx = SyncStatements(tx, loop)
-            event: SyncEvent[Any] = SyncEvent(claimed, self._read, tx, effects, renew, self._current, loop)
+            event: SyncEvent[Any] = SyncEvent(claimed, self._read, tx, effects, renew, self._current, loop, approved)
             plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
             return in_a_thread(lambda: plain(event), "hookledger-handler")
         function: AsyncFunction = handler.function  # type: ignore[assignment]  # `plain` says so
-        return function(Event(claimed, self._read, tx, effects, renew, self._current))
+        return function(Event(claimed, self._read, tx, effects, renew, self._current, approved))

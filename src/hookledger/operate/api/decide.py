@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -9,9 +10,10 @@ from msgspec import UNSET, Meta, Struct
 
 from ...errors import WrongState
 from ...ledger import Effect
-from ...model import EventRow
+from ...model import EventRow, History
 from ...states import EffectState, State
-from .. import decide, effects, search
+from .. import decide, effects, review, search
+from ..replay.preview import Preview
 from ..replay.replay import preview, replay
 from .call import Asked, Count, Nothing, Reason, Text
 from .views import DecidedEffect, decided_effect
@@ -28,7 +30,7 @@ class ExpectedReplay(Expected, frozen=True, forbid_unknown_fields=True):
     """The event as you saw it, and the preview if you read one."""
 
     preview: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")] | None = None
-    """The preview's `fingerprint`: 409 if the replay would now do something else."""
+    """The preview's `fingerprint`: 409 if the new run would now do something else."""
 
 
 class ExpectedEffect(Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,6 +56,13 @@ class Replay(Struct, frozen=True, forbid_unknown_fields=True):
     """Finished effects to perform again: NAME, NAME:KEY or an idempotency key."""
 
 
+class Approval(Struct, frozen=True, forbid_unknown_fields=True):
+    """An approval of an event in review."""
+
+    reason: Reason
+    expected: ExpectedReplay
+
+
 class Resolution(Struct, frozen=True, forbid_unknown_fields=True):
     """The outcome that you found for an effect."""
 
@@ -66,8 +75,23 @@ class Resolution(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def _as_seen(asked: Asked[Nothing, Decision]) -> EventRow:
     """Return the event as the caller saw it; the store compares it when it acts."""
-    event = (await search.find(asked.context, asked.path["reference"])).event
-    return msgspec.structs.replace(event, state=asked.body.expected.state, claim=asked.body.expected.claim)
+    history = await search.find(asked.context, asked.path["reference"])
+    return _seen(history, asked.body.expected)
+
+
+def _seen(history: History, expected: Expected) -> EventRow:
+    return msgspec.structs.replace(history.event, state=expected.state, claim=expected.claim)
+
+
+def _agreed(asked: Asked[Nothing, Any], history: History, repeat: Sequence[str] = ()) -> Preview | None:
+    """Return the preview that the caller names, if it names one and it still applies. WrongState if it does not."""
+    fingerprint = asked.body.expected.preview
+    if fingerprint is None:
+        return None
+    shown = preview(asked.context, history, repeat)
+    if shown.fingerprint != fingerprint:
+        raise WrongState(f"event {history.event.id}: the preview no longer applies; a new run now: {shown.words}")
+    return shown
 
 
 async def retry_event(asked: Asked[Nothing, Decision]) -> EventRow:
@@ -82,15 +106,29 @@ async def discard_event(asked: Asked[Nothing, Decision]) -> EventRow:
 
 async def replay_event(asked: Asked[Nothing, Replay]) -> EventRow:
     """Process an event again as a new run; effects that are done are skipped. 409 if something needs a decision."""
-    wanted, repeat = asked.body.expected, asked.body.repeat_effects
+    repeat = asked.body.repeat_effects
     history = await search.find(asked.context, asked.path["reference"])
-    seen = msgspec.structs.replace(history.event, state=wanted.state, claim=wanted.claim)
-    shown = None
-    if wanted.preview is not None:
-        shown = preview(asked.context, history, repeat)
-        if shown.fingerprint != wanted.preview:
-            raise WrongState(f"event {seen.id}: the preview no longer applies; a replay now: {shown.words}")
+    seen, shown = _seen(history, asked.body.expected), _agreed(asked, history, repeat)
     return (await replay(asked.context, asked.by, seen, repeat, shown=shown)).event
+
+
+async def approve_event(asked: Asked[Nothing, Approval]) -> EventRow:
+    """Let an event in review pass, for one new run in which its handler finds `event.approved`. `expected` names the
+    review: 409 if the event has another one, or if something needs a decision."""
+    history = await search.find(asked.context, asked.path["reference"])
+    seen, shown = _seen(history, asked.body.expected), _agreed(asked, history)
+    return (await review.approve(asked.context, asked.by, seen, shown=shown)).event
+
+
+async def reject_event(asked: Asked[Nothing, Decision]) -> EventRow:
+    """Answer a review with no: close the event without processing it. Its effects stay as they are."""
+    return (await review.reject(asked.context, asked.by, await _as_seen(asked))).event
+
+
+async def settle_event(asked: Asked[Nothing, Decision]) -> EventRow:
+    """Record that an event in review was settled by hand: it is processed, without a run. Its effects stay as they
+    are."""
+    return (await review.settle(asked.context, asked.by, await _as_seen(asked))).event
 
 
 async def as_expected(asked: Asked[Any, Any], expected: ExpectedEffect) -> Effect:

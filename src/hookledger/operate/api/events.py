@@ -117,16 +117,17 @@ async def list_conflicts(asked: Look) -> Conflicts:
 
 
 async def preview_replay(asked: Asked[Repeats, Nothing]) -> PreviewView:
-    """Show what a replay would do now, and whether it is safe; nothing is changed."""
+    """Show what a new run would do now, by replay or approval, and whether it is safe; nothing is changed."""
     history = await search.find(asked.context, asked.path["reference"])
     return preview_view(history.event, preview(asked.context, history, asked.query.repeat_effects))
 
 
 async def show_answers(asked: Look) -> Answers:
     """Summarize an event: when it first arrived, how often it was attempted, which
-    effects are done, which are open, who replayed it, and whether another replay is safe."""
+    effects are done, which are open, who replayed or reviewed it, and whether another replay is safe."""
     history = await search.find(asked.context, asked.path["reference"])
-    answers = answer(history, preview(asked.context, history))
+    shown = history if asked.sees_all else without_errors(history)
+    answers = answer(shown, preview(asked.context, history))
     reason = row_view(history.event, complete=asked.sees_all).reason
     return msgspec.structs.replace(answers, reason=reason)
 

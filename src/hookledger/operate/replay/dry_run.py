@@ -33,6 +33,7 @@ from ...ledger import Intent, Known, Started
 from ...model import Claimed, History, Kind, Outcome
 from ...states import BY_NAME, EffectKind, EffectState, State
 from ...store.call_outcome import may_adopt
+from ...store.ops.reviews import Approval
 from ...store.protocol import Store, Transaction
 from ...work import outcome as ways
 from ...work.handle import time_limit, undo
@@ -59,7 +60,7 @@ class DryRunReport(Struct, frozen=True):
 
     event_id: UUID
     run: int
-    """The run that a replay would start."""
+    """The run that a replay or an approval would start."""
     handler: str
     steps: tuple[Step, ...]
     alert: str | None
@@ -109,8 +110,9 @@ class DryRun:
             )
         return handler
 
-    async def run(self, history: History) -> DryRunReport:
-        """Run the handler and roll back. Raises as `handler` does, and Unavailable if no transaction begins."""
+    async def run(self, history: History, approved: Approval | None = None) -> DryRunReport:
+        """Run the handler and roll back. Raises as `handler` does, and Unavailable if no transaction begins.
+        `approved`: what the handler gets as `event.approved`."""
         handler, claimed = self.handler(history), _first_attempt(history)
         library = self._runner.library(handler)
         if library:
@@ -119,7 +121,7 @@ class DryRun:
         answers = LedgerAnswers(self._store, tx, Breakers(self._store.circuits, self._settings.circuit))
         alert = None
         try:
-            outcome = await _in_a_task(self._attempt(handler, claimed, tx, answers))
+            outcome = await _in_a_task(self._attempt(handler, claimed, tx, answers, approved))
         except (asyncio.CancelledError, KeyboardInterrupt, Unavailable):
             raise
         except BaseException as error:
@@ -131,13 +133,20 @@ class DryRun:
         state = BY_NAME[outcome.transition].target
         return DryRunReport(*asked, state, outcome.reason, outcome.result, outcome.error)
 
-    async def _attempt(self, handler: Handler, claimed: Claimed, tx: Transaction, answers: LedgerAnswers) -> Outcome:
+    async def _attempt(
+        self,
+        handler: Handler,
+        claimed: Claimed,
+        tx: Transaction,
+        answers: LedgerAnswers,
+        approved: Approval | None,
+    ) -> Outcome:
         find = self._effects.find
         effects = AttemptEffects(claimed, answers, answers, find, lambda: True, transaction=True)
         await _begin(tx)
         try:
             async with time_limit(handler, self._settings):
-                outcome = await self._runner.run(handler, claimed, tx, effects, _nothing_to_renew)
+                outcome = await self._runner.run(handler, claimed, tx, effects, _nothing_to_renew, approved)
             if tx.begun and not answers.stopped:
                 await tx.check()
         except BaseException as error:

@@ -23,6 +23,15 @@ def _preview(context: Context, history: History, repeated: Sequence[Effect]) -> 
     return preview_replay(history, context.application, {effect.identity for effect in repeated})
 
 
+def check_preview(event: EventRow, now: Preview, shown: Preview | None, *, done: str) -> None:
+    """WrongState if an operator must decide something first, or if the run would do something else than `shown`.
+    `done`: what the event cannot be now."""
+    if now.verdict is Verdict.NEEDS_A_DECISION:
+        raise WrongState(f"event {event.id} cannot be {done} now: {now.words}")
+    if shown is not None and now.fingerprint != shown.fingerprint:
+        raise WrongState(f"event {event.id}: its effects have changed since the preview; a new run now: {now.words}")
+
+
 async def replay(
     context: Context, by: Audit, event: EventRow, repeat: Sequence[str] = (), *, shown: Preview | None = None
 ) -> History:
@@ -38,12 +47,6 @@ async def replay(
         event.claim,
     ):  # else the store reports who changed it
         repeated = effects.named(history, repeat)
-        now = _preview(context, history, repeated)
-        if now.verdict is Verdict.NEEDS_A_DECISION:
-            raise WrongState(f"event {event.id} cannot be replayed now: {now.words}")
-        if shown is not None and now.fingerprint != shown.fingerprint:
-            raise WrongState(
-                f"event {event.id}: its effects have changed since the preview; a replay now: {now.words}"
-            )
+        check_preview(event, _preview(context, history, repeated), shown, done="replayed")
     await context.store.replay(event.id, event.state, *by, seen=event.claim, repeat=repeated)
     return await search.find(context, str(event.id))

@@ -22,7 +22,10 @@ SKIPPED = 1000
 ABSENT = "absent"
 """Where the row of a `once` goes that makes way: `event.once` finds none."""
 
-DONE = {"retry": "retried", "replay": "replayed", "discard": "discarded"}
+DONE = {
+    **{"retry": "retried", "replay": "replayed", "discard": "discarded"},
+    **{"approve": "approved", "reject": "rejected", "settle": "settled"},
+}
 
 
 Seen = tuple[UUID, State, int | None]

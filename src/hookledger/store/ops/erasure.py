@@ -52,7 +52,7 @@ class Erasure(Operations):
         and calls; arguments, results and errors of its effects; the reasons why jobs were not allowed to act on it.
 
         Identities, digests, effect keys and the event's key stay; with `key_too`, digests replace the keys that are
-        shown. Audit log entries stay as they are.
+        shown. Audit log entries stay, without the results that they replaced and the reviews that they answered.
 
         Raises WrongState, and changes nothing, if the event is not finished or has changed, if one of its effects is
         not finished, or if its requests brought other events: the error names them, and `whole_request` erases them
@@ -73,6 +73,7 @@ class Erasure(Operations):
         if not dry:
             attempts = await _empty(db, events, requests, key_too)
             await _empty_effects(db, effects, key_too)
+            await db("erase_replaced", events=idents)
             changes = [Change(None, (event["state"], event["state"]), event["id"]) for event in events]
             await record_action(db, "erase", Audit(actor, reason), *changes)
         return Erased(tuple(event["id"] for event in events), len(requests), len(effects), attempts)
@@ -87,6 +88,7 @@ class Erasure(Operations):
         if not pruned:
             raise WrongState(f"event {event_id} was not pruned")
         await _empty_effects(db, effects, key_too)
+        await db("erase_replaced", events=[event_id])
         await db("erase_job_items", events=[event_id])
         states = (pruned[0]["state"], pruned[0]["state"])
         await record_action(db, "erase", Audit(actor, reason), Change(None, states, event_id))
@@ -128,7 +130,6 @@ async def _empty_effects(db: Session, effects: Sequence[Row], key_too: bool) -> 
     for row in effects:
         await db("erase_effect", identity=row["identity"], key=_key_left(row, key_too), empty=b"")
     await db("trim_calls", identities=[row["identity"] for row in effects])
-    await db("erase_replaced", events=sorted({row["event_id"] for row in effects}))
     if lanes := [(row["name"], row["lane"]) for row in effects if row["lane"] is not None]:
         held = await db("lock_lanes_to_erase", lanes=lanes)
         await db("erase_lanes", lanes=[(row["name"], row["lane"]) for row in held])

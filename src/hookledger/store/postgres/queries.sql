@@ -171,7 +171,7 @@ RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e
           extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
           e.item, r.headers, r.query, r.body, e.entity,
           CASE WHEN e.waiting_since >= e.run_started_at
-               THEN extract(epoch FROM e.claimed_at - e.waiting_since)::float8 END AS waited, due.due_at
+               THEN extract(epoch FROM e.claimed_at - e.waiting_since)::float8 END AS waited, e.approval_id, due.due_at
 
 -- name: claim
 -- pending, retrying -> processing. The lock step is materialized, so that LIMIT is the limit; SKIP LOCKED,
@@ -307,7 +307,8 @@ WITH left_processing AS (
         snoozes = e.snoozes + CASE WHEN o.transition = 'wait' THEN 1 ELSE 0 END,
         alert = CASE WHEN o.state IN ('processed', 'skipped') THEN NULL ELSE e.alert END, waits_for = o.waits_for,
         waiting_since = CASE WHEN o.waits_for IS NULL THEN NULL WHEN e.waiting_since >= e.run_started_at
-                             THEN e.waiting_since ELSE e.claimed_at END
+                             THEN e.waiting_since ELSE e.claimed_at END,
+        approval_id = CASE WHEN o.state IN ('pending', 'retrying') THEN e.approval_id END
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[], $8::text[],
                 $9::text[], $10::text[])
       AS o (id, claim, transition, state, reason, due_in, result, error, cause, waits_for)

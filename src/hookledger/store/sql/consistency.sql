@@ -82,22 +82,32 @@ WHERE NOT EXISTS (SELECT 1 FROM {schema}.identities AS i WHERE i.event_id = p.ev
 SELECT count(*) OVER () AS n, p.event_id AS id, p.state AS label FROM {schema}.pruned AS p
 WHERE p.event_id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind <> 'body') {few}
 
+-- name: settled
+-- The events that operators settled by hand.
+(SELECT DISTINCT event_id FROM {schema}.actions WHERE name = 'settle')
+
 -- name: events_without_attempt
 -- Every way out of processing but `release` writes the attempt of the claim that it ends, and increases the number.
 -- Events have no attempt if intake skipped or failed them or put them in review (claim 0), or if they have no
--- handler; an operator may have made them pending, and has made them discarded.
+-- handler; an operator may have made them pending, and has made them discarded. One that an operator settled has the
+-- attempt that asked for the review, one number before, or came into review at intake.
 SELECT count(*) OVER () AS n, e.id, e.state AS label
 FROM {schema}.events AS e LEFT JOIN {schema}.attempts AS a ON a.event_id = e.id AND a.claim = e.claim - 1
+LEFT JOIN {settled} AS s ON s.event_id = e.id
 WHERE NOT {attempt_explains_state}
   AND (e.claim > 0 OR e.state NOT IN ('skipped', 'failed', 'needs_review'))
-  AND (e.state <> 'skipped' OR e.reason <> 'no handler') {few}
+  AND (e.state <> 'skipped' OR e.reason <> 'no handler')
+  AND (e.state <> 'processed' OR s.event_id IS NULL OR (
+      e.claim > 1 AND (SELECT count(*) FROM {schema}.attempts AS r WHERE r.event_id = e.id AND r.claim = e.claim - 2
+                       AND r.outcome = 'needs_review') = 0)) {few}
 
 -- name: events_unlike_attempts
--- Once processed, always known to have been, in whatever run.
+-- Once processed, always known to have been, in whatever run, or settled by hand.
 SELECT count(*) OVER () AS n, e.id, e.state AS label
 FROM {schema}.events AS e
 LEFT JOIN (SELECT DISTINCT event_id FROM {schema}.attempts WHERE outcome = 'processed') AS a ON a.event_id = e.id
-WHERE (e.first_processed_at IS NULL) <> (a.event_id IS NULL) {few}
+LEFT JOIN {settled} AS s ON s.event_id = e.id
+WHERE (e.first_processed_at IS NULL) <> (a.event_id IS NULL AND s.event_id IS NULL) {few}
 
 -- name: attempts_astray
 -- An attempt ends its claim, so the event's number is greater.
@@ -109,11 +119,12 @@ WHERE e.id IS NULL OR a.claim >= e.claim OR a.run > e.run {few}
 -- The audit log has what only an operator can do.
 SELECT count(*) OVER () AS n, e.id, e.state AS label
 FROM {schema}.events AS e LEFT JOIN (
-    SELECT event_id, count(*) FILTER (WHERE name = 'replay') AS replays,
-           count(*) FILTER (WHERE name = 'discard') > 0 AS discarded, count(*) FILTER (WHERE name = 'accept') > 0 AS accepted
-    FROM {schema}.actions WHERE name IN ('replay', 'discard', 'accept') GROUP BY event_id
+    SELECT event_id, count(*) FILTER (WHERE name IN ('replay', 'approve')) AS runs,
+           count(*) FILTER (WHERE name IN ('discard', 'reject')) > 0 AS closed,
+           count(*) FILTER (WHERE name = 'accept') > 0 AS accepted
+    FROM {schema}.actions WHERE name IN ('replay', 'approve', 'discard', 'reject', 'accept') GROUP BY event_id
 ) AS a ON a.event_id = e.id
-WHERE e.run - 1 <> coalesce(a.replays, 0) OR (e.state = 'discarded' AND NOT coalesce(a.discarded, false))
+WHERE e.run - 1 <> coalesce(a.runs, 0) OR (e.state = 'discarded' AND NOT coalesce(a.closed, false))
    OR (e.key_origin = 'quarantine') <> coalesce(a.accepted, false) {few}
 
 -- name: entities_overlap
@@ -135,6 +146,14 @@ WHERE f.order_at IS NOT NULL AND f.due_at = {never} AND f.waits_for IS NULL
   AND NOT EXISTS (SELECT 1 FROM {schema}.events AS b
                   WHERE b.source = f.source AND b.entity = f.entity AND b.hold AND b.order_at <= f.order_at
                     AND b.state IN ('failed', 'needs_review')) {few}
+
+-- name: approvals_astray
+-- An approval is of the event, and of the run that it began.
+SELECT count(*) OVER () AS n, e.id, 'run ' || e.run AS label
+FROM {schema}.events AS e LEFT JOIN {schema}.actions AS a ON a.id = e.approval_id
+WHERE e.approval_id IS NOT NULL AND (
+    a.id IS NULL OR a.name <> 'approve' OR a.event_id <> e.id
+    OR substr(a.subject, 1, length('run ' || e.run || ',')) <> 'run ' || e.run || ',') {few}
 
 -- name: effects_without_event
 -- Effects of events that do not exist.

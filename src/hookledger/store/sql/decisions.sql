@@ -18,6 +18,7 @@ RETURNING id, run
 
 -- name: retry
 -- failed, retrying, needs_review -> pending. The budget starts at zero; an event that crashed twice still runs alone.
+-- Of these only a retrying event can have an approval: its run continues, and keeps it.
 UPDATE {schema}.events AS e
 SET state = 'pending', claim = e.claim + 1, due_at = {now}, finished_at = NULL, attempts = 0, snoozes = 0,
     crashes = {least}(e.crashes, 2), run_started_at = {now}, reason = NULL, cause = NULL, alert = NULL
@@ -28,7 +29,7 @@ RETURNING id, run
 -- pending, retrying, failed, needs_review -> discarded.
 UPDATE {schema}.events AS e
 SET state = 'discarded', claim = e.claim + 1, due_at = NULL, finished_at = {now},
-    reason = substr(:reason::text, 1, 500), cause = NULL, alert = NULL
+    reason = substr(:reason::text, 1, 500), cause = NULL, alert = NULL, approval_id = NULL
 FROM {events_asked} AND e.state IN ('pending', 'retrying', 'failed', 'needs_review')
 RETURNING id, run
 

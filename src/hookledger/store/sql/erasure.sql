@@ -83,7 +83,7 @@ SET arguments = :empty, result = NULL, error = NULL, lane = NULL, place = NULL, 
 WHERE identity = :identity
 
 -- name: erase_replaced
--- The results that decisions replaced.
+-- The results that decisions replaced, and the reviews that they answered.
 UPDATE {schema}.actions SET replaced = NULL WHERE event_id IN {list :events uuid} AND replaced IS NOT NULL
 
 -- name: lock_lanes_to_erase

@@ -32,7 +32,8 @@ UPDATE {schema}.events AS e
 SET state = CASE WHEN o.due_in IS NULL THEN 'failed' ELSE 'retrying' END,
     claim = e.claim + 1, crashes = e.crashes + 1, leased_until = NULL, reason = o.words,
     error = 'the worker crashed, froze or lost its connection', cause = 'the worker died',
-    due_at = {now} + {seconds o.due_in}, finished_at = CASE WHEN o.due_in IS NULL THEN {now} END
+    due_at = {now} + {seconds o.due_in}, finished_at = CASE WHEN o.due_in IS NULL THEN {now} END,
+    approval_id = CASE WHEN o.due_in IS NOT NULL THEN e.approval_id END
 FROM {rows :reclaims seen_id uuid, seen_claim bigint, due_in float8, words text} AS o
 WHERE e.id = o.seen_id AND e.claim = o.seen_claim AND e.state = 'processing' AND e.leased_until < {now}
 RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
@@ -64,6 +65,6 @@ ORDER BY due_at LIMIT :limit {lock_free events}
 -- name: skip_unhandled
 -- pending -> skipped.
 UPDATE {schema}.events
-SET state = 'skipped', reason = 'no handler', alert = NULL, due_at = NULL, finished_at = {now}
+SET state = 'skipped', reason = 'no handler', alert = NULL, due_at = NULL, finished_at = {now}, approval_id = NULL
 WHERE id IN {list :events uuid} AND state = 'pending'
 RETURNING id

@@ -114,7 +114,8 @@ WHERE id = ?2 AND state IN ('pending', 'retrying')
 SELECT e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
        e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
        (e.claimed_at - e.run_started_at) / 1e6 AS run_age, e.item, r.headers, r.query, r.body, e.entity,
-       iif(e.waiting_since >= e.run_started_at, (e.claimed_at - e.waiting_since) / 1e6, NULL) AS waited
+       iif(e.waiting_since >= e.run_started_at, (e.claimed_at - e.waiting_since) / 1e6, NULL) AS waited,
+       e.approval_id
 FROM events e JOIN requests r ON r.id = e.request_id WHERE e.id = ?1
 
 -- name: once
@@ -157,7 +158,8 @@ SET state = ?5, claim = claim + 1, reason = ?6, result = ?8, error = ?9, cause =
     attempts = attempts - (?4 IN ('wait', 'release')),
     snoozes = snoozes + (?4 = 'wait'),
     alert = iif(?5 IN ('processed', 'skipped'), NULL, alert), waits_for = ?11,
-    waiting_since = iif(?11 IS NULL, NULL, iif(waiting_since >= run_started_at, waiting_since, claimed_at))
+    waiting_since = iif(?11 IS NULL, NULL, iif(waiting_since >= run_started_at, waiting_since, claimed_at)),
+    approval_id = iif(?5 IN ('pending', 'retrying'), approval_id, NULL)
 WHERE id = ?2 AND claim = ?3 AND state = 'processing'
 RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
 
