@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode
@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from hookledger import Inbox
 from hookledger.config import decode
 from hookledger.ids import new_id
+from hookledger.states import State
 from hookledger.store.ops.rejections import RejectedRequest
 from hookledger.store.protocol import Store
 from tests.asgi_client import Answer, ask
@@ -37,11 +38,20 @@ def make_inbox(database: str, settings: dict[str, Any] | None = None) -> Inbox:
     return inbox
 
 
-async def give_past(inbox: Inbox, steps: int = 400, seed: int = 7) -> None:
-    """Events in every state, effects with every fate, odd deliveries, what was refused, a downstream that failed."""
+async def give_past(inbox: Inbox, steps: int = 400, seed: int = 7, states: Collection[State] = ()) -> None:
+    """Events in every state, effects with every fate, odd deliveries, what was refused, a downstream that failed.
+    `states`: what there must be, however much longer that takes."""
     async with inbox.opened(handlers=2) as store:
         await store.know_sources(list(inbox.sources))
-        await Life(store, inbox.clock, seed).live(steps)
+        life = Life(store, inbox.clock, seed)
+        await life.live(steps)
+        for _ in range(100):  # what a life leaves behind is chance
+            counts = await store.counts()
+            if all(counts.get(state) for state in states):
+                break
+            await life.live(10)
+        else:
+            raise AssertionError(counts)
         await store.circuits.trip("mail", "ada", "down")
         refused = [("stripe", "signature_mismatch"), ("github", "stale")]
         counts = dict.fromkeys(refused, 1)
