@@ -1,6 +1,6 @@
 """Durable state, behind one protocol with one method per transition."""
 
-SCHEMA_RANGE = (1, 1)
+SCHEMA_RANGE = (4, 4)
 """The oldest and newest schema version that this release works with."""
 BEFORE_FIRST = -1
 """The version of a database that was made before the first release."""

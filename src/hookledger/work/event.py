@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec
 from uuid import UUID
 
 from ..effects.attempt import AttemptEffects, PendingEffect
 from ..effects.model import Effect
-from ..errors import NoTransaction
+from ..errors import NoTicket, NoTransaction
 from ..model import Claimed, unpack_headers
 from ..states import KeyOrigin
 from ..store.protocol import Statements
@@ -31,11 +31,20 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 Renew = Callable[[], Coroutine[Any, Any, None]]
-Current = Callable[["Facts"], Coroutine[Any, Any, Any]]
+Current = Callable[["Facts"], Coroutine[Any, Any, "CurrentState"]]
+
+
+class CurrentState(NamedTuple):
+    """What was fetched, and the ticket that was drawn before."""
+
+    state: Any
+    ticket: int
 
 
 class Facts:
     """What is known of the event, the same for async and plain handlers."""
+
+    _ticket: int | None = None
 
     def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any]) -> None:
         self._claimed = claimed
@@ -95,6 +104,26 @@ class Facts:
     def attempt(self) -> int:
         """1 for the first try of this run."""
         return self._claimed.attempts
+
+    @property
+    def ticket(self) -> int:
+        """The ticket of the last `current()` in this attempt: the version of the state that it returned.
+
+        Tickets are numbers that the database gives out, each higher than all before it, in every worker. This one was
+        drawn before the fetch. So a state with a higher ticket was fetched later than this one was asked for, and
+        includes every change that this event knows of; drawn after the fetch, a ticket could mark an old state as the
+        newest. Between two such states the higher ticket must win: `event.newer(name, key, event.ticket)`.
+        Raises NoTicket before `current()`, and after one that failed.
+        """
+        if self._ticket is None:
+            raise NoTicket()
+        return self._ticket
+
+    async def _fetched(self, current: Current) -> Any:
+        self._ticket = None
+        found = await current(self)
+        self._ticket = found.ticket
+        return found.state
 
     @property
     def body(self) -> bytes:
@@ -162,12 +191,15 @@ class Event(Facts, Generic[Tx]):
         return self._effects.asked("event.later(…)", lambda: self._effects.later(effect, key, args, kwargs))
 
     def current(self) -> Coroutine[Any, Any, Any]:
-        """What the object is now, by the word of the source's `current` function; fetched each time.
+        """What the object is now, by the source's ready-made fetcher or `current` function; fetched each time.
 
-        It may be newer than the event, and may have changed again when you use it. On SQLite ask before the first
-        statement of `event.tx`, which stops every other write.
+        None if the object is gone. It may be newer than the event, and may have changed again when you use it: another
+        handler may have fetched later and written already, so write it only if `event.newer(name, key,
+        event.ticket)`. On SQLite ask before the first statement of `event.tx`, which stops every other write.
         """
-        return self._effects.asked("event.current()", lambda: self._effects.outside(self._current(self)))
+        return self._effects.asked(
+            "event.current()", lambda: self._effects.outside(self._fetched(self._current))
+        )
 
     async def renew(self) -> None:
         """Prove that the event is still ours, and renew the lease; raises ClaimLost when it is not.
@@ -249,7 +281,7 @@ class SyncEvent(Facts, Generic[SyncTx]):
 
     def current(self) -> Any:
         """What the object is now; see `Event.current`."""
-        return self._wait(self._effects.outside(self._current(self)))
+        return self._wait(self._effects.outside(self._fetched(self._current)))
 
     def renew(self) -> None:
         """Prove that the event is still ours, and renew the lease; raises ClaimLost when it is not."""
