@@ -1,14 +1,14 @@
 """What an object is now: fetched by the source's own function or by a ready-made fetcher, with a ticket.
 
 Fetching alone loses updates: A fetches, the object changes, B fetches and writes the new state, and A writes the old
-one. A ticket decides between them. It is drawn before the fetch, and a write counts only if its ticket is higher than
-that of the state it replaces (`event.newer(…, event.ticket)`):
+one. A ticket decides between them. It is drawn before the fetch, and a state is written only if its ticket is higher
+than that of the state it replaces (`event.newer(…, event.ticket)`). Then the last change is never lost:
 
-    The event of the object's last change is here, so the change has happened. Whoever draws a higher ticket than the
-    handler of that event fetches later than this, and sees the change. So whatever is written last includes it.
+    The handler of its event draws its ticket after the change. Every higher ticket is drawn later than that, and the
+    fetch that follows it sees the change. So the state with the highest ticket includes it, and that state stays.
 
-Drawn after the fetch, a ticket would prove nothing: A fetches the old state, B fetches the new one, draws 1 and writes
-it, A draws 2 and replaces it by the old one, and no further event would ever put that right.
+A ticket drawn after the fetch proves nothing: A fetches the old state; B fetches the new one, draws 1 and writes; A
+draws 2 and writes the old one over it, and no further event puts that right.
 """
 
 from __future__ import annotations

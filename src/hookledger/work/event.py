@@ -109,11 +109,10 @@ class Facts:
     def ticket(self) -> int:
         """The ticket of the last `current()` in this attempt: the version of the state that it returned.
 
-        Tickets are numbers that the database gives out, each higher than all before it, in every worker. This one was
-        drawn before the fetch. So a state with a higher ticket was fetched later than this one was asked for, and
-        includes every change that this event knows of; drawn after the fetch, a ticket could mark an old state as the
-        newest. Between two such states the higher ticket must win: `event.newer(name, key, event.ticket)`.
-        Raises NoTicket before `current()`, and after one that failed.
+        The database gives out tickets, each higher than all before it, whichever worker asks. This one was drawn
+        before the fetch, so a state with a higher ticket was fetched after this event arrived and includes what the
+        event is about: the higher ticket may win, `event.newer(name, key, event.ticket)`. Drawn after the fetch, it
+        could mark an old state as the newest. Raises NoTicket before `current()`, and after one that failed.
         """
         if self._ticket is None:
             raise NoTicket()
@@ -193,13 +192,11 @@ class Event(Facts, Generic[Tx]):
     def current(self) -> Coroutine[Any, Any, Any]:
         """What the object is now, by the source's ready-made fetcher or `current` function; fetched each time.
 
-        None if the object is gone. It may be newer than the event, and may have changed again when you use it: another
-        handler may have fetched later and written already, so write it only if `event.newer(name, key,
+        A ready-made fetcher returns None if the object is gone. The state may be newer than the event, and older than
+        one that another handler has fetched and written since: write it only if `event.newer(name, key,
         event.ticket)`. On SQLite ask before the first statement of `event.tx`, which stops every other write.
         """
-        return self._effects.asked(
-            "event.current()", lambda: self._effects.outside(self._fetched(self._current))
-        )
+        return self._effects.asked("event.current()", lambda: self._effects.outside(self._fetched(self._current)))
 
     async def renew(self) -> None:
         """Prove that the event is still ours, and renew the lease; raises ClaimLost when it is not.

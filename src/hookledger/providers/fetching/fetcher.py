@@ -19,7 +19,7 @@ from urllib.parse import urljoin
 
 from ...errors import ConfigError, FetchFailed, Permanent, UnreadableError, Wait
 from ..contract import Contract
-from ..fields import ABSENT, Body, inside
+from ..fields import Body, inside
 from ..http import Answer, Client, Parameters, Unreachable, Unusable, is_rate_limit, pause, shop_url
 from ..tolerant import decode_json
 from .facts import Fetcher
@@ -218,8 +218,8 @@ class ReadyFetcher:
         witness = await self._get(asked.witness, asked)
         if not 200 <= witness.status < 300:
             raise Permanent(
-                f"{said}, and {witness.status} to GET {asked.witness}: the object is gone, or its account is not that "
-                f"of the token; {self._settings_to_check}"
+                f"{said}, and {witness.status} to GET {asked.witness}: the object is gone, or the token is of another "
+                f"account; {self._settings_to_check}"
             )
         found = self._object(witness, None)
         for name, value in asked.says.items():

@@ -120,9 +120,9 @@ class _About:
             case "version":
                 return self._version
             case "id":
-                return self._segment(self._id, "the object's id")
+                return self._segment(self._id, "object id")
             case "event_id":
-                return self._segment(None if self.repair else self._event.provider_id, "the event's id")
+                return self._segment(None if self.repair else self._event.provider_id, "event id")
         return self._segment(self.value(field(name)), name)
 
     def _segment(self, value: object, name: str) -> str:

@@ -12,9 +12,9 @@ class Tickets(Operations):
     async def draw(self, db: Session, count: int) -> range:
         """Give out so many tickets: each is higher than every ticket given out before.
 
-        Durable, although a guard of the same database could never outlive its ticket: a handler may draw a ticket,
-        survive a crash of the database, and only then begin its transaction. If the crash had undone the draw, another
-        handler would have the same ticket.
+        Durable, although no guard in the same database could outlive its ticket: a handler may draw one, survive a
+        crash of the database, and only then begin its transaction. Had the crash undone the draw, another handler
+        would get the same number.
         """
         [row] = await db("draw_tickets", count=count)
         return range(row["last"] - count + 1, row["last"] + 1)
