@@ -17,8 +17,9 @@ from hookledger.providers.fetching.fetcher import ReadyFetcher
 from hookledger.states import CircuitState, State
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
+from tests.path.remote import Running, eventually
 from tests.services import objects as service
-from tests.services.objects import Objects, Reply
+from tests.services.objects import SLOW, Objects, Reply
 
 TOKEN = "made_up_key_of_the_tests"
 HOST = "127.0.0.1"
@@ -276,6 +277,24 @@ async def test_your_own_function_has_a_ticket_too(site: Site, plain: bool) -> No
     assert len(tickets) == 2
     assert tickets[0] < tickets[1]
     assert seen == tickets, "the ticket was there before the function was called"
+
+
+async def test_a_ticket_is_drawn_before_the_request(shop: Site, api: Objects) -> None:
+    """The API is slow: when it has the request, the database has given out the ticket."""
+    writes_state(shop)
+    api.trouble.append(SLOW)
+    await shop.deliver(stripe_event("evt_1"))
+    async with Running(shop):
+        await eventually(lambda: bool(api.asked), "the API has the request")
+        async with shop.inbox.opened() as store:
+            assert list(await store.tickets.draw(1)) == [2]
+        api.gate.set()
+        await eventually(lambda: processed(shop), "the event is processed")
+    assert (await shop.event("evt_1")).event.result == "paid 1"
+
+
+async def processed(site: Site) -> bool:
+    return await site.state("evt_1") is State.PROCESSED
 
 
 async def test_a_ticket_is_outside_the_handlers_transaction(shop: Site) -> None:

@@ -5,8 +5,9 @@ It shares no code with what it tests.
 
 import json
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ BAD = "not json"
 HUGE = "huge"
 HANG = "hang"
 CUT = "cut"
+SLOW = "slow"
 
 
 class Asked(NamedTuple):
@@ -38,9 +40,13 @@ class Objects:
         """By path and query: what is there, or a Reply. Anything else is 404."""
         self.trouble: deque[Reply | str | None] = deque()
         """What the next requests get instead; None: nothing goes wrong."""
+        self.when_idle: Callable[[], Reply | str | None] = lambda: None
+        """What a request gets for which nothing else is said."""
+        self.delay: Callable[[], float] = lambda: 0.0
+        """Seconds between reading an object and answering with it."""
         self.asked: list[Asked] = []
         self.gate = threading.Event()
-        """Ends what hangs."""
+        """Ends what hangs, and lets slow answers through."""
         handler = type("Handler", (_Handler,), {"api": self})
         self._server = _Server(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -84,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self, body: bytes) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.api.asked.append(Asked(self.command, self.path, headers, body))
-        trouble = self.api.trouble.popleft() if self.api.trouble else None
+        trouble = self.api.trouble.popleft() if self.api.trouble else self.api.when_idle()
         match trouble:
             case Reply():
                 self._answer(trouble)
@@ -101,7 +107,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b'{"id":')
                 self.close_connection = True
             case _:
+                if trouble == SLOW:
+                    self.api.gate.wait(60)
                 found = self.api.objects.get(self.path, Reply(404, {"message": "Not Found"}))
+                time.sleep(self.api.delay())
                 self._answer(found if isinstance(found, Reply) else Reply(200, found))
 
     def _answer(self, reply: Reply) -> None:
