@@ -16,8 +16,10 @@ from tests.services import objects as service
 from tests.services.objects import Objects, Reply
 
 ENTITIES = 12
-CHANGES = 12
+BURSTS = 2
 """Of each entity, per round."""
+BURST = 4
+"""Changes of one entity at a time, whose handlers overlap: without the guard, some entities end wrong."""
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def api() -> Iterator[Objects]:
         return Reply(500, {}) if happens < 0.06 else None
 
     with service.running() as running:
-        running.delay = lambda: chance.choice([0.0, 0.0, 0.02, 0.1])
+        running.delay = lambda: chance.choice([0.0, 0.05, 0.1, 0.3])
         running.when_idle = trouble
         yield running
 
@@ -44,8 +46,8 @@ class Provider:
         self._url = url
         self._api = api
         self._versions = dict.fromkeys([f"cus_{n}" for n in range(ENTITIES)], 0)
-        self._changes = [name for name in self._versions for _ in range(CHANGES * rounds)]
-        random.Random(11).shuffle(self._changes)
+        self._bursts = [name for name in self._versions for _ in range(BURSTS * rounds)]
+        random.Random(11).shuffle(self._bursts)
         self.error: BaseException | None = None
 
     @property
@@ -62,11 +64,12 @@ class Provider:
         inbox = Inbox(self._url)
         inbox.source("stripe", provider="stripe", secrets=[SECRET])
         site = Site(inbox)
-        for name in self._changes:
-            self._versions[name] += 1
-            self._api.objects[f"/v1/customers/{name}"] = {"id": name, "version": self._versions[name]}
-            await self._tell(site, name, self._versions[name])
-            await asyncio.sleep(0.01)
+        for name in self._bursts:
+            for _ in range(BURST):
+                self._versions[name] += 1
+                self._api.objects[f"/v1/customers/{name}"] = {"id": name, "version": self._versions[name]}
+                await self._tell(site, name, self._versions[name])
+                await asyncio.sleep(0.06)  # a handler has the old state by now, or will
         for name, version in self._versions.items():
             await self._tell(site, name, version)
         await inbox.asgi.stop()
