@@ -143,8 +143,8 @@ def facts(contract: Contract) -> list[Fact]:
     add("can be listed", contract.lister.list + (f"; {contract.lister.enable}" if contract.lister.enable else ""))
     add("redelivered by", contract.lister.redeliver)
     if contract.fetcher is not None:
-        add("event.current() fetches", contract.fetcher.kinds)
-        add("with current =", contract.fetcher.token)
+        add("can be fetched", contract.fetcher.kinds)
+        add("fetched with", contract.fetcher.token)
     add("advice", contract.retries.advice)
     for note in contract.notes:
         add("note", note)
