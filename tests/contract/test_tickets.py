@@ -81,7 +81,7 @@ async def test_a_draw_is_on_disk_though_the_database_says_off(postgres_url: str,
         await store.close()
 
 
-async def test_a_copy_goes_on_where_its_source_was(
+async def test_a_copy_continues_where_its_source_was(
     store: Store, database_url: str, tmp_path: Path, postgres: Databases
 ) -> None:
     """To the other database; and while it is copied, the source gives out none."""

@@ -45,7 +45,7 @@ def draws(file: Path, more_than: int = 0) -> None:
     eventually(lambda: len(noted(file)) > more_than + ENOUGH, "tickets are drawn")
 
 
-def test_tickets_increase_whoever_is_killed(installation: Installation, rounds: int) -> None:
+def test_tickets_increase_though_processes_are_killed(installation: Installation, rounds: int) -> None:
     drawers = Drawers(installation)
     running = [drawers.start() for _ in range(3)]
     for number in range(3 * rounds + 3):

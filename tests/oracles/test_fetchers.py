@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from hubspot import HubSpot
+from hubspot import HubSpot  # type: ignore[import-untyped]
 from square import Square
 from stripe._object_classes import OBJECT_CLASSES
 

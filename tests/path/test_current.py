@@ -115,7 +115,7 @@ async def test_a_rate_limit_costs_no_attempt(shop: Site, api: Objects) -> None:
 
 
 async def test_a_broken_api_opens_its_circuit(shop: Site, api: Objects) -> None:
-    """Three failures in a row; then events wait without a request and without an attempt, until one trial succeeds."""
+    """Three failures in a row; then events wait without a request or an attempt, until one trial succeeds."""
     writes_state(shop)
     api.trouble.extend([Reply(500, {})] * 4)
     await shop.deliver(stripe_event("evt_1"))

@@ -1,6 +1,6 @@
 """One request to a provider's API: limited in time and size, with a configured host, and no redirect followed.
 
-Listers and fetchers share it; each decides by itself what a status means and whether to ask again.
+Listers and fetchers share it; each decides what a status means and whether to ask again.
 """
 
 from __future__ import annotations

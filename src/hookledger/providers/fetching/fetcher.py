@@ -218,8 +218,8 @@ class ReadyFetcher:
         witness = await self._get(asked.witness, asked)
         if not 200 <= witness.status < 300:
             raise Permanent(
-                f"{said}, and {witness.status} to GET {asked.witness}: the object is gone, or the token is of another "
-                f"account; {self._settings_to_check}"
+                f"{said}, and {witness.status} to GET {asked.witness}: the object is gone, or the token is of "
+                f"another account; {self._settings_to_check}"
             )
         found = self._object(witness, None)
         for name, value in asked.says.items():

@@ -1,8 +1,8 @@
 """From an event to the request for its object.
 
-A delivery may be hostile even if it is authentic: a name that somebody chose is part of it. So the host is
-configured, an event's values are single segments of a path that the contract has, and a value that could be more
-than that is rejected.
+A delivery may be hostile even if it is authentic: strangers choose some of its names. So the host is configured, an
+event's values are single segments of a path that the contract has, and a value that could be more than that is
+rejected.
 """
 
 from __future__ import annotations
