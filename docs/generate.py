@@ -24,6 +24,7 @@ TAG = re.compile(r"^# proves R\d+(?:, R\d+)*$")
 def settings() -> str:
     from hookledger.config import (
         Config,
+        CurrentSettings,
         IntakeSettings,
         Limits,
         OperatorSettings,
@@ -56,6 +57,7 @@ def settings() -> str:
         ("[work.circuit]", CircuitSettings),
         ("[retention]", RetentionSettings),
         ("[sources.NAME]", SourceSettings),
+        ("[sources.NAME.current]", CurrentSettings),
         ("[sources.NAME.reconcile]", ReconcileSettings),
         ("[sources.NAME.retention]", SourceRetention),
     ]

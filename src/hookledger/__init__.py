@@ -14,11 +14,13 @@ from .errors import (
     ConfigError,
     ContentGone,
     EffectBusy,
+    FetchFailed,
     ForgottenAwait,
     HandlerCommitted,
     HookledgerError,
     ListingFailed,
     NeedsDecision,
+    NoTicket,
     NoTransaction,
     Permanent,
     Refused,
@@ -32,6 +34,7 @@ from .errors import (
     Wait,
 )
 from .inbox import Inbox
+from .providers.fetching.settings import CurrentSettings
 from .providers.listing.base import Changed, Content, Listed, ReconcileSettings
 from .receive.secrets import SecretSettings
 from .retry import RetryPolicy
@@ -55,9 +58,11 @@ __all__ = [
     "ConfigError",
     "Content",
     "ContentGone",
+    "CurrentSettings",
     "Effect",
     "EffectBusy",
     "Event",
+    "FetchFailed",
     "ForgottenAwait",
     "HandlerCommitted",
     "Happened",
@@ -66,6 +71,7 @@ __all__ = [
     "Listed",
     "ListingFailed",
     "NeedsDecision",
+    "NoTicket",
     "NoTransaction",
     "Op",
     "Permanent",

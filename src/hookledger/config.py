@@ -16,6 +16,7 @@ from msgspec import Struct
 from .clock import Seconds
 from .errors import ConfigError
 from .operate.retention.settings import RetentionSettings
+from .providers.fetching.settings import CurrentSettings
 from .providers.listing.base import ReconcileSettings
 from .receive.client import Proxies, proxies
 from .receive.rejections import SampleSettings
@@ -154,8 +155,8 @@ def _convert(values: Mapping[str, Any], kind: type[T]) -> T:
 
 def _check_keys(values: Any, kind: Any, where: str) -> None:
     """Raise ConfigError for an unknown key or choice and list the known ones: msgspec does not."""
-    if get_origin(kind) is UnionType and len(get_args(kind)) == 2 and NoneType in get_args(kind):
-        kind = next(one for one in get_args(kind) if one is not NoneType)
+    if get_origin(kind) is UnionType:
+        kind = _meant(kind, values)
     if get_origin(kind) is Literal and values not in get_args(kind):
         raise ConfigError(f"{where[:-1]} must be {' or '.join(map(repr, get_args(kind)))}, not {values!r}")
     if get_origin(kind) is dict and isinstance(values, Mapping):
@@ -170,6 +171,15 @@ def _check_keys(values: Any, kind: Any, where: str) -> None:
             hint = f"did you mean {where}{close[0]}?" if close else f"the known keys are {', '.join(sorted(known))}"
             raise ConfigError(f"unknown key {where}{name}: {hint}")
         _check_keys(value, known[name], f"{where}{name}.")
+
+
+def _meant(kind: Any, values: Any) -> Any:
+    """Return the member of a union that a value is meant to be: the table, or the only one."""
+    kinds = [one for one in get_args(kind) if one is not NoneType]
+    tables = [one for one in kinds if isinstance(one, type) and issubclass(one, Struct)]
+    if len(tables) == 1 and isinstance(values, Mapping):
+        return tables[0]
+    return kinds[0] if len(kinds) == 1 else kind
 
 
 def _duration(kind: type, value: Any) -> Any:
@@ -192,6 +202,7 @@ def _reworded(message: str) -> str:
 
 __all__ = [
     "Config",
+    "CurrentSettings",
     "IntakeSettings",
     "Limits",
     "OperatorSettings",

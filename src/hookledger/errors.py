@@ -32,9 +32,11 @@ HookledgerError
 ├── ForgottenAwait         the handler did not await an effect
 ├── CallInTransaction      the handler called an effect while it held SQLite's write lock
 ├── NoTransaction          the handler was declared with transaction=False
+├── NoTicket               the handler read event.ticket before event.current()
 ├── UnknownOutcome         call outcome unknown; its policy or check decides
 └── Signal                 a handler raises it to decide what happens to its event
     ├── Retry              retry later; counts as an attempt
+    │   └── FetchFailed    the provider's API did not answer with the object's current state
     ├── Wait               retry later; does not count as an attempt
     │   ├── CircuitOpen    the downstream's circuit is open
     │   ├── EffectBusy     another worker is performing this effect
@@ -197,6 +199,10 @@ class NoTransaction(HookledgerError):
     """This handler has no transaction: it was declared with transaction=False."""
 
 
+class NoTicket(HookledgerError):
+    """The handler read event.ticket before event.current() drew one: await event.current() first."""
+
+
 class UnknownOutcome(HookledgerError):
     """Call outcome unknown; its policy or check decides.
 
@@ -236,6 +242,10 @@ class Retry(Signal):
     def __init__(self, message: str | None = None, *, after: float | None = None) -> None:
         super().__init__(message)
         self.after: float | None = None if after is None else _delay(after)
+
+
+class FetchFailed(Retry):
+    """The provider's API did not answer with the object's current state."""
 
 
 class Wait(Signal):

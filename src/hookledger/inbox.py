@@ -10,6 +10,7 @@ import msgspec
 
 from .clock import Clock
 from .config import Config, WorkSettings, source_settings
+from .effects.circuit import Breakers
 from .effects.declare import EffectDecorators
 from .effects.signatures import check_takes
 from .errors import ConfigError, SchemaMismatch, Unavailable
@@ -30,7 +31,7 @@ from .receive.settings import KeyFunction, SourceOptions, SourceSettings, naming
 from .source import Source, is_repair
 from .store.connect import connect
 from .store.protocol import Store, Transactions
-from .work.current import Currents
+from .work.current import Currents, CurrentStates
 from .work.loop import Worker
 from .work.reclaim import LeaseReclaimer
 from .work.route import Routes
@@ -205,8 +206,9 @@ class Inbox(EffectDecorators):
 
     def dry_run(self, store: Store) -> DryRun:
         self.effects.verify()
-        runner = Runner(self.read, self.transactions, self.currents.fetch)
-        return DryRun(store, self.routes, self.effects, runner, self.settings.work)
+        work = self.settings.work
+        current = CurrentStates(self.currents, store.tickets, Breakers(store.circuits, work.circuit))
+        return DryRun(store, self.routes, self.effects, Runner(self.read, self.transactions, current), work)
 
     def worker(
         self, store: Store, work: WorkSettings | None = None, *, stuck: Callable[[], None] = lambda: None
@@ -219,7 +221,7 @@ class Inbox(EffectDecorators):
             self.read,
             work or self.settings.work,
             transactions=self.transactions,
-            current=self.currents.fetch,
+            currents=self.currents,
             stuck=stuck,
         )
 

@@ -17,6 +17,7 @@ from .errors import (
     CallInTransaction,
     ConfigError,
     ForgottenAwait,
+    NoTicket,
     NoTransaction,
     Permanent,
     Refused,
@@ -67,7 +68,7 @@ def is_permanent(error: BaseException) -> bool:
     """
     if isinstance(error, (Permanent, msgspec.ValidationError, PermissionError, UnreadableError)):
         return True
-    if isinstance(error, (BadResult, BadArguments, ForgottenAwait, CallInTransaction, NoTransaction)):
+    if isinstance(error, (BadResult, BadArguments, ForgottenAwait, CallInTransaction, NoTransaction, NoTicket)):
         return True  # a bug in the handler
     if any(kind.__name__ == "ValidationError" for kind in type(error).__mro__):
         return True

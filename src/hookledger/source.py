@@ -12,6 +12,8 @@ from .effects.signatures import check_lists, check_takes, without_parentheses
 from .errors import ConfigError, Skip
 from .model import REPAIR, REPAIR_KEY, Claimed
 from .operate.reconcile.plan import Plan
+from .providers.fetching.fetcher import ReadyFetcher
+from .providers.fetching.settings import CurrentSettings, current_settings
 from .providers.listing.base import Lister, ReconcileSettings
 from .providers.listing.ready import lister as ready_made
 from .receive.advice import advice
@@ -43,6 +45,8 @@ class Source:
         self._repairs = False
         if self.settings.reconcile is not None:
             self._configure(self.settings.reconcile)
+        if self.settings.current is not None:
+            self._fetch(self.settings.current)
 
     @property
     def settings(self) -> SourceSettings:
@@ -105,8 +109,9 @@ class Source:
     # ── the truth ──
 
     def current(self, function: C) -> C:
-        """Declare how an object's present state is fetched, for `await event.current()`: a function of the event,
-        async or plain, whose `event.object_id` says which. It should only read."""
+        """Declare how an object's present state is fetched, for `await event.current()`, where the setting `current`
+        does not do it: a function of the event, async or plain, whose `event.object_id` says which. It should only
+        read."""
         check_takes(function, f"source {self.name!r}: current", "event")
         self._currents.add(self.name, function)
         return function
@@ -149,6 +154,14 @@ class Source:
             repairs=self._repairs,
             runs=self.settings.mode == "run",
         )
+
+    def _fetch(self, settings: str | CurrentSettings) -> None:
+        def read(place: str, what: str) -> str:
+            return text_of(place, what)[0]
+
+        with naming(self.name):
+            fetcher = ReadyFetcher(self.name, self.endpoint.contract, current_settings(settings), read)
+        self._currents.add(self.name, fetcher)
 
     def _configure(self, settings: ReconcileSettings) -> None:
         def token() -> str:

@@ -94,7 +94,7 @@ async def test_a_failing_migration_changes_nothing(store: Store, raw: Raw, monke
 
 async def test_a_database_made_before_the_first_release_is_refused(store: Store, raw: Raw) -> None:
     await raw.run("UPDATE migrations SET name = 'path'")
-    for version in (2, 15):
+    for version in (NEWEST + 1, NEWEST + 14):
         await raw.run(f"INSERT INTO migrations (version, name, applied_at) SELECT {version}, 'old', applied_at "
                       "FROM migrations WHERE version = 1")  # fmt: skip
     before = await raw.all("migrations")

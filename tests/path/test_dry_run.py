@@ -51,7 +51,10 @@ async def dry_run(site: Site, ident: str = "evt_1", *, keeps: bool = False) -> D
         before = await contents(store)
         assert {"done", "public.done"} & before.keys()
         report = await site.inbox.dry_run(store).run(history)
-        assert (await contents(store) == before) is not keeps
+        after = await contents(store)
+        for tables in (before, after):  # a number that was given out stays so: see test_current.py
+            del tables["tickets" if "tickets" in tables else "hookledger.tickets"]
+        assert (after == before) is not keeps
     return report
 
 

@@ -8,7 +8,17 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from hookledger import Effect, Event, Happened, Inbox, Op, ReconcileSettings, SecretSettings, SyncEvent
+from hookledger import (
+    CurrentSettings,
+    Effect,
+    Event,
+    Happened,
+    Inbox,
+    Op,
+    ReconcileSettings,
+    SecretSettings,
+    SyncEvent,
+)
 
 inbox = Inbox("sqlite:///never-opened.db")
 stripe = inbox.source("stripe", provider="stripe", secrets=["whsec_made_up"])
@@ -24,6 +34,7 @@ inbox.source(
     public_url="https://hooks.example.com/orders",
     retention={"payloads": "30d", "events": "never"},
     reconcile=ReconcileSettings(at="03:00"),
+    current=CurrentSettings(token="env:SQUARE_TOKEN"),
 )
 
 
@@ -89,6 +100,8 @@ async def paid(event: Event) -> dict[str, str]:
     if await event.once("credit", "in_1"):
         await event.tx.execute("UPDATE accounts SET credit = credit + 1")
     assert_type(await event.tx.fetch("SELECT 1"), list[Any])
+    assert_type(await event.current(), Any)
+    assert_type(event.ticket, int)
     await event.later(charge, "in_1", account="acct_1", cents=1)
     await event.later(upgrade, "in_1", "ws_1", key="an effect may have a parameter of any name")
     async with asyncio.TaskGroup() as group:
@@ -102,6 +115,8 @@ async def paid(event: Event) -> dict[str, str]:
 def voided(event: SyncEvent) -> str:
     assert_type(event.call(charge, "in_1", "acct_1", 4900), Charge)
     assert_type(event.once("credit", "in_1"), bool)
+    assert_type(event.current(), Any)
+    assert_type(event.ticket, int)
     event.later(print_label, "in_1", address={})
     event.tx.execute("UPDATE accounts SET credit = credit - 1")
     return "voided"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hookledger import ConfigError, Inbox, ReconcileSettings, SecretSettings
+from hookledger import ConfigError, CurrentSettings, Inbox, ReconcileSettings, Seconds, SecretSettings
 from hookledger.config import decode
 from hookledger.providers.catalogue import find
 from hookledger.receive.settings import SourceOptions, SourceSettings
@@ -63,6 +63,10 @@ def test_file_and_python_make_the_same_settings() -> None:
     assert from_python("s", instances) == made
     durations = {"provider": "stripe", "secrets": [SECRET], "horizon": "40d", "tolerance": 60}
     assert from_python("s", durations) == from_file("s", durations)
+    fetched = {"provider": "stripe", "secrets": [SECRET], "current": {"token": "env:KEY", "timeout": "5s"}}
+    instance = {"current": CurrentSettings(token="env:KEY", timeout=Seconds("5s"))}
+    assert from_python("s", fetched) == from_file("s", fetched) == from_python("s", fetched | instance)
+    assert from_python("s", fetched | {"current": "env:KEY"}) == from_file("s", fetched | {"current": "env:KEY"})
 
 
 def test_none_is_the_default_of_every_option() -> None:

@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ..errors import ConfigError
+from .fetching.facts import Fetcher
 from .fields import ABSENT, Body, Content, Field, Query, inside
 from .handshake import Handshake
 from .schemes.base import Scheme
@@ -97,6 +98,7 @@ class Confirmed(Struct, frozen=True, kw_only=True):
     response: Grade = "none"
     retry: Grade = "none"
     reconcile: Grade = "none"
+    fetch: Grade = "none"
     sources: tuple[str, ...] = ()
     """Where the facts are from."""
 
@@ -245,6 +247,7 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
     handshakes: tuple[Handshake, ...] = ()
     retries: Retries = Retries()
     lister: Lister = Lister()
+    fetcher: Fetcher | None = None
     secret: str = ""
     """What `secrets` must contain, in a few words."""
     options: tuple[str, ...] = ()

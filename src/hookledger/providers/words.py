@@ -142,6 +142,9 @@ def facts(contract: Contract) -> list[Fact]:
     add("may be redelivered", "" if own else redelivery_window(contract))
     add("can be listed", contract.lister.list + (f"; {contract.lister.enable}" if contract.lister.enable else ""))
     add("redelivered by", contract.lister.redeliver)
+    if contract.fetcher is not None:
+        add("can be fetched", contract.fetcher.kinds)
+        add("fetched with", contract.fetcher.token)
     add("advice", contract.retries.advice)
     for note in contract.notes:
         add("note", note)
@@ -216,7 +219,7 @@ def hours(value: float) -> str:
 def confirmed(contract: Contract) -> list[Fact]:
     """Return each group of facts, and how it was confirmed."""
     grades = contract.confirmed
-    names = ("signature", "event", "handshake", "response", "retry", "reconcile")
+    names = ("signature", "event", "handshake", "response", "retry", "reconcile", "fetch")
     return [Fact(name, GRADES[getattr(grades, name)]) for name in names if getattr(grades, name) != "none"]
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from ..clock import Keep, Seconds
 from ..errors import ConfigError
 from ..providers.contract import Contract
+from ..providers.fetching.settings import CurrentSettings
 from ..providers.listing.base import ReconcileSettings
 from .secrets import SecretSettings
 
@@ -107,6 +108,9 @@ class SourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whether you fetch missed events by other means; turns off the warning that the provider does not redeliver."""
     reconcile: ReconcileSettings | None = None
     """How to read the provider's own log; also turns off that warning."""
+    current: str | CurrentSettings | None = None
+    """How `event.current()` fetches an object from the provider's API: `env:NAME` or `file:/path` of the API's token,
+    or a table. Default: `@source.current` says how."""
     options: dict[str, Any] = {}
     """Options of the provider's scheme; for provider `hmac`: how its requests are signed and read."""
 
@@ -145,4 +149,5 @@ class SourceOptions(TypedDict, total=False):
     retention: SourceRetention | Mapping[str, Duration] | None
     reconciled: bool
     reconcile: ReconcileSettings | None
+    current: str | CurrentSettings | None
     options: Mapping[str, Any] | None

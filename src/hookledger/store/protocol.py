@@ -36,6 +36,7 @@ from .ops.rejections import Rejections
 from .ops.restores import Restores
 from .ops.reviews import Reviews
 from .ops.search import Search
+from .ops.tickets import Tickets
 from .ops.workers import Workers
 from .session import Database
 
@@ -186,6 +187,8 @@ class Store(Events, Workers, Decisions, ABC):
         self.jobs: Jobs = jobs
         """Bulk work."""
         self.circuits: Circuits = Circuits(calls)
+        self.tickets: Tickets = Tickets(calls)
+        """The versions of what handlers fetch."""
         self.pauses: Pauses = Pauses(database)
         """What workers leave alone for now."""
         self.restores: Restores = Restores(database, ledger)

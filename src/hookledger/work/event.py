@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec
 from uuid import UUID
 
 from ..effects.attempt import AttemptEffects, PendingEffect
 from ..effects.model import Effect
-from ..errors import NoTransaction
+from ..errors import NoTicket, NoTransaction
 from ..model import Claimed, unpack_headers
 from ..states import KeyOrigin
 from ..store.ops.reviews import Approval
@@ -32,11 +32,20 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 Renew = Callable[[], Coroutine[Any, Any, None]]
-Current = Callable[["Facts"], Coroutine[Any, Any, Any]]
+Current = Callable[["Facts"], Coroutine[Any, Any, "CurrentState"]]
+
+
+class CurrentState(NamedTuple):
+    """What was fetched, and the ticket that was drawn before."""
+
+    state: Any
+    ticket: int
 
 
 class Facts:
     """What is known of the event, the same for async and plain handlers."""
+
+    _ticket: int | None = None
 
     def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any], approved: Approval | None = None) -> None:
         self._claimed = claimed
@@ -108,6 +117,25 @@ class Facts:
         return self._approved
 
     @property
+    def ticket(self) -> int:
+        """The ticket of the last `current()` in this attempt: the version of the state that it returned.
+
+        The database gives out tickets, each higher than all before it, whichever worker asks. This one was drawn
+        before the fetch, so a state with a higher ticket was fetched after this event arrived and includes what the
+        event is about: the higher ticket may win, `event.newer(name, key, event.ticket)`. Drawn after the fetch, it
+        could mark an old state as the newest. Raises NoTicket before `current()`, and after one that failed.
+        """
+        if self._ticket is None:
+            raise NoTicket()
+        return self._ticket
+
+    async def _fetched(self, current: Current) -> Any:
+        self._ticket = None
+        found = await current(self)
+        self._ticket = found.ticket
+        return found.state
+
+    @property
     def body(self) -> bytes:
         """The whole request body, exactly as received."""
         return self._claimed.body
@@ -174,12 +202,13 @@ class Event(Facts, Generic[Tx]):
         return self._effects.asked("event.later(…)", lambda: self._effects.later(effect, key, args, kwargs))
 
     def current(self) -> Coroutine[Any, Any, Any]:
-        """What the object is now, by the word of the source's `current` function; fetched each time.
+        """What the object is now, by the source's ready-made fetcher or `current` function; fetched each time.
 
-        It may be newer than the event, and may have changed again when you use it. On SQLite ask before the first
-        statement of `event.tx`, which stops every other write.
+        A ready-made fetcher returns None if the object is gone. The state may be newer than the event, and older than
+        one that another handler has fetched and written since: write it only if `event.newer(name, key,
+        event.ticket)`. On SQLite ask before the first statement of `event.tx`, which stops every other write.
         """
-        return self._effects.asked("event.current()", lambda: self._effects.outside(self._current(self)))
+        return self._effects.asked("event.current()", lambda: self._effects.outside(self._fetched(self._current)))
 
     async def renew(self) -> None:
         """Prove that the event is still ours, and renew the lease; raises ClaimLost when it is not.
@@ -262,7 +291,7 @@ class SyncEvent(Facts, Generic[SyncTx]):
 
     def current(self) -> Any:
         """What the object is now; see `Event.current`."""
-        return self._wait(self._effects.outside(self._current(self)))
+        return self._wait(self._effects.outside(self._fetched(self._current)))
 
     def renew(self) -> None:
         """Prove that the event is still ours, and renew the lease; raises ClaimLost when it is not."""

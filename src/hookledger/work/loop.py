@@ -24,7 +24,7 @@ from ..observe.second_connection import watch_libraries
 from ..observe.watchdog import Busy, Watchdog
 from ..store.protocol import Store, Transactions
 from . import outcome as ways
-from .event import Current
+from .current import Currents, CurrentStates
 from .handle import Handling
 from .lease import Leases
 from .outcome import Settler
@@ -53,7 +53,7 @@ class Worker:
         settings: WorkSettings,
         *,
         transactions: Sequence[Transactions] = (),
-        current: Current,
+        currents: Currents,
         name: str | None = None,
         stuck: Callable[[], None] = lambda: None,
     ) -> None:
@@ -75,7 +75,8 @@ class Worker:
             store.ledger, effects, self._calls, breakers, settings.outbox, self.name, self._tell_first
         )
         self._transactions = transactions
-        runner = Runner(read, transactions, current)
+        self._currents = currents
+        runner = Runner(read, transactions, CurrentStates(currents, store.tickets, breakers))
         self._library = runner.library
         self._slots = Slots(settings.concurrency)
         self._handling = Handling(
@@ -125,6 +126,8 @@ class Worker:
         for transactions in self._transactions:
             await self._store.check(transactions)
         for line in small_pools(self._transactions, self._settings.concurrency):
+            log.warning("%s", line)
+        for line in self._currents.problems():
             log.warning("%s", line)
         self._leases.start()
         watch_libraries()

@@ -1,7 +1,8 @@
 """Dry run: the handler runs in a transaction that is rolled back, and the ledger answers its effects.
 
 It takes no claim, counts no attempt and writes nothing, so a worker may process the event concurrently. It stops at
-the first call without a recorded result.
+the first call without a recorded result. `event.current()` fetches and draws a real ticket: an unused number does
+no harm, and what a handler writes elsewhere under it has a version that no other run has.
 """
 
 from __future__ import annotations

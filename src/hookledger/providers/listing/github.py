@@ -15,8 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ConfigError, ContentGone
+from ..http import Answer
 from .base import Content, Listed, ReconcileSettings
-from .http import Answer, Api, Cursors, moment
+from .http import Api, Cursors, moment, read
 
 PAGE = 100
 _NEXT = re.compile(r'<([^<>]*)>\s*;[^,<]*\brel="?next"?')
@@ -53,7 +54,7 @@ class GitHubLister:
             more = [("cursor", cursor)] if cursor else []
             answer = await self.api.get(self._path, [("per_page", PAGE), *more])
             oldest = None
-            for delivery in answer.read(list[_Delivery]):
+            for delivery in read(answer, list[_Delivery]):
                 oldest = moment(delivery.delivered_at)
                 if delivery.guid not in seen and (oldest is None or since <= oldest < until):
                     seen.add(delivery.guid)
@@ -66,7 +67,7 @@ class GitHubLister:
     def _listed(self, delivery: _Delivery, at: datetime | None) -> Listed:
         async def load() -> Content:
             answer = await self.api.get(f"{self._path}/{delivery.id}")
-            request = answer.read(_Detail).request
+            request = read(answer, _Detail).request
             if bytes(request.payload) == b"null":
                 raise ContentGone("GitHub has no payload of this delivery")
             given = {name.lower(): str(value) for name, value in (request.headers or {}).items()}

@@ -1,23 +1,18 @@
-"""Call a provider's API, limited in time and size, with retries, and without following redirects."""
+"""Call a provider's API for its log: with retries, until the whole log is read."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 
-from ...errors import ConfigError, ContentGone, ListingFailed
-
-if TYPE_CHECKING:
-    import ssl
+from ...errors import ContentGone, ListingFailed
+from ..http import Answer, Client, Parameters, Unreachable, Unusable, is_rate_limit, pause
 
 log: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -33,23 +28,16 @@ LONGEST = 120.0
 FIRST = 1.0
 """Seconds before the second try; doubles before each further one, with jitter."""
 
-Parameters = Sequence[tuple[str, str | int]]
+
+def read(answer: Answer, kind: type[T]) -> T:
+    """Return the fields of its JSON that `kind` names; raise ListingFailed if it does not fit."""
+    try:
+        return msgspec.json.decode(answer.content, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ListingFailed(f"the API's response is unreadable: {error}") from None
 
 
-class Answer(Struct, frozen=True):
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
-
-    def read(self, kind: type[T]) -> T:
-        """Return the fields of its JSON that `kind` names; raise ListingFailed if it does not fit."""
-        try:
-            return msgspec.json.decode(self.content, type=kind)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise ListingFailed(f"the API's response is unreadable: {error}") from None
-
-
-class Api:
+class Api(Client):
     """A client for one API. `token` is called for each request and replaces {token} in `headers`."""
 
     def __init__(
@@ -62,19 +50,10 @@ class Api:
         max_bytes: int = MAX_BYTES,
         first: float = FIRST,
     ) -> None:
-        parts = urlsplit(base_url)
-        local = parts.hostname in ("127.0.0.1", "::1", "localhost")
-        if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
-            raise ConfigError(
-                f"reconcile: base_url must be https://HOST, because it gets the token, not {base_url!r}"
-            )
-        self._base = base_url.rstrip("/")
+        super().__init__(base_url, what="reconcile", timeout=timeout, max_bytes=max_bytes)
         self._headers = headers
         self._token = token
-        self._timeout = timeout
-        self._max_bytes = max_bytes
         self._first = first
-        self._context: ssl.SSLContext | Literal[False] | None = None
 
     async def get(self, path: str, parameters: Parameters = ()) -> Answer:
         return await self._ask("GET", path, parameters, None)
@@ -91,16 +70,18 @@ class Api:
                 await asyncio.sleep(wait)
             try:
                 answer = await self._once(method, path, parameters, content)
-            except _Transient as failure:
+            except Unreachable as failure:
                 problem, wait = str(failure), self._backoff(number)
                 continue
+            except Unusable as failure:
+                raise ListingFailed(str(failure)) from None
             if 200 <= answer.status < 300:
                 return answer
-            problem = f"{_host(self._base)} answered {answer.status}"
-            if answer.status not in (408, 425, 429) and answer.status < 500 and not _limited(answer):
+            problem = f"{self.host} answered {answer.status}"
+            if answer.status not in (408, 425) and answer.status < 500 and not is_rate_limit(answer):
                 kind = ContentGone if answer.status in (404, 410) else ListingFailed
                 raise kind(f"{problem} to {method} {path}{_hint(answer)}")
-            asked = _asked(answer)
+            asked = pause(answer)
             if asked is not None and asked > LONGEST:
                 raise ListingFailed(f"{problem} and asks for a pause of {asked:.0f} s: run it again later")
             wait = self._backoff(number) if asked is None else asked
@@ -111,47 +92,11 @@ class Api:
         return self._first * float(2**number) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     async def _once(self, method: str, path: str, parameters: Parameters, content: bytes | None) -> Answer:
-        import httpx2
-
-        if self._context is None:  # created once: slower than most responses
-            self._context = httpx2.create_ssl_context(trust_env=False) if self._base.startswith("https:") else False
         token = self._token()
         headers = {name: value.replace("{token}", token) for name, value in self._headers.items()}
-        headers |= {"accept-encoding": "identity", "user-agent": "hookledger"}
         if content is not None:
             headers["content-type"] = "application/json"
-        try:
-            async with (
-                asyncio.timeout(self._timeout),
-                httpx2.AsyncClient(
-                    verify=self._context, follow_redirects=False, timeout=self._timeout, trust_env=False
-                ) as client,
-                client.stream(
-                    method, self._base + path, params=list(parameters) or None, content=content, headers=headers
-                ) as response,
-            ):
-                received = bytearray()
-                async for chunk in response.aiter_raw():
-                    received += chunk
-                    if len(received) > self._max_bytes:
-                        raise ListingFailed(f"{_host(self._base)} sent more than {self._max_bytes:,} bytes")
-                return Answer(response.status_code, dict(response.headers), bytes(received))
-        except TimeoutError:
-            raise _Transient(f"{_host(self._base)} did not answer within {self._timeout:g} s") from None
-        except httpx2.InvalidURL as error:
-            raise ListingFailed(f"{path} cannot be requested: {error}") from None
-        except (
-            httpx2.HTTPError,
-            httpx2.StreamError,
-            OSError,
-        ) as error:  # without their messages, which may quote headers
-            raise _Transient(f"{_host(self._base)} cannot be reached: {type(error).__name__}") from None
-        except UnicodeEncodeError:
-            raise ConfigError("reconcile: the token has characters that a header cannot hold: check it") from None
-
-
-class _Transient(Exception):
-    pass
+        return await self.request(method, path, parameters, headers=headers, content=content)
 
 
 class Cursors:
@@ -173,40 +118,13 @@ def moment(value: object) -> datetime | None:
     """Return an API's time, ISO 8601 or Unix seconds; None if it is neither."""
     try:
         if isinstance(value, str):
-            read = datetime.fromisoformat(value)
-            return read if read.tzinfo else read.replace(tzinfo=UTC)
+            found = datetime.fromisoformat(value)
+            return found if found.tzinfo else found.replace(tzinfo=UTC)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value, UTC)
     except (ValueError, OverflowError, OSError):
         pass
     return None
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).hostname or ""
-
-
-def _limited(answer: Answer) -> bool:
-    """Whether a rate limit was reached: GitHub answers 403 then."""
-    return answer.status == 403 and (
-        "retry-after" in answer.headers or answer.headers.get("x-ratelimit-remaining") == "0"
-    )
-
-
-def _asked(answer: Answer) -> float | None:
-    """Return how many seconds the API asks to wait."""
-    given = answer.headers.get("retry-after")
-    if given is None:
-        until = answer.headers.get("x-ratelimit-reset", "")
-        if answer.headers.get("x-ratelimit-remaining") == "0" and until.isdecimal():
-            return max(0.0, float(until[:12]) - datetime.now(UTC).timestamp())
-        return None
-    if given.isdecimal():
-        return float(given[:9])
-    try:
-        return max(0.0, (parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
 
 
 def _hint(answer: Answer) -> str:

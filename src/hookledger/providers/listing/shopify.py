@@ -15,11 +15,11 @@ from typing import Any
 from msgspec import Struct
 
 from ...errors import ConfigError, ListingFailed
+from ..http import shop_url
 from .base import Changed, ReconcileSettings
-from .http import TRIES, Api, Cursors, moment
+from .http import TRIES, Api, Cursors, moment, read
 
 PAGE = 250
-_SHOP = re.compile(r"[a-z0-9][a-z0-9-]*\.myshopify\.com")
 _NAME = re.compile(r"[a-z][A-Za-z]{0,63}")
 _QUERY = (
     "query($first: Int!, $after: String, $query: String) {{ {name}(first: $first, after: $after, query: $query) "
@@ -51,12 +51,11 @@ class ShopifyLister:
     lists_events = False
 
     def __init__(self, settings: ReconcileSettings, token: Callable[[], str]) -> None:
-        if not settings.shop or _SHOP.fullmatch(settings.shop) is None:
-            raise ConfigError("reconcile: shop must be NAME.myshopify.com")
+        shop = shop_url(settings.shop, "reconcile")
         if not settings.resources or not all(map(_NAME.fullmatch, settings.resources)):
             raise ConfigError("reconcile: resources must be connections of the Admin API, such as orders")
         headers = {"x-shopify-access-token": "{token}"}
-        self.api: Api = Api(settings.base_url or f"https://{settings.shop}", headers, token)
+        self.api: Api = Api(settings.base_url or shop, headers, token)
         self._path = f"/admin/api/{settings.api_version or '2025-01'}/graphql.json"
         self._resources = settings.resources
         self.pause: float = 1.0
@@ -81,15 +80,15 @@ class ShopifyLister:
 
     async def _ask(self, name: str, values: dict[str, Any]) -> _Connection:
         """Return one page. The API answers 200 to every query, also when it throttles."""
-        read = _Answer()
+        found = _Answer()
         for number in range(TRIES):
             if number:
                 await asyncio.sleep(self.pause * 2**number)
             answer = await self.api.post(self._path, {"query": _QUERY.format(name=name), "variables": values})
-            read = answer.read(_Answer)
-            if "THROTTLED" not in str(read.errors):
+            found = read(answer, _Answer)
+            if "THROTTLED" not in str(found.errors):
                 break
-        found = (read.data or {}).get(name)
-        if read.errors or found is None:
-            raise ListingFailed(f"{name}: the API rejected the query: {str(read.errors)[:300]}")
-        return found
+        connection = (found.data or {}).get(name)
+        if found.errors or connection is None:
+            raise ListingFailed(f"{name}: the API rejected the query: {str(found.errors)[:300]}")
+        return connection

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ...errors import ListingFailed
 from .base import Listed, ReconcileSettings
-from .http import Api, Cursors, moment
+from .http import Api, Cursors, moment, read
 
 PAGE = 100
 
@@ -44,7 +44,7 @@ class StripeLister:
         while True:
             more = [("starting_after", after)] if after else []
             answer = await self.api.get("/v1/events", [("limit", PAGE), *window, *more])
-            page = answer.read(_Page)
+            page = read(answer, _Page)
             for raw in page.data:
                 try:
                     event = msgspec.json.decode(raw, type=_Event)

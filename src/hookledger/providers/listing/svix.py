@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from .base import Listed, ReconcileSettings
-from .http import Api, Cursors, moment
+from .http import Api, Cursors, moment, read
 
 PAGE = 100
 
@@ -50,7 +50,7 @@ class SvixLister:
         window.append(("before", until.isoformat()))
         while True:
             more = [("iterator", iterator)] if iterator else []
-            page = (await self.api.get(self._path, [*window, *more])).read(_Page)
+            page = read(await self.api.get(self._path, [*window, *more]), _Page)
             oldest = None
             for message in page.data:
                 oldest = moment(message.timestamp)

@@ -20,6 +20,9 @@ MAY_HAVE_HAPPENED = "restored from a backup: it may have been performed since"
 WORKER = "restore"
 """Who the calls are attributed to that may have been made and are not on record."""
 
+TICKETS = 2**32
+"""Tickets that may have been given out since the backup, at most: a handler may have written one elsewhere."""
+
 
 class Restore(Struct, frozen=True):
     """One restore, and the gap between backup and restore, of which nothing is on record."""
@@ -54,6 +57,7 @@ class Restores(Operations):
         if known is not None:
             return known
         [row] = await db("add_restore", id=new_id(), backup_at=backup_at)
+        await db("draw_tickets", count=TICKETS)
         restore = value_of(Restore, row)
         await record_action(db, "restore", Audit(actor, reason), Change(words(restore), ("closed", "open")))
         return restore
