@@ -116,7 +116,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "write": ([],),
     "add_new": ([],),
     "waiting": (),
-    "claim": (*KINDS, "w", 60.0, 16),
+    "claim": (*KINDS, "w", 60.0, [0, 1], [16, 16]),
     "claim_alone": (*KINDS, "w", 60.0),
     "settle": (
         IDS,
