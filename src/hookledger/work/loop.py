@@ -35,7 +35,7 @@ from .turns import Asked, Due, Flow, Hand
 
 log: logging.Logger = logging.getLogger(__name__)
 
-LOOK_AFTER = 40
+LOOK_AFTER = 30
 """Events that are claimed before another look, where a source with nothing due may have something by now."""
 
 
@@ -177,6 +177,8 @@ class Worker:
         self._alone = False
         if self._orphans_possible:
             await self._release_orphans()
+        if self._room() < 1:
+            return 0
         if not self._due or time.monotonic() >= self._look_at or self._may_be_unseen():
             await self._look()
         if self._poison_types and not (self._others_first and self._due):
@@ -244,11 +246,22 @@ class Worker:
 
     def _ask(self) -> list[Asked]:
         """What to claim next: for the free slots, and as much as they will get through in a moment."""
-        ahead = min(4.0, self._settings.prefetch / self._mean_time)
-        in_hand, each = self._hand.runs()
         among = {limited for flow in self._due.flows for limited in (flow.source, flow.library)}
-        limits = {who: limit - each[who] for who, limit in self._slots.limits(among, ahead).items()}
-        return self._due.ask(self._slots.room(ahead) - in_hand, limits)
+        limits, in_hand = self._slots.limits(among, self._ahead), self._hand.runs()[1]
+        return self._due.ask(self._room(), {limited: most - in_hand[limited] for limited, most in limits.items()})
+
+    def _room(self) -> int:
+        """For how many runs of handlers to claim. For none while half of what may be in hand still is: few large
+        claims cost less than many small ones."""
+        in_hand, ahead = self._hand.runs()[0], self._ahead
+        if not self._slots.left and in_hand > self._settings.concurrency * ahead / 2:
+            return 0
+        return self._slots.room(ahead) - in_hand
+
+    @property
+    def _ahead(self) -> float:
+        """How often the slots will be free again in a moment."""
+        return min(4.0, self._settings.prefetch / self._mean_time)
 
     def _tell_first(self) -> None:
         tell, self.claims_first = self.claims_first, lambda: None
@@ -306,6 +319,8 @@ class Worker:
             log.error("worker: internal error", exc_info=error)
         for claimed in group:
             self._leases.drop(claimed.id)
+        if not self._is_stopping():
+            self._start()  # not only after the next claim, which may take a while
         self._changed.set()
 
     def _cut_short(self, claimed: Claimed, task: asyncio.Task[None]) -> Outcome:

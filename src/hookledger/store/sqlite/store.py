@@ -50,7 +50,7 @@ class SqliteStore(Store):
         self._clock = clock or Clock()
         self._wait = wait
         self._limit = limit
-        self._turn = asyncio.Lock()
+        self._turn, self._line = asyncio.Lock(), asyncio.Lock()
         self._watch = LockWatch.from_environment()
         database = SqliteDatabase(path, self._do, self._write, self._now)
         effects = SqliteLedger(database, self._now)
@@ -199,9 +199,11 @@ class SqliteStore(Store):
         if adapter is not None:
             raise ConfigError(NO_ADAPTERS)
         assert self._writer is not None, "the store is not open"
-        return SqliteTransaction(
-            self._writer, self._turn, lambda c, outcomes: len(self._settle(c, outcomes)), self.sql, self._now
-        )
+
+        def settle(connection: apsw.Connection, outcomes: Sequence[Outcome]) -> int:
+            return len(self._settle(connection, outcomes))
+
+        return SqliteTransaction(self._writer, self._turn, self._line, settle, self.sql, self._now)
 
     async def check(self, transactions: Transactions) -> None:
         raise ConfigError(NO_ADAPTERS)
