@@ -20,7 +20,8 @@ A, A2, B, C = Kind("a", "t"), Kind("a", "u"), Kind("b", "t"), Kind("c", "t")
 
 async def fill(store: Store, kind: Kind, count: int) -> None:
     await record(
-        store, *(delivered(f"{kind.source}.{kind.type}.{n}", source=kind.source, type=kind.type) for n in range(count))
+        store,
+        *(delivered(f"{kind.source}.{kind.type}.{n}", source=kind.source, type=kind.type) for n in range(count)),
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hookledger.errors import ConfigError
 from hookledger.ids import new_id
-from hookledger.model import REPAIR, Claimed, Kind
+from hookledger.model import REPAIR, Claimed, Kind, covers
 from hookledger.work.route import Handler, Routes
 from hookledger.work.slots import Limited, Slots
 from hookledger.work.turns import KINDS, Asked, Due, Flow, Hand
@@ -58,7 +58,7 @@ class Backlog:
     def _flow(self, kind: Kind) -> Flow:
         return flow(kind.source, batch=self.batches.get(kind.source, 1))
 
-    def claim(self, room: int, limits: Mapping[Limited, int] = {}) -> Counter[str]:  # noqa: B006 - never changed
+    def claim(self, room: int, limits: Mapping[Limited, int] = {}) -> Counter[str]:
         """Events by source."""
         asked = self.due.ask(room, limits)
         claimed = [one for each in asked for one in self._take(each)]
@@ -156,7 +156,11 @@ def test_a_librarys_limit_is_for_all_its_sources_together() -> None:
 def test_flows_of_one_source_share_its_turns() -> None:
     """A source with plain and async handlers, and some that take several, gets no more than one with one handler."""
     due = Due({})
-    mine = {flow("a"): [Kind("a", "t1")], flow("a", Pool(9)): [Kind("a", "t2")], flow("a", None, 5): [Kind("a", "t3")]}
+    mine = {
+        flow("a"): [Kind("a", "t1")],
+        flow("a", Pool(9)): [Kind("a", "t2")],
+        flow("a", None, 5): [Kind("a", "t3")],
+    }
     due.found(mine | {flow("b"): [Kind("b", "t")]})
     limits = {one.flow: one.share.limit for one in due.ask(12, {})}
     assert [limits[one] for one in mine] == [2, 2, 10]
@@ -212,7 +216,9 @@ LIMITS = st.dictionaries(st.sampled_from(SOURCES), st.integers(-1, 30))
 @given(
     weights=WEIGHTS,
     batches=st.dictionaries(st.sampled_from(SOURCES), st.integers(1, 50)),
-    waiting=st.dictionaries(st.builds(Kind, st.sampled_from(SOURCES), st.sampled_from("tuvwxyz")), st.integers(0, 99)),
+    waiting=st.dictionaries(
+        st.builds(Kind, st.sampled_from(SOURCES), st.sampled_from("tuvwxyz")), st.integers(0, 99)
+    ),
     steps=st.lists(st.tuples(st.integers(0, 60), LIMITS, st.booleans()), max_size=30),
 )
 def test_totals_never_exceed_room_and_limits_and_no_room_is_left(
@@ -325,7 +331,11 @@ def test_a_batch_has_one_kind_and_leaves_the_others_in_order() -> None:
     hand = Hand(lambda kind: flow(kind.source, batch=3))
     hand.add([event("a", kind, str(n)) for n, kind in enumerate("tuttutu")])
     found = [hand.next(always) for _ in range(3)]
-    assert [[one.key for one in following[1]] for following in found if following] == [["0", "2", "3"], ["1", "4", "6"], ["5"]]
+    assert [[one.key for one in following[1]] for following in found if following] == [
+        ["0", "2", "3"],
+        ["1", "4", "6"],
+        ["5"],
+    ]
 
 
 def test_runs_count_batches_by_source_and_library() -> None:
@@ -428,8 +438,6 @@ def test_the_same_handler_runs_in_a_dedicated_worker(routes: Routes) -> None:
 
 
 def _covers(pattern: str, kind: Kind) -> bool:
-    from hookledger.model import covers
-
     return covers(pattern, kind.type)
 
 
@@ -450,5 +458,5 @@ def test_what_nothing_matches_is_an_error(routes: Routes, sources: list[str], ty
 
 @pytest.mark.parametrize("pattern", ["", "a*b", "*a"])
 def test_what_is_no_pattern_is_an_error(routes: Routes, pattern: str) -> None:
-    with pytest.raises(ConfigError, match="is not an event type|no handler matches"):
+    with pytest.raises(ConfigError, match="is not an event type"):
         routes.only([], [pattern])

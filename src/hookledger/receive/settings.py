@@ -95,8 +95,8 @@ class SourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     origins: frozenset[str] = frozenset()
     """Origins that may request deliveries in a handshake, where the provider requires it."""
     weight: int = 1
-    """How many turns it gets in a worker for one turn of a source with weight 1, while both have events due. A turn is
-    one run of a handler."""
+    """Turns in a worker for one turn of a source with weight 1, while both have events due. A turn is one run of a
+    handler."""
     max_running: int | None = None
     """Handlers of it that may run concurrently in one worker process; default: as many as the worker runs."""
     retention: SourceRetention = SourceRetention()

@@ -207,8 +207,8 @@ class Worker:
 
     async def _release_orphans(self) -> None:
         """A claim that failed may have been made all the same, its answer lost: we hold what we do not know of."""
-        known = {claimed.id for group in (self._hand, *self._running.values()) for claimed in group}
-        known.update(self._settling.values())
+        known = {claimed.id for group in self._running.values() for claimed in group}
+        known.update((claimed.id for claimed in self._hand), self._settling.values())
         held = await self._store.held(self.name)
         self._orphans_possible = False
         self._settle_later([Outcome(i, claim, "release") for i, claim in held if i not in known])

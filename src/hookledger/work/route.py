@@ -78,6 +78,8 @@ class Routes:
     def only(self, sources: Sequence[str], types: Sequence[str]) -> Routes:
         """The handlers of these sources and of these types or patterns; empty: of all. ConfigError where one of them
         has no handler, which a dedicated worker would never notice."""
+        for kind in types:
+            _check_pattern(kind)
         chosen = Routes(types)
         for (source, pattern), handler in self._handlers.items():
             if (not sources or source in sources) and (not types or any(overlap(pattern, kind) for kind in types)):
@@ -86,14 +88,15 @@ class Routes:
             if not any(source == other for other, _ in chosen.handles()):
                 raise self._not_handled(f"source {source!r}")
         for kind in types:
-            _check_pattern(kind)
             if not any(overlap(pattern, kind) for _, pattern in chosen.handles()):
                 raise self._not_handled(f"type {kind!r}")
         return chosen
 
     def _not_handled(self, what: str) -> ConfigError:
         declared = ", ".join(f"{source}: {pattern}" for source, pattern in self.handles()) or "none"
-        return ConfigError(f"a worker cannot be dedicated to {what}: no handler matches; the handlers are: {declared}")
+        return ConfigError(
+            f"a worker cannot be dedicated to {what}: no handler matches; the handlers are: {declared}"
+        )
 
     def handles(self) -> list[tuple[str, str]]:
         """(source, pattern) of every handler, as other workers are told."""

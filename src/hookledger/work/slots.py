@@ -1,5 +1,5 @@
-"""How many handlers may run concurrently: the worker's concurrency, and within it each source's `max_running` and each
-library's connections.
+"""How many handlers may run concurrently: the worker's concurrency, and within it each source's `max_running` and
+each library's connections.
 
 A handler in the user's own library has its transaction from its start to its outcome. One more of them than the pool
 has connections would only wait in a slot that another handler could use.

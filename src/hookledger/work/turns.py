@@ -1,8 +1,8 @@
 """Who is next: sources take turns, so that the backlog of one does not keep the others waiting.
 
-`Due` shares the room of each claim among the sources that have something due, by stride scheduling: what a source gets
-moves it back by 1/weight, and the one furthest ahead is next. `Hand` starts what was claimed, one source after another.
-Both are plain values: no clock, no store.
+`Due` shares the room of each claim among the sources that have something due, by stride scheduling: each turn of a
+source adds 1/weight to its place, and the source with the lowest place is next. `Hand` starts what was claimed, one
+source after another. Both are plain values: no clock, no store.
 """
 
 from __future__ import annotations
