@@ -21,7 +21,9 @@ from hookledger.operate import pauses, search
 from hookledger.operate.audit import by
 from hookledger.operate.doctor.checks import examine
 from hookledger.store.ops.filters import Filter
+from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
+from hookledger.store.sqlite.store import SqliteStore
 from hookledger.work.loop import Worker
 from tests import soak
 from tests.asgi_client import Site
@@ -127,6 +129,35 @@ async def test_a_source_with_a_thousand_types_keeps_none_out(site: Site) -> None
     assert "b t" in done[:100]
     assert len(set(done[:2100])) == 1001, "each type has its turn"
     assert len(done) == 3001
+
+
+@pytest.mark.parametrize("idle", [False, True], ids=["one source", "an idle one too"])
+async def test_claims_are_few_and_looks_too(site: Site, monkeypatch: pytest.MonkeyPatch, idle: bool) -> None:
+    """Each costs a round trip, on SQLite a commit. Only a source that may have got something needs more looks."""
+    calls: Counter[str] = Counter()
+    kind = PostgresStore if "postgres" in (site.inbox.database or "") else SqliteStore
+
+    def count(name: str) -> None:
+        original = getattr(kind, name)
+
+        async def counted(self: Store, *args: Any) -> Any:
+            calls[name] += 1
+            return await original(self, *args)
+
+        monkeypatch.setattr(kind, name, counted)
+
+    for name in "ab" if idle else "a":
+
+        @site.inbox.sources[name].on("*")
+        async def handle(event: Event) -> None: ...
+
+    async with site.inbox.opened() as store:
+        await fill(store, "a", 2000)
+    count("waiting")
+    count("claim_shares")
+    await site.work()
+    assert calls["claim_shares"] <= 2000 / 16
+    assert calls["waiting"] <= (2000 / 16 if idle else 60)
 
 
 # ── limits of a source ──
