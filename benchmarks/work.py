@@ -135,7 +135,8 @@ def script(url: str, *, claims: bool) -> str:
     """The worker's own statements, parameters written into them."""
     store = connect(url, clock=Clock())
     sql: Callable[[str], str] = store.sql  # type: ignore[attr-defined]
-    claim = _fill_in(sql("claim"), "ARRAY['rows']", "ARRAY['invoice.paid']", "1", "'pgbench'", "60")
+    kind = ("ARRAY['rows']", "ARRAY['invoice.paid']")
+    claim = _fill_in(sql("claim"), *kind, "'pgbench'", "60", "ARRAY[0]", "ARRAY[1]")
     begin = sql("begin_handler") % ("mark", 60000, 60000)
     settle = _fill_in(
         sql("settle"),

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 from uuid import UUID
 
 from hookledger.clock import Clock, Seconds
@@ -80,7 +81,7 @@ class Life:
             body = b"body %d" % self.random.randint(0, self.keys)  # known content under a new id
         fate = self.random.choice([{}] * 9 + [{"invalid": "unreadable"}, {"skip": "observed"}, {"review": "old"}])
         unsigned = number % 2 == 0
-        rule: dict[str, object] = {}
+        rule: dict[str, Any] = {}
         if number % 4 == 1:  # by its number, because a source's rule is the same for each delivery of an event
             rule = {"entity": f"entity {number // 4 % 4}", "ordered": number % 8 == 1, "hold": number % 16 == 1}
             rule["order_at"] = 1e9 + self.random.random() * 1e6 if number % 3 else None

@@ -54,8 +54,8 @@ async def give_past(inbox: Inbox, steps: int = 400, seed: int = 7, states: Colle
             raise AssertionError(counts)
         await store.circuits.trip("mail", "ada", "down")
         refused = [("stripe", "signature_mismatch"), ("github", "stale")]
-        counts = dict.fromkeys(refused, 1)
-        await store.rejections.add([_refusal(*one) for one in refused], counts, most=10, most_bytes=10_000)
+        each = dict.fromkeys(refused, 1)
+        await store.rejections.add([_refusal(*one) for one in refused], each, most=10, most_bytes=10_000)
         await store.register("worker-1", [("stripe", "t*")])
 
 

@@ -211,17 +211,26 @@ class Inbox(EffectDecorators):
         return DryRun(store, self.routes, self.effects, Runner(self.read, self.transactions, current), work)
 
     def worker(
-        self, store: Store, work: WorkSettings | None = None, *, stuck: Callable[[], None] = lambda: None
+        self,
+        store: Store,
+        work: WorkSettings | None = None,
+        *,
+        routes: Routes | None = None,
+        stuck: Callable[[], None] = lambda: None,
     ) -> Worker:
+        """`routes`: the handlers to run; default: all."""
         self.effects.verify()
+        rules = {name: source.settings for name, source in self.sources.items()}
         return Worker(
             store,
-            self.routes,
+            routes or self.routes,
             self.effects,
             self.read,
             work or self.settings.work,
             transactions=self.transactions,
             currents=self.currents,
+            weights={name: rule.weight for name, rule in rules.items()},
+            max_running={name: rule.max_running for name, rule in rules.items() if rule.max_running is not None},
             stuck=stuck,
         )
 
@@ -244,17 +253,22 @@ class Inbox(EffectDecorators):
         self,
         *,
         drain: bool = False,
+        sources: Sequence[str] = (),
+        types: Sequence[str] = (),
         settings: WorkSettings | None = None,
         started: Callable[[Worker], None] | None = None,
         stuck: Callable[[], None] = lambda: None,
     ) -> None:
         """Run a worker, and maintenance beside it, until stopped or, with `drain`, until nothing is due.
 
+        `sources`, `types`: dedicate it to events of these sources and of these types or patterns. It performs the
+        outbox of all.
         `stuck` is called, in another thread, when a handler has blocked the event loop beyond every timeout.
         """
         settings = settings or self.settings.work
+        routes = self.routes.only(sources, types)
         async with self.opened(handlers=settings.concurrency) as store:
-            worker = self.worker(store, settings, stuck=stuck)
+            worker = self.worker(store, settings, routes=routes, stuck=stuck)
             context, reclaimer = self.context(store, settings), self.lease_reclaimer(store, settings)
             async with maintained(context, reclaimer, scheduled=not drain):
                 if started is not None:

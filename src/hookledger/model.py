@@ -177,6 +177,13 @@ def covers(pattern: str, kind: str) -> bool:
     return pattern.endswith("*") and kind.startswith(pattern[:-1]) and kind != REPAIR
 
 
+def overlap(one: str, other: str) -> str | None:
+    """The types, or the pattern of types, that both of two types or patterns match; None: there are none."""
+    if covers(one, other):
+        return other
+    return one if covers(other, one) else None
+
+
 class Waiting(Struct, frozen=True):
     """A kind with waiting events, and when the first is due."""
 
@@ -187,6 +194,14 @@ class Waiting(Struct, frozen=True):
     """Whether its events crashed their worker twice, so that each runs alone."""
     unplaced: bool = False
     """Whether it is to be decided which event of some entity is first, of this kind or any other."""
+
+
+class Share(Struct, frozen=True):
+    """What a claim may take of some kinds."""
+
+    kinds: tuple[Kind, ...]
+    limit: int
+    """At most so many events of all of them."""
 
 
 class Claimed(Struct, frozen=True):

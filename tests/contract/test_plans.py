@@ -12,6 +12,7 @@ import apsw.ext
 import pytest
 
 from hookledger.ids import LAST_ID, new_id
+from hookledger.model import Kind, Outcome, Share
 from hookledger.store.postgres.ledger import PostgresLedger
 from hookledger.store.postgres.session import Queries, values_of
 from hookledger.store.postgres.store import PostgresStore
@@ -116,7 +117,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "write": ([],),
     "add_new": ([],),
     "waiting": (),
-    "claim": (*KINDS, "w", 60.0, 16),
+    "claim": (*KINDS, "w", 60.0, [0, 1], [16, 16]),
     "claim_alone": (*KINDS, "w", 60.0),
     "settle": (
         IDS,
@@ -417,3 +418,97 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:
         bad += await check_postgres(store, store.ledger._sql, POSTGRES_LEDGER)
     bad += await check_shared(store, SHARED | ERASED | DECISIONS | LEDGER | RESTORES | ENTITIES)
     assert not bad, "\n".join(bad)
+
+
+WAITING_SQLITE = [
+    """INSERT INTO requests (id, source, received_at, query, headers, body, scheme, secret)
+       WITH RECURSIVE c (n) AS (SELECT {start} UNION ALL SELECT n + 1 FROM c WHERE n < {end})
+       SELECT unhex(printf('%032x', n)), '{source}', n, x'', x'', x'7b7d', 'h', 'f' FROM c""",
+    """INSERT INTO events (id, source, type, key, key_origin, fingerprint, request_id, item, received_at,
+                           run_started_at, state, due_at)
+       WITH RECURSIVE c (n) AS (SELECT {start} UNION ALL SELECT n + 1 FROM c WHERE n < {end})
+       SELECT unhex(printf('%032x', n)), '{source}', 't' || (n % {types}), 'k' || n, 'signed_id', x'',
+              unhex(printf('%032x', n)), 0, n, n, 'pending', 1700000000000000 + n FROM c""",
+]
+WAITING_POSTGRES = [
+    """INSERT INTO requests (id, source, received_at, query, headers, body, scheme, secret)
+       SELECT lpad(to_hex(n), 32, '0')::uuid, '{source}', now(), '', '', '{{}}', 'h', 'f'
+       FROM generate_series({start}, {end}) AS n""",
+    """INSERT INTO events (id, source, type, key, key_origin, fingerprint, request_id, item, received_at,
+                           run_started_at, state, due_at)
+       SELECT lpad(to_hex(n), 32, '0')::uuid, '{source}', 't' || (n % {types}), 'k' || n, 'signed_id', '',
+              lpad(to_hex(n), 32, '0')::uuid, 0, now(), now(), 'pending', to_timestamp(1700000000 + n)
+       FROM generate_series({start}, {end}) AS n""",
+]
+
+
+async def wait_in_line(raw: Raw, on_sqlite: bool, source: str, start: int, end: int, types: int = 1) -> None:
+    for statement in WAITING_SQLITE if on_sqlite else WAITING_POSTGRES:
+        await raw.run(statement.format(source=source, start=start, end=end, types=types))
+
+
+async def pages(store: Store, shares: Sequence[Share]) -> list[int]:
+    """How many pages a claim touches, which is then undone; with a plan that knows its values, and with one that
+    does not."""
+    if isinstance(store, SqliteStore):
+        return [await _pages_of_sqlite(store, shares)]
+    assert isinstance(store, PostgresStore)
+    named = [(kind, number, share.limit) for number, share in enumerate(shares) for kind in share.kinds]
+    sources, types = [kind.source for kind, *_ in named], [kind.type for kind, *_ in named]
+    numbers, limits = [number for _, number, _ in named], [limit for *_, limit in named]
+    run = f"checked(ARRAY{sources}, ARRAY{types}, 'w', 60.0, ARRAY{numbers}, ARRAY{limits})"
+    found = []
+    async with store._use() as connection:
+        await connection.execute(f"PREPARE checked AS {store.sql('claim')}")
+        for mode in ("force_custom_plan", "force_generic_plan"):
+            await connection.execute(f"SET plan_cache_mode = {mode}")
+            async with Undone(connection):
+                [plan] = json.loads(
+                    await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {run}")
+                )
+            assert plan["Plan"]["Actual Rows"] == sum(share.limit for share in shares)
+            found.append(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
+        await connection.execute("DEALLOCATE checked; RESET plan_cache_mode")
+    return found
+
+
+class Undone:
+    """A transaction that is rolled back."""
+
+    def __init__(self, connection: Any) -> None:
+        self._transaction = connection.transaction()
+
+    async def __aenter__(self) -> None:
+        await self._transaction.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._transaction.rollback()
+
+
+async def _pages_of_sqlite(store: SqliteStore, shares: Sequence[Share]) -> int:
+    def touched(connection: apsw.Connection) -> int:
+        counters = (apsw.SQLITE_DBSTATUS_CACHE_HIT, apsw.SQLITE_DBSTATUS_CACHE_MISS)
+        return sum(connection.status(counter)[0] for counter in counters)
+
+    before = await store._do(touched)
+    claimed = await store.claim_shares("w", shares, 60.0)
+    after = await store._do(touched)
+    assert len(claimed) == sum(share.limit for share in shares)
+    await store.settle([Outcome(one.id, one.claim, "release") for one in claimed])
+    return after - before
+
+
+# proves R72
+async def test_a_claim_costs_the_same_whatever_waits(store: Store, raw: Raw) -> None:
+    """Twenty times the backlog, or a thousand types of it: the trees may be a level higher, and that is all."""
+    on_sqlite = isinstance(store, SqliteStore)
+    shares = [Share((Kind("a", "t0"),), 8), Share((Kind("b", "t0"),), 8)]
+    await wait_in_line(raw, on_sqlite, "b", 1, 20)
+    await wait_in_line(raw, on_sqlite, "a", 1001, 2000)
+    few = await pages(store, shares)
+    await wait_in_line(raw, on_sqlite, "a", 2001, 21_000)
+    many = await pages(store, shares)
+    assert all(after < before * 1.5 for before, after in zip(few, many, strict=True)), (few, many)
+    await wait_in_line(raw, on_sqlite, "c", 30_001, 40_000, types=1000)
+    await raw.run("ANALYZE")
+    assert max(await pages(store, shares)) < max(many) * 1.5

@@ -30,6 +30,8 @@ EVERYTHING: dict[str, Any] = {
     "public_url": "https://hooks.example.com/meta",
     "verify_token": "made-up-token",
     "origins": ["example.com"],
+    "weight": 3,
+    "max_running": 2,
     "retention": {"payloads": "30d", "events": "never"},
     "reconciled": True,
 }
@@ -93,6 +95,9 @@ def test_contract_and_key_function_are_for_python_alone() -> None:
         ({"types": "invoice.paid"}, "source 'shop': types: expected a list, got `str`"),
         ({"mode": "watch"}, "source 'shop': mode must be 'run' or 'observe', not 'watch'"),
         ({"redelivery_alert": -1}, "source 'shop': redelivery_alert must be at least 0"),
+        ({"weight": 0}, "source 'shop': weight must be from 1 to 1000, not 0"),
+        ({"weight": 1.5}, "source 'shop': weight: expected `int`"),
+        ({"max_running": 0}, "source 'shop': max_running must be at least 1, not 0; to stop a source, pause it"),
         ({"provider": "stirpe"}, "source 'shop': .*stripe"),
         ({"secrets": []}, "source 'shop': no secret is set, .*: set secrets"),
         ({"secrets": [" "]}, "source 'shop': the secret in the configuration is empty"),

@@ -232,25 +232,39 @@ async def _serve_api(inbox: Inbox) -> None:
 
 @click.command()
 @click.option("--drain", is_flag=True, help="Stop when no event with a handler here is due.")
+@click.option("--source", "sources", multiple=True, help="Process events of this source only; repeatable.")
+@click.option("--type", "types", multiple=True, help="Process this type only, or all with PREFIX*; repeatable.")
 @_concurrency
 @_logs
 @_log_json
 @_log_deliveries
 @inbox_options
-def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log_json: bool) -> None:
+def work(
+    inbox: Inbox,
+    drain: bool,
+    sources: tuple[str, ...],
+    types: tuple[str, ...],
+    concurrency: int | None,
+    log_level: str,
+    log_json: bool,
+) -> None:
     """Process recorded events
 
     On SIGTERM it finishes running handlers and releases the other claims.
+
+    --source and --type dedicate the worker. Run another one for the other events. Each worker performs the outbox
+    of all.
     """
     set_up_logging(log_level, as_json=log_json)
     settings = inbox.settings.work
     if concurrency:
         settings = msgspec.structs.replace(settings, concurrency=concurrency)
     inbox.store()  # fail early on a wrong database URL
-    if not inbox.routes.handles():
+    handles = inbox.routes.only(sources, types).handles()
+    if not handles:
         status.print("[yellow]No handlers are declared:[/] events will wait, then be skipped.")
     else:
-        kinds = ", ".join(f"{source}: {pattern}" for source, pattern in inbox.routes.handles())
+        kinds = ", ".join(f"{source}: {pattern}" for source, pattern in handles)
         status.print(f"Working on {kinds}; {settings.concurrency} concurrently.", markup=False)
 
     if PARENT_PIPE not in os.environ:  # under `serve` the receiver logs it
@@ -264,6 +278,8 @@ def work(inbox: Inbox, drain: bool, concurrency: int | None, log_level: str, log
     async def main() -> None:
         await inbox.work(
             drain=drain,
+            sources=sources,
+            types=types,
             settings=settings,
             started=begin,
             # A handler that blocks the event loop cannot be stopped; other workers reclaim its claims after the exit.

@@ -23,6 +23,7 @@ KeyFunction = Callable[[dict[str, object], Mapping[str, str]], object]
 """Returns the event key from the event's content and the request's headers (lower-case names): text, a number or a
 tuple of them; None if there is none."""
 
+MAX_WEIGHT = 1000
 Names = Sequence[str] | AbstractSet[str]
 Duration = float | str
 
@@ -103,6 +104,11 @@ class SourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Token of the handshake, where the provider requires it: `env:NAME`, `file:/path` or the token itself."""
     origins: frozenset[str] = frozenset()
     """Origins that may request deliveries in a handshake, where the provider requires it."""
+    weight: int = 1
+    """Turns in a worker for one turn of a source with weight 1, while both have events due. A turn is one run of a
+    handler."""
+    max_running: int | None = None
+    """Handlers of it that may run concurrently in one worker process; default: as many as the worker runs."""
     retention: SourceRetention = SourceRetention()
     reconciled: bool = False
     """Whether you fetch missed events by other means; turns off the warning that the provider does not redeliver."""
@@ -113,6 +119,12 @@ class SourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     or a table. Default: `@source.current` says how."""
     options: dict[str, Any] = {}
     """Options of the provider's scheme; for provider `hmac`: how its requests are signed and read."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.weight <= MAX_WEIGHT:
+            raise ConfigError(f"weight must be from 1 to {MAX_WEIGHT}, not {self.weight}")
+        if self.max_running is not None and self.max_running < 1:
+            raise ConfigError(f"max_running must be at least 1, not {self.max_running}; to stop a source, pause it")
 
     def __repr__(self) -> str:
         return f"SourceSettings({self.provider!r}, {len(self.secrets)} secrets)"  # neither secrets nor tokens
@@ -146,6 +158,8 @@ class SourceOptions(TypedDict, total=False):
     public_url: str | None
     verify_token: str | None
     origins: Names
+    weight: int
+    max_running: int | None
     retention: SourceRetention | Mapping[str, Duration] | None
     reconciled: bool
     reconcile: ReconcileSettings | None

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ..clock import Clock
 from ..ledger import Intent, Known
-from ..model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Waiting
+from ..model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Share, Waiting
 from .ledger import Ledger
 from .ops.alerts import Alerts
 from .ops.attention import Attention
@@ -253,12 +253,17 @@ class Store(Events, Workers, Decisions, ABC):
         """Which kinds have events in the queue, the longest due first; nothing of what is paused."""
 
     @abstractmethod
-    async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
-        """pending, retrying → processing, for up to `limit` due events, the longest due first.
+    async def claim_shares(self, worker: str, shares: Sequence[Share], lease: float) -> list[Claimed]:
+        """pending, retrying → processing, for due events up to the limit of each share, the longest due first. No two
+        shares have a kind in common.
 
         Leaves out what is paused, and events that crashed twice: those are for `claim_alone`. The statements are
         `claim` in `postgres/queries.sql`, and `due`, `claim` and `claimed` in `sqlite/queries.sql`.
         """
+
+    async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
+        """The same for one share."""
+        return await self.claim_shares(worker, [Share(tuple(kinds), limit)], lease)
 
     @abstractmethod
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:

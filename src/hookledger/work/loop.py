@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -31,18 +30,17 @@ from .outcome import Settler
 from .route import Handler, Routes
 from .run import Read, Runner
 from .settings import WorkSettings, worker_name
-from .slots import Library, Slots, small_pools
+from .slots import Slots, small_pools
+from .turns import Asked, Due, Flow, Hand
 
 log: logging.Logger = logging.getLogger(__name__)
 
-KINDS = 16
-"""That one claim names, at most: it locks a few rows of each."""
-PLACINGS = 20
-"""Batches of changes to entities between two claims, at most."""
+LOOK_AFTER = 30
+"""Events that are claimed before another look, where a source with nothing due may have something by now."""
 
 
 class Worker:
-    """Runs the handlers of `routes` on what `store` has due."""
+    """Runs the handlers of `routes` on what `store` has due. `weights` and `max_running` of sources."""
 
     def __init__(
         self,
@@ -54,6 +52,8 @@ class Worker:
         *,
         transactions: Sequence[Transactions] = (),
         currents: Currents,
+        weights: Mapping[str, int],
+        max_running: Mapping[str, int],
         name: str | None = None,
         stuck: Callable[[], None] = lambda: None,
     ) -> None:
@@ -78,18 +78,24 @@ class Worker:
         self._currents = currents
         runner = Runner(read, transactions, CurrentStates(currents, store.tickets, breakers))
         self._library = runner.library
-        self._slots = Slots(settings.concurrency)
+        self._slots = Slots(settings.concurrency, max_running)
         self._handling = Handling(
             store, self._settler, self._calls, self._leases, effects, runner, settings, self._outbox.wake, self._slots
         )
-        self._hand: deque[Claimed] = deque()
+        self._due = Due(weights)
+        self._hand = Hand(self._flow)
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
         self._settling: dict[asyncio.Task[None], UUID] = {}
-        self._kinds: list[Kind] = []
+        self._flows: dict[Kind, Flow] = {}
+        self._sources = {source for source, _ in routes.handles()}
         self._poison_types: list[Kind] = []
+        self._ran_alone: dict[str, float] = {}
+        self._others_first = False
         self._alone = False
         self._orphans_possible = False
         self._look_at = 0.0
+        self._look_after = LOOK_AFTER
+        self._claimed_since = 0
         self._nothing_due = False
         self._mean_time = 0.01
         self.claims_first: Callable[[], None] = lambda: None
@@ -145,7 +151,7 @@ class Worker:
                     await outbox
                     await self._outbox.drain()
                     return
-                if not claimed or not any(self._room(*group) for group in self._groups()):
+                if not claimed or not self._ask():
                     await self._idle()
         finally:
             watchdog.stop()
@@ -174,82 +180,94 @@ class Worker:
         self._alone = False
         if self._orphans_possible:
             await self._release_orphans()
-        if time.monotonic() >= self._look_at:
+        if self._room() < 1:
+            return 0
+        if not self._due or time.monotonic() >= self._look_at or self._may_be_unseen():
             await self._look()
-        if self._poison_types:
-            # Nothing may run beside an event that crashed its worker twice: finish first, then take it alone.
-            if self._running or self._hand:
-                return 0
-            since, poison = time.monotonic(), self._poison_types
-            self._look_at, self._poison_types = 0.0, []
-            claimed = await self._store.claim_alone(self.name, poison, self._settings.lease)
-            self._alone = bool(claimed)
-            return self._take(claimed, since)
-        if not self._kinds:
-            self._look_at = 0.0
-        total = 0
-        for library, kinds in list(self._groups()):
-            wanted, since = self._room(library, kinds), time.monotonic()
-            if wanted < 1:
-                continue
-            claimed = await self._store.claim(self.name, kinds, wanted, self._settings.lease)
-            if len(claimed) < wanted:
-                self._look_at = 0.0
-            total += self._take(claimed, since)
-        return total
+        if self._poison_types and not (self._others_first and self._due):
+            return await self._claim_alone()
+        self._others_first = False
+        asked, since = self._ask(), time.monotonic()
+        if not asked:
+            return 0
+        claimed = await self._store.claim_shares(self.name, [one.share for one in asked], self._settings.lease)
+        self._due.took(asked, claimed)
+        return self._take(claimed, since)
+
+    async def _claim_alone(self) -> int:
+        """Nothing may run beside an event that crashed its worker twice: finish first, then take it alone. Sources
+        take turns, and others are claimed between two of them."""
+        if self._running or self._hand:
+            return 0
+        since, poison = time.monotonic(), self._poison_types
+        source = min((kind.source for kind in poison), key=lambda source: self._ran_alone.get(source, 0.0))
+        self._ran_alone[source] = since
+        self._look_at, self._poison_types, self._others_first = 0.0, [], True
+        kinds = [kind for kind in poison if kind.source == source]
+        claimed = await self._store.claim_alone(self.name, kinds, self._settings.lease)
+        self._alone = bool(claimed)
+        return self._take(claimed, since)
 
     async def _release_orphans(self) -> None:
         """A claim that failed may have been made all the same, its answer lost: we hold what we do not know of."""
-        known = {claimed.id for group in (self._hand, *self._running.values()) for claimed in group}
-        known.update(self._settling.values())
+        known = {claimed.id for group in self._running.values() for claimed in group}
+        known.update((claimed.id for claimed in self._hand), self._settling.values())
         held = await self._store.held(self.name)
         self._orphans_possible = False
         self._settle_later([Outcome(i, claim, "release") for i, claim in held if i not in known])
 
     async def _look(self) -> None:
         """Which of the kinds that we handle have something due, the longest due first."""
-        everything = await self._store.waiting()
-        if any(one.unplaced for one in everything):
-            await self._place()
-            everything = await self._store.waiting()
-        waiting = [w for w in everything if w.due_in <= 0 and self._routes.find(w.kind)]
-        self._kinds = [w.kind for w in waiting if not w.alone]
+        found = await self._store.waiting()
+        if any(one.unplaced for one in found):
+            await self._store.entities.place_all()
+            found = await self._store.waiting()
+        waiting = [w for w in found if w.due_in <= 0 and self._routes.find(w.kind)]
+        flows: dict[Flow, list[Kind]] = {}
+        for one in waiting:
+            if not one.alone:
+                flows.setdefault(self._flow(one.kind), []).append(one.kind)
+        self._due.found(flows)
         alone = [w.kind for w in waiting if w.alone]
-        self._poison_types = [kind for kind in alone if not self._slots.resting(self._library(self._handler(kind)))]
+        self._poison_types = [kind for kind in alone if not self._slots.resting(self._flow(kind).library)]
         self._nothing_due = not waiting
         self._look_at = time.monotonic() + 1.0
+        self._look_after = max(LOOK_AFTER, len(found))  # a look costs a step for each kind
+        self._claimed_since = 0
 
-    async def _place(self) -> None:
-        """Decide which events of ordered entities are first."""
-        for _ in range(PLACINGS):
-            if not await self._store.entities.place():
-                break
+    def _may_be_unseen(self) -> bool:
+        """Whether it is time to ask for sources that had nothing due at the last look."""
+        return self._claimed_since >= self._look_after and bool(self._sources - self._due.sources)
 
-    def _groups(self) -> Iterator[tuple[Library, list[Kind]]]:
-        """The kinds that have something due, by the library that limits how many of them can run."""
-        groups: dict[Library, list[Kind]] = {}
-        for kind in self._kinds:
-            groups.setdefault(self._library(self._handler(kind)), []).append(kind)
-        for library, kinds in groups.items():
-            yield library, kinds[:KINDS]
+    def _flow(self, kind: Kind) -> Flow:
+        if kind not in self._flows:
+            handler = self._handler(kind)
+            self._flows[kind] = Flow(kind.source, self._library(handler), handler.batch)
+        return self._flows[kind]
 
     def _handler(self, kind: Kind) -> Handler:
         handler = self._routes.find(kind)
         assert handler is not None, "only what we handle is claimed"
         return handler
 
-    def _room(self, library: Library, kinds: Sequence[Kind]) -> int:
-        """How many more to claim: the free slots, and as much as they will get through in a moment."""
-        if self._slots.resting(library):
+    def _ask(self) -> list[Asked]:
+        """What to claim next: for the free slots, and as much as they will get through in a moment."""
+        among = {limited for flow in self._due.flows for limited in (flow.source, flow.library)}
+        limits, in_hand = self._slots.limits(among, self._ahead), self._hand.runs()[1]
+        return self._due.ask(self._room(), {limited: most - in_hand[limited] for limited, most in limits.items()})
+
+    def _room(self) -> int:
+        """For how many runs of handlers to claim. For none while half of what may be in hand still is: few large
+        claims cost less than many small ones."""
+        in_hand, ahead = self._hand.runs()[0], self._ahead
+        if not self._slots.left and in_hand > self._settings.concurrency * ahead / 2:
             return 0
-        moments = min(4.0, self._settings.prefetch / self._mean_time)
-        largest = max(self._handler(kind).batch for kind in kinds)
-        room = (self._slots.left + int(self._settings.concurrency * moments)) * largest - len(self._hand)
-        limit = self._slots.limit(library)
-        if limit < self._settings.concurrency:
-            mine = sum(self._library(self._handler(Kind(c.source, c.type))) is library for c in self._hand)
-            room = min(room, (self._slots.free(library) + int(limit * moments)) * largest - mine)
-        return max(0, room)
+        return self._slots.room(ahead) - in_hand
+
+    @property
+    def _ahead(self) -> float:
+        """How often the slots will be free again in a moment."""
+        return min(4.0, self._settings.prefetch / self._mean_time)
 
     def _tell_first(self) -> None:
         tell, self.claims_first = self.claims_first, lambda: None
@@ -259,39 +277,24 @@ class Worker:
         if claimed:
             self._tell_first()
         self._leases.hold(claimed, since)
-        self._hand.extend(claimed)
+        self._hand.add(claimed)
+        self._claimed_since += len(claimed)
         return len(claimed)
 
     # ── start ──
 
     def _start(self) -> None:
-        """As many of the events in hand as there are slots; those of a library without a connection wait."""
-        waiting: list[Claimed] = []
-        while self._hand and self._slots.left:
-            handler = self._handler(Kind(self._hand[0].source, self._hand[0].type))
-            library = self._library(handler)
-            if not self._slots.free(library):
-                waiting.append(self._hand.popleft())
-                continue
-            group = self._group(handler)
+        """As many of the events in hand as there are slots; those that a limit stops wait."""
+        while self._slots.left and (found := self._hand.next(self._may_start)):
+            flow, group = found
+            handler = self._handler(Kind(group[0].source, group[0].type))
             task = asyncio.create_task(self._one(handler, group))
-            self._slots.take(library)
+            self._slots.take(flow.source, flow.library)
             self._running[task] = group
-            task.add_done_callback(partial(self._ended, library))
-        self._hand.extendleft(reversed(waiting))
+            task.add_done_callback(partial(self._ended, flow))
 
-    def _group(self, handler: Handler) -> list[Claimed]:
-        """The first event in hand and, for a handler that takes several, others of its kind."""
-        first = self._hand.popleft()
-        group = [first]
-        if handler.batch > 1:
-            rest: deque[Claimed] = deque()
-            while self._hand:
-                claimed = self._hand.popleft()
-                fits = len(group) < handler.batch and (claimed.source, claimed.type) == (first.source, first.type)
-                (group if fits else rest).append(claimed)
-            self._hand = rest
-        return group
+    def _may_start(self, flow: Flow) -> bool:
+        return self._slots.free(flow.source) > 0 and self._slots.free(flow.library) > 0
 
     async def _one(self, handler: Handler, group: list[Claimed]) -> None:
         begun = time.monotonic()
@@ -313,9 +316,9 @@ class Worker:
         words = f"in handler {handler.name} of event {first.id} ({first.source}: {first.type})"
         return Busy(words, {"event_id": str(first.id), "event_key": first.key, "event_type": first.type})
 
-    def _ended(self, library: Library, task: asyncio.Task[None]) -> None:
+    def _ended(self, flow: Flow, task: asyncio.Task[None]) -> None:
         group = self._running.pop(task)
-        self._slots.release(library)
+        self._slots.release(flow.source, flow.library)
         if task.cancelled():
             self._settle_later([self._cut_short(claimed, task) for claimed in group])
         elif error := task.exception():
@@ -324,6 +327,8 @@ class Worker:
             self._leases.drop(claimed.id)
             if claimed.entity is not None:
                 self._look_at = 0.0  # the next event of its entity may be claimed
+        if not self._is_stopping():
+            self._start()  # not only after the next claim, which may take a while
         self._changed.set()
 
     def _cut_short(self, claimed: Claimed, task: asyncio.Task[None]) -> Outcome:
@@ -358,9 +363,8 @@ class Worker:
 
     def _abandon(self, ident: UUID) -> None:
         """Cancel it and log that: until another worker takes it over, we can release it."""
-        for claimed in [claimed for claimed in self._hand if claimed.id == ident]:
+        if claimed := self._hand.remove(ident):
             log.warning("claim lost: event %s was not started", ident)
-            self._hand.remove(claimed)
             self._settle_later([ways.released(claimed)])
         for task, group in self._running.items():
             if any(claimed.id == ident for claimed in group):
@@ -379,10 +383,10 @@ class Worker:
 
     async def _shut_down(self) -> None:
         """Release what was not started, let the rest finish, cut it short after `shutdown_timeout`."""
-        self._settle_later([ways.released(claimed) for claimed in self._hand])
-        for claimed in self._hand:
+        unstarted = self._hand.clear()
+        self._settle_later([ways.released(claimed) for claimed in unstarted])
+        for claimed in unstarted:
             self._leases.drop(claimed.id)
-        self._hand.clear()
         outbox = asyncio.create_task(self._outbox.shut_down(self._settings.shutdown_timeout))
         if self._running:
             await asyncio.wait(self._running, timeout=self._settings.shutdown_timeout)

@@ -152,7 +152,8 @@ class LeaseReclaimer:
         return skipped
 
     def _handled(self, waiting: Waiting, workers: list[WorkerInfo]) -> bool:
-        return any(
+        """Also by this application: its worker may be dedicated to other sources or types, but the handler exists."""
+        return self._routes.find(waiting.kind) is not None or any(
             source == waiting.kind.source and covers(pattern, waiting.kind.type)
             for worker in workers
             for source, pattern in worker.handles

@@ -1,4 +1,5 @@
-"""How many handlers may run concurrently: the worker's concurrency, and within it each library's connections.
+"""How many handlers may run concurrently: the worker's concurrency, and within it each source's `max_running` and
+each library's connections.
 
 A handler in the user's own library has its transaction from its start to its outcome. One more of them than the pool
 has connections would only wait in a slot that another handler could use.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..store.protocol import Transactions
 
@@ -16,36 +17,58 @@ FIRST_REST, LONGEST_REST = 1.0, 60.0
 """Seconds without new handlers after a transaction could not be begun; doubled each time in a row."""
 
 Library = Transactions | None
+"""Of the handler's transaction; None where it is our own, or none at all."""
+Limited = str | Library
+"""A source, by its name, or a library."""
 
 
 class Slots:
-    """Who has one, by the library of the handler's transaction; None where it is our own, or none at all."""
+    """Who has one, by source and library. `max_running`: how many a source may have; without limit if not named."""
 
-    def __init__(self, concurrency: int) -> None:
+    def __init__(self, concurrency: int, max_running: Mapping[str, int]) -> None:
         self._concurrency = concurrency
-        self._taken: Counter[Library] = Counter()
+        self._max_running = max_running
+        self.left: int = concurrency
+        """Of the worker's own."""
+        self._taken: Counter[Limited] = Counter()
         self._rests: dict[Library, float] = {}
         self._until: dict[Library, float] = {}
 
-    def limit(self, library: Library) -> int:
-        size = None if library is None else library.size
-        return self._concurrency if size is None else min(size, self._concurrency)
+    def _limit(self, limited: Limited) -> int | None:
+        if isinstance(limited, str):
+            return self._max_running.get(limited)
+        return None if limited is None else limited.size
 
-    @property
-    def left(self) -> int:
-        """Of the worker's own."""
-        return self._concurrency - self._taken.total()
-
-    def free(self, library: Library) -> int:
-        if self.resting(library):
+    def free(self, limited: Limited) -> int:
+        """How many of it can start now."""
+        if not isinstance(limited, str) and self.resting(limited):
             return 0
-        return min(self.left, self.limit(library) - self._taken[library])
+        limit = self._limit(limited)
+        return self.left if limit is None else min(self.left, limit - self._taken[limited])
 
-    def take(self, library: Library) -> None:
-        self._taken[library] += 1
+    def room(self, ahead: float) -> int:
+        """How many can start now, and `ahead` times as many as can run concurrently."""
+        return self.left + int(self._concurrency * ahead)
 
-    def release(self, library: Library) -> None:
-        self._taken[library] -= 1
+    def limits(self, among: Iterable[Limited], ahead: float) -> dict[Limited, int]:
+        """The same for each of these that has a limit of its own."""
+        found: dict[Limited, int] = {}
+        for limited in among:
+            limit = self._limit(limited)
+            if not isinstance(limited, str) and self.resting(limited):
+                found[limited] = 0
+            elif limit is not None and limit < self._concurrency:
+                found[limited] = self.free(limited) + int(limit * ahead)
+        return found
+
+    def take(self, *taken: Limited) -> None:
+        """One, which counts for a source and a library."""
+        self.left -= 1
+        self._taken.update(taken)
+
+    def release(self, *taken: Limited) -> None:
+        self.left += 1
+        self._taken.subtract(taken)
 
     def resting(self, library: Library) -> bool:
         return time.monotonic() < self._until.get(library, 0.0)

@@ -154,7 +154,7 @@ def source_findings(
     found = []
     for source in sorted({*needed, *(one.kind.source for one in waiting)} - served) if alive else []:
         due = [one for one in waiting if one.kind.source == source and one.due_in <= 0]
-        do = "run a worker whose application has handlers for it, or stop its webhook"
+        do = "run a worker that has handlers for it and is not dedicated to others, or stop its webhook"
         if due:
             longest = _ago(-min(one.due_in for one in due))
             says = f"no live worker serves it, and events are due, the first for {longest}: {_kinds(due)}"
@@ -172,7 +172,7 @@ def unhandled_findings(seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], l
     for one in waiting:
         if one.kind.source in served and not _is_handled(alive, one):
             found.setdefault(one.kind.source, []).append(one.kind.type)
-    do = "`hookledger lag` lists them; declare a handler, or limit the source with types="
+    do = "`hookledger lag` lists them; declare a handler, run a worker for them, or limit the source with types="
     return [
         Finding(
             "warn", f"source {source}", f"no handler: events wait, and no live worker handles them: {_few(types)}", do

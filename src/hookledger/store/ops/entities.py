@@ -14,6 +14,7 @@ from ..session import Operations, Row, Session, scans, writes_lightly
 BATCH = 500
 """Changes that one call takes."""
 
+ROUNDS = 20
 KEEP = 86400.0
 """Seconds for which it is remembered when an event of an entity was settled: longer than any attempt."""
 
@@ -57,6 +58,12 @@ class Entities(Operations):
         await db("demote", entities=entities)
         await db("promote", entities=entities)
         return bool(woken) or len(changes) == BATCH or len(polled) == BATCH
+
+    async def place_all(self) -> None:
+        """Do so for all that have changed; at most for ROUNDS batches, so that a claim can follow."""
+        for _ in range(ROUNDS):
+            if not await self.place():
+                break
 
     @writes_lightly
     async def forget(self, db: Session, after: Name = START, *, unsettled_for: float = KEEP) -> Name | None:

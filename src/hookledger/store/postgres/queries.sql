@@ -124,12 +124,6 @@ INSERT INTO {schema}.deliveries (request_id, item, event_id, source, received_at
                                  delivery_id, fingerprint, retry)
 SELECT request_id, item, event_id, source, now, outcome, event_state, delivery_id, fingerprint, retry FROM a
 
--- name: kinds
--- The kinds that a claim may take of. Materialized, so that nothing of what is paused is locked.
-kinds AS MATERIALIZED (
-    SELECT k.source, k.type FROM unnest($1::text[], $2::text[]) AS k (source, type) WHERE {not_paused}
-)
-
 -- name: waiting
 -- Each kind in the queue and when its first event is due: a walk from kind to kind along the index,
 -- so that a long queue costs no more than a short one.
@@ -174,22 +168,32 @@ RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e
                THEN extract(epoch FROM e.claimed_at - e.waiting_since)::float8 END AS waited, e.approval_id, due.due_at
 
 -- name: claim
--- pending, retrying -> processing. The lock step is materialized, so that LIMIT is the limit; SKIP LOCKED,
--- so that workers do not wait for one another.
-WITH {kinds}, due AS MATERIALIZED (
-    SELECT e.id, e.due_at FROM kinds AS k CROSS JOIN LATERAL (
+-- pending, retrying -> processing, up to the limit of each share. The kinds are materialized, so that nothing of what
+-- is paused is locked, and the lock step, so that LIMIT is the limit; SKIP LOCKED, so that workers do not wait for one
+-- another. The detour over arrays is for the planner: it cannot know `most`, and expects few rows of an array.
+WITH kinds AS MATERIALIZED (
+    SELECT k.* FROM unnest($1::text[], $2::text[], $5::integer[], $6::integer[]) AS k (source, type, share, most)
+    WHERE {not_paused}
+), locked AS MATERIALIZED (
+    SELECT e.id, e.due_at, k.most, row_number() OVER (PARTITION BY k.share ORDER BY e.due_at) AS nth
+    FROM kinds AS k CROSS JOIN LATERAL (
         SELECT id, due_at FROM {schema}.events
         WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes < 2
           AND due_at <= {now}
-        ORDER BY due_at LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED
+        ORDER BY due_at LIMIT k.most FOR NO KEY UPDATE SKIP LOCKED
     ) AS e
-    ORDER BY e.due_at LIMIT $5
+), chosen AS MATERIALIZED (
+    SELECT array_agg(id) AS ids, array_agg(due_at) AS times FROM locked WHERE nth <= most
+), due AS MATERIALIZED (
+    SELECT d.id, d.due_at FROM chosen, unnest(chosen.ids, chosen.times) AS d (id, due_at)
 )
 {take_due}
 
 -- name: claim_alone
 -- The same for one event that has crashed its worker twice; the worker runs nothing beside it.
-WITH {kinds}, due AS MATERIALIZED (
+WITH kinds AS MATERIALIZED (
+    SELECT k.source, k.type FROM unnest($1::text[], $2::text[]) AS k (source, type) WHERE {not_paused}
+), due AS MATERIALIZED (
     SELECT e.id, e.due_at FROM kinds AS k CROSS JOIN LATERAL (
         SELECT id, due_at FROM {schema}.events
         WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes >= 2

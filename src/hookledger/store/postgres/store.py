@@ -14,7 +14,7 @@ from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
-from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Waiting
+from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Share, Waiting
 from .. import BEFORE_FIRST, SCHEMA_RANGE, out_of_range
 from ..ops.copy import Copies
 from ..ops.jobs import Jobs
@@ -178,8 +178,10 @@ class PostgresStore(Store):
             Waiting(Kind(row["source"], row["type"]), row["due_in"], row["alone"], row["unplaced"]) for row in rows
         ]
 
-    async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
-        return await self._claim("claim", kinds, worker, lease, limit)
+    async def claim_shares(self, worker: str, shares: Sequence[Share], lease: float) -> list[Claimed]:
+        kinds = [kind for share in shares for kind in share.kinds]
+        numbers = [number for number, share in enumerate(shares) for _ in share.kinds]
+        return await self._claim("claim", kinds, worker, lease, numbers, [shares[n].limit for n in numbers])
 
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
         return await self._claim("claim_alone", kinds, worker, lease)

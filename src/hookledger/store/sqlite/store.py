@@ -12,7 +12,7 @@ import apsw
 
 from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
-from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Waiting
+from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Share, Waiting
 from ...states import BY_NAME
 from .. import BEFORE_FIRST, SCHEMA_RANGE, out_of_range
 from ..ops.copy import Copies
@@ -50,7 +50,7 @@ class SqliteStore(Store):
         self._clock = clock or Clock()
         self._wait = wait
         self._limit = limit
-        self._turn = asyncio.Lock()
+        self._turn, self._line = asyncio.Lock(), asyncio.Lock()
         self._watch = LockWatch.from_environment()
         database = SqliteDatabase(path, self._do, self._write, self._now)
         effects = SqliteLedger(database, self._now)
@@ -172,25 +172,28 @@ class SqliteStore(Store):
             for row in found
         ]
 
-    async def claim(self, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
-        return await self._claim("due", worker, kinds, limit, lease)
+    async def claim_shares(self, worker: str, shares: Sequence[Share], lease: float) -> list[Claimed]:
+        return await self._claim("due", worker, shares, lease)
 
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
-        return await self._claim("due_alone", worker, kinds, 1, lease)
+        return await self._claim("due_alone", worker, [Share(tuple(kinds), 1)], lease)
 
-    async def _claim(self, due: str, worker: str, kinds: Sequence[Kind], limit: int, lease: float) -> list[Claimed]:
+    async def _claim(self, due: str, worker: str, shares: Sequence[Share], lease: float) -> list[Claimed]:
+        def longest_due(connection: apsw.Connection, share: Share, now: int) -> list[tuple[int, bytes]]:
+            found = [
+                (row[1], row[0])
+                for kind in share.kinds
+                if connection.execute(query("may_run"), {"source": kind.source, "type": kind.type}).get
+                for row in connection.execute(self.sql(due), (now, kind.source, kind.type, share.limit))
+            ]
+            return sorted(found)[: share.limit]
+
         def job(connection: apsw.Connection) -> list[Claimed]:
             now = self._now()
-            found_due = [
-                (row[1], row[0])
-                for kind in kinds
-                if connection.execute(query("may_run"), {"source": kind.source, "type": kind.type}).get
-                for row in connection.execute(self.sql(due), (now, kind.source, kind.type, limit))
-            ]
-            idents = [ident for _, ident in sorted(found_due)[:limit]]
-            for ident in idents:
+            chosen = sorted(one for share in shares for one in longest_due(connection, share, now))
+            for _, ident in chosen:
                 connection.execute(self.sql("claim"), (now, ident, worker, micros(lease)))
-            found = (read_rows(connection, self.sql("claimed"), (ident,)) for ident in idents)
+            found = (read_rows(connection, self.sql("claimed"), (ident,)) for _, ident in chosen)
             return [value_of(Claimed, row) for [row] in found]
 
         return await self._write(job)
@@ -199,9 +202,11 @@ class SqliteStore(Store):
         if adapter is not None:
             raise ConfigError(NO_ADAPTERS)
         assert self._writer is not None, "the store is not open"
-        return SqliteTransaction(
-            self._writer, self._turn, lambda c, outcomes: len(self._settle(c, outcomes)), self.sql, self._now
-        )
+
+        def settle(connection: apsw.Connection, outcomes: Sequence[Outcome]) -> int:
+            return len(self._settle(connection, outcomes))
+
+        return SqliteTransaction(self._writer, self._turn, self._line, settle, self.sql, self._now)
 
     async def check(self, transactions: Transactions) -> None:
         raise ConfigError(NO_ADAPTERS)

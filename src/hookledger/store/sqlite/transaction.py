@@ -23,13 +23,23 @@ T = TypeVar("T")
 
 
 class SqliteTransaction:
-    """Holds the process' turn to write from the first statement to the end."""
+    """Holds the process' turn to write from the first statement to the end.
+
+    `line`: where handlers queue, so that only one of them waits for the turn: a claim waits for one, not for all.
+    """
 
     def __init__(
-        self, writer: Writer, turn: asyncio.Lock, settle: Settle, sql: Callable[[str], str], now: Callable[[], int]
+        self,
+        writer: Writer,
+        turn: asyncio.Lock,
+        line: asyncio.Lock,
+        settle: Settle,
+        sql: Callable[[str], str],
+        now: Callable[[], int],
     ) -> None:
         self._writer = writer
         self._turn = turn
+        self._line = line
         self._settle = settle
         self._sql = sql
         self._now = now
@@ -67,7 +77,8 @@ class SqliteTransaction:
         return await self._writer.run_job(mine)
 
     async def _begin(self) -> None:
-        await self._turn.acquire()
+        async with self._line:
+            await self._turn.acquire()
         if self._over is not None:  # rolled back while we queued: only we can release the turn
             self._turn.release()
             raise self._over
