@@ -239,7 +239,8 @@ class Life:
         row = await self._event()
         if row is None:
             return
-        name = self.random.choice(["retry", "replay", "replay", "discard", "alert", *ANSWERS])
+        names = ["retry", "replay", "replay", "discard", "alert", *ANSWERS]
+        name = self.random.choice([*ANSWERS] if row.state is State.NEEDS_REVIEW else names)
         with suppress(WrongState):
             if name == "alert":
                 await self.store.alerts.alert(row.id, "look")
