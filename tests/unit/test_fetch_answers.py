@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hookledger.providers.fetching import fetcher
 from hookledger.providers.fetching.fetcher import LONGEST_PAUSE
 from tests.services.objects import BAD, CUT, HANG, HUGE, Objects, Reply
 from tests.unit.fetching import ACCESS, REPO, REPOSITORY, TOKEN, Subject, event_of, fetch, made, running
+from tests.unit.https_server import Server, answer, contexts
 
 
 @pytest.fixture
@@ -72,6 +74,24 @@ async def test_a_silent_api_is_transient(api: Objects) -> None:
 async def test_no_listener_is_transient(api: Objects) -> None:
     with pytest.raises(FetchFailed, match="cannot be reached"):
         await fetch("stripe", api, CUSTOMER, base_url="http://127.0.0.1:9")
+
+
+async def test_tls_is_verified(api: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server whose certificate nothing vouches for gets no request; one that the context trusts does."""
+    serving, trusting = contexts(tmp_path, ["localhost"])
+    server = Server()
+    server.answer = answer(b'{"id": "cus_1"}')
+    listening = await asyncio.start_server(server.handle, "127.0.0.1", 0, ssl=serving)
+    base = f"https://localhost:{listening.sockets[0].getsockname()[1]}"
+    stripe = made("stripe", api, base_url=base)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "no such file"))  # the environment changes no trust
+    async with listening:
+        with pytest.raises(FetchFailed, match="cannot be reached"):
+            await stripe.fetch(stripe.prepare(CUSTOMER))
+        assert server.asked == []
+        stripe._client._context = trusting
+        assert await stripe.fetch(stripe.prepare(CUSTOMER)) == {"id": "cus_1"}
+    assert len(server.asked) == 1
 
 
 async def test_an_answer_without_end_is_cut_off(api: Objects) -> None:
