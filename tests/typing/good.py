@@ -8,7 +8,18 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from hookledger import Effect, Event, Happened, Inbox, Op, ReconcileSettings, SecretSettings, SyncEvent
+from hookledger import (
+    Approval,
+    Effect,
+    Event,
+    Happened,
+    Inbox,
+    Op,
+    ReconcileSettings,
+    Review,
+    SecretSettings,
+    SyncEvent,
+)
 
 inbox = Inbox("sqlite:///never-opened.db")
 stripe = inbox.source("stripe", provider="stripe", secrets=["whsec_made_up"])
@@ -81,6 +92,9 @@ anything: Effect[..., object] = print_label
 
 @stripe.on("invoice.paid")
 async def paid(event: Event) -> dict[str, str]:
+    if not event.approved:
+        raise Review("the account is cancelled")
+    assert_type(event.approved, Approval)
     made = await event.call(charge, "in_1", "acct_1", 4900, note="thanks")
     assert_type(made, Charge)
     assert_type(made.at, datetime)
@@ -102,6 +116,7 @@ async def paid(event: Event) -> dict[str, str]:
 def voided(event: SyncEvent) -> str:
     assert_type(event.call(charge, "in_1", "acct_1", 4900), Charge)
     assert_type(event.once("credit", "in_1"), bool)
+    assert_type(event.approved, Approval | None)
     event.later(print_label, "in_1", address={})
     event.tx.execute("UPDATE accounts SET credit = credit - 1")
     return "voided"
