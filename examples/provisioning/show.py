@@ -157,7 +157,7 @@ def count(show: Show, remotes: Remotes) -> bool:
     statuses = dict(show.rows("SELECT id, status FROM subscriptions"))
     uses = dict(show.rows("SELECT account, sum(uses) FROM features WHERE feature = 'reports' GROUP BY account"))
     plans = {account: workspace["plan"] for account, workspace in remotes.workspaces.known.items()}
-    repeated = len(remotes.finance.requests) - len({request.key for request in remotes.finance.requests})
+    bobs = [request.key for request in remotes.finance.requests if request.about == "in_bob_1"]
     lines: list[tuple[str, object, object]] = [
         ("subscriptions active, one canceled", ["active"] * 3 + ["canceled"], sorted(statuses.values())),
         ("status after the late invoice", "canceled", statuses["sub_ada"]),
@@ -166,7 +166,7 @@ def count(show: Show, remotes: Remotes) -> bool:
         ("plan of Ada's workspace", "enterprise", plans["cus_ada"]),
         ("workspaces upgraded", 4, sum(request.done for request in remotes.workspaces.requests)),
         ("finance entries", 5, len(remotes.finance.entries)),
-        ("of them asked for again, under the same key", 1, repeated),
+        ("requests for Bob's entry", "2 under 1 key", f"{len(bobs)} under {len(set(bobs))} key"),
         ("receipts sent", 5, len(remotes.mail.sent)),
         ("onboarding tasks, for two enterprises", 2, len(remotes.tasks.opened)),
         ("events left for an operator", 0, len(show.rows("SELECT 1 FROM events WHERE attention"))),

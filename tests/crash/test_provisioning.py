@@ -18,8 +18,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import asyncpg
 import pytest
 
 from hookledger import Inbox, State
@@ -328,6 +329,7 @@ def test_duplicates_reorder_and_replay(open_shop: Callable[..., Shop], database_
     shop.settle()
     late = shop.in_review()
     assert {key.split("_")[2] for key in late} <= {"a", "b"}, "cancelled accounts only"
+    assert not {effect["event_id"] for effect in shop.effects()} & {row["id"] for row in late.values()}
     assert shop.approve() == len(late)
     shop.settle()
     check(shop, events)
@@ -471,6 +473,33 @@ def test_a_cancelled_account_is_provisioned_only_after_approval(
         **{"evt_first": "discarded", "evt_first_again": "discarded"},
     }
     shop.books()
+
+
+async def test_a_cancellation_does_not_come_between_status_and_commit(postgres_url: str) -> None:
+    """It waits for the transaction that has read the status, which SQLite's one writer has in any case."""
+
+    class Reading(NamedTuple):
+        tx: Any
+
+    first, second, watcher = [await asyncpg.connect(postgres_url) for _ in range(3)]
+    try:
+        await watcher.execute(example.TABLES)
+        provisioning = first.transaction()
+        await provisioning.start()
+        assert await example.lock_status(Reading(first), "sub_1") == "new"
+        cancelling = asyncio.create_task(example.set_status(Reading(second), "sub_1", "canceled", START))
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'"
+        async with asyncio.timeout(PATIENCE):
+            while not await watcher.fetchval(waits, second.get_server_pid()):
+                await asyncio.sleep(0.01)
+        await example.set_status(Reading(first), "sub_1", "active", START - 10)
+        await provisioning.commit()
+        await cancelling
+        async with second.transaction():
+            assert await example.lock_status(Reading(second), "sub_1") == "canceled", "the next one asks"
+    finally:
+        for connection in (first, second, watcher):
+            await connection.close()
 
 
 # proves R39

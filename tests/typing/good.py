@@ -10,12 +10,14 @@ from msgspec import Struct
 
 from hookledger import (
     CurrentSettings,
+    Approval,
     Effect,
     Event,
     Happened,
     Inbox,
     Op,
     ReconcileSettings,
+    Review,
     SecretSettings,
     SyncEvent,
 )
@@ -92,6 +94,9 @@ anything: Effect[..., object] = print_label
 
 @stripe.on("invoice.paid")
 async def paid(event: Event) -> dict[str, str]:
+    if not event.approved:
+        raise Review("the account is cancelled")
+    assert_type(event.approved, Approval)
     made = await event.call(charge, "in_1", "acct_1", 4900, note="thanks")
     assert_type(made, Charge)
     assert_type(made.at, datetime)
@@ -117,6 +122,7 @@ def voided(event: SyncEvent) -> str:
     assert_type(event.once("credit", "in_1"), bool)
     assert_type(event.current(), Any)
     assert_type(event.ticket, int)
+    assert_type(event.approved, Approval | None)
     event.later(print_label, "in_1", address={})
     event.tx.execute("UPDATE accounts SET credit = credit - 1")
     return "voided"
