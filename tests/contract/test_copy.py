@@ -348,7 +348,9 @@ async def test_source_and_target_differ(source: Side, open_store: OpenStore) -> 
 
 async def test_a_target_of_another_version_is_refused(source: Side, target: Side) -> None:
     await target.store.migrate()
-    await Raw(target.store).run(f"UPDATE migrations SET version = {SCHEMA_RANGE[1] + 1}")
+    newest = SCHEMA_RANGE[1]
+    await Raw(target.store).run(f"UPDATE migrations SET version = {newest + 1} WHERE version = {newest}")
+    assert (await target.store.health()).writable, "this release works with it, and does not know all its tables"
     with pytest.raises(SchemaMismatch, match="newer release"):
         await copy(source, target, BY)
     assert await state(source) is None
