@@ -22,6 +22,7 @@ from hookledger.store.ops.filters import EVERYTHING, Filter
 from hookledger.store.ops.job import BulkAction, Cause, Decided, NewJob, Objection, Resolving
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out
+from tests.guards import request
 from tests.ledger import LATER, intent
 
 TYPES = ("t0", "t1", "t2")
@@ -138,6 +139,9 @@ class Life:
             else:
                 await transaction.plan(asked)
             self.effects.append(asked.identity)
+        for version in self.random.sample(range(30), self.random.choice([0, 1, 2])):
+            asked_guard = request(owner, version, f"sub_{version % 3}", rank=self.random.randint(0, 2))
+            self.did["applied" if (await transaction.newer(asked_guard)).applied else "stale"] += 1
         if self.random.random() < 0.2:
             await transaction.rollback()
             return

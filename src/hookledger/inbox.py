@@ -13,6 +13,7 @@ from .config import Config, WorkSettings, source_settings
 from .effects.declare import EffectDecorators
 from .effects.signatures import check_takes
 from .errors import ConfigError, SchemaMismatch, Unavailable
+from .ledger import MIDDLE
 from .model import Claimed
 from .operate.api.listener import Operator
 from .operate.context import Application, Context
@@ -205,7 +206,7 @@ class Inbox(EffectDecorators):
 
     def dry_run(self, store: Store) -> DryRun:
         self.effects.verify()
-        runner = Runner(self.read, self.transactions, self.currents.fetch)
+        runner = Runner(self.read, self.transactions, self.currents.fetch, self.rank)
         return DryRun(store, self.routes, self.effects, runner, self.settings.work)
 
     def worker(
@@ -220,6 +221,7 @@ class Inbox(EffectDecorators):
             work or self.settings.work,
             transactions=self.transactions,
             current=self.currents.fetch,
+            rank=self.rank,
             stuck=stuck,
         )
 
@@ -235,6 +237,11 @@ class Inbox(EffectDecorators):
             raise ConfigError(f"source {claimed.source!r} is not declared: its events cannot be read; declare it")
         contract = source.endpoint.contract
         return contents(contract, decode(contract, claimed.body))[claimed.item]
+
+    def rank(self, claimed: Claimed) -> int:
+        """The rank of an event's type, by which a guard orders events with the same version."""
+        source = self.sources.get(claimed.source)
+        return MIDDLE if source is None else source.endpoint.contract.rank(claimed.type)
 
     # ── running ──
 

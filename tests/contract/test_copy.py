@@ -31,6 +31,7 @@ from hookledger.store.tables import LOCAL, Table
 from hookledger.store.url import without_password
 from tests.builders import KIND, SOURCE, WORKER, Raw, claim, claimed, delivered, record, recorded, settle
 from tests.contract.conftest import OpenStore
+from tests.guards import ask
 from tests.inboxes import KEPT, PRUNED, arrived, fill
 from tests.ledger import intent, start
 from tests.services.postgres import Databases
@@ -151,6 +152,8 @@ async def test_an_inbox_arrives_whole(source: Side, target: Side, clock: Clock) 
     assert not isinstance(known, Started)
     assert known.state is EffectState.DONE
     assert effect_identity(SOURCE, "charge", PRUNED.format(1)) == done_before.identity
+    late = await ask(target.store, owner, 1720, PRUNED.format(1))
+    assert (late.applied, late.other_version, late.other_key) == (False, "1731", PRUNED.format(1))
 
 
 async def test_a_table_takes_several_batches_and_large_rows_go_alone(

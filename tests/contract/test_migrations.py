@@ -122,7 +122,7 @@ async def test_what_a_schema_supports_is_asked_only_where_it_is_newer(store: Sto
     """A database that is restored to its first schema has no such table."""
     await raw.run("DROP TABLE schema_support")
     assert (await store.health()).writable
-    await raw.run(f"UPDATE migrations SET version = {SCHEMA_RANGE[0] - 1} WHERE version = {NEWEST}")
+    await raw.run(f"DELETE FROM migrations WHERE version >= {SCHEMA_RANGE[0]}")
     health = await store.health()
     assert (health.writable, "run 'hookledger migrate'" in (health.problem or "")) == (False, True)
 
@@ -193,7 +193,9 @@ async def test_health_really_writes(store: Store, raw: Raw) -> None:
 
 @pytest.mark.parametrize("version", [SCHEMA_RANGE[0] - 1, NEWEST + 1])
 async def test_a_schema_out_of_range_is_reported(store: Store, raw: Raw, version: int) -> None:
-    await raw.run(f"UPDATE migrations SET version = {version} WHERE version = {NEWEST}")
+    await raw.run(f"DELETE FROM migrations WHERE version > 1 AND version >= {version}")
+    if version > 1:
+        await raw.run(f"UPDATE migrations SET version = {version} WHERE version = 1")
     await raw.run(f"UPDATE schema_support SET oldest = {NEWEST + 1}")
     health = await store.health()
     assert (health.writable, health.schema) == (False, version)

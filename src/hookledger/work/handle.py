@@ -10,7 +10,17 @@ from typing import NoReturn, Protocol
 from ..effects.attempt import AttemptEffects
 from ..effects.caller import Calls
 from ..effects.declare import Effects
-from ..errors import ClaimLost, HandlerCommitted, HookledgerError, MayHaveCommitted, NeedsDecision, WrongState
+from ..errors import (
+    ClaimLost,
+    HandlerCommitted,
+    HookledgerError,
+    MayHaveCommitted,
+    NeedsDecision,
+    StaleReviewed,
+    StaleSkipped,
+    WrongState,
+)
+from ..ledger import GuardAnswer
 from ..model import Claimed, Outcome
 from ..observe import deliveries
 from ..observe.logs import RateLimitedLogger, about
@@ -112,9 +122,28 @@ class Handling:
             way = ways.failed(claimed, handler, self._settings, error)
             level = LEVELS.get(way.transition, logging.ERROR)
             self._reporter.tell(level, handler.name, f"{way.transition}: {way.reason}", error, handler.package)
-            await self._settler.settle(way)
+            if isinstance(error, StaleSkipped | StaleReviewed) and error.answer is not None:
+                await self._settle_stale(way, error.answer)
+            else:
+                await self._settler.settle(way)
             if isinstance(error, NeedsDecision):
                 await self._retry_if_known(claimed, error)
+
+    async def _settle_stale(self, way: Outcome, answer: GuardAnswer) -> None:
+        """Write the outcome together with the answer that ended the handler, and that was rolled back with it."""
+        tx = self._store.transaction()
+        try:
+            await tx.note_stale(answer)
+            await tx.commit([way])
+        except ClaimLost:
+            log.warning("outcome discarded: claim on event %s lost", way.id)
+        except Exception as error:
+            await tx.rollback()
+            log.warning("a stale answer is not recorded, only its outcome: event %s: %s", way.id, error)
+            await self._settler.settle(way)
+        except BaseException:
+            await tx.rollback()
+            raise
 
     async def _retry_if_known(self, claimed: Claimed, error: NeedsDecision) -> None:
         """The outcome may have become known between the handler's call and the event's review: then only this retries
@@ -144,6 +173,8 @@ class Handling:
                     self._planned()
                 return
         except BaseException as error:
+            if any(asked.guarded for asked in effects):
+                await undo(handler, tx, ways.contended(group[0], error))
             await undo(handler, tx, error)
         await tx.rollback()  # nothing was begun, and nothing may be from now on
         await asyncio.gather(*map(self._settler.settle, outcomes))
@@ -159,7 +190,16 @@ class Handling:
         def owns() -> bool:
             return self._leases.owns(claimed.id)
 
-        return AttemptEffects(claimed, tx, self._calls, self._declared.find, owns, transaction=handler.transaction)
+        return AttemptEffects(
+            claimed,
+            tx,
+            self._calls,
+            self._declared.find,
+            owns,
+            transaction=handler.transaction,
+            rank=self._runner.rank(claimed),
+            stale=handler.stale,
+        )
 
     async def _run(self, handler: Handler, claimed: Claimed, tx: Transaction, effects: AttemptEffects) -> Outcome:
         async with time_limit(handler, self._settings):

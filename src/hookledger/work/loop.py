@@ -29,7 +29,7 @@ from .handle import Handling
 from .lease import Leases
 from .outcome import Settler
 from .route import Handler, Routes
-from .run import Read, Runner
+from .run import Rank, Read, Runner
 from .settings import WorkSettings, worker_name
 from .slots import Library, Slots, small_pools
 
@@ -52,6 +52,7 @@ class Worker:
         *,
         transactions: Sequence[Transactions] = (),
         current: Current,
+        rank: Rank,
         name: str | None = None,
         stuck: Callable[[], None] = lambda: None,
     ) -> None:
@@ -73,7 +74,7 @@ class Worker:
             store.ledger, effects, self._calls, breakers, settings.outbox, self.name, self._tell_first
         )
         self._transactions = transactions
-        runner = Runner(read, transactions, current)
+        runner = Runner(read, transactions, current, rank)
         self._library = runner.library
         self._slots = Slots(settings.concurrency)
         self._handling = Handling(

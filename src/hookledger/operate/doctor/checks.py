@@ -310,6 +310,7 @@ CHECKS: dict[str, Check] = {
     "rejections": rejections,
     "quarantine": quarantine,
     "events": trouble.events,
+    "guards": trouble.guards,
     "circuits": trouble.circuits,
     "alerts": trouble.alerts,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -29,7 +29,7 @@ from ...errors import (
     WrongState,
 )
 from ...ledger import Effect as Entry
-from ...ledger import Intent, Known, Started
+from ...ledger import GuardAnswer, GuardRequest, Intent, Known, Started
 from ...model import Claimed, History, Kind, Outcome
 from ...states import BY_NAME, EffectKind, EffectState, State
 from ...store.call_outcome import may_adopt
@@ -46,9 +46,9 @@ KEPT = "handler {} ended event.tx itself: writes that it committed are not rolle
 
 
 class Step(Struct, frozen=True):
-    """An effect that the handler requested, and the answer."""
+    """An effect or guard that the handler asked for, and the answer."""
 
-    kind: EffectKind
+    kind: EffectKind | Literal["newer"]
     name: str
     key: str
     answer: str
@@ -132,8 +132,10 @@ class DryRun:
         return DryRunReport(*asked, state, outcome.reason, outcome.result, outcome.error)
 
     async def _attempt(self, handler: Handler, claimed: Claimed, tx: Transaction, answers: LedgerAnswers) -> Outcome:
-        find = self._effects.find
-        effects = AttemptEffects(claimed, answers, answers, find, lambda: True, transaction=True)
+        find, rank = self._effects.find, self._runner.rank(claimed)
+        effects = AttemptEffects(
+            claimed, answers, answers, find, lambda: True, transaction=True, rank=rank, stale=handler.stale
+        )
         await _begin(tx)
         try:
             async with time_limit(handler, self._settings):
@@ -148,7 +150,8 @@ class DryRun:
 
 
 class LedgerAnswers:
-    """Answers effects without writing: `once` and `later` are read in the handler's transaction."""
+    """Answers effects without writing: `once` and `later` are read in the handler's transaction. Guards answer in it,
+    as they would in a run, and are rolled back with it."""
 
     def __init__(self, store: Store, tx: Transaction, breakers: Breakers) -> None:
         self._ledger = store.ledger
@@ -170,6 +173,13 @@ class LedgerAnswers:
         self._asked[intent.identity] = Known(EffectKind.ONCE, EffectState.DONE, intent.arguments_digest)
         self._note(intent, "false: done before" if known else "true: new")
         return known is None
+
+    async def newer(self, request: GuardRequest) -> GuardAnswer:
+        if self.stopped:  # the handler caught Stopped and continued
+            raise Stopped()
+        answer = await self._tx.newer(request)
+        self.steps.append(Step("newer", answer.name, answer.key, f"{str(answer.applied).lower()}: {answer.words}"))
+        return answer
 
     async def plan(self, intent: Intent) -> Known | None:
         known = await self._known(intent)

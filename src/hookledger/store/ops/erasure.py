@@ -51,8 +51,8 @@ class Erasure(Operations):
         sample of rejected requests; the ids of provider and object, reason, result and error; tracebacks of attempts
         and calls; arguments, results and errors of its effects; the reasons why jobs were not allowed to act on it.
 
-        Identities, digests, effect keys and the event's key stay; with `key_too`, digests replace the keys that are
-        shown. Audit log entries stay as they are.
+        Identities, digests, effect keys, guards with their versions and the event's key stay; with `key_too`, digests
+        replace the keys that are shown. Audit log entries stay as they are.
 
         Raises WrongState, and changes nothing, if the event is not finished or has changed, if one of its effects is
         not finished, or if its requests brought other events: the error names them, and `whole_request` erases them
@@ -73,6 +73,7 @@ class Erasure(Operations):
         if not dry:
             attempts = await _empty(db, events, requests, key_too)
             await _empty_effects(db, effects, key_too)
+            await _erase_guards(db, idents, key_too)
             changes = [Change(None, (event["state"], event["state"]), event["id"]) for event in events]
             await record_action(db, "erase", Audit(actor, reason), *changes)
         return Erased(tuple(event["id"] for event in events), len(requests), len(effects), attempts)
@@ -87,6 +88,7 @@ class Erasure(Operations):
         if not pruned:
             raise WrongState(f"event {event_id} was not pruned")
         await _empty_effects(db, effects, key_too)
+        await _erase_guards(db, [event_id], key_too)
         await db("erase_job_items", events=[event_id])
         states = (pruned[0]["state"], pruned[0]["state"])
         await record_action(db, "erase", Audit(actor, reason), Change(None, states, event_id))
@@ -134,6 +136,19 @@ async def _empty_effects(db: Session, effects: Sequence[Row], key_too: bool) -> 
         await db("erase_lanes", lanes=[(row["name"], row["lane"]) for row in held])
 
 
+async def _erase_guards(db: Session, events: list[UUID], key_too: bool) -> None:
+    """Versions stay: they are numbers and times, and later events are compared with them. Where an answer names
+    another event, that event's own row has the key."""
+    if not key_too:
+        return
+    for row in await db("lock_guards_to_erase", events=events):
+        event_key = _digest(row["event_key"])
+        await db("erase_guard", identity=row["identity"], key=_digest(row["key"]), event_key=event_key)
+    for row in await db("answers_to_erase", events=events):
+        where = {name: row[name] for name in ("event_id", "claim", "identity")}
+        await db("erase_answer", **where, key=_digest(row["key"]))
+
+
 def _check(events: Sequence[Row], event_id: UUID, expected: State, seen: int) -> None:
     """WrongState unless the event is as it was."""
     event = next((row for row in events if row["id"] == event_id), None)
@@ -163,8 +178,13 @@ def _check_others(event_id: UUID, others: Sequence[UUID], whole_request: bool) -
 
 
 def _key_left(row: Row, key_too: bool) -> str:
-    """Return the key that is shown, or its digest: the same for the same key, also when it is erased twice."""
+    """Return the key that is shown, or its digest."""
     key: str = row["key"]
-    if not key_too or key.startswith("sha256:"):
+    return _digest(key) if key_too else key
+
+
+def _digest(key: str) -> str:
+    """The same for the same key, also when it is erased twice."""
+    if key.startswith("sha256:"):
         return key
     return f"sha256:{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"

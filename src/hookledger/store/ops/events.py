@@ -11,6 +11,7 @@ from ...model import AttemptRow, DeliveryRow, EventRow, History, RequestRow
 from ...states import State
 from ..rows import action_of, effect_histories, value_of
 from ..session import Operations, Session, reads, searches
+from .guards import answers_of
 
 
 class Events(Operations):
@@ -45,6 +46,7 @@ class Events(Operations):
         effects = await db("effects_of_events", events=[event_id])
         identities = [row["identity"] for row in effects]
         calls = await db("calls_of_effects", identities=identities) if effects else []
+        guards = await answers_of(db, [event_id])
         actions = await db("actions_of_event", id=event_id)
         bodies = await db("known_owners", identities=[body_identity(event.source, found[0]["fingerprint"])])
         return History(
@@ -55,6 +57,7 @@ class Events(Operations):
             effect_histories(effects, calls),
             tuple(map(action_of, actions)),
             next((row["event_id"] for row in bodies if row["event_id"] != event_id), None),
+            tuple(guards),
         )
 
     @searches

@@ -1,0 +1,53 @@
+"""Guards: the newest version applied to each projection of an entity, and what attempts were answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from msgspec import Struct
+
+from ...ledger import Guard, GuardAnswer, GuardHistory
+from ..rows import value_of
+from ..session import Operations, Row, Session, searches
+
+MOST = 10_000
+"""Guards with ties that are counted; beyond it there are `or more`."""
+
+
+class Ties(Struct, frozen=True):
+    """Guards at which two events had the same version."""
+
+    count: int
+    """At most MOST."""
+    latest: tuple[Guard, ...]
+    """Some of them, the latest first."""
+
+
+class Guards(Operations):
+    """`store.guards`. A handler's transaction asks and sets them."""
+
+    @searches
+    async def ties(self, db: Session, most: int) -> Ties:
+        """Return how many guards had ties, and so many of them."""
+        rows = await db("guards_with_ties", most=most)
+        [count] = await db("count_ties", most=MOST)
+        return Ties(count["n"], tuple(value_of(Guard, row) for row in rows))
+
+
+async def answers_of(db: Session, events: Sequence[UUID]) -> list[GuardHistory]:
+    """What the attempts of some events were answered, with the guards as they are now."""
+    rows = await db("answers_of_events", events=list(events))
+    if not rows:
+        return []
+    found = await db("guards", identities=sorted({row["identity"] for row in rows}))
+    guards = {row["identity"]: value_of(Guard, row) for row in found}
+    return [GuardHistory(_answer(row, guards.get(row["identity"])), guards.get(row["identity"])) for row in rows]
+
+
+def _answer(row: Row, guard: Guard | None) -> GuardAnswer:
+    """The other event may be pruned: then the guard knows its key, if that event set it last."""
+    key = row["other_key"]
+    if key is None and guard is not None and guard.event_id == row["other_event_id"]:
+        key = guard.event_key
+    return value_of(GuardAnswer, row, other_key=key)
