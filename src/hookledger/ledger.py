@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
@@ -180,6 +181,7 @@ _WON: dict[Tie, str] = {
     "arrival": "it arrived after the other",
     "id": "it arrived with the other, and its id is higher",
 }
+_OTHER = re.compile(r" by [^\n]{1,90}? was applied, this is ")
 MAX_WORD = 80
 """Characters of a name, key or version in a sentence."""
 
@@ -321,11 +323,16 @@ def tie_of(request: GuardRequest, guard: Guard) -> Tie | None:
     return "arrival" if guard.received_at != request.received_at else "id"
 
 
-def changed_kind(request: GuardRequest, kind: str, version: str, event_key: str) -> str:
+def without_other_key(text: str | None) -> str | None:
+    """Return a text that may have the words of a stale answer without the other event's key."""
+    return None if text is None else _OTHER.sub(" by … was applied, this is ", text)
+
+
+def changed_kind(request: GuardRequest, kind: str, version: str, event_id: UUID) -> str:
     """Return why a version cannot be compared with the guard's."""
     return (
         f"the version of {_short(request.name)} {_short(request.key)} changed its kind: {_short(version)} by "
-        f"{_short(event_key)} is a {kind}, this is {_short(request.version)}, a {request.kind}: give event.newer one "
+        f"event {event_id} is a {kind}, this is {_short(request.version)}, a {request.kind}: give event.newer one "
         "kind of version for each name"
     )
 

@@ -235,7 +235,7 @@ def _guard(event: EventRow, known: GuardHistory) -> GuardPreview:
     request = GuardRequest(**{name: shared[name] for name in GuardRequest.__struct_fields__})
     guard, about = known.guard, (request.name, request.key, request.version)
     if guard is not None and guard.kind != request.kind:
-        words = changed_kind(request, guard.kind, guard.version, guard.event_key)
+        words = changed_kind(request, guard.kind, guard.version, guard.event_id)
         return GuardPreview(*about, False, f"{words}; the event would need review")
     if guard is None or guard.event_id == event.id or guard.order < request.order:
         return GuardPreview(*about, False, f"version {request.version} would be applied to {known.answer.label}")

@@ -12,6 +12,7 @@ from ...errors import WrongState
 from ...states import FINAL, EffectKind, EffectState, State
 from ..session import Operations, Row, Session, writes
 from .audit import Audit, Change, record_action
+from .guards import erase_guards
 
 ERASED = "erased"
 """What stands where a reason stood."""
@@ -73,7 +74,8 @@ class Erasure(Operations):
         if not dry:
             attempts = await _empty(db, events, requests, key_too)
             await _empty_effects(db, effects, key_too)
-            await _erase_guards(db, idents, key_too)
+            if key_too:
+                await erase_guards(db, idents, digest)
             changes = [Change(None, (event["state"], event["state"]), event["id"]) for event in events]
             await record_action(db, "erase", Audit(actor, reason), *changes)
         return Erased(tuple(event["id"] for event in events), len(requests), len(effects), attempts)
@@ -88,7 +90,8 @@ class Erasure(Operations):
         if not pruned:
             raise WrongState(f"event {event_id} was not pruned")
         await _empty_effects(db, effects, key_too)
-        await _erase_guards(db, [event_id], key_too)
+        if key_too:
+            await erase_guards(db, [event_id], digest)
         await db("erase_job_items", events=[event_id])
         states = (pruned[0]["state"], pruned[0]["state"])
         await record_action(db, "erase", Audit(actor, reason), Change(None, states, event_id))
@@ -136,19 +139,6 @@ async def _empty_effects(db: Session, effects: Sequence[Row], key_too: bool) -> 
         await db("erase_lanes", lanes=[(row["name"], row["lane"]) for row in held])
 
 
-async def _erase_guards(db: Session, events: list[UUID], key_too: bool) -> None:
-    """Versions stay: they are numbers and times, and later events are compared with them. Where an answer names
-    another event, that event's own row has the key."""
-    if not key_too:
-        return
-    for row in await db("lock_guards_to_erase", events=events):
-        event_key = _digest(row["event_key"])
-        await db("erase_guard", identity=row["identity"], key=_digest(row["key"]), event_key=event_key)
-    for row in await db("answers_to_erase", events=events):
-        where = {name: row[name] for name in ("event_id", "claim", "identity")}
-        await db("erase_answer", **where, key=_digest(row["key"]))
-
-
 def _check(events: Sequence[Row], event_id: UUID, expected: State, seen: int) -> None:
     """WrongState unless the event is as it was."""
     event = next((row for row in events if row["id"] == event_id), None)
@@ -180,10 +170,10 @@ def _check_others(event_id: UUID, others: Sequence[UUID], whole_request: bool) -
 def _key_left(row: Row, key_too: bool) -> str:
     """Return the key that is shown, or its digest."""
     key: str = row["key"]
-    return _digest(key) if key_too else key
+    return digest(key) if key_too else key
 
 
-def _digest(key: str) -> str:
+def digest(key: str) -> str:
     """The same for the same key, also when it is erased twice."""
     if key.startswith("sha256:"):
         return key

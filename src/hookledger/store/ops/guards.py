@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from msgspec import Struct
 
-from ...ledger import Guard, GuardAnswer, GuardHistory
+from ...ledger import Guard, GuardAnswer, GuardHistory, without_other_key
 from ..rows import value_of
 from ..session import Operations, Row, Session, searches
 
@@ -33,6 +33,23 @@ class Guards(Operations):
         rows = await db("guards_with_ties", most=most)
         [count] = await db("count_ties", most=MOST)
         return Ties(count["n"], tuple(value_of(Guard, row) for row in rows))
+
+
+async def erase_guards(db: Session, events: list[UUID], digest: Callable[[str], str]) -> None:
+    """Replace the keys that are shown: of the guards that these events set, of their answers, and of the events where
+    others were stale for them. Versions stay: they are numbers and times, and later events are compared with them."""
+    for row in await db("lock_guards_to_erase", events=events):
+        keys = {name: digest(row[name]) for name in ("key", "event_key")}
+        await db("erase_guard", identity=row["identity"], **keys)
+    for row in await db("answers_to_erase", events=events):
+        where = {name: row[name] for name in ("event_id", "claim", "identity")}
+        await db("erase_answer", **where, key=digest(row["key"]))
+    for row in await db("stale_for_events", events=events):
+        where = {"event_id": row["event_id"], "claim": row["claim"]}
+        await db("erase_other_key_in_attempt", **where, error=without_other_key(row["traceback"]))
+        if row["last_claim"] == row["claim"]:
+            said = {name: without_other_key(row[name]) for name in ("reason", "cause", "error")}
+            await db("erase_other_key", id=row["event_id"], **said)
 
 
 async def answers_of(db: Session, events: Sequence[UUID]) -> list[GuardHistory]:

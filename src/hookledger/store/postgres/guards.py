@@ -28,7 +28,7 @@ async def ask(run: Run, request: GuardRequest, mark: str) -> GuardAnswer:
         if kind == request.kind:
             return answered(request, False, tie, other_version, other_id, other_key)
         if kind is not None:
-            raise ChangedVersion(changed_kind(request, kind, other_version, other_key))
+            raise ChangedVersion(changed_kind(request, kind, other_version, other_id))
 
 
 async def note_stale(run: Run, answer: GuardAnswer) -> None:

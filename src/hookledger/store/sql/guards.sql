@@ -29,6 +29,20 @@ ORDER BY identity {lock}
 -- name: erase_guard
 UPDATE {schema}.guards SET key = :key, event_key = :event_key WHERE identity = :identity
 
+-- name: stale_for_events
+-- The attempts that ended because a guard was of one of these events, whose key their errors and reasons name.
+SELECT t.event_id, t.claim, t.error AS traceback, e.claim - 1 AS last_claim, e.reason, e.cause, e.error
+FROM {schema}.guard_answers AS a {indexed guard_answers_stale}
+{ordered} JOIN {schema}.attempts AS t ON t.event_id = a.event_id AND t.claim = a.claim
+{ordered} JOIN {schema}.events AS e ON e.id = a.event_id
+WHERE NOT a.applied AND a.other_event_id IN {list :events uuid}
+
+-- name: erase_other_key
+UPDATE {schema}.events SET reason = :reason, cause = :cause, error = :error WHERE id = :id
+
+-- name: erase_other_key_in_attempt
+UPDATE {schema}.attempts SET error = :error WHERE event_id = :event_id AND claim = :claim
+
 -- name: answers_to_erase
 SELECT event_id, claim, identity, key FROM {schema}.guard_answers WHERE event_id IN {list :events uuid}
 ORDER BY event_id, claim, identity {lock}

@@ -22,7 +22,7 @@ def ask(connection: apsw.Connection, sql: Queries, now: int, request: GuardReque
     found = read_rows(connection, sql("guard"), (request.identity,))
     guard = value_of(Guard, found[0]) if found else None
     if guard is not None and guard.kind != request.kind and not request.approved:
-        raise ChangedVersion(changed_kind(request, guard.kind, guard.version, guard.event_key))
+        raise ChangedVersion(changed_kind(request, guard.kind, guard.version, guard.event_id))
     tie = None if guard is None else tie_of(request, guard)
     if guard is not None and _is_stale(request, guard):
         answer = answered(request, False, tie, guard.version, guard.event_id, guard.event_key)

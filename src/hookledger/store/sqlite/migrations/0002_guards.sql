@@ -57,3 +57,5 @@ CREATE TABLE guard_answers (
     CONSTRAINT stale_for_another CHECK (applied OR other_event_id IS NOT NULL),
     CONSTRAINT tie_with_another CHECK (tie IS NULL OR other_event_id IS NOT NULL)
 ) STRICT, WITHOUT ROWID;
+-- Which events were stale for an event: an erasure of its key looks there.
+CREATE INDEX guard_answers_stale ON guard_answers (other_event_id) WHERE NOT applied;
