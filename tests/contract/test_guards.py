@@ -40,7 +40,6 @@ async def replayed(store: Store, owner: Claimed) -> Claimed:
 # ── newer or stale ───────────────────────────────────────────────────────────
 
 
-# proves R35
 async def test_an_older_event_is_stale(store: Store, raw: Raw) -> None:
     newer, older, newest = await several(store, 3)
     first = await ask(store, newer, 1731)

@@ -10,17 +10,17 @@ decides.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
+from typing import Any
 
 from ..errors import BadArguments
 from ..ledger import Version
 
 Part = int | float | Decimal | datetime | str
 """A number, an aware datetime, or the time as ISO 8601 text."""
-AnyVersion = Part | Sequence[Part]
+AnyVersion = Part | tuple[Part, ...] | list[Any]
 
 MAX_DIGITS = 127
 """Of the integer part of a number, and of its fraction."""

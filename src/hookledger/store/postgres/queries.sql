@@ -295,17 +295,6 @@ RETURNING 1
 CASE WHEN g.event_id = excluded.event_id OR g.kind <> excluded.kind OR g.position <> excluded.position THEN NULL
      WHEN g.rank <> excluded.rank THEN 'rank' WHEN g.received_at <> excluded.received_at THEN 'arrival' ELSE 'id' END
 
--- name: answer
--- What an attempt is answered; asked again, its last answer counts.
-INSERT INTO {schema}.guard_answers (event_id, claim, identity, name, key, kind, version, position, rank, applied, tie,
-                                    other_version, other_event_id, at)
-
--- name: answer_again
-ON CONFLICT (event_id, claim, identity) DO UPDATE
-SET kind = excluded.kind, version = excluded.version, position = excluded.position, rank = excluded.rank,
-    applied = excluded.applied, tie = excluded.tie, other_version = excluded.other_version,
-    other_event_id = excluded.other_event_id, at = excluded.at
-
 -- name: newer
 -- Sets the guard, and records that, if this event comes after the one that set it or is that one. Waits for another
 -- transaction that has asked the same guard. No row comes back if the event is stale, if the version is of another kind
@@ -329,9 +318,9 @@ WITH applied AS (
                     < (excluded.position, excluded.rank, excluded.received_at, excluded.event_id) END
     RETURNING tie, replaced_version, replaced_event_id, applied_at
 ), answered AS (
-    {answer}
+    {into_answers}
     SELECT $10, $12, $1, $3, $4, $5, $6, $7, $8, true, tie, replaced_version, replaced_event_id, applied_at FROM applied
-    {answer_again}
+    {or_again}
 )
 SELECT tie, replaced_version, replaced_event_id FROM applied
 
@@ -344,10 +333,10 @@ WITH found AS (
                                        $8::timestamptz AS received_at, $9::uuid AS event_id) AS excluded
     WHERE g.identity = $1::bytea AND current_setting('hookledger.mark', true) = $11
 ), answered AS (
-    {answer}
+    {into_answers}
     SELECT $9, $10::bigint, $1, $2::text, $3::text, $4, $5::text, $6, $7, false, by, version, event_id, now
     FROM found CROSS JOIN {now} AS clock (now) WHERE kind = $4
-    {answer_again}
+    {or_again}
 ), counted AS (
     UPDATE {schema}.guards AS g SET ties = g.ties + 1 FROM found WHERE g.identity = found.identity AND by IS NOT NULL
 )
@@ -357,11 +346,11 @@ FROM (SELECT 1) AS one LEFT JOIN found ON true
 -- name: note_stale
 -- The same in a transaction with the outcome alone, for an answer that was rolled back with the handler's.
 WITH answered AS (
-    {answer}
+    {into_answers}
     SELECT $1::uuid, $2::bigint, $3::bytea, $4::text, $5::text, $6::text, $7::text, $8::bytea, $9::smallint, false,
            $10::text, $11::text, $12::uuid, now
     FROM {now} AS clock (now)
-    {answer_again}
+    {or_again}
 )
 UPDATE {schema}.guards SET ties = ties + 1 WHERE identity = $3 AND $10 IS NOT NULL
 

@@ -34,7 +34,9 @@ from .session import PostgresDatabase, Queries
 from .tables import PostgresTables
 from .transaction import LazyTransaction, PostgresTransaction
 
-_QUERIES = load(__package__, not_paused=shared("postgres")["not_paused"])
+_QUERIES = load(
+    __package__, **{name: shared("postgres")[name] for name in ("not_paused", "into_answers", "or_again")}
+)
 
 
 class PostgresStore(Store):

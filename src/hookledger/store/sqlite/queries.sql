@@ -160,14 +160,8 @@ SET applied_at = excluded.applied_at, name = excluded.name, key = excluded.key, 
     tie = excluded.tie, replaced_version = excluded.replaced_version, replaced_event_id = excluded.replaced_event_id
 
 -- name: answer
--- What an attempt is answered; asked again, its last answer counts.
-INSERT INTO guard_answers (at, event_id, claim, identity, name, key, kind, version, position, rank, applied, tie,
-                           other_version, other_event_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (event_id, claim, identity) DO UPDATE
-SET at = excluded.at, kind = excluded.kind, version = excluded.version, position = excluded.position,
-    rank = excluded.rank, applied = excluded.applied, tie = excluded.tie, other_version = excluded.other_version,
-    other_event_id = excluded.other_event_id
+-- What an attempt is answered.
+{into_answers} VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?1) {or_again}
 
 -- name: count_tie
 UPDATE guards SET ties = ties + 1 WHERE identity = ?1

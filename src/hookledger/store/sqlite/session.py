@@ -81,7 +81,7 @@ MACROS: dict[str, Macro] = {
 @cache
 def queries() -> dict[str, str]:
     """Those of the hot path."""
-    return load(__package__, not_paused=part("not_paused"))
+    return load(__package__, **{name: part(name) for name in ("not_paused", "into_answers", "or_again")})
 
 
 class SqliteSession:
