@@ -36,6 +36,7 @@ class Life:
     def __init__(self, store: Store, clock: Clock, seed: int) -> None:
         self.store, self.clock = store, clock
         self.random = random.Random(seed)
+        self.guards = random.Random(seed)  # separate: what guards are asked changes nothing else
         self.keys = 0
         self.held: list[Claimed] = []
         self.known: list[UUID] = []
@@ -139,8 +140,8 @@ class Life:
             else:
                 await transaction.plan(asked)
             self.effects.append(asked.identity)
-        for version in self.random.sample(range(30), self.random.choice([0, 1, 2])):
-            asked_guard = request(owner, version, f"sub_{version % 3}", rank=self.random.randint(0, 2))
+        for version in self.guards.sample(range(30), self.guards.choice([0, 1, 2])):
+            asked_guard = request(owner, version, f"sub_{version % 3}", rank=self.guards.randint(0, 2))
             self.did["applied" if (await transaction.newer(asked_guard)).applied else "stale"] += 1
         if self.random.random() < 0.2:
             await transaction.rollback()

@@ -123,7 +123,7 @@ class AttemptEffects:
         self._approved = approved
         self._ended: Exception | None = None
         """Why a guard ended the handler."""
-        self.guarded = False
+        self.guarded: bool = False
         """Whether it has asked a guard."""
         self._planned: dict[bytes, Intent] = {}
         self._waiting: dict[int, str] = {}
