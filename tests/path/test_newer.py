@@ -27,6 +27,7 @@ from hookledger import (
     SyncEvent,
 )
 from hookledger.cli import cli
+from hookledger.errors import BadData
 from hookledger.model import History, Outcome
 from hookledger.operate import search
 from hookledger.operate.audit import by
@@ -35,6 +36,8 @@ from hookledger.operate.replay.dry_run import DryRunReport
 from hookledger.operate.replay.preview import Preview
 from hookledger.operate.timeline import timeline
 from hookledger.states import AttemptOutcome
+from hookledger.store.postgres.transaction import LazyTransaction
+from hookledger.store.sqlite.transaction import SqliteTransaction
 from tests.asgi_client import Site, stripe_event
 from tests.builders import Raw
 from tests.contract.adapters.libraries import LIBRARIES, OURS, made
@@ -213,6 +216,19 @@ async def test_a_handler_that_catches_it_is_ended_all_the_same(site: Site, stale
     assert (await done(site), told) == (["evt_9"], ["caught", "caught", "not called"])
 
 
+async def test_the_outcome_is_written_even_if_the_answer_cannot_be(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Any, answer: Any) -> None:
+        raise BadData("no room for it")
+
+    for kind in (LazyTransaction, SqliteTransaction):
+        monkeypatch.setattr(kind, "note_stale", broken)
+    await two(site, "skip")
+    late = await history(site, "evt_8")
+    assert (late.event.state, late.event.reason, late.guards) == (State.SKIPPED, STALE, ())
+
+
 async def test_the_outcome_of_a_stale_event_is_fenced(site: Site) -> None:
     """A worker whose event was reclaimed while its handler ran records neither the answer nor the outcome."""
 
@@ -249,9 +265,9 @@ async def test_a_changed_kind_goes_to_review(site: Site) -> None:
         except Review:
             await event.tx.execute("INSERT INTO done VALUES ('caught')")
 
-    await deliver(site, "evt_9", 1731)
-    await deliver(site, "evt_8", "2027-01-31T09:00:00Z")
-    await site.work()
+    for ident, version in (("evt_9", 1731), ("evt_8", "2027-01-31T09:00:00Z")):
+        await deliver(site, ident, version)
+        await site.work()
     odd = await history(site, "evt_8")
     assert odd.event.state is State.NEEDS_REVIEW
     first = (await history(site, "evt_9")).event.id

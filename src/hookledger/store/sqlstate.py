@@ -30,7 +30,7 @@ def is_contention(error: BaseException) -> bool:
     ran on after. Of a group, if one of its exceptions is. On SQLite: the write lock was not had in time."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(is_contention, error.exceptions))
-    if type(error.__cause__).__name__ == SQLITE_BUSY:
+    if SQLITE_BUSY in (type(error).__name__, type(error.__cause__).__name__):
         return True
     before = error.__cause__ or error.__context__ if sqlstate(error) == ABORTED else None
     return sqlstate(error) in CONTENTION or (before is not None and is_contention(before))
