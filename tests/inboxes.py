@@ -23,6 +23,7 @@ from hookledger.store.ops.published import PublishedKey
 from hookledger.store.ops.rejections import RejectedRequest
 from hookledger.store.protocol import Store
 from tests.builders import KIND, SOURCE, WORKER, Way, delivered, item, record, way_out
+from tests.guards import request
 from tests.ledger import CALL, LATER, get, intent, take
 
 BATCH = 1000
@@ -55,7 +56,10 @@ async def fill(store: Store, clock: Clock, events: int = 40, pruned: int = 4) ->
         await record(store, *(arrived(PRUNED.format(n)) for n in batch))
         owners = await store.claim(WORKER, [KIND], BATCH, 60.0)
         await _call(store, owners, CallOutcome.DONE)
-        assert len(await store.settle([way_out(owner, "complete") for owner in owners])) == len(owners)
+        transaction = store.transaction()
+        for owner in owners:
+            assert (await transaction.newer(request(owner, 1731, owner.key))).applied
+        await transaction.commit([way_out(owner, "complete") for owner in owners])
     clock.offset += 86400 * 2
     settings = RetentionSettings(batch_delay=Seconds(0))
     await Pruner(store, settings, {}, Limits(events=86400.0), clock, WORKER).round(from_start=True)
@@ -96,6 +100,7 @@ async def _work(store: Store, owners: Sequence[Claimed]) -> None:
         transaction = store.transaction()
         for owner in once:
             assert await transaction.once(intent(owner, owner.key, "credit"))
+            assert (await transaction.newer(request(owner, owner.received_at))).applied
         await transaction.commit([way_out(owner, "complete") for owner in once])
     if planned:
         transaction = store.transaction()

@@ -25,6 +25,7 @@ from hookledger.store.ops.reviews import ANSWERS
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, SOURCE, WAYS, WORKER, arrival, event, history, item, way_out
+from tests.guards import request
 from tests.ledger import LATER, intent
 
 TYPES = ("t0", "t1", "t2")
@@ -38,6 +39,7 @@ class Life:
     def __init__(self, store: Store, clock: Clock, seed: int) -> None:
         self.store, self.clock = store, clock
         self.random = random.Random(seed)
+        self.guards = random.Random(seed)  # separate: what guards are asked changes nothing else
         self.keys = 0
         self.held: list[Claimed] = []
         self.known: list[UUID] = []
@@ -151,6 +153,9 @@ class Life:
             else:
                 await transaction.plan(asked)
             self.effects.append(asked.identity)
+        for version in self.guards.sample(range(30), self.guards.choice([0, 1, 2])):
+            asked_guard = request(owner, version, f"sub_{version % 3}", rank=self.guards.randint(0, 2))
+            self.did["applied" if (await transaction.newer(asked_guard)).applied else "stale"] += 1
         if self.random.random() < 0.2:
             await transaction.rollback()
             return

@@ -40,16 +40,25 @@ HookledgerError
     ├── Wait               retry later; does not count as an attempt
     │   ├── CircuitOpen    the downstream's circuit is open
     │   ├── EffectBusy     another worker is performing this effect
+    │   ├── GuardBusy      other transactions held what a handler with guards needs
     │   └── CheckPending   the effect's check cannot tell yet whether the call happened
     ├── Permanent          retrying cannot help
     ├── Refused            an effect raises it: the call certainly did not happen
     ├── Skip               there is nothing to do
+    │   └── StaleSkipped   a guard has a newer version, and the handler declares stale="skip"
     └── Review             an operator must decide
         ├── NeedsDecision  the call's outcome is unknown and it must not be repeated blindly
-        └── ChangedArguments  the same effect key was used before with other arguments
+        ├── ChangedArguments  the same effect key was used before with other arguments
+        ├── ChangedVersion  a guard has a version of another kind
+        └── StaleReviewed  a guard has a newer version, and the handler declares stale="review"
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .ledger import GuardAnswer
 
 
 class HookledgerError(Exception):
@@ -285,6 +294,10 @@ class EffectBusy(Wait):
     """Another worker is performing this effect."""
 
 
+class GuardBusy(Wait):
+    """Other transactions held what a handler with guards needs."""
+
+
 class CheckPending(Wait):
     """The effect's check cannot tell yet whether the call happened.
 
@@ -316,6 +329,14 @@ class Skip(Signal):
     """There is nothing to do for this event."""
 
 
+class StaleSkipped(Skip):
+    """A guard has a newer version, and the handler declares stale="skip"."""
+
+    def __init__(self, message: str | None = None, *, answer: GuardAnswer | None = None) -> None:
+        super().__init__(message)
+        self.answer = answer
+
+
 class Review(Signal):
     """An operator must decide what happens to this event."""
 
@@ -331,3 +352,15 @@ class NeedsDecision(Review):
 
 class ChangedArguments(Review):
     """The same effect key was used before with other arguments."""
+
+
+class ChangedVersion(Review):
+    """A guard has a version of another kind, so the two cannot be compared."""
+
+
+class StaleReviewed(Review):
+    """A guard has a newer version, and the handler declares stale="review"."""
+
+    def __init__(self, message: str | None = None, *, answer: GuardAnswer | None = None) -> None:
+        super().__init__(message)
+        self.answer = answer

@@ -14,6 +14,7 @@ from .effects.circuit import Breakers
 from .effects.declare import EffectDecorators
 from .effects.signatures import check_takes
 from .errors import ConfigError, SchemaMismatch, Unavailable
+from .ledger import MIDDLE
 from .model import Claimed
 from .operate.api.listener import Operator
 from .operate.context import Application, Context
@@ -208,7 +209,9 @@ class Inbox(EffectDecorators):
         self.effects.verify()
         work = self.settings.work
         current = CurrentStates(self.currents, store.tickets, Breakers(store.circuits, work.circuit))
-        return DryRun(store, self.routes, self.effects, Runner(self.read, self.transactions, current), work)
+        return DryRun(
+            store, self.routes, self.effects, Runner(self.read, self.transactions, current, self.rank), work
+        )
 
     def worker(
         self,
@@ -231,6 +234,7 @@ class Inbox(EffectDecorators):
             currents=self.currents,
             weights={name: rule.weight for name, rule in rules.items()},
             max_running={name: rule.max_running for name, rule in rules.items() if rule.max_running is not None},
+            rank=self.rank,
             stuck=stuck,
         )
 
@@ -246,6 +250,11 @@ class Inbox(EffectDecorators):
             raise ConfigError(f"source {claimed.source!r} is not declared: its events cannot be read; declare it")
         contract = source.endpoint.contract
         return contents(contract, decode(contract, claimed.body))[claimed.item]
+
+    def rank(self, claimed: Claimed) -> int:
+        """The rank of an event's type, by which a guard orders events with the same version."""
+        source = self.sources.get(claimed.source)
+        return MIDDLE if source is None else source.endpoint.contract.rank(claimed.type)
 
     # ── running ──
 

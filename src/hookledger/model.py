@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from .ledger import EffectHistory
+from .ledger import EffectHistory, GuardHistory
 from .states import AttemptOutcome, DeliveryOutcome, KeyOrigin, State
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -399,6 +399,7 @@ class History(Struct, frozen=True):
     """An earlier event with the same body: its type repeats or shares bodies, or an operator accepted it."""
     turn: Turn | None = None
     """Why it is not its turn, if it is ordered."""
+    guards: tuple[GuardHistory, ...] = ()
 
     def effect(self, identity: bytes) -> EffectHistory:
         """Return the effect with this identity."""

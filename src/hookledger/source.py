@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, Literal, TypeVar, overload
 
 from .clock import Seconds
+from .effects.attempt import Stale
 from .effects.model import is_async
 from .effects.signatures import check_lists, check_takes, without_parentheses
 from .errors import ConfigError, Skip
@@ -73,6 +74,7 @@ class Source:
         batch: int = 1,
         transaction: bool = True,
         replay: Literal["converges"] | None = None,
+        stale: Stale | None = None,
     ) -> Registration:
         """Declare the handler of these event types; a type may end in `*`, and an exact one beats a pattern.
 
@@ -81,6 +83,8 @@ class Source:
         takes is an effect, and `event.renew()` proves that the event is still its own.
         `replay="converges"`: your word that whatever it does outside `event.once` and the effects may be repeated, as
         setting a status may and adding to a balance may not. Only then a preview calls a replay safe.
+        `stale`: "skip" or "review": the first `event.newer` that finds a newer version ends the handler, rolls its
+        transaction back and skips the event, or sends it to review. Calls that were made stay recorded.
         """
         example = f'@{self._variable}.on("invoice.paid")'
         if not types:
@@ -96,11 +100,15 @@ class Source:
             raise ConfigError(f"source {self.name!r}: batch is at least 1")
         if replay not in (None, "converges"):
             raise ConfigError(f'source {self.name!r}: replay is "converges" or nothing, not {replay!r}')
+        if stale not in (None, "skip", "review"):
+            raise ConfigError(f'source {self.name!r}: stale is "skip", "review" or nothing, not {stale!r}')
+        if stale is not None and not transaction:
+            raise ConfigError(f"source {self.name!r}: stale needs event.newer, which needs the handler's transaction")
         limit = None if timeout is None else Seconds(timeout)
 
         def add(function: AsyncFunction | PlainFunction) -> None:
             check_takes(function, f"source {self.name!r}: handler", "event")
-            handler = Handler(function, retry, limit, batch, transaction, replay)
+            handler = Handler(function, retry, limit, batch, transaction, replay, stale)
             for pattern in types:
                 self._routes.add(self.name, pattern, handler)
 

@@ -38,6 +38,7 @@ from tests.builders import (
     way_out,
 )
 from tests.contract.conftest import OpenStore
+from tests.guards import ask
 from tests.ledger import LATER, finish, get, intent, start, take
 from tests.life import Life
 from tests.soak import amount
@@ -91,11 +92,13 @@ async def test_the_lives_have_seen_everything(store: Store, clock: Clock) -> Non
             await life.resolve_many("did_not_happen" if number % 2 else "happened")
         books = await store.consistency.report()
         assert books.imbalances == ()
-        for name in ("deliveries", "events", "identities", "attempts", "effects", "calls", "pruned_by_state"):
+        names = ("deliveries", "events", "identities", "attempts", "effects", "calls", "pruned_by_state", "guards")
+        for name in names:
             seen[name] |= getattr(books, name).keys()
     assert seen["events"] >= set(State) - {State.PROCESSING}
     assert seen["attempts"] == set(AttemptOutcome)
     assert seen["calls"] == {"done", "refused", "unknown", "open"}
+    assert seen["guards"] == {"guards", "applied", "stale"}
     assert len(seen["effects"]) >= 5
     assert min(len(seen["deliveries"]), len(seen["identities"])) >= 3
     assert (books.pruned > 10, books.from_quarantine > 0) == (True, True)
@@ -186,6 +189,10 @@ async def story(store: Store, clock: Clock) -> dict[str, UUID]:
         await getattr(store.reviews, name)(owner.id, State.NEEDS_REVIEW, "ada", "answered", seen=owner.claim + 1)
         if name == "approve":
             assert await settle(store, await claim(store), "reschedule", due_in=3600.0)
+    told["guarded"] = (owner := await claimed(store, "guarded")).id
+    assert (await ask(store, owner, 1731)).applied
+    told["late"] = (owner := await claimed(store, "late")).id
+    assert not (await ask(store, owner, 1720)).applied
     odd = delivered("processed", b"other")
     await record(store, odd, delivered("processed"), delivered("unread", invalid="unreadable"))
     told["quarantine"] = await store.quarantine.accept(odd.id, 0, item("processed", b"other"), "ada", "ours")
@@ -362,6 +369,25 @@ DEEDS: dict[str, BulkAction] = {
     "a done effect is called started": (
         "UPDATE effects SET state = 'started', leased_until = {now}, finished_at = NULL WHERE key = 'paid'",
         {"effects_unlike_calls": 1},
+    ),
+    "the event of a guard is lost": (
+        "DELETE FROM events WHERE id = {guarded}",
+        {TOTAL: 1, "deliveries_without_event": 1, "identities_astray": 1, "attempts_astray": 1}
+        | {"guards_without_event": 1, "answers_astray": 1},
+    ),
+    "a guard is set by hand": ("UPDATE guards SET version = '99'", {"guards_without_answer": 1}),
+    "a guard is of another event": (
+        "UPDATE guards SET event_id = {late}",
+        {"guards_without_answer": 1},
+    ),
+    "the answer that set a guard is lost": (
+        "DELETE FROM guard_answers WHERE event_id = {guarded}",
+        {"guards_without_answer": 1},
+    ),
+    "a guard is lost": ("DELETE FROM guards", {"answers_astray": 2}),
+    "the attempt that an answer came with is lost": (
+        "UPDATE guard_answers SET claim = 99 WHERE event_id = {late}",
+        {"answers_without_attempt": 1},
     ),
     "an effect forgets that it was called": (
         "UPDATE effects SET number = 0 WHERE key = 'paid'",

@@ -7,7 +7,7 @@ import pytest
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
 from hookledger.ids import new_id
-from hookledger.model import Kind
+from hookledger.model import Claimed, Kind
 from hookledger.operate import search
 from hookledger.operate.audit import by
 from hookledger.operate.bulk import plan as bulk
@@ -37,6 +37,7 @@ from tests.builders import (
 )
 from tests.contract.test_consistency import commit, found
 from tests.contract.test_prune import DAY, prune
+from tests.guards import ask, request
 from tests.ledger import CALL, LATER, finish, get, intent, reach, start, take
 
 MARK = "Eve-Marker-4711"
@@ -53,6 +54,8 @@ TABLES = (
     "rejections",
     "pruned",
     "effect_lanes",
+    "guards",
+    "guard_answers",
 )
 
 
@@ -86,6 +89,7 @@ async def planted(store: Store) -> Context:
     transaction = store.transaction()
     await transaction.once(intent(owner, MARK, "credit", EffectKind.ONCE, repeat=None, arguments=b'"%b"' % RAW))
     await transaction.plan(intent(owner, MARK, "mail", LATER, arguments=b'"%b"' % RAW, lane=MARK))
+    assert (await transaction.newer(request(owner, 1731, MARK))).applied
     await transaction.commit([way_out(owner, "complete", result=MARK)])
     [mail] = await take(store, "mail")
     await finish(store, mail.identity, 1, "done", result=b'"%b"' % RAW, error=MARK)
@@ -251,6 +255,70 @@ async def test_what_the_ledger_has_of_a_pruned_event_can_be_erased(store: Store,
     assert await store.erasure.erase_effects(tombstone.event_id, "ada", "she asked", key_too=True) == 3
     assert await traces(raw) == []
     assert await found(store) == {}
+
+
+# ── guards ───────────────────────────────────────────────────────────────────
+
+
+async def stale_for(store: Store, key: str, version: int) -> Claimed:
+    """An event that was sent to review because a guard is of another."""
+    owner = await claimed(store, key)
+    tx = store.transaction()
+    answer = await tx.newer(request(owner, version, "sub_1"))
+    assert not answer.applied
+    await tx.rollback()
+    tx = store.transaction()
+    await tx.note_stale(answer)
+    said = {"reason": answer.words, "error": f"Traceback\nStaleReviewed: {answer.words}"}
+    await tx.commit([way_out(owner, "review", **said)])
+    return owner
+
+
+async def test_a_guard_still_protects_after_an_erasure(store: Store, raw: Raw) -> None:
+    """And its keys are shown again only if a later event brings them."""
+    owner = await claimed(store, MARK)
+    await ask(store, owner, 1731, MARK)
+    await erase(Context(store), by("ada", "she asked"), await event(store, owner.id), key_too=True)
+    assert await traces(raw) == []
+    late = await claimed(store, "late")
+    answer = await ask(store, late, 1720, MARK)
+    assert (answer.applied, answer.other_version) == (False, "1731")
+    assert (answer.other_key or "").startswith("sha256:")
+    assert await traces(raw) == ["guard_answers"], "what the late event said itself"
+    await erase(Context(store), by("ada", "that too"), await event(store, late.id), key_too=True)
+    assert (await traces(raw), await found(store)) == ([], {})
+
+
+@pytest.mark.parametrize("is_pruned", [False, True])
+async def test_other_events_do_not_name_the_key_of_an_erased_one(
+    store: Store, raw: Raw, clock: Clock, is_pruned: bool
+) -> None:
+    owner = await claimed(store, MARK)
+    await ask(store, owner, 1731, "sub_1")
+    late = await stale_for(store, "late", 1720)
+    other = await claimed(store, "newer")
+    await ask(store, other, 1740, "sub_1")
+    later = await stale_for(store, "later", 1735)
+    assert "by newer was applied" in str((await event(store, later.id)).reason)
+    if is_pruned:
+        await prune(store, clock, events=DAY)
+        await store.erasure.erase_effects(owner.id, "ada", "she asked", key_too=True)
+    else:
+        known = await event(store, owner.id)
+        assert set(await traces(raw)) == {"events", "attempts"}
+        await erase(Context(store), by("ada", "she asked"), known, key_too=True)
+    assert (await traces(raw), await found(store)) == ([], {})
+    kept = await event(store, late.id)
+    assert kept.reason == "stale for subscription sub_1: version 1731 by … was applied, this is 1720"
+    assert "by newer was applied" in str((await event(store, later.id)).reason), "another's key stays"
+
+
+async def test_keys_of_guards_stay_unless_they_are_to_go(store: Store, raw: Raw) -> None:
+    owner = await claimed(store)
+    await ask(store, owner, 1731, MARK)
+    before = await raw.all("guards"), await raw.all("guard_answers")
+    await erase(Context(store), by("ada", "she asked"), await event(store, owner.id))
+    assert (await raw.all("guards"), await raw.all("guard_answers")) == before
 
 
 async def test_the_words_of_a_job_go_with_it(store: Store, clock: Clock) -> None:

@@ -480,3 +480,67 @@ async def test_no_effect_and_no_call_twice(raw: Raw) -> None:
         await raw.run(same)
         with pytest.raises(BadData):
             await raw.run(same)
+
+
+# ── guards ───────────────────────────────────────────────────────────────────
+
+GUARD = {
+    "identity": "DIGEST",
+    "source": "'s'",
+    "name": "'n'",
+    "key": "'k'",
+    "kind": "'number'",
+    "version": "'1'",
+    "position": "BYTES",
+    "rank": "1",
+    "received_at": NOW,
+    "event_id": ID,
+    "event_key": "'e'",
+    "claim": "1",
+    "applied_at": NOW,
+}
+ANSWER = {
+    "event_id": ID,
+    "claim": "1",
+    "identity": "DIGEST",
+    "name": "'n'",
+    "key": "'k'",
+    "kind": "'number'",
+    "version": "'1'",
+    "position": "BYTES",
+    "rank": "1",
+    "applied": "TRUE",
+    "at": NOW,
+}
+OTHER_GUARD = {"replaced_version": "'0'", "replaced_event_id": ID}
+OTHER_ANSWER = {"other_version": "'0'", "other_event_id": ID}
+WRONG = (
+    *({"name": "''"}, {"key": "''"}, {"key": f"'{'x' * 256}'"}, {"kind": "''"}, {"version": "''"}),
+    *({"version": f"'{'x' * 256}'"}, {"rank": "3"}, {"rank": "-1"}, {"tie": "'chance'"}, {"identity": "BYTES"}),
+)
+IMPOSSIBLE_GUARDS: list[tuple[str, dict[str, str]]] = [
+    *(("guards", GUARD | wrong) for wrong in WRONG),
+    *(("guards", GUARD | {name: NULL}) for name in GUARD),
+    ("guards", GUARD | {"ties": "-1"}),
+    ("guards", GUARD | {"event_key": f"'{'x' * 256}'"}),
+    ("guards", GUARD | {"replaced_version": "'0'"}),
+    ("guards", GUARD | {"replaced_event_id": ID}),
+    ("guards", GUARD | {"tie": "'rank'"}),
+    *(("guard_answers", ANSWER | OTHER_ANSWER | wrong) for wrong in WRONG),
+    *(("guard_answers", ANSWER | {name: NULL}) for name in ANSWER),
+    ("guard_answers", ANSWER | {"applied": "FALSE"}),
+    ("guard_answers", ANSWER | {"tie": "'id'"}),
+    ("guard_answers", ANSWER | {"other_version": "'0'"}),
+    ("guard_answers", ANSWER | {"other_event_id": ID}),
+]
+
+
+async def test_impossible_guards_are_refused(raw: Raw) -> None:
+    for tie in ("rank", "arrival", "id"):
+        assert await accepted_in(raw, "guards", GUARD | OTHER_GUARD | {"tie": f"'{tie}'"})
+        assert await accepted_in(
+            raw, "guard_answers", ANSWER | OTHER_ANSWER | {"tie": f"'{tie}'", "applied": "FALSE"}
+        )
+    assert await accepted_in(raw, "guards", GUARD)
+    assert await accepted_in(raw, "guard_answers", ANSWER)
+    assert [row for row in IMPOSSIBLE_GUARDS if await accepted_in(raw, *row)] == []

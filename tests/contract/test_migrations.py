@@ -7,14 +7,16 @@ import asyncio
 import pytest
 
 from hookledger.clock import Clock
-from hookledger.errors import SchemaMismatch, StoreError
+from hookledger.errors import BadData, SchemaMismatch, StoreError
+from hookledger.operate.doctor.checks import health_findings
+from hookledger.states import State
 from hookledger.store import BEFORE_FIRST, SCHEMA_RANGE
 from hookledger.store.connect import connect
 from hookledger.store.postgres import store as postgres_store
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite import store as sqlite_store
 from hookledger.store.text import migrations
-from tests.builders import Raw, delivered, record, recorded
+from tests.builders import Raw, claimed, delivered, event, record, recorded, settle
 from tests.contract.conftest import OpenStore
 
 NEWEST = SCHEMA_RANGE[1]
@@ -74,9 +76,70 @@ async def test_later_migrations_keep_every_row(store: Store, raw: Raw, monkeypat
     assert await raw.all("events") == before
     assert await raw.all("sources") == [("stripe", "red")]
     health = await store.health()
-    assert (health.writable, health.schema) == (False, LATER[-1][0]), "this release does not know that schema"
+    assert (health.writable, health.schema, health.problem) == (True, LATER[-1][0], None), "the schema supports us"
+    assert (await event(store, event_id)).state is State.PENDING
+
+
+# ── releases that the schema is newer than ───────────────────────────────────
+
+CONTRACTING = (NEWEST + 3, "contracts", f"UPDATE {{schema}}.schema_support SET oldest = {NEWEST + 1}")
+
+
+async def test_a_process_of_this_release_works_on_until_a_migration_says_that_it_is_too_old(
+    store: Store, open_store: OpenStore, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await open_store()
+    with monkeypatch.context() as patch:
+        release_with(patch, LATER)
+        await other.migrate()
+    before = await raw.all("probe")
+    assert (await store.health()).writable
+    assert await raw.all("probe") != before, "it was really written"
+    owner = await claimed(store)
+    assert await settle(store, owner, "complete")
+    [written, *_] = health_findings(await store.health())
+    assert (written.level, "newer than this release" in written.says) == ("ok", True)
+    assert await store.migrate() == [], "an older release has nothing to add"
+    release_with(monkeypatch, [*LATER, CONTRACTING])
+    await other.migrate()
+    health = await store.health()
+    assert (health.writable, health.schema) == (False, CONTRACTING[0])
     assert "newer release" in (health.problem or "")
-    assert event_id
+    [refused] = health_findings(health)
+    assert (refused.level, refused.about) == ("problem", "database")
+
+
+@pytest.mark.parametrize(
+    ("oldest", "works"), [(1, True), (NEWEST - 1, True), (NEWEST, True), (NEWEST + 1, False), (NEWEST + 2, False)]
+)
+async def test_which_releases_a_newer_schema_supports(store: Store, raw: Raw, oldest: int, works: bool) -> None:
+    await raw.run(f"UPDATE migrations SET version = {NEWEST + 2} WHERE version = {NEWEST}")
+    await raw.run(f"UPDATE schema_support SET oldest = {oldest}")
+    assert (await store.health()).writable is works
+
+
+async def test_what_a_schema_supports_is_asked_only_where_it_is_newer(store: Store, raw: Raw) -> None:
+    """A database that is restored to its first schema has no such table."""
+    await raw.run("DROP TABLE schema_support")
+    assert (await store.health()).writable
+    await raw.run(f"DELETE FROM migrations WHERE version >= {SCHEMA_RANGE[0]}")
+    health = await store.health()
+    assert (health.writable, "run 'hookledger migrate'" in (health.problem or "")) == (False, True)
+
+
+async def test_a_schema_that_does_not_say_what_it_supports_is_refused(store: Store, raw: Raw) -> None:
+    await raw.run(f"UPDATE migrations SET version = {NEWEST + 1} WHERE version = {NEWEST}")
+    await raw.run("DELETE FROM schema_support")
+    health = await store.health()
+    assert (health.writable, "newer release" in (health.problem or "")) == (False, True)
+
+
+async def test_one_row_says_what_a_schema_supports(raw: Raw) -> None:
+    assert [row[1] for row in await raw.all("schema_support")] == [1]
+    two = "2" if raw.now.isdigit() else "false"
+    for values in (f"({two}, 1)", "(NULL, 0)"):
+        with pytest.raises(BadData):
+            await raw.run(f"INSERT INTO schema_support (one, oldest) VALUES {values}")
 
 
 async def test_a_failing_migration_changes_nothing(store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +156,7 @@ async def test_a_failing_migration_changes_nothing(store: Store, raw: Raw, monke
 
 
 async def test_a_database_made_before_the_first_release_is_refused(store: Store, raw: Raw) -> None:
+    await raw.run("DELETE FROM migrations WHERE version > 1")
     await raw.run("UPDATE migrations SET name = 'path'")
     for version in (NEWEST + 1, NEWEST + 14):
         await raw.run(f"INSERT INTO migrations (version, name, applied_at) SELECT {version}, 'old', applied_at "
@@ -127,10 +191,12 @@ async def test_health_really_writes(store: Store, raw: Raw) -> None:
     assert after != before
 
 
-@pytest.mark.parametrize("version", [0, NEWEST + 1])
+@pytest.mark.parametrize("version", [SCHEMA_RANGE[0] - 1, NEWEST + 1])
 async def test_a_schema_out_of_range_is_reported(store: Store, raw: Raw, version: int) -> None:
-    await raw.run(f"DELETE FROM migrations WHERE version < {NEWEST}")
-    await raw.run(f"UPDATE migrations SET version = {version} WHERE version = {NEWEST}")
+    await raw.run(f"DELETE FROM migrations WHERE version > 1 AND version >= {version}")
+    if version > 1:
+        await raw.run(f"UPDATE migrations SET version = {version} WHERE version = 1")
+    await raw.run(f"UPDATE schema_support SET oldest = {NEWEST + 1}")
     health = await store.health()
     assert (health.writable, health.schema) == (False, version)
     assert health.problem is not None

@@ -46,6 +46,7 @@ from tests.builders import (
 )
 from tests.contract.conftest import OpenStore
 from tests.contract.test_consistency import commit, found, story
+from tests.guards import ask
 from tests.ledger import LATER, finish, intent, start
 
 DAY = 86400.0
@@ -520,3 +521,39 @@ async def test_pruning_races_with_everyone(store: Store, open_store: OpenStore, 
     assert not replayed & gone
     assert len(gone) == getattr(done, rule)
     assert await found(store) == {}
+
+
+# ── guards ───────────────────────────────────────────────────────────────────
+
+
+async def test_guards_outlive_their_events_and_answers_do_not(store: Store, raw: Raw, clock: Clock) -> None:
+    first = await claimed(store, "first")
+    await ask(store, first, 1731)
+    late = await claimed(store, "late")
+    await ask(store, late, 1720)
+    before = await raw.all("guards")
+    assert (await prune(store, clock, events=DAY)).events == 2
+    assert (await raw.all("guards"), await raw.count("guard_answers")) == (before, 0)
+    assert await found(store) == {}
+    later = await claimed(store, "later")
+    answer = await ask(store, later, 1725)
+    assert answer.words == "stale for subscription sub_1: version 1731 by first was applied, this is 1725"
+    [told] = (await history(store, later.id)).guards
+    assert told.answer.words == answer.words, "the guard knows the key of the pruned event"
+    newest = await claimed(store, "newest")
+    await ask(store, newest, 1740)
+    [told] = (await history(store, later.id)).guards
+    assert f"by event {first.id} was applied" in told.answer.words, "and then only its id is known"
+    assert await found(store) == {}
+
+
+async def test_an_answer_left_behind_is_found(store: Store, raw: Raw, clock: Clock) -> None:
+    owner = await claimed(store)
+    await ask(store, owner, 1731)
+    before = await raw.run("SELECT * FROM guard_answers")
+    await prune(store, clock, events=DAY)
+    assert len(before) == 1
+    await raw.run("INSERT INTO guard_answers (event_id, claim, identity, name, key, kind, version, position, rank, "
+                  "applied, at) SELECT event_id, claim, identity, name, key, kind, version, position, rank, "
+                  f"{'1' if raw.now.isdigit() else 'true'}, applied_at FROM guards")  # fmt: skip
+    assert await found(store) == {"answers_astray": 1}

@@ -23,6 +23,7 @@ from hookledger.states import CallOutcome, EffectKind, Repeat, State
 from hookledger.store.ops.reviews import ANSWERS
 from tests.asgi_client import Site, ask, stripe_event
 from tests.builders import KIND, LEASE, WORKER, Way, claimed, delivered, reach, record, recorded, settle, way_out
+from tests.guards import ask as guarded
 from tests.ledger import finish, intent, plan, start, take
 from tests.operators import TOKENS, Desk, desk_on, make_inbox
 from tests.services.postgres import Postgres
@@ -64,6 +65,34 @@ async def test_pages_of_events(desk: Desk) -> None:
         query = {"limit": 3, "before": page["next"]}
     assert seen == [f"evt_{n}" for n in reversed(range(7))]
     assert page["next"] is None
+
+
+async def test_guards_of_an_event(desk: Desk) -> None:
+    """What was not applied is shown, to viewers too: versions and keys are no content."""
+    newer = await claimed(desk.store, "evt_9")
+    await guarded(desk.store, newer, 1731)
+    older = await claimed(desk.store, "evt_8")
+    await guarded(desk.store, older, 1720)
+    words = "stale for subscription sub_1: version 1731 by evt_9 was applied, this is 1720"
+    for role in ("viewer", "operator"):
+        shown = (await desk.ask("GET", f"/events/{older.id}", role=role)).json
+        [answer] = shown["guards"]
+        assert {name: answer[name] for name in ("name", "key", "version", "applied", "tie", "words")} == {
+            "name": "subscription",
+            "key": "sub_1",
+            "version": "1720",
+            "applied": False,
+            "tie": None,
+            "words": words,
+        }
+        assert (answer["other_version"], answer["other_key"]) == ("1731", "evt_9")
+        assert (answer["now_version"], answer["now_event_id"]) == ("1731", str(newer.id))
+        assert [one["stale"] for one in shown["replay"]["guards"]] == [True]
+        entries = (await desk.ask("GET", f"/events/{older.id}/timeline", role=role)).json["entries"]
+        [entry] = [entry for entry in entries if entry["kind"] == "guard"]
+        assert (entry["what"], entry["words"], entry["guard"]) == ("stale", words, "subscription:sub_1")
+    preview = (await desk.ask("GET", f"/events/{newer.id}/preview", role="viewer")).json
+    assert [one["stale"] for one in preview["guards"]] == [False]
 
 
 async def test_filters_are_those_of_the_filter(desk: Desk) -> None:

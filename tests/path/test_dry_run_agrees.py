@@ -138,7 +138,7 @@ class World:
         """Check that they agree; return how the dry run ended."""
         tried, real = self.told.get((key, "dry run"), []), self.told.get((key, "replay"), [])
         assert real[: len(tried)] == tried, "what the handler was told until there"
-        asked = [(step.kind.value, step.key) for step in report.steps]
+        asked = [(str(step.kind), step.key) for step in report.steps]
         if report.state is None:
             kind, called, _, really = real[len(tried)]
             assert (kind, called, really) == (*asked.pop(), True), "where its first call is made"

@@ -37,7 +37,7 @@ BEGIN
     END IF;
     FOR name, size IN SELECT oid, pg_relation_size(oid) FROM pg_class
                       WHERE relnamespace = 'hookledger'::regnamespace AND relkind = 'r'
-                      AND relname NOT IN ('migrations', 'probe') LOOP
+                      AND relname NOT IN ('migrations', 'probe', 'schema_support') LOOP
         CONTINUE WHEN size = 0;
         EXECUTE CASE WHEN size > 1000000 THEN format('TRUNCATE %s', name) ELSE format('DELETE FROM %s', name) END;
     END LOOP;

@@ -70,6 +70,11 @@ async def arguments(event: Event) -> None:
     await event.later(charge, None, "a")  # expect: a key of the wrong type
     await event.once("credit", b"k")  # expect: a key of the wrong type
     await event.once("credit")  # expect: no key
+    await event.newer("subscription", "sub_1")  # expect: no version
+    await event.newer("subscription", 1.5, 1)  # expect: a key of the wrong type
+    await event.newer("subscription", "sub_1", b"1731")  # expect: not a version
+    await event.newer("subscription", "sub_1", {"created": 1})  # expect: not a version
+    await event.newer("subscription", "sub_1", (1, None))  # expect: not a version
     await event.call(arguments, "k")  # expect: a function that is no effect
 
 
@@ -85,6 +90,8 @@ async def forgotten(event: Event) -> None:
     if event.once("credit", "k"):  # expect by pyright: the truth of what was not awaited
         await event.later(charge, "k", 7)  # expect: an argument of the wrong type, inside the same mistake
     await event.later(charge, "k", 7)  # expect: and after it
+    if event.newer("subscription", "k", 1):  # expect by pyright: the truth of what was not awaited
+        print(1 + event.newer("subscription", "k", 1))  # expect: a sum with what was not awaited
     print(1 + event.once("credit", "k"))  # expect: a sum with what was not awaited
     first: bool = event.once("credit", "k")  # expect: not a bool
     print(1 + event.call(charge, "k", "a"), first)  # expect: a sum with what was not awaited
@@ -102,6 +109,12 @@ def plain(event: SyncEvent) -> None:
     event.call(charge, "k", "a").upper()  # expect: the result is an int
     event.later(save, "k", account=1)  # expect: an argument of the wrong type
     event.once("credit", "k").upper()  # expect: a bool
+    event.newer("subscription", "k", 1).upper()  # expect: a bool
+    event.newer("subscription", "k", object())  # expect: not a version
+
+
+@stripe.on("stale", stale="ignore")  # expect: no such rule
+async def ignored(event: Event) -> None: ...
 
 
 @stripe.on("mixed")  # expect: a plain function takes a SyncEvent

@@ -3,14 +3,15 @@
 # pyright: strict
 import asyncio
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, assert_type
 from uuid import UUID
 
 from msgspec import Struct
 
 from hookledger import (
-    CurrentSettings,
     Approval,
+    CurrentSettings,
     Effect,
     Event,
     Happened,
@@ -104,6 +105,11 @@ async def paid(event: Event) -> dict[str, str]:
     assert_type(await event.call(print_label, UUID(int=7), address={}), int)
     if await event.once("credit", "in_1"):
         await event.tx.execute("UPDATE accounts SET credit = credit + 1")
+    if await event.newer("subscription", "sub_1", event.occurred_at):
+        await event.tx.execute("UPDATE subscriptions SET status = 'paid'")
+    assert_type(await event.newer("subscription", 7, event.json["version"]), bool)
+    assert_type(await event.newer("subscription", UUID(int=7), (1, Decimal("1.5"), "2027-01-31")), bool)
+    assert_type(await event.newer("subscription", "sub_1", [1.5, datetime.now(UTC)]), bool)
     assert_type(await event.tx.fetch("SELECT 1"), list[Any])
     assert_type(await event.current(), Any)
     assert_type(event.ticket, int)
@@ -123,6 +129,7 @@ def voided(event: SyncEvent) -> str:
     assert_type(event.current(), Any)
     assert_type(event.ticket, int)
     assert_type(event.approved, Approval | None)
+    assert_type(event.newer("subscription", "sub_1", 1731), bool)
     event.later(print_label, "in_1", address={})
     event.tx.execute("UPDATE accounts SET credit = credit - 1")
     return "voided"
@@ -137,7 +144,7 @@ async def created(event: Event[Session]) -> None:
     await event.tx.add(await event.call(charge, "in_1", "acct_1", 1))
 
 
-@stripe.on("customer.deleted", timeout="2m", batch=1)
+@stripe.on("customer.deleted", timeout="2m", batch=1, stale="skip")
 def deleted(event: SyncEvent[PlainSession]) -> None:
     event.tx.add(event.call(charge, "in_1", "acct_1", 1))
 

@@ -265,6 +265,9 @@ def _print_history(shown: Shown) -> None:
         effects = [known.effect for known in history.effects]
         _print_effects(effects)
         _suggest_decisions(event, effects, shown.forms)
+    if history.guards:
+        console.print()
+        _print_guards(history)
     for conflict in shown.conflicts:
         console.print()
         say(f"Conflict {conflict.delivery} of {moment(conflict.received_at)} UTC, where it differs:", console)
@@ -326,7 +329,7 @@ def _marked(word: Text) -> Text:
 
 def _print_keyed(entries: Sequence[Entry]) -> None:
     """Print the timeline with its keys."""
-    listing = Listing(*SAID, "delivery", "event", number("claim"), "effect", "idempotency key", heads=2)
+    listing = Listing(*SAID, "delivery", "event", number("claim"), "effect or guard", "idempotency key", heads=2)
     for entry in entries:
         listing.add(
             moment(entry.at),
@@ -336,10 +339,23 @@ def _print_keyed(entries: Sequence[Entry]) -> None:
             entry.delivery or "",
             entry.event_key or "",
             "" if entry.claim is None else str(entry.claim),
-            entry.effect or "",
+            entry.effect or entry.guard or "",
             entry.idempotency_key or "",
         )
     listing.print()
+
+
+def _print_guards(history: History) -> None:
+    """Print the last answer of each guard that the event asked, and what the guard has now."""
+    listing = Listing("guard", "key", "answer", "version", "now", prose("why"), heads=3, title="Guards")
+    for known in {one.answer.identity: one for one in history.guards}.values():
+        answer, guard = known.answer, known.guard
+        mine = Text("applied", "green") if answer.applied else Text("stale", "yellow")
+        now = "" if guard is None else f"{guard.version} by {guard.event_key}"
+        listing.add(
+            answer.name, answer.key, mine + ", tie" * (answer.tie is not None), answer.version, now, answer.words
+        )
+    listing.print(table_console())
 
 
 def _print_effects(effects: list[Effect]) -> None:

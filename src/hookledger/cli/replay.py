@@ -181,6 +181,8 @@ def print_preview(preview: Preview, how: str = "Replay") -> None:
         say(f"- {item}", console)
     for reason in preview.reasons:
         say(reason, console)
+    if preview.guards:
+        _print_guards(preview)
     if not preview.effects:
         say("The ledger has no effect of this event.", console)
         return
@@ -199,6 +201,14 @@ def print_preview(preview: Preview, how: str = "Replay") -> None:
             effect.idempotency_key or "",
         )
     listing.print(console)
+
+
+def _print_guards(preview: Preview) -> None:
+    listing = Listing("guard", "key", "in a replay", "version", prose("why"), heads=2)
+    for guard in preview.guards:
+        answer = Text("stale", "yellow") if guard.stale else Text("newest")
+        listing.add(guard.name, guard.key, answer, guard.version, guard.words)
+    listing.print(table_console())
 
 
 @click.command()

@@ -1,31 +1,39 @@
-"""The effects that one attempt asks for: `once`, `call` and `later`, as `event` offers them."""
+"""What one attempt asks of the ledger: `once`, `call`, `later` and `newer`, as `event` offers them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from ..errors import (
     BadArguments,
     CallInTransaction,
+    ChangedVersion,
     ClaimLost,
     EffectBusy,
     ForgottenAwait,
     NeedsDecision,
     NoTransaction,
+    StaleReviewed,
+    StaleSkipped,
 )
 from ..ids import identity
-from ..ledger import Intent, Known
+from ..ledger import MIDDLE, GuardAnswer, GuardRequest, Intent, Known
 from ..model import Claimed
 from ..states import EffectKind, EffectState
 from .caller import check_arguments
 from .model import Effect, effect_key, shown
+from .version import read_version
 
 T = TypeVar("T")
 
+Stale = Literal["skip", "review"]
+"""What a stale guard makes of the whole event."""
+_ENDS: dict[Stale, type[StaleSkipped | StaleReviewed]] = {"skip": StaleSkipped, "review": StaleReviewed}
+
 
 class PendingEffect(Coroutine[Any, Any, T]):
-    """What `event.once`, `event.call` and `event.later` return: it happens when it is awaited, and must be.
+    """What `event.once`, `newer`, `call` and `later` return: it happens when it is awaited, and must be.
 
     `if event.once(…)` without `await` would always be true, so the truth of
     this is refused; and a handler that never awaits it is failed.
@@ -70,11 +78,12 @@ class PendingEffect(Coroutine[Any, Any, T]):
 
 
 class Rows(Protocol):
-    """The effects of the handler's transaction, or of a dry run."""
+    """The effects and guards of the handler's transaction, or of a dry run."""
 
     @property
     def exclusive(self) -> bool: ...
     async def once(self, intent: Intent) -> bool: ...
+    async def newer(self, request: GuardRequest) -> GuardAnswer: ...
     async def plan(self, intent: Intent) -> Known | None: ...
 
 
@@ -86,7 +95,8 @@ class Caller(Protocol):
 
 class AttemptEffects:
     """`transaction`: whether the handler has one. `owns`: whether the event is still ours. `find`: an effect of the
-    inbox by its name.
+    inbox by its name. `rank`: of the event's type. `stale`: what a stale guard makes of the event. `approved`: an
+    operator let this run pass: a stale guard does not end it, and a changed kind of version replaces the old one.
     """
 
     def __init__(
@@ -98,6 +108,9 @@ class AttemptEffects:
         owns: Callable[[], bool],
         *,
         transaction: bool,
+        rank: int = MIDDLE,
+        stale: Stale | None = None,
+        approved: bool = False,
     ) -> None:
         self._claimed = claimed
         self._tx = tx
@@ -105,6 +118,13 @@ class AttemptEffects:
         self._find = find
         self._owns = owns
         self._transaction = transaction
+        self._rank = rank
+        self._stale = None if approved else stale
+        self._approved = approved
+        self._ended: Exception | None = None
+        """Why a guard ended the handler."""
+        self.guarded: bool = False
+        """Whether it has asked a guard."""
         self._planned: dict[bytes, Intent] = {}
         self._waiting: dict[int, str] = {}
         self._asked: list[PendingEffect[Any]] = []
@@ -122,6 +142,7 @@ class AttemptEffects:
 
     async def finish(self) -> None:
         """The handler has returned: the last moment to find what it forgot, and to plan what could not be before."""
+        self._check_ended()
         if self._waiting:
             forgotten = ", ".join(sorted(set(self._waiting.values())))
             raise ForgottenAwait(f"the handler did not await {forgotten} to the end: it would not have happened")
@@ -133,6 +154,12 @@ class AttemptEffects:
     def _still(self) -> None:
         if self._over:
             raise ClaimLost("event used after its handler returned")
+        self._check_ended()
+
+    def _check_ended(self) -> None:
+        """Raise again what a handler caught that a guard had ended."""
+        if self._ended is not None:
+            raise self._ended
 
     async def once(self, name: str, key: object) -> bool:
         """True the first time, in this transaction; false ever after."""
@@ -148,9 +175,50 @@ class AttemptEffects:
         ident = identity(self._claimed.source, b"once", name.encode(), text.encode())
         return await self._tx.once(self._intent(EffectKind.ONCE, ident, shown(name), text))
 
+    async def newer(self, name: str, key: object, version: object) -> bool:
+        """Whether the event comes after the one that set the guard, or is that one; then the guard is set to it."""
+        self._still()
+        if not self._transaction:
+            raise NoTransaction(
+                "event.newer guards writes in the handler's transaction, and this handler has none: drop "
+                "transaction=False, or write in another handler"
+            )
+        request = self._request(name, key, version)
+        self.guarded = True
+        try:
+            answer = await self._tx.newer(request)
+        except ChangedVersion as error:
+            self._ended = error
+            raise
+        if not answer.applied and self._stale is not None:
+            self._ended = _ENDS[self._stale](answer.words, answer=answer)
+            raise self._ended
+        return answer.applied
+
+    def _request(self, name: object, key: object, version: object) -> GuardRequest:
+        if not isinstance(name, str) or not name.strip() or len(name) > 255:
+            raise BadArguments("event.newer takes a name of at most 255 characters, a key and a version")
+        name, text = effect_key(name, "a guard's name"), effect_key(key, "a guard's key")
+        claimed, read = self._claimed, read_version(version)
+        return GuardRequest(
+            identity(claimed.source, b"guard", name.encode(), text.encode()),
+            claimed.source,
+            shown(name),
+            shown(text),
+            claimed.id,
+            claimed.key,
+            claimed.claim,
+            read.text,
+            read.kind,
+            read.position,
+            self._rank,
+            claimed.received_at,
+            self._approved,
+        )
+
     async def outside(self, asking: Coroutine[Any, Any, T]) -> T:
         """Await a request to a remote, outside SQLite's write lock."""
-        if self._over or self._tx.exclusive:
+        if self._over or self._ended is not None or self._tx.exclusive:
             asking.close()
         self._still()
         if self._tx.exclusive:

@@ -222,17 +222,19 @@ class Effect(Generic[P, R_co]):
             raise BadResult(f"effect {self.name!r}: the recorded result does not fit its type: {error}") from error
 
 
-def effect_key(key: object) -> str:
+def effect_key(key: object, what: str = "an effect key") -> str:
     """The key as text; numbers and UUIDs are what they look like."""
     if isinstance(key, bool) or not isinstance(key, str | int | UUID):
-        raise BadArguments(f"an effect key is text, a number or a UUID, not {type(key).__name__}")
-    text = str(key)
+        raise BadArguments(f"{what} is text, a number or a UUID, not {type(key).__name__}")
     try:
+        text = str(key)
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise BadArguments("an effect key is text that UTF-8 can hold") from None
+        raise BadArguments(f"{what} is text that UTF-8 can hold") from None
+    except ValueError:  # Python writes out no number of more than 4,300 digits
+        size, text = MAX_KEY + 1, "0"
     if not text.strip() or size > MAX_KEY:
-        raise BadArguments(f"an effect key is neither blank nor over {MAX_KEY} bytes")
+        raise BadArguments(f"{what} is neither blank nor over {MAX_KEY} bytes")
     return text
 
 

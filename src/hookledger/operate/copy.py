@@ -25,7 +25,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ..errors import SchemaMismatch, StoreError, Unavailable, WrongState
-from ..store import SCHEMA_RANGE, out_of_range
+from ..store import SCHEMA_RANGE, is_newer, out_of_range
 from ..store.ops.audit import Audit
 from ..store.ops.consistency import ConsistencyReport
 from ..store.ops.copy import LONG, Copy, CopyState, Position, last_row, not_empty
@@ -145,10 +145,11 @@ def _same_columns(ours: Table, theirs: Table | None) -> Table:
 
 async def _require_version(side: Side) -> None:
     health = await side.store.health()
-    low, high = SCHEMA_RANGE
-    if not low <= health.schema <= high:
-        fits = health.problem == out_of_range(health.schema)
-        raise (SchemaMismatch if fits else Unavailable)(f"{side.name}: {health.problem}")
+    if is_newer(health.schema):  # even where this release works: it would leave out the tables that it does not know
+        raise SchemaMismatch(f"{side.name}: {out_of_range(health.schema)}: copy with that one")
+    if health.schema < SCHEMA_RANGE[0]:
+        is_old = health.problem == out_of_range(health.schema)
+        raise (SchemaMismatch if is_old else Unavailable)(f"{side.name}: {health.problem}")
 
 
 async def _require_empty(source: Side, target: Side) -> None:

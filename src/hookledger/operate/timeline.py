@@ -9,7 +9,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from ..ids import operation_key
-from ..ledger import Effect, EffectHistory
+from ..ledger import Effect, EffectHistory, GuardAnswer
 from ..model import LISTED, ActionRow, AttemptRow, DeliveryRow, History, RequestRow
 from ..states import EffectKind, EffectState
 from ..store.ops.reviews import ANSWERS
@@ -27,9 +27,9 @@ class Entry(Struct, frozen=True):
 
     at: datetime
     kind: str
-    """delivery, authentication, attempt, effect, action."""
+    """delivery, authentication, attempt, guard, effect, action."""
     what: str
-    """What happened, in a word or two: accepted, claimed, processed, call started, done …"""
+    """What happened, in a word or two: accepted, claimed, processed, call started, done, applied, stale, tie …"""
     words: str
     by: str = ""
     """The source, worker or operator."""
@@ -43,9 +43,11 @@ class Entry(Struct, frozen=True):
     effect: str | None = None
     """NAME:KEY."""
     idempotency_key: str | None = None
+    guard: str | None = None
+    """NAME:KEY."""
 
 
-_ORDER = ("delivery", "authentication", "action", "attempt", "effect")
+_ORDER = ("delivery", "authentication", "action", "attempt", "guard", "effect")
 """Order among entries of the same time."""
 
 
@@ -56,6 +58,7 @@ def timeline(history: History) -> tuple[Entry, ...]:
         *_authentication(history),
         *(entry for attempt in history.attempts for entry in _attempt(attempt)),
         *_working(history),
+        *(_guard(known.answer) for known in history.guards),
         *(entry for known in history.effects for entry in _effect(known)),
         *(_action(action) for action in history.actions),
     ]
@@ -121,6 +124,12 @@ def _working(history: History) -> Iterator[Entry]:
         yield Entry(
             event.claimed_at, "attempt", "claimed", words, event.worker or "", claim=event.claim, run=event.run
         )
+
+
+def _guard(answer: GuardAnswer) -> Entry:
+    assert answer.at is not None, "recorded answers have a time"
+    what = ("applied" if answer.applied else "stale") + ", tie" * (answer.tie is not None)
+    return Entry(answer.at, "guard", what, answer.words, claim=answer.claim, guard=answer.label)
 
 
 def _effect(known: EffectHistory) -> Iterator[Entry]:

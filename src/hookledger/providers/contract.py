@@ -5,12 +5,14 @@ A contract has no code: everything specific to a provider is a value here, which
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import Literal
 
 from msgspec import Struct
 
 from ..errors import ConfigError
+from ..ledger import FIRST, LAST, MIDDLE
 from .fetching.facts import Fetcher
 from .fields import ABSENT, Body, Content, Field, Query, inside
 from .handshake import Handshake
@@ -170,6 +172,10 @@ def _has_exactly(found: object, names: frozenset[str]) -> bool:
     return isinstance(found, dict) and found.keys() == names
 
 
+def _pattern(given: str) -> str:
+    return ".*".join(map(re.escape, given.split("*")))
+
+
 class Contract(Struct, frozen=True, kw_only=True, dict=True):
     """One product of a provider: how its requests are verified, how events are identified, how to respond."""
 
@@ -211,6 +217,11 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
     """The provider's id of the webhook, to detect that two webhooks deliver to one source."""
     volatile: tuple[Body, ...] = ()
     """Fields that may differ between deliveries of the same event."""
+    first_types: tuple[str, ...] = ()
+    """The types with which an object begins, as patterns in which `*` is any text: `*.created`. Of two events with
+    the same version, a guard takes one of these for the older; see `rank`."""
+    last_types: tuple[str, ...] = ()
+    """The types with which an object ends, such as `*.deleted`: the newer of two events with the same version."""
     types: frozenset[str] = frozenset()
     """The documented types, by their first field, if an unsigned header holds the type."""
     shared: tuple[Shared, ...] = ()
@@ -325,6 +336,18 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
         """Each type's `Says`."""
         every = [said for group in self.shared for said in group.says]
         return {said.type: tuple(one for one in every if one.type == said.type) for said in every}
+
+    @cached_property
+    def _ranked(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
+        first, last = ("|".join(map(_pattern, given)) for given in (self.first_types, self.last_types))
+        return re.compile(first or r"(?!)"), re.compile(last or r"(?!)")
+
+    def rank(self, kind: str) -> int:
+        """Return where a type stands in an object's life: FIRST, LAST, or MIDDLE for all others."""
+        first, last = self._ranked
+        if last.fullmatch(kind):
+            return LAST
+        return FIRST if first.fullmatch(kind) else MIDDLE
 
     def denies(self, kind: str, content: Content) -> bool:
         """Whether the body shows that it is not of this type."""

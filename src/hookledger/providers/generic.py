@@ -60,6 +60,10 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields whose digest identifies an event without a key."""
     type: list[str] = []
     """The fields of the event's type, joined by dots."""
+    first_types: list[str] = []
+    """The types with which an object begins, such as `*.created`: the older of two events with the same version."""
+    last_types: list[str] = []
+    """The types with which an object ends, such as `*.deleted`: the newer of two events with the same version."""
     object_id: list[str] = []
     """The fields with the id of the event's object; the first one present is used."""
     occurred_at: str | None = None
@@ -129,6 +133,8 @@ def _contract(given: Options) -> Contract:
         key=tuple(map(field, given.key)),
         immutable=tuple(map(field, given.immutable)),
         type=tuple(map(field, given.type)),
+        first_types=tuple(given.first_types),
+        last_types=tuple(given.last_types),
         object_id=tuple(map(field, given.object_id)),
         occurred_at=None if given.occurred_at is None else field(given.occurred_at),
         occurred_unit=given.occurred_unit,

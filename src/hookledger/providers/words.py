@@ -114,6 +114,8 @@ def facts(contract: Contract) -> list[Fact]:
     add("options needed", "header; the others describe the rest" if own else ", ".join(contract.options))
     add("event key", key(contract))
     add("type", _type(contract))
+    add("first types", ", ".join(contract.first_types))
+    add("last types", ", ".join(contract.last_types))
     add("object", " or ".join(map(written, contract.object_id)))
     times = () if contract.occurred_at is None else (contract.occurred_at, *contract.occurred_else)
     add("occurred", " or ".join(map(written, times)))

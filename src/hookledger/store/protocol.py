@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from ..clock import Clock
-from ..ledger import Intent, Known
+from ..ledger import GuardAnswer, GuardRequest, Intent, Known
 from ..model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Share, Waiting
 from .ledger import Ledger
 from .ops.alerts import Alerts
@@ -24,6 +24,7 @@ from .ops.decisions import Decisions
 from .ops.entities import Entities
 from .ops.erasure import Erasure
 from .ops.events import Events
+from .ops.guards import Guards
 from .ops.imported_keys import ImportedKeys
 from .ops.jobs import Jobs
 from .ops.key_audit import KeyAudits
@@ -74,6 +75,14 @@ class Transaction(Protocol):
 
     async def once(self, intent: Intent) -> bool:
         """absent → done; False when it is known already. Waits for another transaction that is doing the same."""
+
+    async def newer(self, request: GuardRequest) -> GuardAnswer:
+        """Set the guard if the event comes after the one that set it, or is that one; else the event is stale. Either
+        is recorded with this transaction. Waits for another transaction that has asked the same guard, and sees what
+        that one applied. Raises ChangedVersion, and records nothing, for a version of another kind."""
+
+    async def note_stale(self, answer: GuardAnswer) -> None:
+        """Record a stale answer of a transaction that was rolled back."""
 
     async def plan(self, intent: Intent) -> Known | None:
         """absent → planned, with this transaction; what is known, when it is known already.
@@ -186,6 +195,8 @@ class Store(Events, Workers, Decisions, ABC):
         """Whether everything is accounted for."""
         self.jobs: Jobs = jobs
         """Bulk work."""
+        self.guards: Guards = Guards(database)
+        """The newest version applied to each projection of an entity."""
         self.circuits: Circuits = Circuits(calls)
         self.tickets: Tickets = Tickets(calls)
         """The versions of what handlers fetch."""

@@ -5,6 +5,11 @@ from __future__ import annotations
 POOLER = ("26000", "42P05", "08P01")
 """A prepared statement is not there, is there already, or is another's: what a transaction pooler makes of them."""
 SERIALIZATION = "40001"
+CONTENTION = ("40P01", SERIALIZATION, "55P03")
+"""A deadlock, a serialization failure, a lock that was not had in time: other transactions were in the way."""
+SQLITE_BUSY = "BusyError"
+ABORTED = "25P02"
+"""A statement after one that failed in the same transaction."""
 FORBIDDEN = "55000"
 """An object is not in the state that this needs: the code of a write that a copy forbids."""
 DATA_ERRORS = ("22", "23", "54")
@@ -18,6 +23,17 @@ def sqlstate(error: BaseException) -> str:
         if isinstance(code, str):
             return code
     return ""
+
+
+def is_contention(error: BaseException) -> bool:
+    """Whether other transactions were in the way, and not the code: of a statement, or of one before it that the code
+    ran on after. Of a group, if one of its exceptions is. On SQLite: the write lock was not had in time."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(is_contention, error.exceptions))
+    if SQLITE_BUSY in (type(error).__name__, type(error.__cause__).__name__):
+        return True
+    before = error.__cause__ or error.__context__ if sqlstate(error) == ABORTED else None
+    return sqlstate(error) in CONTENTION or (before is not None and is_contention(before))
 
 
 def hint(error: BaseException) -> str | None:

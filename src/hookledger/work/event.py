@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ..effects.attempt import AttemptEffects, PendingEffect
 from ..effects.model import Effect
+from ..effects.version import AnyVersion
 from ..errors import NoTicket, NoTransaction
 from ..model import Claimed, unpack_headers
 from ..states import KeyOrigin
@@ -185,6 +186,18 @@ class Event(Facts, Generic[Tx]):
         """
         return self._effects.asked("event.once(…)", lambda: self._effects.once(name, key))
 
+    def newer(self, name: str, key: str | int | UUID, version: AnyVersion | None) -> PendingEffect[bool]:
+        """Whether this event may write one projection of one entity: no newer version was applied; in the handler's
+        transaction.
+
+        `name` and `key`: the projection and the entity, such as "subscription" and its id. `version`: a number, an
+        aware datetime, ISO 8601 text, or a tuple of these, compared by value and always of one kind under one name;
+        None, where an event has none, is an error. Events with the same version are ordered by the rank of their
+        types, then by arrival. A true answer sets the guard, with this transaction; the event that set it may always
+        write again. `once`, `call` and `later` do not look at guards.
+        """
+        return self._effects.asked("event.newer(…)", lambda: self._effects.newer(name, key, version))
+
     def call(
         self, effect: Effect[P, R], key: str | int | UUID, /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]:
@@ -279,6 +292,10 @@ class SyncEvent(Facts, Generic[SyncTx]):
     def once(self, name: str, key: str | int | UUID) -> bool:
         """Whether this is the first time; see `Event.once`."""
         return self._wait(self._effects.once(name, key))
+
+    def newer(self, name: str, key: str | int | UUID, version: AnyVersion | None) -> bool:
+        """Whether this event may write one projection of one entity; see `Event.newer`."""
+        return self._wait(self._effects.newer(name, key, version))
 
     def call(self, effect: Effect[P, R], key: str | int | UUID, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Perform the effect now, or give the result it had; see `Event.call`."""

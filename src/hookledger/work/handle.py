@@ -10,7 +10,17 @@ from typing import NoReturn, Protocol
 from ..effects.attempt import AttemptEffects
 from ..effects.caller import Calls
 from ..effects.declare import Effects
-from ..errors import ClaimLost, HandlerCommitted, HookledgerError, MayHaveCommitted, NeedsDecision, WrongState
+from ..errors import (
+    ClaimLost,
+    HandlerCommitted,
+    HookledgerError,
+    MayHaveCommitted,
+    NeedsDecision,
+    StaleReviewed,
+    StaleSkipped,
+    WrongState,
+)
+from ..ledger import GuardAnswer
 from ..model import Claimed, Outcome
 from ..observe import deliveries
 from ..observe.logs import RateLimitedLogger, about
@@ -114,9 +124,28 @@ class Handling:
             way = ways.failed(claimed, handler, self._settings, error)
             level = LEVELS.get(way.transition, logging.ERROR)
             self._reporter.tell(level, handler.name, f"{way.transition}: {way.reason}", error, handler.package)
-            await self._settler.settle(way)
+            if isinstance(error, StaleSkipped | StaleReviewed) and error.answer is not None:
+                await self._settle_stale(way, error.answer)
+            else:
+                await self._settler.settle(way)
             if isinstance(error, NeedsDecision):
                 await self._retry_if_known(claimed, error)
+
+    async def _settle_stale(self, way: Outcome, answer: GuardAnswer) -> None:
+        """Write the outcome together with the answer that ended the handler, and that was rolled back with it."""
+        tx = self._store.transaction()
+        try:
+            await tx.note_stale(answer)
+            await tx.commit([way])
+        except ClaimLost:
+            log.warning("outcome discarded: claim on event %s lost", way.id)
+        except Exception as error:
+            await tx.rollback()
+            log.warning("a stale answer is not recorded, only its outcome: event %s: %s", way.id, error)
+            await self._settler.settle(way)
+        except BaseException:
+            await tx.rollback()
+            raise
 
     async def _retry_if_known(self, claimed: Claimed, error: NeedsDecision) -> None:
         """The outcome may have become known between the handler's call and the event's review: then only this retries
@@ -132,10 +161,11 @@ class Handling:
             log.warning("event %s waits for an operator, although its outcome may be known: %s", claimed.id, failure)
 
     async def _attempt(self, handler: Handler, group: Sequence[Claimed]) -> None:
-        approvals = {claimed.id: await self._approval(claimed) for claimed in group if claimed.approval_id}
+        read = [(claimed.id, await self._approval(claimed)) for claimed in group if claimed.approval_id]
+        approvals = {ident: approval for ident, approval in read if approval is not None}
         library = self._runner.library(handler)
         tx = self._store.transaction(library.adapter() if library else None)
-        effects = [self._effects(handler, claimed, tx) for claimed in group]
+        effects = [self._effects(handler, claimed, tx, claimed.id in approvals) for claimed in group]
         try:
             if library:
                 await self._begin(library, tx)
@@ -149,6 +179,8 @@ class Handling:
                     self._planned()
                 return
         except BaseException as error:
+            if any(asked.guarded for asked in effects):
+                await undo(handler, tx, ways.contended(group[0], error))
             await undo(handler, tx, error)
         await tx.rollback()  # nothing was begun, and nothing may be from now on
         await asyncio.gather(*map(self._settler.settle, outcomes))
@@ -172,11 +204,21 @@ class Handling:
             log.error("event %s runs without its approval: no audit log entry %s", claimed.id, claimed.approval_id)
         return approval
 
-    def _effects(self, handler: Handler, claimed: Claimed, tx: Transaction) -> AttemptEffects:
+    def _effects(self, handler: Handler, claimed: Claimed, tx: Transaction, approved: bool) -> AttemptEffects:
         def owns() -> bool:
             return self._leases.owns(claimed.id)
 
-        return AttemptEffects(claimed, tx, self._calls, self._declared.find, owns, transaction=handler.transaction)
+        return AttemptEffects(
+            claimed,
+            tx,
+            self._calls,
+            self._declared.find,
+            owns,
+            transaction=handler.transaction,
+            rank=self._runner.rank(claimed),
+            stale=handler.stale,
+            approved=approved,
+        )
 
     async def _run(
         self,

@@ -28,7 +28,7 @@ from .handle import Handling
 from .lease import Leases
 from .outcome import Settler
 from .route import Handler, Routes
-from .run import Read, Runner
+from .run import Rank, Read, Runner
 from .settings import WorkSettings, worker_name
 from .slots import Slots, small_pools
 from .turns import Asked, Due, Flow, Hand
@@ -54,6 +54,7 @@ class Worker:
         currents: Currents,
         weights: Mapping[str, int],
         max_running: Mapping[str, int],
+        rank: Rank,
         name: str | None = None,
         stuck: Callable[[], None] = lambda: None,
     ) -> None:
@@ -76,7 +77,7 @@ class Worker:
         )
         self._transactions = transactions
         self._currents = currents
-        runner = Runner(read, transactions, CurrentStates(currents, store.tickets, breakers))
+        runner = Runner(read, transactions, CurrentStates(currents, store.tickets, breakers), rank)
         self._library = runner.library
         self._slots = Slots(settings.concurrency, max_running)
         self._handling = Handling(

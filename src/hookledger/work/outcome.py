@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
@@ -15,11 +16,13 @@ from ..errors import (
     BadData,
     BadResult,
     CheckPending,
+    GuardBusy,
     HandlerCommitted,
     Permanent,
     Refused,
     Retry,
     Review,
+    Signal,
     Skip,
     StoreError,
     Unavailable,
@@ -32,13 +35,15 @@ from ..observe.blame import Blame, blame
 from ..observe.traces import excerpt
 from ..retry import RetryPolicy, clean, is_permanent, message_of
 from ..store.protocol import Store
-from ..store.sqlstate import hint
+from ..store.sqlstate import hint, is_contention
 from .route import Handler, Result
 
 log: logging.Logger = logging.getLogger(__name__)
 
 MAX_RESULT = 16_384
 MAX_REASON = 500
+CONTENTION_DELAY, CONTENTION_MAX = 0.1, 30.0
+"""Seconds until an attempt that met other transactions at its guards is repeated: the first time, and at most."""
 
 
 class Budget(Protocol):
@@ -79,6 +84,21 @@ def conclusive(claimed: Claimed, policy: RetryPolicy, error: Exception) -> Excep
         case UnknownOutcome(decision=decision) if policy.exhausted(claimed.attempts, claimed.run_age):
             return decision or error
     return error
+
+
+def contended(claimed: Claimed, error: BaseException) -> BaseException:
+    """What an attempt that asked a guard raised; GuardBusy where only other transactions were in the way. Handlers
+    that ask several guards in different orders deadlock, and the one that PostgreSQL stops has done nothing wrong.
+    What a handler decides itself stays."""
+    if isinstance(error, Signal) or not is_contention(error):
+        return error
+    delay = min(CONTENTION_MAX, CONTENTION_DELAY * 2.0 ** min(claimed.snoozes, 10))
+    busy = GuardBusy(
+        f"other transactions held what it needs: {_plainly(error)}",
+        after=delay * random.uniform(0.5, 1.0),  # noqa: S311 - spreads load, not for security
+    )
+    busy.__cause__ = error
+    return busy
 
 
 def failed(claimed: Claimed, handler: Handler | None, budget: Budget, error: BaseException) -> Outcome:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from ..effects.attempt import Stale
 from ..effects.model import is_async
 from ..errors import ConfigError
 from ..model import Kind, covers, overlap
@@ -30,6 +31,8 @@ class Handler(Struct, frozen=True):
     """False: a long handler, which claims, works and marks, each step protected by its own effect."""
     replay: Literal["converges"] | None = None
     """The author's word that what it writes outside `event.once` may be written again."""
+    stale: Stale | None = None
+    """What the first stale guard makes of the whole event; None: `event.newer` answers False, no more."""
 
     @property
     def name(self) -> str:

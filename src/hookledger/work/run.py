@@ -19,14 +19,17 @@ from .event import Current, Event, Renew, SyncEvent, SyncStatements
 from .route import AsyncFunction, Handler, PlainFunction, Result
 
 Read = Callable[[Claimed], Any]
+Rank = Callable[[Claimed], int]
+"""The rank of an event's type among those of its source."""
 
 
 class Runner:
     """`transactions`: the user's own libraries."""
 
-    def __init__(self, read: Read, transactions: Sequence[Transactions], current: Current) -> None:
+    def __init__(self, read: Read, transactions: Sequence[Transactions], current: Current, rank: Rank) -> None:
         self._read = read
         self._current = current
+        self.rank = rank
         self._adapters = {transaction.plain: transaction for transaction in transactions}
 
     def library(self, handler: Handler) -> Transactions | None:

@@ -11,13 +11,14 @@ from sqlalchemy.event import listen
 from sqlalchemy.exc import DBAPIError
 
 from hookledger.clock import Clock
-from hookledger.errors import ClaimLost, HandlerCommitted
+from hookledger.errors import ChangedVersion, ClaimLost, HandlerCommitted
 from hookledger.states import State
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, Raw, claimed, event, settle, way_out
 from tests.contract.adapters.libraries import Entry, Library, entries, works
 from tests.contract.test_transaction_effects import KNOWN, LATER, intent, several
+from tests.guards import request
 
 
 # proves R20
@@ -39,6 +40,29 @@ async def test_everything_commits_together(library: Library, store: Store, raw: 
     ]
     row = await event(store, owner.id)
     assert (row.state, row.claim, row.result) == (State.PROCESSED, 2, "done")
+    await works(library, store, raw)
+
+
+async def test_guards_are_set_in_the_users_own_transaction(library: Library, store: Store, raw: Raw) -> None:
+    newer, older = await several(store, 2)
+    for owner, version, applied in ((newer, 1731, True), (older, 1720, False)):
+        tx = await library.begun()
+        await library.write(tx.tx, owner.key)
+        answer = await tx.newer(request(owner, version))
+        assert answer.applied is applied
+        assert await raw.count("guard_answers") == int(not applied), "with the commit"
+        await tx.commit([way_out(owner, "complete")])
+    assert answer.words == "stale for subscription sub_1: version 1731 by evt_0 was applied, this is 1720"
+    assert await raw.run("SELECT version, ties FROM guards") == [("1731", 0)]
+    tied = await claimed(store, "tied")
+    tx = await library.begun()
+    assert (await tx.newer(request(tied, 1731, rank=2))).tie == "rank"
+    assert not (await tx.newer(request(tied, "2027-01-31", "sub_2", approved=True))).tie
+    with pytest.raises(ChangedVersion):
+        await tx.newer(request(tied, "2027-01-31"))
+    await tx.rollback()
+    assert await raw.run("SELECT version, ties FROM guards") == [("1731", 0)]
+    assert await settle(store, tied, "complete")
     await works(library, store, raw)
 
 
@@ -113,9 +137,11 @@ async def test_a_handler_that_ends_it_by_a_statement(
     with pytest.raises(HandlerCommitted):
         await tx.once(intent(owner, "credit"))
     with pytest.raises(HandlerCommitted):
+        await tx.newer(request(owner, 1))
+    with pytest.raises(HandlerCommitted):
         await tx.commit([way_out(owner, "complete")])
     assert await entries(raw) == (["credit"] if "COMMIT" in ending else [])
-    assert await raw.count("effects") == 0
+    assert await raw.count("effects") == await raw.count("guards") == await raw.count("guard_answers") == 0
     assert (await event(store, owner.id)).state is State.PROCESSING
     assert await settle(store, owner, "review", reason="it committed by itself")
     await works(library, store, raw)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from ...ledger import Call, Effect, EffectHistory
+from ...ledger import Call, Effect, EffectHistory, GuardHistory, Tie
 from ...model import ActionRow, AttemptRow, DeliveryRow, EventRow, History, RequestRow, Turn, unpack_headers
 from ...states import EffectKind, EffectState, Repeat, State
 from ...store.causes import masked, masked_cause
@@ -87,6 +87,30 @@ class EffectView(Struct, frozen=True):
     calls: tuple[Call, ...]
 
 
+class GuardView(Struct, frozen=True):
+    """What a guard answered one attempt of the event."""
+
+    name: str
+    key: str
+    claim: int
+    """Claim of the attempt that asked."""
+    at: datetime | None
+    version: str
+    applied: bool
+    """Whether the event was allowed to write; false: stale."""
+    tie: Tie | None
+    """What decided between two events with this version: the rank of their types, their arrival, or their ids."""
+    other_version: str | None
+    """What the guard had before, by another event."""
+    other_event_id: UUID | None
+    other_key: str | None
+    words: str
+    now_version: str | None
+    """What the guard has now,"""
+    now_event_id: UUID | None
+    """and of which event."""
+
+
 class DecidedEffect(Struct, frozen=True):
     """An effect and its event, after a decision about the effect."""
 
@@ -111,6 +135,8 @@ class EventView(Struct, frozen=True):
     deliveries: tuple[DeliveryRow, ...]
     attempts: tuple[AttemptRow, ...]
     effects: tuple[EffectView, ...]
+    guards: tuple[GuardView, ...]
+    """The answers of guards to attempts that were committed, oldest first."""
     actions: tuple[ActionRow, ...]
     replay: PreviewView
     body_of: UUID | None
@@ -130,6 +156,7 @@ def event_view(history: History, preview: Preview, *, complete: bool) -> EventVi
         deliveries=history.deliveries,
         attempts=shown.attempts,
         effects=tuple(_effect_view(known, complete=complete) for known in shown.effects),
+        guards=tuple(map(_guard_view, history.guards)),
         actions=shown.actions,
         replay=preview_view(history.event, preview),
         body_of=history.body_of,
@@ -191,6 +218,13 @@ def _effect_view(known: EffectHistory, *, complete: bool) -> EffectView:
         "calls": known.calls,
     }
     return EffectView(**shown)
+
+
+def _guard_view(known: GuardHistory) -> GuardView:
+    answer, guard = known.answer, known.guard
+    shown = {name: getattr(answer, name) for name in GuardView.__struct_fields__ if hasattr(answer, name)}
+    now = (None, None) if guard is None else (guard.version, guard.event_id)
+    return GuardView(**shown, now_version=now[0], now_event_id=now[1])
 
 
 def _json(text: bytes | None) -> Any:

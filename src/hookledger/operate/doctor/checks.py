@@ -11,7 +11,7 @@ from ...errors import HookledgerError
 from ...model import Health
 from ...receive.endpoint import Endpoint
 from ...receive.reasons import in_words
-from ...store import SCHEMA_RANGE
+from ...store import BEFORE_FIRST, SCHEMA_RANGE, is_newer, out_of_range
 from ...store.ops.copy import FORBIDDEN
 from ...store.ops.pauses import Pause
 from ...store.ops.reconciling import Reconciliation
@@ -74,11 +74,9 @@ async def database(context: Context) -> list[Finding]:
 
 
 def health_findings(health: Health) -> list[Finding]:
-    low, high = SCHEMA_RANGE
-    is_away = health.problem is not None and "schema version" not in health.problem
-    if not is_away and not low <= health.schema <= high:
-        says = health.problem or f"the schema has version {health.schema}; this release needs {low} to {high}"
-        return [Finding("problem", "database", says, "run `hookledger migrate`, with the newest release in use")]
+    if health.schema != BEFORE_FIRST and health.problem == out_of_range(health.schema):
+        do = "run `hookledger migrate`, with the newest release in use"
+        return [Finding("problem", "database", health.problem, do)]
     if not health.writable:
         said = health.problem or "no reason given"
         if said.startswith(FORBIDDEN):
@@ -86,7 +84,9 @@ def health_findings(health: Health) -> list[Finding]:
             return [Finding("problem", "database", says, do)]
         says = said if "cannot be written" in said else f"cannot be written: {said}"
         return [Finding("problem", "database", says, "fix that; until then every delivery gets 503")]
-    found = [Finding("ok", "database", f"can be written; schema {health.schema}, of {low} to {high}")]
+    low, high = SCHEMA_RANGE
+    of = "newer than this release, and works with it" if is_newer(health.schema) else f"of {low} to {high}"
+    found = [Finding("ok", "database", f"can be written; schema {health.schema}, {of}")]
     skew = abs(health.clock_skew)
     says = f"{skew:.1f} s between this host's and the database's"
     if skew > SKEW_LIMIT:
@@ -311,6 +311,7 @@ CHECKS: dict[str, Check] = {
     "rejections": rejections,
     "quarantine": quarantine,
     "events": trouble.events,
+    "guards": trouble.guards,
     "circuits": trouble.circuits,
     "alerts": trouble.alerts,
 }

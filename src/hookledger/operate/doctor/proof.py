@@ -35,6 +35,8 @@ def consistency_findings(accounts: ConsistencyReport) -> list[Finding]:
     if not accounts.imbalances:
         figures = {"attempt": accounts.attempts, "effect": accounts.effects, "call": accounts.calls}
         others = ", ".join(_figure(counts, noun) for noun, counts in figures.items())
+        if guards := accounts.guards.get("guards"):
+            others += f", {guards:,} guard{'s' * (guards != 1)}"
         gone = f"; {accounts.pruned:,} pruned ({_listed(accounts.pruned_by_state)})" if accounts.pruned else ""
         says = f"{made} = {accounts.kept:,} events ({kept}){gone}; {others}: all accounted for"
         return [Finding("ok", "consistency", says)]
@@ -62,6 +64,8 @@ DO = {
     "pruned": f"{_LOST} `hookledger show ID` shows what is left of each",
     "attempts": _LOST,
     "effects": f"{_LOST} Before `hookledger resolve` or a replay, check at the downstream what happened",
+    "guards": f"{_LOST} A later event may be taken for stale, or an older one for newer: fetch what is current",
+    "answers": _LOST,
     "calls": f"{_LOST} Before `hookledger resolve` or a replay, check at the downstream what happened",
 }
 

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from ...states import CircuitState, EffectState, State
 from ...store.ops.attention import MOST, ListedEffect, Tally
 from ...store.ops.circuits import Circuit
+from ...store.ops.guards import MOST as MOST_TIES
+from ...store.ops.guards import Ties
 from ..context import Context
 from ..workers import live_workers
 from .finding import Finding, Level
@@ -18,6 +20,8 @@ LATE = 300.0
 """
 SAMPLE = 100
 """Maximum number of unknown effects whose age is read."""
+TIES = 5
+"""Maximum number of guards with ties that are listed."""
 NAMED = 10
 """Maximum number of alerts listed."""
 
@@ -70,6 +74,24 @@ async def effects(context: Context) -> list[Finding]:
     alive = bool(await live_workers(context))
     found += overdue_findings(await trouble.overdue(LATE), alive)
     return found or [Finding("ok", "effects", "none is unknown, failed or overdue")]
+
+
+async def guards(context: Context) -> list[Finding]:
+    """Report guards at which two events had the same version."""
+    return tie_findings(await context.store.guards.ties(TIES))
+
+
+def tie_findings(ties: Ties) -> list[Finding]:
+    """Ties are no fault, and what decided them is usually right: only the provider knows."""
+    if not ties.latest:
+        return [Finding("ok", "guards", "no two events had the same version")]
+    more = " or more" * (ties.count >= MOST_TIES)
+    named = ", ".join(f"{guard.label} ({guard.ties:,})" for guard in ties.latest)
+    says = (
+        f"at {ties.count:,}{more} guard{'s' * (ties.count != 1)} events had the same version, and type or arrival "
+        f"decided, last at {named}"
+    )
+    return [Finding("ok", "guards", says, "where the difference matters, fetch: event.current(), or a finer version")]
 
 
 def unknown_findings(count: int, first: Sequence[ListedEffect]) -> list[Finding]:

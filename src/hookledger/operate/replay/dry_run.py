@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -30,7 +30,7 @@ from ...errors import (
     WrongState,
 )
 from ...ledger import Effect as Entry
-from ...ledger import Intent, Known, Started
+from ...ledger import GuardAnswer, GuardRequest, Intent, Known, Started
 from ...model import Claimed, History, Kind, Outcome
 from ...states import BY_NAME, EffectKind, EffectState, State
 from ...store.call_outcome import may_adopt
@@ -48,9 +48,9 @@ KEPT = "handler {} ended event.tx itself: writes that it committed are not rolle
 
 
 class Step(Struct, frozen=True):
-    """An effect that the handler requested, and the answer."""
+    """An effect or guard that the handler asked for, and the answer."""
 
-    kind: EffectKind
+    kind: EffectKind | Literal["newer"]
     name: str
     key: str
     answer: str
@@ -142,8 +142,18 @@ class DryRun:
         answers: LedgerAnswers,
         approved: Approval | None,
     ) -> Outcome:
-        find = self._effects.find
-        effects = AttemptEffects(claimed, answers, answers, find, lambda: True, transaction=True)
+        find, rank = self._effects.find, self._runner.rank(claimed)
+        effects = AttemptEffects(
+            claimed,
+            answers,
+            answers,
+            find,
+            lambda: True,
+            transaction=True,
+            rank=rank,
+            stale=handler.stale,
+            approved=approved is not None,
+        )
         await _begin(tx)
         try:
             async with time_limit(handler, self._settings):
@@ -158,7 +168,8 @@ class DryRun:
 
 
 class LedgerAnswers:
-    """Answers effects without writing: `once` and `later` are read in the handler's transaction."""
+    """Answers effects without writing: `once` and `later` are read in the handler's transaction. Guards answer in it,
+    as they would in a run, and are rolled back with it."""
 
     def __init__(self, store: Store, tx: Transaction, breakers: Breakers) -> None:
         self._ledger = store.ledger
@@ -180,6 +191,13 @@ class LedgerAnswers:
         self._asked[intent.identity] = Known(EffectKind.ONCE, EffectState.DONE, intent.arguments_digest)
         self._note(intent, "false: done before" if known else "true: new")
         return known is None
+
+    async def newer(self, request: GuardRequest) -> GuardAnswer:
+        if self.stopped:  # the handler caught Stopped and continued
+            raise Stopped()
+        answer = await self._tx.newer(request)
+        self.steps.append(Step("newer", answer.name, answer.key, f"{str(answer.applied).lower()}: {answer.words}"))
+        return answer
 
     async def plan(self, intent: Intent) -> Known | None:
         known = await self._known(intent)

@@ -19,8 +19,8 @@ from msgspec import Struct
 from ...effects.caller import recorded
 from ...effects.model import Effect as Declared
 from ...errors import BadResult
-from ...ledger import Effect
-from ...model import Evidence, History, Kind
+from ...ledger import Effect, GuardHistory, GuardRequest, answered, changed_kind, tie_of
+from ...model import EventRow, Evidence, History, Kind
 from ...states import BY_NAME, EffectKind, EffectState, State
 from ...work.route import Handler
 from ..context import Application
@@ -96,6 +96,22 @@ class EffectPreview(Struct, frozen=True):
         return f"{self.name}:{self.key}"
 
 
+class GuardPreview(Struct, frozen=True):
+    """A guard that the event asked before: what it would answer now, if the run asks as before."""
+
+    name: str
+    key: str
+    version: str
+    """As the event's last attempt gave it."""
+    stale: bool
+    """Whether a newer version is applied; that is no obstacle."""
+    words: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}:{self.key}"
+
+
 class Preview(Struct, frozen=True):
     """What a replay of an event would do."""
 
@@ -110,6 +126,7 @@ class Preview(Struct, frozen=True):
     handler: str | None
     converges: bool
     effects: tuple[EffectPreview, ...]
+    guards: tuple[GuardPreview, ...]
 
     @property
     def words(self) -> str:
@@ -120,7 +137,8 @@ class Preview(Struct, frozen=True):
     def fingerprint(self) -> str:
         """Return a digest that two previews share exactly if agreeing to one means agreeing to the other."""
         in_replay = [(effect.identity, effect.in_replay, effect.generation) for effect in self.effects]
-        return sha256(msgspec.json.encode([self.verdict, self.items, in_replay])).hexdigest()[:32]
+        stale = [guard.label for guard in self.guards if guard.stale]
+        return sha256(msgspec.json.encode([self.verdict, self.items, in_replay, stale])).hexdigest()[:32]
 
 
 def preview_replay(history: History | Evidence, application: Application, repeat: Collection[bytes] = ()) -> Preview:
@@ -143,6 +161,8 @@ def preview_replay(history: History | Evidence, application: Application, repeat
         verdict, named = Verdict.SAFE, []
         reasons.append("All recorded effects are over, and are skipped.")
     reasons += [f"{e.label} {e.why}." for e in effects if e.in_replay is InReplay.STAYS]
+    guards = _guards(history) if isinstance(history, History) else ()
+    reasons += [f"{guard.words}{_whole_event(handler)}." for guard in guards if guard.stale]
     return Preview(
         event.id,
         event.state,
@@ -153,6 +173,7 @@ def preview_replay(history: History | Evidence, application: Application, repeat
         handler.name if handler else None,
         handler is not None and handler.converges,
         effects,
+        guards,
     )
 
 
@@ -200,6 +221,35 @@ def _writes(
     if event.first_processed_at is None:
         return ["what no run has reached yet: the event was never processed"], reasons
     return [], reasons
+
+
+def _guards(history: History) -> tuple[GuardPreview, ...]:
+    """Compare the last answer of each guard with the guard as it is now."""
+    last = {known.answer.identity: known for known in history.guards}
+    return tuple(_guard(history.event, known) for known in last.values())
+
+
+def _guard(event: EventRow, known: GuardHistory) -> GuardPreview:
+    shared = {name: getattr(known.answer, name) for name in known.answer.__struct_fields__}
+    shared |= {"source": event.source, "event_key": event.key, "received_at": event.received_at, "approved": False}
+    request = GuardRequest(**{name: shared[name] for name in GuardRequest.__struct_fields__})
+    guard, about = known.guard, (request.name, request.key, request.version)
+    if guard is not None and guard.kind != request.kind:
+        words = changed_kind(request, guard.kind, guard.version, guard.event_id)
+        return GuardPreview(*about, False, f"{words}; the event would need review")
+    if guard is None or guard.event_id == event.id or guard.order < request.order:
+        return GuardPreview(*about, False, f"version {request.version} would be applied to {known.answer.label}")
+    seen = guard.version, guard.event_id, guard.event_key
+    return GuardPreview(*about, True, answered(request, False, tie_of(request, guard), *seen).words)
+
+
+def _whole_event(handler: Handler | None) -> str:
+    match handler and handler.stale:
+        case "skip":
+            return ': the event would be skipped, because its handler declares stale="skip"'
+        case "review":
+            return ': the event would need review, because its handler declares stale="review"'
+    return ""
 
 
 def _forecast(effect: Effect, application: Application, repeat: bool, runs: dict[int, int]) -> EffectPreview:

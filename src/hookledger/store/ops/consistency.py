@@ -38,6 +38,10 @@ ENTRIES: dict[str, str] = {
     "calls_missing": "effects were called more or less often than there are calls on record",
     "calls_astray": "calls belong to no effect, or to a generation that it has not come to",
     "effects_unlike_calls": "effects are in a state that their calls contradict",
+    "guards_without_event": "guards are of no event",
+    "guards_without_answer": "guards have a version that no attempt of their event applied",
+    "answers_astray": "answers of guards belong to no event, or to no guard",
+    "answers_without_attempt": "answers of guards have no attempt that they were committed with",
 }
 """What is the matter with the rows that each query finds, after their number."""
 
@@ -48,7 +52,7 @@ class Violation(Struct, frozen=True):
     kind: str
     count: int
     sample: tuple[str, ...]
-    """Ids of events or, where there is none, of requests or imports; with `NAME:KEY` for an effect."""
+    """Ids of events or, where there is none, of requests or imports; with `NAME:KEY` for an effect or a guard."""
 
 
 class ConsistencyReport(Struct, frozen=True):
@@ -71,6 +75,8 @@ class ConsistencyReport(Struct, frozen=True):
     imbalances: tuple[Violation, ...]
     pruned_by_state: dict[str, int] = {}
     """Events that retention deleted with the deliveries that made them, by their last state."""
+    guards: dict[str, int] = {}
+    """`guards`, and their answers: `applied` and `stale`."""
 
     @property
     def pruned(self) -> int:
@@ -148,4 +154,4 @@ def balance(figures: Mapping[str, dict[str, int]], violations: list[Violation]) 
     off = sum(deliveries.get(outcome, 0) for outcome in NEW) + from_quarantine - sum(events.values())
     found = [Violation(TOTAL, abs(off), ()), *violations] if off else violations
     totals = (deliveries, events, from_quarantine, identities, attempts, effects, calls)
-    return ConsistencyReport(*totals, tuple(found), pruned)
+    return ConsistencyReport(*totals, tuple(found), pruned, figures.get("guards", {}))

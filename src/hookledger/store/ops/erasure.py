@@ -12,6 +12,7 @@ from ...errors import WrongState
 from ...states import FINAL, EffectKind, EffectState, State
 from ..session import Operations, Row, Session, writes
 from .audit import Audit, Change, record_action
+from .guards import erase_guards
 
 ERASED = "erased"
 """What stands where a reason stood."""
@@ -51,8 +52,9 @@ class Erasure(Operations):
         sample of rejected requests; the ids of provider and object, reason, result and error; tracebacks of attempts
         and calls; arguments, results and errors of its effects; the reasons why jobs were not allowed to act on it.
 
-        Identities, digests, effect keys and the event's key stay; with `key_too`, digests replace the keys that are
-        shown. Audit log entries stay, without the results that they replaced and the reviews that they answered.
+        Identities, digests, effect keys, guards with their versions and the event's key stay; with `key_too`, digests
+        replace the keys that are shown. Audit log entries stay, without the results that they replaced and the
+        reviews that they answered.
 
         Raises WrongState, and changes nothing, if the event is not finished or has changed, if one of its effects is
         not finished, or if its requests brought other events: the error names them, and `whole_request` erases them
@@ -74,6 +76,8 @@ class Erasure(Operations):
             attempts = await _empty(db, events, requests, key_too)
             await _empty_effects(db, effects, key_too)
             await db("erase_replaced", events=idents)
+            if key_too:
+                await erase_guards(db, idents, digest)
             changes = [Change(None, (event["state"], event["state"]), event["id"]) for event in events]
             await record_action(db, "erase", Audit(actor, reason), *changes)
         return Erased(tuple(event["id"] for event in events), len(requests), len(effects), attempts)
@@ -89,6 +93,8 @@ class Erasure(Operations):
             raise WrongState(f"event {event_id} was not pruned")
         await _empty_effects(db, effects, key_too)
         await db("erase_replaced", events=[event_id])
+        if key_too:
+            await erase_guards(db, [event_id], digest)
         await db("erase_job_items", events=[event_id])
         states = (pruned[0]["state"], pruned[0]["state"])
         await record_action(db, "erase", Audit(actor, reason), Change(None, states, event_id))
@@ -164,8 +170,13 @@ def _check_others(event_id: UUID, others: Sequence[UUID], whole_request: bool) -
 
 
 def _key_left(row: Row, key_too: bool) -> str:
-    """Return the key that is shown, or its digest: the same for the same key, also when it is erased twice."""
+    """Return the key that is shown, or its digest."""
     key: str = row["key"]
-    if not key_too or key.startswith("sha256:"):
+    return digest(key) if key_too else key
+
+
+def digest(key: str) -> str:
+    """The same for the same key, also when it is erased twice."""
+    if key.startswith("sha256:"):
         return key
     return f"sha256:{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -12,6 +12,7 @@ from ...states import State
 from ..rows import action_of, effect_histories, value_of
 from ..session import Operations, Session, reads, searches
 from .entities import turn_of
+from .guards import answers_of
 
 
 class Events(Operations):
@@ -46,6 +47,7 @@ class Events(Operations):
         effects = await db("effects_of_events", events=[event_id])
         identities = [row["identity"] for row in effects]
         calls = await db("calls_of_effects", identities=identities) if effects else []
+        guards = await answers_of(db, [event_id])
         actions = await db("actions_of_event", id=event_id)
         bodies = await db("known_owners", identities=[body_identity(event.source, found[0]["fingerprint"])])
         return History(
@@ -57,6 +59,7 @@ class Events(Operations):
             tuple(map(action_of, actions)),
             next((row["event_id"] for row in bodies if row["event_id"] != event_id), None),
             await turn_of(db, event),
+            tuple(guards),
         )
 
     @searches

@@ -200,10 +200,10 @@ class Pruning(Operations):
 
     @writes_lightly
     async def prune(self, db: Session, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
-        """Delete events with their deliveries, attempts and bytes; returns how many.
+        """Delete events with their deliveries, attempts, guards' answers and bytes; returns how many.
 
-        Identities and effects stay, the effects without arguments and errors. An event stays if it changed since it
-        was chosen, if another transaction has it locked, if one of its effects is not finished, or if it was
+        Identities, guards and effects stay, the effects without arguments and errors. An event stays if it changed
+        since it was chosen, if another transaction has it locked, if one of its effects is not finished, or if it was
         redelivered within the last `quiet` seconds.
         """
         rows = await db("lock_events_to_prune", chosen=_claims(chosen), quiet=quiet)
@@ -299,6 +299,7 @@ async def _take(db: Session, going: Sequence[Row], effects: list[bytes], quiet: 
     await db("lock_quarantined_to_prune", events=idents)
     await db("record_pruned", events=idents)
     await db("prune_attempts", events=idents)
+    await db("prune_answers", events=idents)
     await db("prune_events", events=idents)
     left = await db("prune_later_deliveries", events=idents, quiet=quiet)
     left += await db("prune_first_deliveries", named=[(row["request_id"], row["item"]) for row in going])

@@ -296,6 +296,71 @@ WHERE e.identity = $1::bytea AND e.kind = 'call' AND e.state IN ('planned', 'fai
   AND e.arguments_digest = $3::bytea AND current_setting('hookledger.mark', true) = $5
 RETURNING 1
 
+-- name: tie
+-- What decides between the event of a guard `g` and another one, `excluded`, with the same version; null where the
+-- versions differ. The same as `tie_of` in hookledger/ledger.py.
+CASE WHEN g.event_id = excluded.event_id OR g.kind <> excluded.kind OR g.position <> excluded.position THEN NULL
+     WHEN g.rank <> excluded.rank THEN 'rank' WHEN g.received_at <> excluded.received_at THEN 'arrival' ELSE 'id' END
+
+-- name: newer
+-- Sets the guard, and records that, if this event comes after the one that set it or is that one. Waits for another
+-- transaction that has asked the same guard. No row comes back if the event is stale, if the version is of another kind
+-- ($14: which an approved run replaces), or if the mark is gone; then the guard's row is locked all the same.
+WITH applied AS (
+    INSERT INTO {schema}.guards AS g (identity, source, name, key, kind, version, position, rank, received_at, event_id,
+                                      event_key, claim, applied_at)
+    SELECT $1::bytea, $2::text, $3::text, $4::text, $5::text, $6::text, $7::bytea, $8::smallint, $9::timestamptz,
+           $10::uuid, $11::text, $12::bigint, now
+    FROM {now} AS clock (now) WHERE current_setting('hookledger.mark', true) = $13
+    ON CONFLICT (identity) DO UPDATE
+    SET name = excluded.name, key = excluded.key, kind = excluded.kind, version = excluded.version,
+        position = excluded.position, rank = excluded.rank, received_at = excluded.received_at,
+        event_id = excluded.event_id, event_key = excluded.event_key, claim = excluded.claim,
+        applied_at = excluded.applied_at, ties = g.ties + CASE WHEN {tie} IS NULL THEN 0 ELSE 1 END,
+        tie = CASE WHEN g.event_id = excluded.event_id THEN g.tie ELSE {tie} END,
+        replaced_version = CASE WHEN g.event_id = excluded.event_id THEN g.replaced_version ELSE g.version END,
+        replaced_event_id = CASE WHEN g.event_id = excluded.event_id THEN g.replaced_event_id ELSE g.event_id END
+    WHERE CASE WHEN g.kind <> excluded.kind THEN $14::boolean
+               ELSE g.event_id = excluded.event_id OR (g.position, g.rank, g.received_at, g.event_id)
+                    < (excluded.position, excluded.rank, excluded.received_at, excluded.event_id) END
+    RETURNING tie, replaced_version, replaced_event_id, applied_at
+), answered AS (
+    {into_answers}
+    SELECT $10, $12, $1, $3, $4, $5, $6, $7, $8, true, tie, replaced_version, replaced_event_id, applied_at FROM applied
+    {or_again}
+)
+SELECT tie, replaced_version, replaced_event_id FROM applied
+
+-- name: stale
+-- The mark, and the guard that an event is stale for; records that, and a tie. A separate statement: the one before may
+-- have waited for what it cannot see. Nothing is recorded for a version of another kind.
+WITH found AS (
+    SELECT g.identity, g.kind, g.version, g.event_id, g.event_key, {tie} AS by
+    FROM {schema}.guards AS g, (SELECT $4::text AS kind, $6::bytea AS position, $7::smallint AS rank,
+                                       $8::timestamptz AS received_at, $9::uuid AS event_id) AS excluded
+    WHERE g.identity = $1::bytea AND current_setting('hookledger.mark', true) = $11
+), answered AS (
+    {into_answers}
+    SELECT $9, $10::bigint, $1, $2::text, $3::text, $4, $5::text, $6, $7, false, by, version, event_id, now
+    FROM found CROSS JOIN {now} AS clock (now) WHERE kind = $4
+    {or_again}
+), counted AS (
+    UPDATE {schema}.guards AS g SET ties = g.ties + 1 FROM found WHERE g.identity = found.identity AND by IS NOT NULL
+)
+SELECT current_setting('hookledger.mark', true), found.kind, found.version, found.event_id, found.event_key, found.by
+FROM (SELECT 1) AS one LEFT JOIN found ON true
+
+-- name: note_stale
+-- The same in a transaction with the outcome alone, for an answer that was rolled back with the handler's.
+WITH answered AS (
+    {into_answers}
+    SELECT $1::uuid, $2::bigint, $3::bytea, $4::text, $5::text, $6::text, $7::text, $8::bytea, $9::smallint, false,
+           $10::text, $11::text, $12::uuid, now
+    FROM {now} AS clock (now)
+    {or_again}
+)
+UPDATE {schema}.guards SET ties = ties + 1 WHERE identity = $3 AND $10 IS NOT NULL
+
 -- name: settle
 -- Every way out of processing that the claim's owner has. Each increases the claim number, so that a worker with the
 -- old one cannot match. $11 is the mark of the handler's transaction, or null outside one.

@@ -15,7 +15,7 @@ from asyncpg.pool import Pool, PoolConnectionProxy
 from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
 from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Share, Waiting
-from .. import BEFORE_FIRST, SCHEMA_RANGE, out_of_range
+from .. import BEFORE_FIRST, fits, is_newer, out_of_range
 from ..ops.copy import Copies
 from ..ops.jobs import Jobs
 from ..protocol import Adapter, Store, Transactions
@@ -34,7 +34,8 @@ from .session import PostgresDatabase, Queries
 from .tables import PostgresTables
 from .transaction import LazyTransaction, PostgresTransaction
 
-_QUERIES = load(__package__, **{name: shared("postgres")[name] for name in ("not_paused", "unplaced")})
+_GIVEN = ("not_paused", "unplaced", "into_answers", "or_again")
+_QUERIES = load(__package__, **{name: shared("postgres")[name] for name in _GIVEN})
 
 
 class PostgresStore(Store):
@@ -150,8 +151,8 @@ class PostgresStore(Store):
                 table = self.sql.render("{schema}.migrations")
                 if await connection.fetchval(self.sql("has_schema"), table):
                     schema = await connection.fetchval(self.sql("applied"))
-                low, high = SCHEMA_RANGE
-                if not low <= schema <= high:
+                oldest = await self._oldest_supported(connection) if is_newer(schema) else None
+                if not fits(schema, oldest):
                     return Health(False, schema, 0.0, out_of_range(schema))
                 before = time.time()
                 there = await connection.fetchval(self.sql("probe"))
@@ -159,6 +160,11 @@ class PostgresStore(Store):
         except (Unavailable, StoreError) as error:
             return Health(False, schema, 0.0, str(error))
         return Health(True, schema, skew)
+
+    async def _oldest_supported(self, connection: Any) -> int | None:
+        sql, _ = self._queries["oldest_supported"]
+        oldest: int | None = await connection.fetchval(sql)
+        return oldest
 
     # ── intake ──
 

@@ -14,13 +14,14 @@ from operator import itemgetter
 from typing import Any
 
 from ...errors import BadData, ClaimLost, ConfigError, HandlerCommitted, TransactionIdle, Unavailable
-from ...ledger import Intent, Known
+from ...ledger import GuardAnswer, GuardRequest, Intent, Known
 from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..call_outcome import may_adopt
 from ..protocol import Adapter
 from ..rows import intent_values, outcome_values
 from ..sqlstate import DATA_ERRORS, sqlstate
+from . import guards
 from .connection import is_open
 from .intake import columns
 
@@ -136,6 +137,15 @@ class PostgresTransaction:
     async def known(self, intent: Intent) -> Known | None:
         async with self.turn:
             return await self._known(intent)
+
+    async def newer(self, request: GuardRequest) -> GuardAnswer:
+        async with self.turn:
+            await self.ready()  # the mark is made there
+            return await guards.ask(self._insert, request, self._mark)
+
+    async def note_stale(self, answer: GuardAnswer) -> None:
+        async with self.turn:
+            await guards.note_stale(self._insert, answer)
 
     async def _keep(self, name: str, intent: Intent, *more: Any) -> Known | None:
         """None, or what is known of it already."""

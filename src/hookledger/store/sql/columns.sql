@@ -33,6 +33,18 @@ coalesce(e.state = 'started' AND e.leased_until < {now}, false) AS expired,
    AND n.number > CASE WHEN e.decided = 'did_not_happen' THEN e.decided_number ELSE 0 END) AS unknown_for,
 {elapsed {now} - e.planned_at} AS age
 
+-- name: into_answers
+-- What an attempt is answered by a guard, in the order of the columns here.
+INSERT INTO {schema}.guard_answers (event_id, claim, identity, name, key, kind, version, position, rank, applied, tie,
+                                    other_version, other_event_id, at)
+
+-- name: or_again
+-- Asked again by the same attempt, the guard's last answer counts.
+ON CONFLICT (event_id, claim, identity) DO UPDATE
+SET kind = excluded.kind, version = excluded.version, position = excluded.position, rank = excluded.rank,
+    applied = excluded.applied, tie = excluded.tie, other_version = excluded.other_version,
+    other_event_id = excluded.other_event_id, at = excluded.at
+
 -- name: not_paused
 -- This kind `k` is not paused. A pattern that ends in `*` is every type with that prefix.
 NOT EXISTS (SELECT 1 FROM {schema}.pauses AS p WHERE p.source = k.source AND (

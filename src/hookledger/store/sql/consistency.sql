@@ -15,6 +15,9 @@ UNION ALL SELECT 'identities', kind, count(*) FROM {schema}.identities GROUP BY 
 UNION ALL SELECT 'attempts', outcome, count(*) FROM {schema}.attempts GROUP BY outcome
 UNION ALL SELECT 'effects', state, count(*) FROM {schema}.effects GROUP BY state
 UNION ALL SELECT 'calls', coalesce(outcome, 'open'), count(*) FROM {schema}.effect_calls GROUP BY outcome
+UNION ALL SELECT 'guards', 'guards', count(*) FROM {schema}.guards HAVING count(*) > 0
+UNION ALL SELECT 'guards', CASE WHEN applied THEN 'applied' ELSE 'stale' END, count(*)
+          FROM {schema}.guard_answers GROUP BY applied
 
 -- name: deliveries_without_event
 -- Acked as new, and lost.
@@ -217,6 +220,34 @@ WHERE f.kind <> 'once' AND NOT coalesce(CASE f.state
     WHEN 'failed' THEN c.refused AND NOT c.done AND NOT c.maybe
     WHEN 'unknown' THEN c.maybe AND NOT c.done
     WHEN 'cancelled' THEN NOT coalesce(c.maybe, false) END, false) {few}
+
+-- name: guards_without_event
+-- The newest version of nothing that was ever here.
+SELECT count(*) OVER () AS n, g.event_id AS id, g.name || ':' || g.key AS label
+FROM {schema}.guards AS g LEFT JOIN {schema}.events AS e ON e.id = g.event_id
+LEFT JOIN {schema}.pruned AS p ON p.event_id = g.event_id
+WHERE e.id IS NULL AND p.event_id IS NULL {few}
+
+-- name: guards_without_answer
+-- A guard is set in the statement that records the answer. Pruning takes the answers with their event.
+SELECT count(*) OVER () AS n, g.event_id AS id, g.name || ':' || g.key AS label
+FROM {schema}.guards AS g JOIN {schema}.events AS e ON e.id = g.event_id
+LEFT JOIN {schema}.guard_answers AS a
+  ON a.event_id = g.event_id AND a.claim = g.claim AND a.identity = g.identity AND a.applied AND a.version = g.version
+WHERE a.event_id IS NULL {few}
+
+-- name: answers_astray
+SELECT count(*) OVER () AS n, a.event_id AS id, a.name || ':' || a.key AS label
+FROM {schema}.guard_answers AS a LEFT JOIN {schema}.events AS e ON e.id = a.event_id
+LEFT JOIN {schema}.guards AS g ON g.identity = a.identity
+WHERE e.id IS NULL OR g.identity IS NULL {few}
+
+-- name: answers_without_attempt
+-- An answer is committed with the outcome of its claim, as a `once` is.
+SELECT count(*) OVER () AS n, a.event_id AS id, a.name || ':' || a.key AS label
+FROM {schema}.guard_answers AS a JOIN {schema}.events AS e ON e.id = a.event_id
+LEFT JOIN {schema}.attempts AS t ON t.event_id = a.event_id AND t.claim = a.claim
+WHERE t.event_id IS NULL AND NOT (e.state = 'processing' AND e.claim = a.claim) {few}
 
 -- name: stuck_events
 -- Leases that expired long ago.

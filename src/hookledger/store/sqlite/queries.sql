@@ -148,6 +148,27 @@ SET kind = 'later', state = 'planned', fence = fence + 1, tries = 0, planned_at 
     lane = ?3, place = ?4
 WHERE identity = ?2 AND kind = 'call' AND state IN ('planned', 'failed')
 
+-- name: guard
+SELECT * FROM guards WHERE identity = ?1
+
+-- name: set_guard
+-- The event of a guard comes after the one that set it, or is that one.
+INSERT INTO guards (applied_at, identity, source, name, key, kind, version, position, rank, received_at, event_id,
+                    event_key, claim, ties, tie, replaced_version, replaced_event_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (identity) DO UPDATE
+SET applied_at = excluded.applied_at, name = excluded.name, key = excluded.key, kind = excluded.kind,
+    version = excluded.version, position = excluded.position, rank = excluded.rank, received_at = excluded.received_at,
+    event_id = excluded.event_id, event_key = excluded.event_key, claim = excluded.claim, ties = excluded.ties,
+    tie = excluded.tie, replaced_version = excluded.replaced_version, replaced_event_id = excluded.replaced_event_id
+
+-- name: answer
+-- What an attempt is answered.
+{into_answers} VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?1) {or_again}
+
+-- name: count_tie
+UPDATE guards SET ties = ties + 1 WHERE identity = ?1
+
 -- name: settle
 -- Every way out of processing that the claim's owner has, each under a new claim number.
 UPDATE events

@@ -81,7 +81,8 @@ MACROS: dict[str, Macro] = {
 @cache
 def queries() -> dict[str, str]:
     """Those of the hot path."""
-    return load(__package__, not_paused=part("not_paused"), unplaced=part("unplaced"))
+    given = ("not_paused", "unplaced", "into_answers", "or_again")
+    return load(__package__, **{name: part(name) for name in given})
 
 
 class SqliteSession:

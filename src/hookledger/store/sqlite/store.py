@@ -14,7 +14,7 @@ from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
 from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Share, Waiting
 from ...states import BY_NAME
-from .. import BEFORE_FIRST, SCHEMA_RANGE, out_of_range
+from .. import BEFORE_FIRST, fits, is_newer, out_of_range
 from ..ops.copy import Copies
 from ..protocol import Adapter, Store, Transactions
 from ..rows import outcome_values, value_of
@@ -133,13 +133,15 @@ class SqliteStore(Store):
         return await self._write(job)
 
     async def health(self) -> Health:
-        schema, (low, high) = 0, SCHEMA_RANGE
+        schema, oldest = 0, None
 
         def job(connection: apsw.Connection) -> None:
-            nonlocal schema
+            nonlocal schema, oldest
             if rows(connection, self.sql("has_schema"))[0][0]:
                 schema = rows(connection, self.sql("applied"))[0][0]
-            if low <= schema <= high:
+            if is_newer(schema):
+                oldest = connection.execute(query("oldest_supported")).get
+            if fits(schema, oldest):
                 connection.execute(self.sql("probe"), (self._now(),))
 
         try:
@@ -149,7 +151,7 @@ class SqliteStore(Store):
                 await self._writer_client.record(self._now(), [])
         except (Unavailable, StoreError) as error:
             return Health(False, schema, 0.0, str(error))
-        if low <= schema <= high:
+        if fits(schema, oldest):
             return Health(True, schema, 0.0)
         return Health(False, schema, 0.0, out_of_range(schema))
 

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import apsw
 
 from ...errors import BadData, ClaimLost, HandlerCommitted, TransactionTooLong
-from ...ledger import Intent, Known
+from ...ledger import GuardAnswer, GuardRequest, Intent, Known
 from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..call_outcome import may_adopt
 from ..rows import intent_values
+from . import guards
 from .connection import Row, Writer, rows, translate
 from .files import Connection
 
@@ -135,6 +136,12 @@ class SqliteTransaction:
 
     async def known(self, intent: Intent) -> Known | None:
         return await self._keep(lambda connection: self._known(connection, intent))
+
+    async def newer(self, request: GuardRequest) -> GuardAnswer:
+        return await self._keep(lambda connection: guards.ask(connection, self._sql, self._now(), request))
+
+    async def note_stale(self, answer: GuardAnswer) -> None:
+        await self._keep(lambda connection: guards.note_stale(connection, self._sql, self._now(), answer))
 
     def _known(self, connection: apsw.Connection, intent: Intent) -> Known | None:
         for kind, state, digest in rows(connection, self._sql("known"), (intent.identity,)):
