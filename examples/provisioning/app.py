@@ -15,7 +15,7 @@ inbox = Inbox()  # its database is named in hookledger.toml
 stripe = inbox.source("stripe", provider="stripe", secrets=["env:STRIPE_WEBHOOK_SECRET"])
 
 TABLES = """
-    CREATE TABLE IF NOT EXISTS subscriptions (id TEXT PRIMARY KEY, status TEXT NOT NULL, version BIGINT NOT NULL);
+    CREATE TABLE IF NOT EXISTS subscriptions (id TEXT PRIMARY KEY, status TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS features (
         account TEXT NOT NULL, feature TEXT NOT NULL, uses BIGINT NOT NULL, PRIMARY KEY (account, feature)
     );
@@ -140,7 +140,7 @@ async def lock_status(event: Event, ident: str) -> str:
     """The status, locked until the commit: a cancellation comes before this event or after it, never in between."""
     status: str = await event.tx.fetchval(
         """
-        INSERT INTO subscriptions VALUES ($1, 'new', 0)
+        INSERT INTO subscriptions VALUES ($1, 'new')
         ON CONFLICT (id) DO UPDATE SET status = subscriptions.status RETURNING status
         """,
         ident,
@@ -150,16 +150,12 @@ async def lock_status(event: Event, ident: str) -> str:
 
 async def set_status(event: Event, ident: str, status: str, version: int) -> None:
     """Events arrive in any order: an older one never overwrites what a newer one said."""
-    await event.tx.execute(
-        """
-        INSERT INTO subscriptions VALUES ($1, $2, $3)
-        ON CONFLICT (id) DO UPDATE SET status = excluded.status, version = excluded.version
-        WHERE subscriptions.version < excluded.version
-        """,
-        ident,
-        status,
-        version,
-    )
+    if await event.newer("subscription", ident, version):
+        await event.tx.execute(
+            "INSERT INTO subscriptions VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET status = excluded.status",
+            ident,
+            status,
+        )
 
 
 if __name__ == "__main__":  # makes the tables; yours come from your own migrations

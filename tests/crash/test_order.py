@@ -121,7 +121,6 @@ def never_overlap(installation: Installation) -> dict[str, list[dict[str, Any]]]
     return found
 
 
-# proves R37
 def test_the_present_state_is_never_replaced_by_an_older_one(installation: Installation) -> None:
     """Fetched from a provider that answers slowly and with 429; the ticket decides."""
     over = installation.folder / "over"

@@ -112,7 +112,6 @@ def provisioning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-# proves R35, R60
 async def test_demo_older_after_newer_is_no_downgrade(provisioning: ModuleType) -> None:
     site = Site(provisioning.inbox)
     await site.inbox.migrate()

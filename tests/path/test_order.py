@@ -62,6 +62,7 @@ async def test_an_event_without_its_entity_is_not_ordered(site_on: MakeSite, sql
     assert (found.state, found.entity, found.order_at) == (State.PROCESSED, None, None)
 
 
+# proves R38
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_updated_before_created_waits_for_it(site_on: MakeSite, database_url: str, ordered: bool) -> None:
     site = await site_on(database_url)
@@ -88,6 +89,7 @@ async def test_updated_before_created_waits_for_it(site_on: MakeSite, database_u
     assert (await site.event("evt_2")).event.state is State.PROCESSED
 
 
+# proves R38
 async def test_waiting_ends_in_review_within_its_bound(site_on: MakeSite, database_url: str) -> None:
     site = await site_on(database_url)
     stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **ORDERED)

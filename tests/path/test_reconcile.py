@@ -66,7 +66,6 @@ async def repair(site: Site, reference: str) -> Any:
 # ── what is true now ─────────────────────────────────────────────────────────
 
 
-# proves R37
 async def test_a_handler_asks_what_is_current(shop: Site) -> None:
     stripe = shop.inbox.sources["stripe"]
 

@@ -14,7 +14,7 @@ from hookledger import Event, Inbox, Source
 
 DATABASE = "provisioning.db"
 TABLES = """
-    CREATE TABLE IF NOT EXISTS subscriptions (id TEXT PRIMARY KEY, status TEXT NOT NULL, version INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS subscriptions (id TEXT PRIMARY KEY, status TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS accounts (id TEXT PRIMARY KEY, credit INTEGER NOT NULL);
     CREATE TABLE IF NOT EXISTS mails (recipient TEXT NOT NULL, subject TEXT NOT NULL);
 """
@@ -52,15 +52,12 @@ async def follow(event: Event) -> None:
 
 async def set_status(event: Event, subscription: str, status: str) -> None:
     """Set the status unless a newer event has: events arrive in any order."""
-    await event.tx.execute(
-        """
-        INSERT INTO subscriptions VALUES (?1, ?2, ?3)
-        ON CONFLICT (id) DO UPDATE SET status = ?2, version = ?3 WHERE version < ?3
-        """,
-        subscription,
-        status,
-        event.json["created"],
-    )
+    if await event.newer("subscription", subscription, event.occurred_at):
+        await event.tx.execute(
+            "INSERT INTO subscriptions VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET status = ?2",
+            subscription,
+            status,
+        )
 
 
 def create_tables() -> None:

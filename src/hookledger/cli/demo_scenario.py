@@ -92,6 +92,8 @@ class Scenario:
         """The authentic events, from which the expected effects are counted."""
         self._replayed = 0
         """The run of the event that was replayed."""
+        self._stale = 0
+        """Writes that a guard stopped."""
 
     async def play(self) -> Report:
         limits = httpx2.Limits(max_connections=CONCURRENT)
@@ -141,6 +143,8 @@ class Scenario:
         ]
         await self._send("older events, too late", late, {202: len(late)})
         await self._until(self._nothing_waits, "the late events are processed")
+        histories = [await search.find(self._context, event["id"]) for event in late]
+        self._stale = sum(not asked.answer.applied for history in histories for asked in history.guards)
 
     async def _replay(self, event: Event) -> None:
         self._say("Replaying an event that was processed")
@@ -224,6 +228,7 @@ class Scenario:
             _same("of them duplicates", answered - len(self._events), summary.deliveries[DeliveryOutcome.DUPLICATE]),
             _same("subscriptions active", _active(ours), _active(found)),
             _same("status after the late events", "canceled", found.status.get("sub_01", "missing")),
+            _same("late writes that event.newer stopped", 2, self._stale),
             _same("credit on all accounts", sum(ours.credit.values()), sum(found.credit.values())),
             _same("accounts with a wrong credit", 0, wrong),
             _same("receipts queued", len(ours.mails), found.mails.total()),
