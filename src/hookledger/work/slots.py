@@ -51,7 +51,7 @@ class Slots:
         return self.left + int(self._concurrency * ahead)
 
     def limits(self, among: Iterable[Limited], ahead: float) -> dict[Limited, int]:
-        """The same for each of these that has a limit of its own."""
+        """The same for each of these that has a limit below the concurrency."""
         found: dict[Limited, int] = {}
         for limited in among:
             limit = self._limit(limited)
