@@ -46,12 +46,12 @@ async def give_past(inbox: Inbox, steps: int = 400, seed: int = 7, states: Colle
         life = Life(store, inbox.clock, seed)
         await life.live(steps)
         for _ in range(100):  # what a life leaves behind is chance
-            counts = await store.counts()
-            if all(counts.get(state) for state in states):
+            found = await store.counts()
+            if all(found.get(state) for state in states):
                 break
             await life.live(10)
         else:
-            raise AssertionError(counts)
+            raise AssertionError(found)
         await store.circuits.trip("mail", "ada", "down")
         refused = [("stripe", "signature_mismatch"), ("github", "stale")]
         each = dict.fromkeys(refused, 1)

