@@ -236,10 +236,17 @@ def _delay(after: float) -> float:
     return float(after)
 
 
-def _duration(given: float | str) -> float:
-    from .clock import Seconds
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
-    return _delay(float(Seconds(given)))
+
+def _duration(given: float | str) -> float:
+    """Seconds, or text such as `30s`, `15m`, `1h`, `2d`. Not `clock.Seconds`, which raises errors of this module."""
+    if not isinstance(given, str):
+        return _delay(given)
+    try:
+        return _delay(float(given[:-1]) * _SECONDS[given[-1:]])
+    except (KeyError, ValueError):
+        raise TypeError(f"a duration is a number of seconds, or text such as 30s, 15m or 1h, not {given!r}") from None
 
 
 class Retry(Signal):
