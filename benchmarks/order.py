@@ -1,12 +1,12 @@
-"""What order costs: the rate of ordered processing beside unordered, and what a claim reads.
+"""What order costs: the rates of ordered events and of guards beside plain ones, and what a claim reads.
 
     python -m benchmarks.order                   # 100,000 events of 10,000 entities, both databases
     python -m benchmarks.order --quick           # does it run at all
     python -m benchmarks.order --only buffers    # or rates
 
-Rates are those of one worker process with the one-row handler of benchmarks/work.py; unordered and ordered runs take
-turns. Buffers are those of the claim on PostgreSQL after VACUUM ANALYZE: few and many waiting entities, and one that
-has most of the events.
+Rates are those of one worker process with the one-row handler of benchmarks/work.py: plain, in order, or behind a guard
+that is new for each event; the runs take turns. Buffers are those of the claim on PostgreSQL after VACUUM ANALYZE: few
+and many waiting entities, and one that has most of the events.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def buffers(server: Postgresql, entities: Sequence[int]) -> tuple[int, int]:
         databases = Databases(url)
         databases.execute("VACUUM ANALYZE")
         sql = connect(url, clock=Clock()).sql("claim")  # type: ignore[attr-defined]
-        claim = work._fill_in(sql, "ARRAY['ordered']", "ARRAY['invoice.paid']", "'w'", "60", "16")
+        claim = work._fill_in(sql, "ARRAY['ordered']", "ARRAY['invoice.paid']", "'w'", "60", "ARRAY[0]", "ARRAY[16]")
         plan = databases.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {claim}")
         [found] = json.loads(plan) if isinstance(plan, str) else plan
         root = found["Plan"]
@@ -113,16 +113,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _rates(server: Postgresql, options: argparse.Namespace) -> tuple[list[str], list[list[str]]]:
     lines = []
     for database in ("postgres", "sqlite"):
-        runs: dict[str, list[float]] = {"rows": [], "ordered": []}
+        runs: dict[str, list[float]] = {"rows": [], "ordered": [], "guarded": []}
         for number in range(1, options.rounds + 1):
             for source, found in runs.items():
                 found.append(rate(server, database, source, options.events, options.entities))
                 print(f"round {number}: {database} {source} {found[-1]:,.0f}/s", file=sys.stderr)
-        ratios = [ordered / plain for plain, ordered in zip(*runs.values(), strict=True)]
-        medians = [f"{statistics.median(found):,.0f}" for found in runs.values()]
-        spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
-        lines.append([database, *medians, f"{statistics.median(ratios):.2f}", spread])
-    return ["database", "unordered/s", "ordered/s", "ratio", "min-max"], lines
+        for source, found in runs.items():
+            ratios = [one / plain for one, plain in zip(found, runs["rows"], strict=True)]
+            spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
+            lines.append(
+                [database, source, f"{statistics.median(found):,.0f}", f"{statistics.median(ratios):.2f}", spread]
+            )
+    return ["database", "handler", "events/s", "ratio to plain rows", "min-max"], lines
 
 
 def _buffers(server: Postgresql, events: int) -> tuple[list[str], list[list[str]]]:

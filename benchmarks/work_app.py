@@ -19,6 +19,7 @@ batches = inbox.source("batches", provider="stripe", secrets=[SECRET])
 empty = inbox.source("empty", provider="stripe", secrets=[SECRET])
 calls = inbox.source("calls", provider="stripe", secrets=[SECRET])
 ordered = inbox.source("ordered", provider="stripe", secrets=[SECRET], ordered=["*"])
+guarded = inbox.source("guarded", provider="stripe", secrets=[SECRET])
 laters = inbox.source("laters", provider="stripe", secrets=[SECRET])
 
 
@@ -30,6 +31,12 @@ async def one_row(event: Event) -> None:
 @ordered.on("*")
 async def one_row_in_order(event: Event) -> None:
     await event.tx.execute(statement, event.key)
+
+
+@guarded.on("*")
+async def one_guarded_row(event: Event) -> None:
+    if await event.newer("row", event.key, 1):
+        await event.tx.execute(statement, event.key)
 
 
 @batches.on("*", batch=50)
