@@ -4,9 +4,9 @@
     python -m benchmarks.order --quick           # does it run at all
     python -m benchmarks.order --only buffers    # or rates
 
-Rates are those of one worker process with the one-row handler of benchmarks/work.py: plain, in order, or behind a guard
-that is new for each event; the runs take turns. Buffers are those of the claim on PostgreSQL after VACUUM ANALYZE: few
-and many waiting entities, and one that has most of the events.
+Rates are those of one worker process with the one-row handler of benchmarks/work.py: plain, in order, or behind a
+guard that is new for each event; the runs take turns. Buffers are those of the claim on PostgreSQL after VACUUM
+ANALYZE: few and many waiting entities, and one that has most of the events.
 """
 
 from __future__ import annotations
