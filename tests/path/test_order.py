@@ -108,7 +108,7 @@ async def test_waiting_ends_in_review_within_its_bound(site_on: MakeSite, databa
     found = (await site.event("evt_2")).event
     assert found.state is State.NEEDS_REVIEW
     assert found.reason is not None
-    assert found.reason.startswith("no account yet: no event of cus_1")
+    assert found.reason.startswith("no account yet: it waited")
 
 
 async def test_waiting_needs_entities(site_on: MakeSite, sqlite_url: str) -> None:
@@ -123,7 +123,7 @@ async def test_waiting_needs_entities(site_on: MakeSite, sqlite_url: str) -> Non
     await site.work()
     found = (await site.event("evt_2")).event
     assert found.state is State.NEEDS_REVIEW
-    assert "set entity or ordered" in (found.reason or "")
+    assert "set entity of source stripe" in (found.reason or "")
 
 
 @pytest.mark.parametrize(

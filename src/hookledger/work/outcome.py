@@ -154,12 +154,12 @@ def _way(claimed: Claimed, policy: RetryPolicy, found: Blame, error: BaseExcepti
 def _waiting(claimed: Claimed, policy: RetryPolicy, wait: Wait, entity: str, reason: str) -> Outcome:
     """The event waits for another one of an entity: no attempt, and no failure if that never comes."""
     if claimed.entity is None:
-        words = f"{reason}: source {claimed.source} has no entities, so nothing would wake it: set entity or ordered"
+        words = f"{reason}: the event has no entity, so nothing would wake it: set entity of source {claimed.source}"
         return Outcome(claimed.id, claimed.claim, "review", reason=clean(words, MAX_REASON))
     waited = claimed.waited or 0.0
     exhausted = policy.exhausted(0, claimed.run_age)
     if waited >= wait.at_most or exhausted:
-        words = f"{reason}: no event of {entity} came to its help in {max(waited, claimed.run_age):.0f} s"
+        words = f"{reason}: it waited {max(waited, claimed.run_age):.0f} s for an event of {entity}"
         return Outcome(claimed.id, claimed.claim, "review", reason=clean(words, MAX_REASON))
     due_in = min(wait.after, max(wait.at_most - waited, 0.0))
     name = show(entity.encode("utf-8", "surrogatepass"))
