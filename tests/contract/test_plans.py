@@ -26,6 +26,7 @@ pytestmark = pytest.mark.without_statistics
 
 ROWS = 100_000
 TABLES = {"events", "requests", "identities", "deliveries", "effects", "effect_calls", "rejections", "actions"}
+TABLES |= {"guards", "guard_answers", "attempts"}
 
 # Of 1000 events: 97 wait (20 kinds; one in ten only later), 2 wait alone, 1 is in work, 900 are finished.
 STATE = """CASE WHEN n % 1000 = 1 THEN 'processing' WHEN n % 10 = 0 AND n % 20 = 0 THEN 'pending'
@@ -56,6 +57,18 @@ CALL_COLUMNS = "identity, number, generation, worker, started_at, ended_at, outc
 CALL_VALUES = """fp, 1, 1, 'w', {t}, CASE WHEN n % 10 > 0 THEN {t} END, CASE WHEN n % 10 > 0 THEN 'done' END
                  FROM filling"""
 
+# Of 1000 guards: 10 with ties. Of 1000 answers: 10 stale.
+GUARD_COLUMNS = """identity, source, name, key, kind, version, position, rank, received_at, event_id, event_key,
+                   claim, applied_at, ties"""
+GUARD_VALUES = """fp, 's', 'g', 'k' || n, 'number', '1', {empty}, 1, {t}, id, 'k', 1, {t},
+                  CASE WHEN n % 100 = 0 THEN 1 ELSE 0 END FROM filling"""
+ANSWER_COLUMNS = """event_id, claim, identity, name, key, kind, version, position, rank, applied, other_version,
+                    other_event_id, at"""
+ANSWER_VALUES = """id, 1, fp, 'g', 'k' || n, 'number', '1', {empty}, 1, n % 100 > 0,
+                   CASE WHEN n % 100 = 0 THEN '2' END, CASE WHEN n % 100 = 0 THEN rid END, {t} FROM filling"""
+ATTEMPTS = """INSERT INTO attempts (event_id, claim, run, worker, started_at, ended_at, outcome)
+              SELECT id, 1, 1, 'w', {t}, {t}, 'processed' FROM filling"""
+
 FILL_SQLITE = [
     f"""CREATE TABLE filling AS WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {ROWS})
         SELECT n, randomblob(16) AS id, randomblob(16) AS rid, randomblob(32) AS fp FROM c""",
@@ -78,6 +91,9 @@ FILL_SQLITE = [
     f"INSERT INTO effect_calls ({CALL_COLUMNS}) SELECT " + CALL_VALUES.format(t="1700000000000000 + n"),
     """INSERT INTO actions (id, at, name, actor, reason, event_id, from_state, to_state)
        SELECT rid, n, 'retry', 'ada', 'why', id, 'failed', 'pending' FROM filling""",
+    f"INSERT INTO guards ({GUARD_COLUMNS}) SELECT " + GUARD_VALUES.format(t="n", empty="x''"),
+    f"INSERT INTO guard_answers ({ANSWER_COLUMNS}) SELECT " + ANSWER_VALUES.format(t="n", empty="x''"),
+    ATTEMPTS.format(t="n"),
     "DROP TABLE filling",
     "ANALYZE",
 ]
@@ -104,6 +120,9 @@ FILL_POSTGRES = [
     f"INSERT INTO effect_calls ({CALL_COLUMNS}) SELECT " + CALL_VALUES.format(t="to_timestamp(1700000000 + n)"),
     """INSERT INTO actions (id, at, name, actor, reason, event_id, from_state, to_state)
        SELECT rid, now(), 'retry', 'ada', 'why', id, 'failed', 'pending' FROM filling""",
+    f"INSERT INTO guards ({GUARD_COLUMNS}) SELECT " + GUARD_VALUES.format(t="now()", empty="''::bytea"),
+    f"INSERT INTO guard_answers ({ANSWER_COLUMNS}) SELECT " + ANSWER_VALUES.format(t="now()", empty="''::bytea"),
+    ATTEMPTS.format(t="now()"),
     "DROP TABLE filling",
     *(f"ANALYZE {table}" for table in sorted(TABLES)),
 ]
@@ -135,6 +154,9 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "beat": (IDS, CLAIMS, 60.0),
     "known": (b"\0" * 32,),
     "adopt": (b"\0" * 32, "e", b"", "lane", "mark"),
+    "newer": (b"\0" * 32, "s", "g", "k", "number", "1", b"", 1, datetime.now(UTC), IDENT, "k", 1, "mark", False),
+    "stale": (b"\0" * 32, "g", "k", "number", "1", b"", 1, datetime.now(UTC), IDENT, 1, "mark"),
+    "note_stale": (IDENT, 1, b"\0" * 32, "g", "k", "number", "1", b"", 1, "rank", "2", IDENT),
 }
 IDENTITIES = [bytes([n]) * 32 for n in range(50)]
 POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
@@ -201,6 +223,9 @@ SHARED: dict[str, dict[str, Any]] = {
     "effects_of_events": {"events": IDS},
     "calls_of_effects": {"identities": IDENTITIES},
     "actions_of_event": {"id": IDENT},
+    "answers_of_events": {"events": IDS},
+    "guards": {"identities": IDENTITIES},
+    "guards_with_ties": {"most": 5},
     "held": {"worker": "w"},
     "expired": {"limit": 100},
     "reclaim": {"reclaims": [(ident, 1, 0.0, "r") for ident in IDS]},
@@ -267,6 +292,14 @@ ERASED: dict[str, dict[str, Any]] = {
     "erase_attempts": {"events": IDS},
     "erase_effect": {"identity": IDENTITIES[0], "key": "k", "empty": b""},
     "erase_replaced": {"events": IDS},
+    "lock_guards_to_erase": {"events": IDS},
+    "erase_guard": {"identity": IDENTITIES[0], "key": "k", "event_key": "k"},
+    "answers_to_erase": {"events": IDS},
+    "erase_answer": {"event_id": IDENT, "claim": 1, "identity": IDENTITIES[0], "key": "k"},
+    "stale_for_events": {"events": IDS},
+    "erase_other_key": {"id": IDENT, "reason": None, "cause": None, "error": None},
+    "erase_other_key_in_attempt": {"event_id": IDENT, "claim": 1, "error": None},
+    "prune_answers": {"events": IDS},
     "lock_lanes_to_erase": {"lanes": [("e", "l")]},
     "erase_lanes": {"lanes": [("e", "l")]},
     "window_of_events": {"after": IDENT, "before": LAST_ID, "most": 500},
@@ -299,6 +332,7 @@ ERASED: dict[str, dict[str, Any]] = {
 SQLITE = [
     *("take_identities", "owner", "repoint", "keep_requests", "add_events", "add_deliveries"),
     *("waiting", "due", "due_alone", "claim", "claimed", "settle", "beat", "known", "adopt"),
+    *("guard", "set_guard", "answer", "count_tie"),
 ]
 SQLITE_LEDGER = [
     *(
@@ -327,13 +361,14 @@ WALKS = {
         "quarantine_sources",
         "erase_rejections",
         "take_changes",
+        "guards_with_ties",
     ),
 }
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`
 and `held_effects` walk the index of leases, which has only what is being processed at the moment, the ledger's
 `waiting` that of what waits for a person, `list_rejections` and `erase_rejections` a sample that has a budget,
-`rejection_counts` a row for each source and reason, `take_changes` what workers have not looked at. The audit of
-keys is not here: it reads the last events."""
+`rejection_counts` a row for each source and reason, `take_changes` what workers have not looked at,
+`guards_with_ties` the latest of those. The audit of keys is not here: it reads the last events."""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -384,7 +419,7 @@ async def check_sqlite(store: SqliteStore, render: Callable[[str], str], queries
             for detail in plan:
                 # A SCAN of a CTE or subquery reads what an index found. `waiting` starts at the first entry of
                 # an index, LIMIT 1; `events` walks the primary key from the newest, LIMIT one page.
-                ours = re.match(rf"SCAN (?:main\.)?({'|'.join(TABLES)}|[enridpvoaxfl])\b(.*)", detail)
+                ours = re.match(rf"SCAN (?:main\.)?({'|'.join(TABLES)}|[enridpvoaxflgt])\b(.*)", detail)
                 if ours and not (name in WALKS and "INDEX" in ours[2]) and f"CO-ROUTINE {ours[1]}" not in plan:
                     bad.append(f"{name}: {detail}")
         return bad
