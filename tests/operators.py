@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from hookledger import Inbox
 from hookledger.config import decode
 from hookledger.ids import new_id
-from hookledger.states import State
+from hookledger.states import EffectState, State
 from hookledger.store.ops.rejections import RejectedRequest
 from hookledger.store.protocol import Store
 from tests.asgi_client import Answer, ask
@@ -38,16 +38,19 @@ def make_inbox(database: str, settings: dict[str, Any] | None = None) -> Inbox:
     return inbox
 
 
-async def give_past(inbox: Inbox, steps: int = 400, seed: int = 7, states: Collection[State] = ()) -> None:
+async def give_past(
+    inbox: Inbox, steps: int = 400, seed: int = 7, states: Collection[State | EffectState] = ()
+) -> None:
     """Events in every state, effects with every fate, odd deliveries, what was refused, a downstream that failed.
-    `states`: what there must be, however much longer that takes."""
+    `states`: of events and effects, what there must be, however much longer that takes."""
     async with inbox.opened(handlers=2) as store:
         await store.know_sources(list(inbox.sources))
         life = Life(store, inbox.clock, seed)
         await life.live(steps)
         for _ in range(100):  # what a life leaves behind is chance
-            found = await store.counts()
-            if all(found.get(state) for state in states):
+            books = await store.consistency.report()
+            found = {**books.events, **books.effects}
+            if all(found.get(state.value) for state in states):
                 break
             await life.live(10)
         else:

@@ -60,7 +60,7 @@ def served(database: str) -> Iterator[tuple[str, Inbox]]:
 
 async def _prepare(inbox: Inbox) -> None:
     await inbox.migrate()
-    await give_past(inbox, steps=1200, states=list(State))
+    await give_past(inbox, steps=1200, states=[*State, EffectState.UNKNOWN, EffectState.DONE])
 
 
 def _wait(url: str) -> None:

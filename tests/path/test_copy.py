@@ -127,7 +127,9 @@ def test_other_programs_can_read_the_file_of_a_moved_inbox(filled: Run, target: 
     assert filled("copy", "--to", target, "--yes", *WHY).returncode == exits.OK
     with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
         assert connection.execute("SELECT count(*) FROM events").fetchone() == (2,)
-        triggers = connection.execute("SELECT sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        triggers = connection.execute(
+            "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND sql LIKE '%RAISE%'"
+        ).fetchall()
         assert triggers
         # Before SQLite 3.47 RAISE takes nothing but a literal: the whole file is unreadable otherwise.
         assert all(re.search(r"RAISE\(ABORT, '(?:[^']|'')*'\); END$", sql) for (sql,) in triggers)
