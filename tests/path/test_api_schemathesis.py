@@ -84,11 +84,12 @@ class Known:
 
     async def _read(self, inbox: Inbox) -> None:
         async with inbox.opened() as store:
-            self.events = await store.search.events(limit=200)
+            self.events = await store.search.events(limit=1000)
             for row in self.events:
                 history = await store.history(row.id)
                 assert history is not None
-                self.effects |= {str(row.id): known.effect for known in history.effects}
+                unknown_last = sorted(history.effects, key=lambda known: known.effect.state is EffectState.UNKNOWN)
+                self.effects |= {str(row.id): known.effect for known in unknown_last}
             odd = await store.quarantine.quarantined(limit=50)
             self.names["delivery"] = [f"{one.request_id}:{one.item}" for one in odd]
             self.names["rejection"] = [str(one.id) for one in await store.rejections.sample()]
