@@ -145,3 +145,24 @@ async def test_a_wait_and_an_outcome_that_do_not_see_one_another(store: Store, r
     await scene.place()
     assert keys(await store.claim("w", [UPDATED], 1, LEASE)) == ["updated"]
     assert await raw.count("entity_changes") == 0
+
+
+async def test_an_event_claimed_before_the_commit_of_what_it_waits_for(store: Store, clock: Clock) -> None:
+    """PostgreSQL: `created` is settled before the claim of `updated` and committed after it. So `updated` sees nothing."""
+    scene = Scene(store, ordered=False)
+    await scene.arrive("created", 1, CREATED)
+    await scene.arrive("updated", 2, UPDATED)
+    [created] = await store.claim("w", [CREATED], 1, LEASE)
+    transaction = store.transaction()
+    if isinstance(transaction, PostgresTransaction):
+        await transaction.tx.execute("SELECT 1")
+        await transaction.settle([way_out(created, "complete")])
+        clock.offset += 0.001
+        [updated] = await store.claim("w", [UPDATED], 1, LEASE)
+        await transaction._adapter.commit()
+    else:  # on SQLite no claim comes in between: there is one writer
+        [updated] = await store.claim("w", [UPDATED], 1, LEASE)
+        assert await settle(store, created, "complete")
+    assert await settle(store, updated, "wait", due_in=300.0, waits_for="cus_1")
+    await scene.place()
+    assert keys(await store.claim("w", [UPDATED], 1, LEASE)) == ["updated"]

@@ -28,9 +28,10 @@ UPDATE {schema}.events SET waits_for = NULL WHERE id IN (
 RETURNING source, entity
 
 -- name: lock_entities
--- In the order of their names, so that two workers do not deadlock; and when an event of each was settled last.
+-- In the order of their names, so that two workers do not deadlock; and when it was seen last that an event of each was
+-- settled. Not when it was: a commit takes a while, and an event that is claimed in between does not see its writes.
 INSERT INTO {schema}.entities (source, entity, settled_at)
-SELECT g.source, g.entity, g.settled_at
+SELECT g.source, g.entity, CASE WHEN g.settled_at IS NOT NULL THEN {now} END
 FROM {rows :entities source text, entity text, settled_at timestamptz} AS g
 WHERE true ORDER BY g.source, g.entity
 ON CONFLICT (source, entity) DO UPDATE SET settled_at = CASE

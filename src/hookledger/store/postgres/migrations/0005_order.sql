@@ -27,7 +27,8 @@ CREATE INDEX events_holding ON {schema}.events (source, entity, order_at, id)
 CREATE INDEX events_waiting_for ON {schema}.events (source, waits_for) WHERE waits_for IS NOT NULL;
 CREATE INDEX events_to_poll ON {schema}.events (ready_at) WHERE waits_for IS NOT NULL AND order_at IS NOT NULL;
 
--- Locked by the worker that decides which event of an entity is first. settled_at: when an event of it finished last.
+-- Locked by the worker that decides which event of an entity is first. settled_at: when it was seen
+-- last that an event of it had finished.
 CREATE TABLE {schema}.entities (
     source     text COLLATE "C" NOT NULL,
     entity     text COLLATE "C" NOT NULL,
