@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,6 +114,25 @@ async def test_waiting_ends_in_review_within_its_bound(site_on: MakeSite, databa
     assert found.state is State.NEEDS_REVIEW
     assert found.reason is not None
     assert found.reason.startswith("no account yet: no event of cus_1")
+
+
+async def test_the_how_to_names_the_customer_also_where_the_object_is_the_customer(
+    site_on: MakeSite, sqlite_url: str
+) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "order.md"
+    [block] = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    rules = tomllib.loads(block)["sources"]["stripe"]
+    site = await site_on(sqlite_url)
+    site.inbox.source("stripe", provider="stripe", secrets=[SECRET], ordered=rules["ordered"], entity=rules["entity"])
+    await site.deliver(stripe_event("evt_1", "customer.updated", data={"object": {"id": "cus_1"}}))
+    await site.deliver(change(2, "cus_1", 2, "invoice.paid"))
+    assert [(await site.event(key)).event.entity for key in ("evt_1", "evt_2")] == ["cus_1", "cus_1"]
+
+
+@pytest.mark.parametrize("entity", ["", " ", True, 1.5, b"cus_1", ["cus_1"], {"id": "cus_1"}])
+def test_only_a_text_or_a_number_can_be_waited_for(entity: Any) -> None:
+    with pytest.raises(TypeError, match="for_entity must be"):
+        Wait(for_entity=entity)
 
 
 async def test_waiting_needs_entities(site_on: MakeSite, sqlite_url: str) -> None:
