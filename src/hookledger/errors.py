@@ -284,8 +284,9 @@ class Wait(Signal):
         if message is None and for_entity is not None:
             message = f"waits for {for_entity}"
         super().__init__(message)
-        if for_entity is not None and (isinstance(for_entity, bool) or not str(for_entity).strip()):
-            raise TypeError(f"for_entity must be a text or a number, not {for_entity!r}")
+        given = isinstance(for_entity, str | int) and not isinstance(for_entity, bool) and str(for_entity).strip()
+        if for_entity is not None and not given:  # no event has such an entity: it would wait in vain
+            raise TypeError(f"for_entity must be a text or a whole number, not {for_entity!r}")
         if for_entity is None and at_most is not None:
             raise TypeError("at_most needs for_entity: without it an event waits as long as its retry policy allows")
         self.for_entity: str | None = None if for_entity is None else str(for_entity)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hookledger import Event, State, Wait
 from hookledger.errors import ConfigError
+from hookledger.store.ops import entities
+from hookledger.store.postgres.store import PostgresStore
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 
@@ -111,6 +116,25 @@ async def test_waiting_ends_in_review_within_its_bound(site_on: MakeSite, databa
     assert found.reason.startswith("no account yet: it waited")
 
 
+async def test_the_how_to_names_the_customer_also_where_the_object_is_the_customer(
+    site_on: MakeSite, sqlite_url: str
+) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "order.md"
+    [block] = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    rules = tomllib.loads(block)["sources"]["stripe"]
+    site = await site_on(sqlite_url)
+    site.inbox.source("stripe", provider="stripe", secrets=[SECRET], ordered=rules["ordered"], entity=rules["entity"])
+    await site.deliver(stripe_event("evt_1", "customer.updated", data={"object": {"id": "cus_1"}}))
+    await site.deliver(change(2, "cus_1", 2, "invoice.paid"))
+    assert [(await site.event(key)).event.entity for key in ("evt_1", "evt_2")] == ["cus_1", "cus_1"]
+
+
+@pytest.mark.parametrize("entity", ["", " ", True, 1.5, b"cus_1", ["cus_1"], {"id": "cus_1"}])
+def test_only_a_text_or_a_number_can_be_waited_for(entity: Any) -> None:
+    with pytest.raises(TypeError, match="for_entity must be"):
+        Wait(for_entity=entity)
+
+
 async def test_waiting_needs_entities(site_on: MakeSite, sqlite_url: str) -> None:
     site = await site_on(sqlite_url)
     stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET])
@@ -137,3 +161,51 @@ async def test_waiting_needs_entities(site_on: MakeSite, sqlite_url: str) -> Non
 async def test_rules_that_cannot_work(site: Site, options: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         site.inbox.source("s", provider="stripe", secrets=[SECRET], **options)
+
+
+async def test_a_locked_event_does_not_stop_what_is_not_ordered(site_on: MakeSite, postgres_url: str) -> None:
+    """An operator's open transaction has it locked, so it cannot be decided which event of its entity is first."""
+    site = await site_on(postgres_url)
+    stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **ORDERED)
+
+    @stripe.on("*")
+    async def handle(event: Event) -> None: ...
+
+    await site.deliver(change(1, "cus_1", 1))
+    async with site.inbox.opened(check=False) as store:
+        assert isinstance(store, PostgresStore)
+        async with store._opened().bare() as connection, connection.transaction():
+            await connection.execute(store.sql.render("SELECT id FROM {schema}.events FOR UPDATE"))
+            await site.deliver(change(2, "cus_1", 2, "invoice.paid"))
+            worker = asyncio.create_task(site.inbox.work())
+            while await site.state("evt_2") is not State.PROCESSED:
+                assert not worker.done()
+                await asyncio.sleep(0.05)
+            assert await site.state("evt_1") is State.PENDING
+        while await site.state("evt_1") is not State.PROCESSED:
+            assert not worker.done()
+            await asyncio.sleep(0.05)
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+
+async def test_drain_does_not_end_before_it_is_decided_who_is_first(
+    site_on: MakeSite, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More events of other entities have changed than one look takes: an operator discarded them."""
+    monkeypatch.setattr(entities, "BATCH", 1)
+    monkeypatch.setattr(entities, "ROUNDS", 1)
+    site = await site_on(database_url)
+    stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **ORDERED)
+
+    @stripe.on("customer.*")
+    async def handle(event: Event) -> None: ...
+
+    for number in range(3):
+        await site.deliver(change(number, f"cus_{number}", number))
+    async with site.inbox.opened(check=False) as store:
+        for number in range(2):
+            found = (await site.event(f"evt_{number}")).event
+            await store.discard(found.id, State.PENDING, "ada", "a mistake")
+    await site.work()
+    assert await site.state("evt_2") is State.PROCESSED

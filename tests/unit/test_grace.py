@@ -6,6 +6,7 @@ import pytest
 
 from hookledger.clock import Seconds
 from hookledger.effects.declare import Effects
+from hookledger.errors import Unavailable
 from hookledger.ledger import Effect
 from hookledger.model import Health, Kind, Waiting
 from hookledger.store.ops.workers import Expired, WorkerInfo
@@ -78,8 +79,11 @@ class Store:
         self.rescues = self.skips = 0
         self.ledger = Ledger()
         self.entities = self
+        self.locked = False
 
-    async def forget(self, after: object) -> None: ...
+    async def forget(self, after: object) -> None:
+        if self.locked:
+            raise Unavailable("canceling statement due to lock timeout")
 
     async def health(self) -> Health:
         return Health(self.up, 1, 0.0)
@@ -119,3 +123,14 @@ async def test_nothing_is_reclaimed_or_skipped_before_it_can_be_known(time: Time
     assert after[1] == before[1], "the outage at round 45 starts the ten minutes anew"
     assert looked[47][0] == before[0]
     assert after[0] > before[0]
+
+
+async def test_entities_that_cannot_be_forgotten_do_not_keep_dead_workers_from_being_found(time: Time) -> None:
+    """Their rows may be locked for long. Each round would start the grace period anew."""
+    store, settings = Store(), WorkSettings(lease=Seconds(60))
+    store.locked = True
+    reclaimer = LeaseReclaimer(store, Routes(), Effects(), settings)  # type: ignore[arg-type]
+    for _ in range(8):
+        time.now += 15
+        await reclaimer._round()
+    assert store.rescues == 5

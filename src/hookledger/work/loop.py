@@ -27,6 +27,7 @@ from .current import Currents, CurrentStates
 from .handle import Handling
 from .lease import Leases
 from .outcome import Settler
+from .placing import Placing
 from .route import Handler, Routes
 from .run import Rank, Read, Runner
 from .settings import WorkSettings, worker_name
@@ -83,6 +84,7 @@ class Worker:
         self._handling = Handling(
             store, self._settler, self._calls, self._leases, effects, runner, settings, self._outbox.wake, self._slots
         )
+        self._placing = Placing(store)
         self._due = Due(weights)
         self._hand = Hand(self._flow)
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
@@ -220,8 +222,7 @@ class Worker:
     async def _look(self) -> None:
         """Which of the kinds that we handle have something due, the longest due first."""
         found = await self._store.waiting()
-        if any(one.unplaced for one in found):
-            await self._store.entities.place_all()
+        if any(one.unplaced for one in found) and await self._placing.place():
             found = await self._store.waiting()
         waiting = [w for w in found if w.due_in <= 0 and self._routes.find(w.kind)]
         flows: dict[Flow, list[Kind]] = {}
@@ -231,7 +232,7 @@ class Worker:
         self._due.found(flows)
         alone = [w.kind for w in waiting if w.alone]
         self._poison_types = [kind for kind in alone if not self._slots.resting(self._flow(kind).library)]
-        self._nothing_due = not waiting
+        self._nothing_due = not waiting and not any(one.unplaced for one in found)
         self._look_at = time.monotonic() + 1.0
         self._look_after = max(LOOK_AFTER, len(found))  # a look costs a step for each kind
         self._claimed_since = 0

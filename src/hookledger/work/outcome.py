@@ -154,7 +154,10 @@ def _way(claimed: Claimed, policy: RetryPolicy, found: Blame, error: BaseExcepti
 def _waiting(claimed: Claimed, policy: RetryPolicy, wait: Wait, entity: str, reason: str) -> Outcome:
     """The event waits for another one of an entity: no attempt, and no failure if that never comes."""
     if claimed.entity is None:
-        words = f"{reason}: the event has no entity, so nothing would wake it: set entity of source {claimed.source}"
+        words = (
+            f"{reason}: the event has no entity, so nothing may wake it: set entity or ordered for source "
+            f"{claimed.source}, with a field that {claimed.type} has"
+        )
         return Outcome(claimed.id, claimed.claim, "review", reason=clean(words, MAX_REASON))
     waited = claimed.waited or 0.0
     exhausted = policy.exhausted(0, claimed.run_age)

@@ -87,7 +87,14 @@ class LeaseReclaimer:
         # Only a process that has watched without a gap for so long knows that no worker handles it.
         if self._watched.over(now):
             await self.skip_unhandled()
-        self._forgotten = await self._store.entities.forget(self._forgotten) or START
+        await self._forget()
+
+    async def _forget(self) -> None:
+        """Forget entities. What keeps it from that, such as a lock, is no reason to doubt the heartbeats."""
+        try:
+            self._forgotten = await self._store.entities.forget(self._forgotten) or START
+        except HookledgerError as error:
+            log.warning("maintenance: entities are not forgotten: %s", error)
 
     def _disturb(self) -> None:
         self._grace.disturb()
