@@ -7,7 +7,7 @@ from typing import Any
 from hookledger.clock import Clock
 from hookledger.ids import effect_identity
 from hookledger.ledger import Completion, Concluded, Effect, Intent, Started
-from hookledger.model import Claimed
+from hookledger.model import Claimed, base_source
 from hookledger.states import CallOutcome, EffectKind, EffectState, Repeat
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, WORKER, history
@@ -18,9 +18,9 @@ NAME = "charge"
 
 def intent(owner: Claimed, key: str = "k", name: str = NAME, kind: EffectKind = CALL, **other: Any) -> Intent:
     values: dict[str, Any] = {
-        "identity": effect_identity(owner.source, name, key),
+        "identity": effect_identity(base_source(owner.source), name, key),
         "kind": kind,
-        "source": owner.source,
+        "source": base_source(owner.source),
         "name": name,
         "key": key,
         "event_id": owner.id,

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
-from hookledger.ids import key_identity, new_id
+from hookledger.ids import key_identity, new_id, stage_id
 from hookledger.ledger import Completion, Effect, Intent, Started
 from hookledger.model import Claimed, EventRow, Item, Kind
 from hookledger.operate.retention.prune import Pruner
@@ -29,7 +29,8 @@ from tests.guards import request
 from tests.ledger import LATER, intent
 
 TYPES = ("t0", "t1", "t2")
-KINDS = [Kind(SOURCE, name) for name in TYPES]
+STAGES = ("s0", "s1")
+KINDS = [Kind(source, name) for source in (SOURCE, *(f"{SOURCE}/{stage}" for stage in STAGES)) for name in TYPES]
 EFFECTS = ("e0", "e1")
 
 
@@ -59,6 +60,7 @@ class Life:
             *[self.handle_effect] * 6,
             *[self.operate] * 4,
             *[self.bulk] * 2,
+            *[self.add_stage] * 2,
             self.pause,
             *[self.resolve] * 5,
             *[self.admit] * 2,
@@ -137,8 +139,10 @@ class Life:
             waits_for = (
                 f"entity {self.random.randint(0, 4)}" if way == "wait" and self.random.random() < 0.5 else None
             )
-            settled = await self.store.settle([way_out(owner, way, waits_for=waits_for)]) == {owner.id}
+            stages = self._stages(owner) if way == "complete" else ()
+            settled = await self.store.settle([way_out(owner, way, waits_for=waits_for, stages=stages)]) == {owner.id}
             self.did[way] += settled
+            self._begun(owner, stages if settled else ())
             self.did["wait for an entity"] += settled and waits_for is not None
 
     async def commit(self) -> None:
@@ -160,8 +164,19 @@ class Life:
             await transaction.rollback()
             return
         with suppress(ClaimLost, HandlerCommitted):
-            await transaction.commit([way_out(owner, "complete")])
+            stages = self._stages(owner)
+            await transaction.commit([way_out(owner, "complete", stages=stages)])
             self.did["commit"] += 1
+            self._begun(owner, stages)
+
+    def _stages(self, owner: Claimed) -> tuple[str, ...]:
+        """What the application of its worker has for it: not every one is as new."""
+        many = self.random.choice([0, 1, 2, 2])
+        return () if owner.stage is not None else tuple(self.random.sample(STAGES, many))
+
+    def _begun(self, owner: Claimed, stages: tuple[str, ...]) -> None:
+        self.known += [stage_id(owner.id, stage) for stage in stages]
+        self.did["stages"] += len(stages)
 
     async def place(self) -> None:
         """A worker decides which events of ordered entities are first."""
@@ -262,6 +277,15 @@ class Life:
             else:
                 await self.store.discard(row.id, row.state, "ada", "enough")
             self.did[name] += 1
+
+    async def add_stage(self) -> None:
+        """A stage for an event that was processed before there was one."""
+        row = await self._event()
+        if row is not None:
+            with suppress(WrongState):
+                stage = self.random.choice(STAGES)
+                self.known.append(await self.store.stages.add(row.id, row.claim, stage, "ada", "new"))
+                self.did["add stage"] += 1
 
     async def bulk(self) -> None:
         """A job on one type, and some steps of whichever is open: perhaps by two runners, perhaps never all of it."""

@@ -24,6 +24,14 @@ def new_id() -> UUID:
     return uuid_utils.compat.uuid7()
 
 
+def stage_id(event_id: UUID, stage: str) -> UUID:
+    """Return the id of an event's stage: always the same, and of the same time as the event's."""
+    digest = sha256(event_id.bytes + stage.encode()).digest()
+    return UUID(
+        bytes=event_id.bytes[:6] + bytes([0x70 | digest[0] & 0x0F, digest[1], 0x80 | digest[2] & 0x3F]) + digest[3:10]
+    )
+
+
 def first_id(timestamp: float) -> UUID:
     """Return the first UUIDv7 of this millisecond, or of 1970."""
     return UUID(int=max(0, int(timestamp * 1000)) << 80)

@@ -15,7 +15,7 @@ from .effects.declare import EffectDecorators
 from .effects.signatures import check_takes
 from .errors import ConfigError, SchemaMismatch, Unavailable
 from .ledger import MIDDLE
-from .model import Claimed
+from .model import Claimed, base_source
 from .operate.api.listener import Operator
 from .operate.context import Application, Context
 from .operate.examine import Examiner
@@ -245,7 +245,7 @@ class Inbox(EffectDecorators):
         """The content of one event: its own part where its request held several."""
         if is_repair(claimed):
             return msgspec.json.decode(claimed.body)
-        source = self.sources.get(claimed.source)
+        source = self.sources.get(base_source(claimed.source))
         if source is None:
             raise ConfigError(f"source {claimed.source!r} is not declared: its events cannot be read; declare it")
         contract = source.endpoint.contract
@@ -253,7 +253,7 @@ class Inbox(EffectDecorators):
 
     def rank(self, claimed: Claimed) -> int:
         """The rank of an event's type, by which a guard orders events with the same version."""
-        source = self.sources.get(claimed.source)
+        source = self.sources.get(base_source(claimed.source))
         return MIDDLE if source is None else source.endpoint.contract.rank(claimed.type)
 
     # ── running ──

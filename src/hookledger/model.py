@@ -184,6 +184,16 @@ def overlap(one: str, other: str) -> str | None:
     return one if covers(other, one) else None
 
 
+def base_source(name: str) -> str:
+    """The source of an event or of one of its stages, whose source is NAME/STAGE; no source has a slash."""
+    return name.partition("/")[0]
+
+
+def stage_source(source: str, stage: str) -> str:
+    """The source of the rows of a stage: its kinds, its pauses and its order are its own."""
+    return f"{source}/{stage}"
+
+
 class Waiting(Struct, frozen=True):
     """A kind with waiting events, and when the first is due."""
 
@@ -236,6 +246,11 @@ class Claimed(Struct, frozen=True):
     approval_id: UUID | None = None
     """The audit log entry by which an operator let this run pass a review."""
 
+    @property
+    def stage(self) -> str | None:
+        """Which stage of its event it is; None: the event itself."""
+        return self.source.partition("/")[2] or None
+
 
 class Outcome(Struct, frozen=True):
     """How an attempt ended, and the transition by which its event leaves `processing`."""
@@ -252,6 +267,8 @@ class Outcome(Struct, frozen=True):
     """The handler, and FILE:LINE where the user's code failed: part of the cause."""
     waits_for: str | None = None
     """The entity that the event waits for."""
+    stages: tuple[str, ...] = ()
+    """With `complete`: the stages that the event has from now on, if it was never processed before."""
 
 
 # ── operate ──────────────────────────────────────────────────────────────────
@@ -308,6 +325,10 @@ class EventRow(Struct, frozen=True):
     """The entity that it waits for."""
     approval_id: UUID | None = None
     """The audit log entry by which an operator let this run pass a review; null when the run is over."""
+    parent: UUID | None = None
+    """The event that it is a stage of."""
+    stage: str | None = None
+    """The stage's name; its source is NAME/STAGE."""
 
 
 class DeliveryRow(Struct, frozen=True):
@@ -400,6 +421,8 @@ class History(Struct, frozen=True):
     turn: Turn | None = None
     """Why it is not its turn, if it is ordered."""
     guards: tuple[GuardHistory, ...] = ()
+    stages: tuple[EventRow, ...] = ()
+    """Its stages, by name."""
 
     def effect(self, identity: bytes) -> EffectHistory:
         """Return the effect with this identity."""

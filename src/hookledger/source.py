@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Literal, TypeVar, overload
@@ -32,6 +33,7 @@ P = TypeVar("P", bound=Callable[[SyncEvent[Any]], Result])
 C = TypeVar("C", bound=Present)
 L = TypeVar("L", bound=Lister)
 F = TypeVar("F", bound=Callable[[Any], Any])
+STAGE: re.Pattern[str] = re.compile("[A-Za-z0-9._-]{1,64}")
 
 
 class Source:
@@ -75,6 +77,7 @@ class Source:
         transaction: bool = True,
         replay: Literal["converges"] | None = None,
         stale: Stale | None = None,
+        stage: str | None = None,
     ) -> Registration:
         """Declare the handler of these event types; a type may end in `*`, and an exact one beats a pattern.
 
@@ -85,6 +88,8 @@ class Source:
         setting a status may and adding to a balance may not. Only then a preview calls a replay safe.
         `stale`: "skip" or "review": the first `event.newer` that finds a newer version ends the handler, rolls its
         transaction back and skips the event, or sends it to review. Calls that were made stay recorded.
+        `stage`: one of several independent handlers of an event, with its own state, attempts, retry and replay. The
+        stages of an event begin when it is processed; a handler without a stage runs first.
         """
         example = f'@{self._variable}.on("invoice.paid")'
         if not types:
@@ -104,13 +109,17 @@ class Source:
             raise ConfigError(f'source {self.name!r}: stale is "skip", "review" or nothing, not {stale!r}')
         if stale is not None and not transaction:
             raise ConfigError(f"source {self.name!r}: stale needs event.newer, which needs the handler's transaction")
+        if stage is not None and (not isinstance(stage, str) or STAGE.fullmatch(stage) is None):
+            raise ConfigError(
+                f"source {self.name!r}: {stage!r} cannot name a stage: use 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'"
+            )
         limit = None if timeout is None else Seconds(timeout)
 
         def add(function: AsyncFunction | PlainFunction) -> None:
             check_takes(function, f"source {self.name!r}: handler", "event")
             handler = Handler(function, retry, limit, batch, transaction, replay, stale)
             for pattern in types:
-                self._routes.add(self.name, pattern, handler)
+                self._routes.add(self.name, pattern, handler, stage)
 
         return Registration(add)
 

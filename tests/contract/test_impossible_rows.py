@@ -82,6 +82,11 @@ IMPOSSIBLE: list[tuple[State, dict[str, str]]] = [
     (State.PENDING, {"attention": NULL}),
     (State.FAILED, {"alert": "''"}),
     *((s, {"alert": "'look'"}) for s in (State.PROCESSED, State.SKIPPED, State.DISCARDED)),
+    # a stage has an event, a name, and a source that ends in it
+    (State.PENDING, {"parent": ID}),
+    (State.PENDING, {"stage": "'s'"}),
+    (State.PENDING, {"parent": ID, "stage": "'s'"}),
+    *((State.PENDING, {"parent": ID, "stage": f"'{s}'", "source": f"'stripe/{s}'"}) for s in ("", "a b", "x" * 65)),
     # an approval holds for a run that was begun by it and is not over
     *((s, {"approval_id": ID, "run": "2"}) for s in State if s not in OPEN),
     *((s, {"approval_id": ID}) for s in OPEN),

@@ -134,7 +134,7 @@ def _print_end(page: Page) -> None:
 def show(inbox: Inbox, event: str, body: bool, only_timeline: bool, traceback: bool, as_json: bool) -> None:
     """Show an event's history and effects
 
-    EVENT is an id, id prefix, event key or provider id.
+    EVENT is an id, id prefix, event key or provider id; EVENT/STAGE is one of its stages.
     """
     shown = run_on(inbox, lambda context: _history(context, event))
     history = shown.history
@@ -229,6 +229,7 @@ def _print_history(shown: Shown) -> None:
     facts: list[Fact] = [
         ("event", str(event.id)),
         ("source", unbroken(event.source)),
+        ("stage", f"{event.stage} of event {event.parent}" if event.stage else ""),
         ("type", unbroken(event.type)),
         ("key", [unbroken(event.key), Text(f"({event.key_origin})")]),
         ("provider id", unbroken(event.provider_id or "")),
@@ -260,6 +261,9 @@ def _print_history(shown: Shown) -> None:
     _print_answers(answer(history, shown.preview), shown.preview)
     console.print()
     print_facts(console, facts)
+    if history.stages:
+        console.print()
+        _print_stages(history)
     if history.effects:
         console.print()
         effects = [known.effect for known in history.effects]
@@ -298,6 +302,20 @@ def _suggest_answers(event: EventRow, preview: Preview) -> None:
     for name, label in answers.items():
         if name != "approve" or preview.verdict is not Verdict.NEEDS_A_DECISION:
             print_command(label, ["hookledger", name, str(event.id), "--reason", "WHY"])
+
+
+def _print_stages(history: History) -> None:
+    """Print the stages of an event, and how to act on one."""
+    listing = Listing("stage", "state", number("run"), number("tries"), "id", prose("why"), heads=4, title="Stages")
+    for row in history.stages:
+        why = row.alert or row.reason or (ATTENTION if row.attention else row.result or "")
+        listing.add(str(row.stage), coloured(row.state), str(row.run), f"{row.attempts:,}", str(row.id), why)
+    listing.print()
+    stage = next((row for row in history.stages if row.state is State.FAILED), history.stages[0])
+    print_command(
+        "A stage is shown, retried and replayed as EVENT/STAGE",
+        ["hookledger", "show", f"{history.event.id}/{stage.stage}"],
+    )
 
 
 def _suggest_decisions(event: EventRow, effects: Sequence[Effect], forms: Mapping[bytes, str | None]) -> None:

@@ -68,7 +68,20 @@ def limit_option(default: int) -> Callable[[F], F]:
     return click.option("--limit", default=default, type=click.IntRange(1, 1000), help="Maximum number to list.")
 
 
-FIELDS = ("source", "type", "key", "account", "effect", "text", "error", "cause", "since", "until", "attention")
+FIELDS = (
+    "source",
+    "type",
+    "key",
+    "account",
+    "effect",
+    "text",
+    "error",
+    "cause",
+    "since",
+    "until",
+    "attention",
+    "lacks_stage",
+)
 
 
 _filter = functools.partial(click.option, cls=FilterOption)
@@ -98,6 +111,7 @@ def filters_events(command: F) -> F:
     @_filter(
         "--attention", is_flag=True, help="Only failed, in review, or with an alert or a failed or unknown effect."
     )
+    @_filter("--lacks-stage", metavar="STAGE", help="Only processed events of --source without this stage.")
     @functools.wraps(command)
     def wrapper(**options: Any) -> Any:
         given = {name: options.pop(name) for name in FIELDS}
@@ -112,7 +126,7 @@ def options_of(where: Filter) -> list[str]:
     names = {"object_id": "object", "states": "state"}
     words: list[str] = []
     for field in Filter.__struct_fields__:
-        value, option = getattr(where, field), f"--{names.get(field, field)}"
+        value, option = getattr(where, field), f"--{names.get(field, field).replace('_', '-')}"
         if isinstance(value, tuple):
             words += [word for one in value for word in (option, str(one))]
         elif value is True:

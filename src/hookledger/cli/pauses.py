@@ -44,7 +44,8 @@ def pause(
 
     TYPE may end in *; without it the whole SOURCE is paused. Workers do not claim its events until
     `hookledger resume`; running handlers finish. Deliveries are still accepted, and their events wait. Effects in the
-    outbox are still performed: `hookledger circuits trip` stops the calls to a downstream.
+    outbox are still performed: `hookledger circuits trip` stops the calls to a downstream. SOURCE/STAGE pauses a
+    stage, which a pause of its SOURCE leaves alone.
     """
     if listing:
         if source is not None:

@@ -253,7 +253,7 @@ def work(
     On SIGTERM it finishes running handlers and releases the other claims.
 
     --source and --type dedicate the worker. Run another one for the other events. Each worker performs the outbox
-    of all.
+    of all. --source takes the events of a source with their stages, or SOURCE/STAGE alone.
     """
     set_up_logging(log_level, as_json=log_json)
     settings = inbox.settings.work

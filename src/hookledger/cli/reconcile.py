@@ -14,7 +14,7 @@ from rich.text import Text
 from ..clock import Seconds
 from ..errors import ConfigError
 from ..inbox import Inbox
-from ..model import History
+from ..model import History, base_source
 from ..operate import audit, search
 from ..operate.context import Context
 from ..operate.reconcile import reconcile as operate
@@ -160,7 +160,7 @@ def _repair(inbox: Inbox, source: str, event: str | None, object_id: str | None,
         if event is None:
             return await repair(context, by, source, object_id or "")
         known = (await search.find(context, event)).event
-        if known.source != source:
+        if base_source(known.source) != source:
             raise click.UsageError(
                 f"event {known.id} belongs to source {known.source}, not {source}: name that source"
             )

@@ -16,6 +16,7 @@ from ..operate.context import Context
 from ..operate.replay import replay as replaying
 from ..operate.replay.dry_run import DryRunReport
 from ..operate.replay.preview import InReplay, Preview, Verdict
+from ..operate.replay.stages import replay_stage
 from ..operate.review import review_of
 from ..states import EffectState
 from ..store.ops.audit import Audit
@@ -52,6 +53,7 @@ OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)
     metavar="NAME[:KEY]",
     help="Perform a finished effect again; repeatable.",
 )
+@click.option("--stage", metavar="NAME", help="Replay this stage; add it if EVENT lacks it.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @reason_option(unless="--preview or --dry-run")
 @actor_option
@@ -63,6 +65,7 @@ def replay(
     only_preview: bool,
     dry_run: bool,
     repeat: tuple[str, ...],
+    stage: str | None,
     yes: bool,
     reason: str | None,
     actor: str,
@@ -84,7 +87,14 @@ def replay(
 
     --repeat-effect takes a name, NAME:KEY where the event has several, or an idempotency key. The effect is performed
     when the new run asks for it; a call gets a new idempotency key.
+
+    The stages of an event are not replayed with it. --stage replays one, as EVENT/STAGE does; a processed event from
+    before the application had the stage gets it.
     """
+    if stage is not None:
+        event = _with_stage(inbox, event, stage, only_preview or dry_run, reason, actor, as_json)
+        if not event:
+            return
     if dry_run:
         if only_preview or repeat:
             raise click.UsageError("--dry-run excludes --preview and --repeat-effect: give one of them")
@@ -119,6 +129,28 @@ def replay(
         print_json({"preview": previewed(preview), "event": after})
     else:
         say_next(after, hindered, run=True)
+
+
+def _with_stage(
+    inbox: Inbox, event: str, stage: str, only_look: bool, reason: str | None, actor: str, as_json: bool
+) -> str:
+    """Return the reference of an event's stage; empty if the event lacked the stage and has it now."""
+    history = run_on(inbox, lambda context: search.find(context, event))
+    if any(row.stage == stage for row in history.stages):
+        return f"{history.event.id}/{stage}"
+    if only_look or not reason:
+        raise click.UsageError(f"event {event} has no stage {stage!r}: --reason adds it, and --preview shows nothing")
+
+    async def act(context: Context) -> tuple[EventRow, list[str]]:
+        after = (await replay_stage(context, audit.by(actor, reason), history.event, stage)).event
+        return after, await hindrances(context, after)
+
+    after, hindered = run_on(inbox, act)
+    if as_json:
+        print_json({"preview": None, "event": after})
+    else:
+        say_next(after, hindered, run=True)
+    return ""
 
 
 def run_dry(inbox: Inbox, event: str, yes: bool, as_json: bool, approved: Approval | None = None) -> None:

@@ -14,12 +14,13 @@ from ..errors import (
     ForgottenAwait,
     NeedsDecision,
     NoTransaction,
+    Review,
     StaleReviewed,
     StaleSkipped,
 )
 from ..ids import identity
 from ..ledger import MIDDLE, GuardAnswer, GuardRequest, Intent, Known
-from ..model import Claimed
+from ..model import Claimed, base_source
 from ..states import EffectKind, EffectState
 from .caller import check_arguments
 from .model import Effect, effect_key, shown
@@ -85,6 +86,7 @@ class Rows(Protocol):
     async def once(self, intent: Intent) -> bool: ...
     async def newer(self, request: GuardRequest) -> GuardAnswer: ...
     async def plan(self, intent: Intent) -> Known | None: ...
+    async def other_stage(self, intent: Intent) -> str | None: ...
 
 
 class Caller(Protocol):
@@ -136,6 +138,11 @@ class AttemptEffects:
         return asked
 
     @property
+    def _source(self) -> str:
+        """The scope of effects and guards: stages share it."""
+        return base_source(self._claimed.source)
+
+    @property
     def planned(self) -> bool:
         """Whether the outbox has something to do once this attempt is committed."""
         return bool(self._planned)
@@ -172,8 +179,23 @@ class AttemptEffects:
         if not isinstance(name, str) or not name or len(name) > 255:
             raise BadArguments("event.once takes a name of at most 255 characters, and a key")
         text, name = effect_key(key), effect_key(name)
-        ident = identity(self._claimed.source, b"once", name.encode(), text.encode())
-        return await self._tx.once(self._intent(EffectKind.ONCE, ident, shown(name), text))
+        ident = identity(self._source, b"once", name.encode(), text.encode())
+        intent = self._intent(EffectKind.ONCE, ident, shown(name), text)
+        first = await self._tx.once(intent)
+        if not first and self._claimed.stage is not None:
+            await self._check_stages(intent, self._claimed.stage)
+        return first
+
+    async def _check_stages(self, intent: Intent, stage: str) -> None:
+        """Raise Review if another stage of the same event did this: what follows would silently be left out."""
+        other = await self._tx.other_stage(intent)
+        if other is not None:
+            by = f"stage {other!r}" if other else "the handler without a stage"
+            self._ended = Review(
+                f"event.once({intent.name!r}, {intent.key!r}) of stage {stage!r} was done by {by} of the same event: "
+                "each needs its own name or key"
+            )
+            raise self._ended
 
     async def newer(self, name: str, key: object, version: object) -> bool:
         """Whether the event comes after the one that set the guard, or is that one; then the guard is set to it."""
@@ -190,6 +212,12 @@ class AttemptEffects:
         except ChangedVersion as error:
             self._ended = error
             raise
+        if not answer.applied and self._claimed.stage is not None and answer.other_key == self._claimed.key:
+            self._ended = Review(
+                f"event.newer({request.name!r}, {request.key!r}) of stage {self._claimed.stage!r} was set by another "
+                "stage of the same event: each needs its own name"
+            )
+            raise self._ended
         if not answer.applied and self._stale is not None:
             self._ended = _ENDS[self._stale](answer.words, answer=answer)
             raise self._ended
@@ -201,8 +229,8 @@ class AttemptEffects:
         name, text = effect_key(name, "a guard's name"), effect_key(key, "a guard's key")
         claimed, read = self._claimed, read_version(version)
         return GuardRequest(
-            identity(claimed.source, b"guard", name.encode(), text.encode()),
-            claimed.source,
+            identity(self._source, b"guard", name.encode(), text.encode()),
+            self._source,
             shown(name),
             shown(text),
             claimed.id,
@@ -268,7 +296,7 @@ class AttemptEffects:
             raise BadArguments(f"effect {effect.name!r} belongs to another inbox: declare it with this one")
         text = effect_key(key)
         arguments, digest, entity = effect.keep(args, kwargs)
-        source = self._claimed.source
+        source = self._source
         scope = "" if effect.policy.shared else source
         return self._intent(
             kind,
@@ -285,4 +313,4 @@ class AttemptEffects:
 
     def _intent(self, kind: EffectKind, ident: bytes, name: str, key: str, **more: Any) -> Intent:
         claimed = self._claimed
-        return Intent(ident, kind, claimed.source, name, shown(key), claimed.id, claimed.claim, **more)
+        return Intent(ident, kind, self._source, name, shown(key), claimed.id, claimed.claim, **more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import ConfigError
+from ..model import base_source
 from ..store.ops.audit import Audit
 from ..store.ops.pauses import Pause
 from .audit import check_text
@@ -16,9 +17,10 @@ async def pauses(context: Context) -> list[Pause]:
 
 async def pause(context: Context, by: Audit, source: str, pattern: str = "*") -> Pause:
     """Stop workers from claiming events of a source, or of some of its types, until it is resumed. Running handlers
-    finish, deliveries are accepted, and the outbox continues."""
+    finish, deliveries are accepted, and the outbox continues. SOURCE/STAGE is a stage, which a pause of its source
+    leaves alone."""
     known = context.sources.names
-    if known and source not in known:
+    if known and base_source(source) not in known:
         raise ConfigError(f"unknown source {source!r}; configured: {', '.join(sorted(known))}")
     return await context.store.pauses.pause(check_text(source, "source"), _check_pattern(pattern), *by)
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..ids import operation_key
 from ..ledger import Effect, EffectHistory, GuardAnswer
-from ..model import LISTED, ActionRow, AttemptRow, DeliveryRow, History, RequestRow
+from ..model import LISTED, ActionRow, AttemptRow, DeliveryRow, History, RequestRow, base_source
 from ..states import EffectKind, EffectState
 from ..store.ops.reviews import ANSWERS
 
@@ -76,7 +76,7 @@ def _delivery(history: History, delivery: DeliveryRow) -> Entry:
         "delivery",
         str(delivery.outcome),
         ", ".join(filter(None, (delivery.delivery_id, retry, seen, kept, body))),
-        history.event.source,
+        base_source(history.event.source),
         delivery=f"{delivery.request_id}:{delivery.item}",
         delivery_id=delivery.delivery_id,
         event_key=history.event.key,
@@ -89,7 +89,8 @@ def _authentication(history: History) -> Iterator[Entry]:
     if proof is not None:
         what = "not signed" if proof.scheme in UNSIGNED else "verified"
         place = f"{proof.id}:{history.event.item}"
-        yield Entry(proof.received_at, "authentication", what, proved(proof), history.event.source, delivery=place)
+        source = base_source(history.event.source)
+        yield Entry(proof.received_at, "authentication", what, proved(proof), source, delivery=place)
 
 
 def proved(proof: RequestRow) -> str:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import astuple
 
 from ..errors import HookledgerError
-from ..model import Kind
+from ..model import Kind, base_source
 from ..receive.endpoint import Endpoint
 from ..store.ops.filters import Filter
 from .context import Context
@@ -66,9 +66,9 @@ class UnhandledWatch:
         def lacks(kind: Kind) -> bool:
             """Whether a kind lacks a handler; types that a source leaves out, and sources of other applications, need
             none."""
-            if kind.source not in sources or handles(patterns, kind):
+            if base_source(kind.source) not in sources or handles(patterns, kind):
                 return False
-            return examiner.endpoint(kind.source).allows(kind.type)
+            return examiner.endpoint(base_source(kind.source)).allows(kind.type)
 
         named = [Kind(name, kind) for name in sources for kind in _named_types(examiner.endpoint(name))]
         found = {kind for kind in (*named, *(one.kind for one in await store.waiting())) if lacks(kind)}

@@ -37,6 +37,7 @@ from .ops.rejections import Rejections
 from .ops.restores import Restores
 from .ops.reviews import Reviews
 from .ops.search import Search
+from .ops.stages import Stages
 from .ops.tickets import Tickets
 from .ops.workers import Workers
 from .session import Database
@@ -83,6 +84,9 @@ class Transaction(Protocol):
 
     async def note_stale(self, answer: GuardAnswer) -> None:
         """Record a stale answer of a transaction that was rolled back."""
+
+    async def other_stage(self, intent: Intent) -> str | None:
+        """The other stage of the same event that did this effect; "" if that was the event's own handler."""
 
     async def plan(self, intent: Intent) -> Known | None:
         """absent → planned, with this transaction; what is known, when it is known already.
@@ -216,6 +220,8 @@ class Store(Events, Workers, Decisions, ABC):
         """Order among the events of one entity."""
         self.reviews: Reviews = Reviews(database)
         """Answers to events in review."""
+        self.stages: Stages = Stages(database)
+        """Stages that an operator adds to processed events."""
 
     # ── life ──
     @abstractmethod

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, TypeVar, get_args, get_type_hints
 from uuid import UUID
 
+from ..ids import stage_id
 from ..ledger import Call, Effect, EffectHistory, Intent
 from ..model import ActionRow, Outcome
 from ..states import BY_NAME, DeliveryOutcome
@@ -106,6 +107,11 @@ def outcome_values(outcome: Outcome) -> tuple[Any, ...]:
         cause_of(outcome.reason, outcome.error, outcome.where) if outcome.transition in WITH_CAUSE else None,
         outcome.waits_for,
     )
+
+
+def stage_values(outcomes: Iterable[Outcome]) -> list[tuple[UUID, UUID, str]]:
+    """The id, the event and the name of each stage that these outcomes begin."""
+    return [(stage_id(outcome.id, stage), outcome.id, stage) for outcome in outcomes for stage in outcome.stages]
 
 
 def intent_values(intent: Intent, event_id: Any = None) -> tuple[Any, ...]:

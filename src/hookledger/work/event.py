@@ -13,7 +13,7 @@ from ..effects.attempt import AttemptEffects, PendingEffect
 from ..effects.model import Effect
 from ..effects.version import AnyVersion
 from ..errors import NoTicket, NoTransaction
-from ..model import Claimed, unpack_headers
+from ..model import Claimed, base_source, unpack_headers
 from ..states import KeyOrigin
 from ..store.ops.reviews import Approval
 from ..store.protocol import Statements
@@ -54,7 +54,7 @@ class Facts:
         self._approved = approved
 
     def __repr__(self) -> str:
-        return f"<event {self.id} {self.source} {self.type} {self.key!r}>"
+        return f"<event {self.id} {self._claimed.source} {self.type} {self.key!r}>"
 
     @property
     def id(self) -> UUID:
@@ -63,7 +63,12 @@ class Facts:
 
     @property
     def source(self) -> str:
-        return self._claimed.source
+        return base_source(self._claimed.source)
+
+    @property
+    def stage(self) -> str | None:
+        """The stage that this handler is declared for; None: it has none."""
+        return self._claimed.stage
 
     @property
     def type(self) -> str:

@@ -327,8 +327,8 @@ class Worker:
             log.error("worker: internal error", exc_info=error)
         for claimed in group:
             self._leases.drop(claimed.id)
-            if claimed.entity is not None:
-                self._look_at = 0.0  # the next event of its entity may be claimed
+            if claimed.entity is not None or self._handler(Kind(claimed.source, claimed.type)).stages:
+                self._look_at, self._nothing_due = 0.0, False  # what follows it may be claimed
         if not self._is_stopping():
             self._start()  # not only after the next claim, which may take a while
         self._changed.set()

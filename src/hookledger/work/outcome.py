@@ -55,9 +55,9 @@ class Budget(Protocol):
     def bug_attempts(self) -> int: ...
 
 
-def succeeded(claimed: Claimed, result: Result) -> Outcome:
-    """The handler returned."""
-    return Outcome(claimed.id, claimed.claim, "complete", result=_summary(result))
+def succeeded(claimed: Claimed, result: Result, stages: tuple[str, ...] = ()) -> Outcome:
+    """The handler returned; `stages` of the event begin, if it was never processed before."""
+    return Outcome(claimed.id, claimed.claim, "complete", result=_summary(result), stages=stages)
 
 
 def interrupted(claimed: Claimed) -> Outcome:

@@ -49,7 +49,7 @@ class Runner:
         with about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type):
             result = await self._call(handler, claimed, tx, effects, renew, approved)
             await effects.finish()
-            return ways.succeeded(claimed, result)
+            return ways.succeeded(claimed, result, handler.stages)
 
     async def _call(
         self,

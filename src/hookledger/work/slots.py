@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..model import base_source
 from ..store.protocol import Transactions
 
 FIRST_REST, LONGEST_REST = 1.0, 60.0
@@ -36,7 +37,7 @@ class Slots:
 
     def _limit(self, limited: Limited) -> int | None:
         if isinstance(limited, str):
-            return self._max_running.get(limited)
+            return self._max_running.get(base_source(limited))
         return None if limited is None else limited.size
 
     def free(self, limited: Limited) -> int:

@@ -14,7 +14,7 @@ from math import inf, nextafter
 from typing import NamedTuple
 from uuid import UUID
 
-from ..model import Claimed, Kind, Share
+from ..model import Claimed, Kind, Share, base_source
 from .slots import Library, Limited
 
 KINDS = 16
@@ -110,7 +110,7 @@ class Due:
         return turns
 
     def _weight(self, source: str) -> int:
-        return self._weights.get(source, 1)
+        return self._weights.get(base_source(source), 1)
 
     def _named(self, flow: Flow, events: int) -> Share:
         """The kinds with the longest due: so many events cannot be of more kinds."""

@@ -15,6 +15,7 @@ from ...states import EffectState, State
 from .. import decide, effects, review, search
 from ..replay.preview import Preview
 from ..replay.replay import preview, replay
+from ..replay.stages import add_stage
 from .call import Asked, Count, Nothing, Reason, Text
 from .views import DecidedEffect, decided_effect
 
@@ -54,6 +55,8 @@ class Replay(Struct, frozen=True, forbid_unknown_fields=True):
     expected: ExpectedReplay
     repeat_effects: Annotated[list[Text], Meta(max_length=50)] = []
     """Finished effects to perform again: NAME, NAME:KEY or an idempotency key."""
+    stage: Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
+    """Add this stage to a processed event that lacks it. One that is there is replayed by its own id."""
 
 
 class Approval(Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +111,10 @@ async def replay_event(asked: Asked[Nothing, Replay]) -> EventRow:
     """Process an event again as a new run; effects that are done are skipped. 409 if something needs a decision."""
     repeat = asked.body.repeat_effects
     history = await search.find(asked.context, asked.path["reference"])
-    seen, shown = _seen(history, asked.body.expected), _agreed(asked, history, repeat)
+    seen = _seen(history, asked.body.expected)
+    if asked.body.stage is not None:
+        return (await add_stage(asked.context, asked.by, seen, asked.body.stage)).event
+    shown = _agreed(asked, history, repeat)
     return (await replay(asked.context, asked.by, seen, repeat, shown=shown)).event
 
 

@@ -144,6 +144,8 @@ class EventView(Struct, frozen=True):
     quarantine."""
     turn: Turn | None
     """Why it is not its turn: another event of its entity has it, or holds it."""
+    stages: tuple[EventRow, ...]
+    """Its stages, by name. Each is an event in calls like this one, by its own id."""
     complete: bool
     """False for a viewer: arguments, results and errors are left out."""
 
@@ -161,6 +163,7 @@ def event_view(history: History, preview: Preview, *, complete: bool) -> EventVi
         replay=preview_view(history.event, preview),
         body_of=history.body_of,
         turn=history.turn,
+        stages=tuple(row_view(row, complete=complete) for row in history.stages),
         complete=complete,
     )
 

@@ -17,6 +17,7 @@ from ...store.ops.job import BulkAction, Decided, EventGroup, Job, NewJob, Resol
 from ...store.protocol import Store
 from ..context import Context
 from ..replay.preview import preview_replay
+from ..replay.stages import check_stage
 
 PER_SECOND = 100.0
 """Default events per second of a job."""
@@ -33,6 +34,8 @@ CONSEQUENCES: dict[Decided, str] = {
     ),
 }
 """What follows a decision, shown before you confirm."""
+ADDED = "Each gets the stage, which is processed for the first time; the event and its other stages stay as they are"
+"""What follows a replay of events that lack a stage."""
 
 
 class JobPreview(Struct, frozen=True):
@@ -51,7 +54,7 @@ class JobPreview(Struct, frozen=True):
     effects: int | None = None
     """For a resolve: number of effects to decide. You confirm this number, not that of events."""
     consequence: str | None = None
-    """What would follow."""
+    """What would follow, if that is not what the action says."""
     fingerprint: str | None = None
     """For a resolve: digest of the effects and their calls. A job planned with it decides no later call."""
 
@@ -73,6 +76,10 @@ async def look(context: Context, name: BulkAction, where: Filter, resolving: Res
     groups = tuple(await store.jobs.breakdown(where))
     states = BY_NAME[name].sources
     allowed = sum(group.count for group in groups if group.state in states)
+    if where.lacks_stage is not None:
+        for group in groups:
+            check_stage(context.application, group.source, group.type, where.lacks_stage)
+        return JobPreview(name, sum(group.count for group in groups), groups, allowed, {}, 0, consequence=ADDED)
     verdicts: Counter[str] = Counter()
     if name == "replay":
         newest = await store.search.events(where, limit=SAMPLE)
@@ -90,6 +97,8 @@ async def _look_at_effects(store: Store, where: Filter, resolving: Resolving) ->
 
 
 def _check(name: BulkAction, where: Filter, resolving: Resolving | None, fingerprint: str | None = None) -> None:
+    if where.lacks_stage is not None and name != "replay":
+        raise ConfigError(f"{name} takes no filter lacks_stage: only replay does, and adds the stage")
     if name == "resolve" and resolving is None:
         raise ConfigError("resolve needs the name of the effect and whether it happened")
     if name != "resolve" and resolving is not None:

@@ -139,7 +139,7 @@ class JobRunner:
             for item in items
             if item.state not in allowed
         }
-        if name != "replay":
+        if name != "replay" or taken.job.where.lacks_stage is not None:  # a stage that is added has done nothing yet
             return found
         seen = {item.event_id: (item.state, item.claim) for item in items if item.event_id not in found}
         for evidence in await self._jobs.evidence(list(seen)):

@@ -37,6 +37,8 @@ def consistency_findings(accounts: ConsistencyReport) -> list[Finding]:
         others = ", ".join(_figure(counts, noun) for noun, counts in figures.items())
         if guards := accounts.guards.get("guards"):
             others += f", {guards:,} guard{'s' * (guards != 1)}"
+        if accounts.stages:
+            others = f"{sum(accounts.stages.values()):,} stages ({_listed(accounts.stages)}), {others}"
         gone = f"; {accounts.pruned:,} pruned ({_listed(accounts.pruned_by_state)})" if accounts.pruned else ""
         says = f"{made} = {accounts.kept:,} events ({kept}){gone}; {others}: all accounted for"
         return [Finding("ok", "consistency", says)]

@@ -8,7 +8,7 @@ import msgspec
 
 from ...errors import ConfigError, WrongState
 from ...ids import identity, new_id
-from ...model import REPAIR, REPAIR_KEY, Arrival, EventRow, History, Item, Proof
+from ...model import REPAIR, REPAIR_KEY, Arrival, EventRow, History, Item, Proof, base_source
 from ...states import KeyOrigin
 from ...store.ops.audit import Audit
 from .. import search
@@ -32,7 +32,7 @@ async def repair_event(context: Context, by: Audit, event: EventRow) -> History:
     """Have a worker run the repair handler for the object of an event."""
     if event.object_id is None:
         raise WrongState(f"event {event.id} names no object: give the object's id")
-    return await repair(context, by, event.source, event.object_id, event)
+    return await repair(context, by, base_source(event.source), event.object_id, event)
 
 
 def repair_arrival(source: str, object_id: str, by: Audit, about: EventRow | None) -> Arrival:

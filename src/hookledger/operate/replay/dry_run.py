@@ -105,6 +105,8 @@ class DryRun:
                 f"no handler of this application handles {event.type!r} of {event.source!r}: "
                 "give the application that has one with --app"
             )
+        if handler.only_stages:
+            raise WrongState(f"event {event.id} has only stages: run one of them, as {event.key}/{handler.stages[0]}")
         if not handler.transaction:
             raise NoTransaction(
                 f"handler {handler.name} has transaction=False: its writes cannot be rolled back; use --preview"
@@ -198,6 +200,9 @@ class LedgerAnswers:
         answer = await self._tx.newer(request)
         self.steps.append(Step("newer", answer.name, answer.key, f"{str(answer.applied).lower()}: {answer.words}"))
         return answer
+
+    async def other_stage(self, intent: Intent) -> str | None:
+        return await self._tx.other_stage(intent)
 
     async def plan(self, intent: Intent) -> Known | None:
         known = await self._known(intent)

@@ -20,7 +20,7 @@ from ...effects.caller import recorded
 from ...effects.model import Effect as Declared
 from ...errors import BadResult
 from ...ledger import Effect, GuardHistory, GuardRequest, answered, changed_kind, tie_of
-from ...model import EventRow, Evidence, History, Kind
+from ...model import EventRow, Evidence, History, Kind, base_source
 from ...states import BY_NAME, EffectKind, EffectState, State
 from ...work.route import Handler
 from ..context import Application
@@ -163,6 +163,7 @@ def preview_replay(history: History | Evidence, application: Application, repeat
     reasons += [f"{e.label} {e.why}." for e in effects if e.in_replay is InReplay.STAYS]
     guards = _guards(history) if isinstance(history, History) else ()
     reasons += [f"{guard.words}{_whole_event(handler)}." for guard in guards if guard.stale]
+    reasons += _stages(history, handler)
     return Preview(
         event.id,
         event.state,
@@ -231,7 +232,12 @@ def _guards(history: History) -> tuple[GuardPreview, ...]:
 
 def _guard(event: EventRow, known: GuardHistory) -> GuardPreview:
     shared = {name: getattr(known.answer, name) for name in known.answer.__struct_fields__}
-    shared |= {"source": event.source, "event_key": event.key, "received_at": event.received_at, "approved": False}
+    shared |= {
+        "source": base_source(event.source),
+        "event_key": event.key,
+        "received_at": event.received_at,
+        "approved": False,
+    }
     request = GuardRequest(**{name: shared[name] for name in GuardRequest.__struct_fields__})
     guard, about = known.guard, (request.name, request.key, request.version)
     if guard is not None and guard.kind != request.kind:
@@ -250,6 +256,18 @@ def _whole_event(handler: Handler | None) -> str:
         case "review":
             return ': the event would need review, because its handler declares stale="review"'
     return ""
+
+
+def _stages(history: History | Evidence, handler: Handler | None) -> list[str]:
+    """Return what happens to the stages of the event."""
+    event, there = history.event, history.stages if isinstance(history, History) else ()
+    if event.first_processed_at is None:
+        stages = ", ".join(handler.stages if handler else ())
+        return [f"Its stages begin when it is processed: {stages}."] if stages else []
+    if there:
+        stages = ", ".join(str(row.stage) for row in there)
+        return [f"Its stages are not replayed with it: {stages}. Replay a stage with --stage."]
+    return ["Stages are not replayed with it."] if handler and handler.stages else []
 
 
 def _forecast(effect: Effect, application: Application, repeat: bool, runs: dict[int, int]) -> EffectPreview:

@@ -86,4 +86,6 @@ async def erase_all(
         done.events += erased.events
         done.requests += erased.requests
         done.effects += erased.effects
+    for ident in seen & set(map(UUID, done.not_allowed)):  # stages, which were erased with their event
+        del done.not_allowed[str(ident)]
     return done

@@ -6,12 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from uuid import UUID
 
 from msgspec import Struct
 
 from ...clock import NEVER, Clock
 from ...errors import HookledgerError, WrongState
 from ...ids import FIRST_ID, first_id
+from ...model import base_source
 from ...states import State
 from ...store.ops.audit import Audit
 from ...store.ops.pruning import INTERRUPTED, Arrived, Candidate, Pruned, Round, Turn
@@ -118,7 +120,7 @@ class Pruner:
     # ── what ──
 
     def _limits(self, source: str) -> Limits:
-        return self._by_source.get(source, self._others)
+        return self._by_source.get(base_source(source), self._others)
 
     def _walks(self, source: str | None) -> list[Walk]:
         """Return the rules' walks; whole deletions first, so that nothing is emptied before it is deleted."""
@@ -171,16 +173,27 @@ class Pruner:
             due = [one for one in due if not one.emptied]
         if not due:
             return step
-        if walk.rule in WHOLLY:
+        if walk.rule in WHOLLY and (due := await self._with_stages(source, due)):
             step.events = await self._pruning.prune(due, walk.limit, round_)
         elif walk.rule == "payloads":
             step.payloads = await self._pruning.empty(due, walk.limit, round_)
-        else:
+        elif walk.rule == "history":
             step.history = await self._pruning.forget(due, round_)
         return step
 
+    async def _with_stages(self, source: str | None, due: Sequence[Candidate]) -> list[Candidate]:
+        """Return the events whose stages may be deleted too, each by the rule for its state, with these stages."""
+        found: dict[UUID, list[Candidate]] = {one.id: [one] for one in due if one.parent is None}
+        for stage in await self._pruning.stages(list(found)) if found else ():
+            assert stage.parent is not None
+            if stage.parent in found and self._goes(source, stage):
+                found[stage.parent].append(stage)
+            else:
+                found.pop(stage.parent, None)
+        return [one for family in found.values() for one in family]
+
     def _due(self, walk: Walk, source: str | None, one: Candidate) -> bool:
-        if source not in (None, one.source) or _limit(self._limits(one.source), walk.rule) != walk.limit:
+        if source not in (None, base_source(one.source)) or _limit(self._limits(one.source), walk.rule) != walk.limit:
             return False
         if one.open or one.finished_ago is None or one.finished_ago < walk.limit:
             return False

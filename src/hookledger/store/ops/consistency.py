@@ -28,6 +28,7 @@ ENTRIES: dict[str, str] = {
     "events_without_attempt": "events are in a state that no attempt led to",
     "events_unlike_attempts": "events and their attempts disagree on whether they were ever processed",
     "attempts_astray": "attempts belong to no event, or to a claim that was never given",
+    "stages_astray": "stages belong to no event, or to one that was never processed",
     "entities_overlap": "entities have two events that may run concurrently, although they are ordered",
     "entities_stuck": "events wait for their turn in an entity, and no worker will ever give it to them",
     "events_without_action": "events were discarded, replayed, approved or accepted without an audit log entry",
@@ -77,6 +78,8 @@ class ConsistencyReport(Struct, frozen=True):
     """Events that retention deleted with the deliveries that made them, by their last state."""
     guards: dict[str, int] = {}
     """`guards`, and their answers: `applied` and `stale`."""
+    stages: dict[str, int] = {}
+    """Stages of events, by state: each belongs to an event, which its delivery made."""
 
     @property
     def pruned(self) -> int:
@@ -154,4 +157,4 @@ def balance(figures: Mapping[str, dict[str, int]], violations: list[Violation]) 
     off = sum(deliveries.get(outcome, 0) for outcome in NEW) + from_quarantine - sum(events.values())
     found = [Violation(TOTAL, abs(off), ()), *violations] if off else violations
     totals = (deliveries, events, from_quarantine, identities, attempts, effects, calls)
-    return ConsistencyReport(*totals, tuple(found), pruned, figures.get("guards", {}))
+    return ConsistencyReport(*totals, tuple(found), pruned, figures.get("guards", {}), figures.get("stages", {}))

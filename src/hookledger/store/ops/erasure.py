@@ -56,20 +56,21 @@ class Erasure(Operations):
         replace the keys that are shown. Audit log entries stay, without the results that they replaced and the
         reviews that they answered.
 
-        Raises WrongState, and changes nothing, if the event is not finished or has changed, if one of its effects is
-        not finished, or if its requests brought other events: the error names them, and `whole_request` erases them
-        too.
+        The stages of an event are erased with it. Raises WrongState, and changes nothing, if the event or a stage is
+        not finished, if it has changed, if one of its effects is not finished, or if its requests brought other
+        events: the error names them, and `whole_request` erases them too.
         """
+        await _check_whole(db, event_id)
         requests, _ = await _requests_and_events(db, event_id, whole_request)
         await db("lock_quarantined_to_erase", requests=requests)
         requests, idents = await _requests_and_events(db, event_id, whole_request)
         effects = await db("lock_effects_to_erase", events=idents)
         events = await db("lock_events_to_erase", events=idents)
         _check(events, event_id, expected, seen)
+        if running := [event for event in events if event["state"] not in FINAL]:
+            named = "; ".join(f"{_named(event)} is {event['state']}" for event in running)
+            raise WrongState(f"{named}: only {', '.join(sorted(FINAL))} can be erased")
         for event in events:
-            if event["state"] not in FINAL:
-                allowed = ", ".join(sorted(FINAL))
-                raise WrongState(f"event {event['id']} is {event['state']}: only {allowed} can be erased")
             _check_effects(event["id"], (row for row in effects if row["event_id"] == event["id"]))
         attempts = 0
         if not dry:
@@ -102,9 +103,10 @@ class Erasure(Operations):
 
 
 async def _requests_and_events(db: Session, event_id: UUID, whole_request: bool) -> tuple[list[UUID], list[UUID]]:
-    """The requests that are to be emptied, and the events that these brought."""
+    """The requests that are to be emptied, and the events that these brought, with their stages."""
     idents, requests = {event_id}, set[UUID]()
     while True:
+        idents |= {row["id"] for row in await db("stages_of_events", events=sorted(idents))}
         found = {row["request_id"] for row in await db("requests_to_erase", events=sorted(idents))}
         brought = {row["id"] for row in await db("events_brought", requests=sorted(found))}
         met = {row["id"] for row in await db("events_met", requests=sorted(found))}
@@ -139,6 +141,17 @@ async def _empty_effects(db: Session, effects: Sequence[Row], key_too: bool) -> 
     if lanes := [(row["name"], row["lane"]) for row in effects if row["lane"] is not None]:
         held = await db("lock_lanes_to_erase", lanes=lanes)
         await db("erase_lanes", lanes=[(row["name"], row["lane"]) for row in held])
+
+
+async def _check_whole(db: Session, event_id: UUID) -> None:
+    """WrongState if it is a stage: its bytes are its event's."""
+    for row in await db("event", id=event_id):
+        if row["parent"] is not None:
+            raise WrongState(f"{event_id} is stage {row['stage']!r} of event {row['parent']}: erase that event")
+
+
+def _named(event: Row) -> str:
+    return f"event {event['id']}" if event["stage"] is None else f"its stage {event['stage']!r}"
 
 
 def _check(events: Sequence[Row], event_id: UUID, expected: State, seen: int) -> None:

@@ -22,17 +22,14 @@ class Events(Operations):
     async def find(self, db: Session, reference: str) -> list[UUID]:
         """Events with this id or beginning of an id, or with this key in a known source; at most ten.
 
-        Events accepted from quarantine have keys such as `KEY~2`.
+        Events accepted from quarantine have keys such as `KEY~2`. `EVENT/STAGE` is a stage of an event.
         """
-        bounds = id_bounds(reference)
-        found = await db("find_events", first=bounds[0], last=bounds[1]) if bounds else []
-        if found:
-            return [row["id"] for row in found]
-        identities = [key_identity(row["name"], reference.encode()) for row in await db("sources")]
-        owners = await db("owners_of_keys", identities=identities, nothing=b"", limit=10)
-        if not owners and "~" in reference and "\0" not in reference:
-            return [row["id"] for row in await db("find_accepted", key=reference)]
-        return [row["event_id"] for row in owners]
+        found = await _find(db, reference)
+        event, _, stage = reference.rpartition("/")
+        if found or not event or "\0" in stage:
+            return found
+        events = await _find(db, event)
+        return [row["id"] for row in await db("find_stages", events=events, stage=stage)] if events else []
 
     @reads
     async def history(self, db: Session, event_id: UUID) -> History | None:
@@ -60,6 +57,7 @@ class Events(Operations):
             next((row["event_id"] for row in bodies if row["event_id"] != event_id), None),
             await turn_of(db, event),
             tuple(guards),
+            tuple(value_of(EventRow, row) for row in await db("stages_of_events", events=[event_id])),
         )
 
     @searches
@@ -76,3 +74,16 @@ class Events(Operations):
 async def effects_of(db: Session, events: Sequence[UUID]) -> list[Effect]:
     """What some events brought about, without the calls."""
     return [value_of(Effect, row) for row in await db("effects_of_events", events=list(events))]
+
+
+async def _find(db: Session, reference: str) -> list[UUID]:
+    bounds = id_bounds(reference)
+    found = await db("find_events", first=bounds[0], last=bounds[1]) if bounds else []
+    if found:  # the ids of an event and of its stages begin alike
+        events = {row["id"] for row in found}
+        return [row["id"] for row in found if row["parent"] not in events]
+    identities = [key_identity(row["name"], reference.encode()) for row in await db("sources")]
+    owners = await db("owners_of_keys", identities=identities, nothing=b"", limit=10)
+    if not owners and "~" in reference and "\0" not in reference:
+        return [row["id"] for row in await db("find_accepted", key=reference)]
+    return [row["event_id"] for row in owners]

@@ -52,12 +52,17 @@ class Filter(Struct, frozen=True, forbid_unknown_fields=True):
     attention: bool = False
     """Only those that an operator should look at: failed, in review, with an alert, or with an effect that failed for
     good or whose outcome is unknown."""
+    lacks_stage: Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
+    """Processed events of the source without this stage: those from before the application had it."""
 
     def __post_init__(self) -> None:
         for name in ("source", "type", "key", "object_id", "account", "text", "error", "cause", "effect"):
             check_words(f"the filter's {name}", getattr(self, name))
         for name in ("since", "until"):
             _check_moment(name, getattr(self, name))
+        check_words("the filter's lacks_stage", self.lacks_stage)
+        if self.lacks_stage is not None and self.source is None:
+            raise ConfigError("the filter's lacks_stage needs a source: which one has this stage?")
 
 
 NOT_OVER = (EffectState.UNKNOWN, EffectState.FAILED, EffectState.PLANNED, EffectState.STARTED)
@@ -130,6 +135,8 @@ def _needed(where: Filter) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, {name: value}
     if where.attention:
         yield "attention", {}
+    if where.lacks_stage is not None:
+        yield "lacks_stage", {"lacks_stage": where.lacks_stage}
     if where.effect is not None:
         name, separator, key = where.effect.partition(":")
         yield ("effect_key", {"effect": name, "effect_key": key}) if separator else ("effect", {"effect": name})

@@ -40,6 +40,7 @@ from .job import (
     subject_of,
 )
 from .resolving import Resolutions
+from .stages import add_stages
 
 FREEZE = 600.0
 """Seconds that it may take: about six for a million events on an ordinary disk."""
@@ -173,6 +174,8 @@ class Jobs(Operations):
         """Move these events; returns why some of them could not be moved."""
         if job.resolving is not None:
             return await self._resolve(db, job, job.resolving, [item.event_id for item in items])
+        if job.where.lacks_stage is not None:
+            return await _add_stages(db, job, job.where.lacks_stage, items)
         events = [(item.event_id, item.state, item.claim) for item in items]
         moved = await decisions.move_all(db, job.name, events, Audit(job.actor, job.reason), _part_of(job))
         return {
@@ -256,6 +259,13 @@ class Jobs(Operations):
         else:
             found = await db("list_items", **page, outcome=outcome)
         return [_item(row, row["now"]) for row in found]
+
+
+async def _add_stages(db: Session, job: Job, stage: str, items: Sequence[JobItem]) -> dict[UUID, Objection]:
+    """Add a stage to these events; returns why some of them could not get it."""
+    events = [(item.event_id, item.claim) for item in items]
+    left = await add_stages(db, events, stage, Audit(job.actor, job.reason), _part_of(job))
+    return {event: Objection(Cause.CHANGED, why) for event, why in left.items()}
 
 
 # ── sets ──

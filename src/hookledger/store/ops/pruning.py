@@ -38,6 +38,8 @@ class Candidate(Struct, frozen=True):
     open: bool
     """Whether an operator should look at it, so that it stays."""
     emptied: bool
+    parent: UUID | None = None
+    """Its event, if it is a stage: pruned with it."""
 
 
 class Arrived(Struct, frozen=True):
@@ -192,6 +194,11 @@ class Pruning(Operations):
         ]
 
     @reads
+    async def stages(self, db: Session, events: Sequence[UUID]) -> list[Candidate]:
+        """Return the stages of these events, in any state."""
+        return [value_of(Candidate, row) for row in await db("stages_to_prune", events=list(events))]
+
+    @reads
     async def deliveries(self, db: Session, after: UUID, before: UUID, limit: int) -> list[Arrived]:
         """Return all deliveries of the next `limit` requests between two ids."""
         return [_arrived(row) for row in await db("window_of_deliveries", after=after, before=before, most=limit)]
@@ -204,13 +211,13 @@ class Pruning(Operations):
 
         Identities, guards and effects stay, the effects without arguments and errors. An event stays if it changed
         since it was chosen, if another transaction has it locked, if one of its effects is not finished, or if it was
-        redelivered within the last `quiet` seconds.
+        redelivered within the last `quiet` seconds. An event and its stages go together, or stay.
         """
         rows = await db("lock_events_to_prune", chosen=_claims(chosen), quiet=quiet)
         over = await _over(db, [row["id"] for row in rows])
-        going = [row for row in rows if row["id"] in over]
+        going = await _whole(db, [row for row in rows if row["id"] in over])
         if going and round_ is not None:
-            await _take(db, going, [identity for some in over.values() for identity in some], quiet)
+            await _take(db, going, [identity for row in going for identity in over[row["id"]]], quiet)
             await _record(db, round_, Pruned(events=len(going)))
         return len(going)
 
@@ -218,16 +225,21 @@ class Pruning(Operations):
     async def empty(self, db: Session, chosen: Sequence[Candidate], older: float, round_: Round | None) -> int:
         """Delete bytes, headers and query of requests; returns how many events lost theirs.
 
-        A request is emptied when all its events have been final for `older` seconds and it has no quarantined
-        delivery.
+        A request is emptied when all its events, with their stages, have been final for `older` seconds and it has no
+        quarantined delivery.
         """
         rows = await db("lock_events_to_empty", events=[one.id for one in chosen], older=older)
-        over = Counter(row["request_id"] for row in rows if row["over"])
+        events = [row["id"] for row in rows]
+        stages = await db("lock_stages_to_empty", events=events, older=older) if events else []
+        left = await _stages_of(db, events)
+        left.subtract(row["parent"] for row in stages if row["over"])
+        over = Counter(row["request_id"] for row in rows if row["over"] and not left[row["id"]])
         items = await db("count_items", requests=sorted(over))
         good = {
             row["request_id"] for row in items if row["made"] == over[row["request_id"]] and not row["quarantined"]
         }
         emptied = [row["id"] for row in rows if row["request_id"] in good]
+        emptied += [row["id"] for row in stages if row["parent"] in set(emptied)]
         if emptied and round_ is not None:
             await db("empty_requests", requests=sorted(good), empty=b"")
             await db("empty_events", events=emptied)
@@ -292,6 +304,20 @@ async def _over(db: Session, idents: list[UUID]) -> dict[UUID, list[bytes]]:
         if len(over[row["event_id"]]) != row["n"]:
             del over[row["event_id"]]
     return over
+
+
+async def _whole(db: Session, rows: Sequence[Row]) -> list[Row]:
+    """Return the events whose stages are all among the rows, and these stages."""
+    found = Counter(row["parent"] for row in rows if row["parent"] is not None)
+    events = [row["id"] for row in rows if row["parent"] is None]
+    there = await _stages_of(db, events)
+    whole = {ident for ident in events if there[ident] == found[ident]}
+    return [row for row in rows if (row["parent"] or row["id"]) in whole]
+
+
+async def _stages_of(db: Session, events: list[UUID]) -> Counter[UUID]:
+    """Return how many stages each event has."""
+    return Counter({row["parent"]: row["n"] for row in await db("count_stages", events=events)})
 
 
 async def _take(db: Session, going: Sequence[Row], effects: list[bytes], quiet: float) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ...clock import Clock
 from ...ids import FIRST_ID, LAST_ID, effect_identity, first_id, key_identity
-from ...model import EventRow, Kind
+from ...model import EventRow, Kind, base_source
 from ...states import State
 from ..causes import effect_cause
 from ..rows import value_of
@@ -212,7 +212,9 @@ async def _streams(db: Session, where: Filter) -> list[Stream]:
     if key is not None and _is_exact(key):
         identities = [key_identity(source, key.encode()) for source in await _sources(db, where)]
         owners = await db("owners_of_keys", identities=identities, nothing=b"", limit=MOST_STREAMS)
-        return [*_by_id(owners), Stream("stream_key", {"value": key})]
+        events = _by_id(owners)
+        stages = [Stream("stream_stages", event.values) for event in events]
+        return [*events, *stages, Stream("stream_key", {"value": key})]
     if where.effect is not None and ":" in where.effect:
         name, _, of = where.effect.partition(":")
         identities = [effect_identity(scope, name, of) for scope in (*await _sources(db, where), "")]
@@ -273,7 +275,7 @@ async def _sources(db: Session, where: Filter) -> set[str]:
     """The filter's source; or every one that was ever served or imported, and those of the kinds that can be
     walked."""
     if where.source is not None:
-        return {where.source}
+        return {base_source(where.source)}
     return {row["name"] for row in await db("sources")} | {kind.source for kind in await _kinds(db, None)}
 
 

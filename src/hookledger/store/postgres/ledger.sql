@@ -86,7 +86,8 @@ WHERE e.identity = m.identity
 -- events are in review.
 SELECT v.id, w.nth FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS w (source, words, nth)
 JOIN {schema}.events AS v
-  ON v.state = 'needs_review' AND (w.source IS NULL OR v.source = w.source) AND starts_with(v.reason, w.words)
+  ON v.state = 'needs_review' AND (w.source IS NULL OR split_part(v.source, '/', 1) = w.source)
+ AND starts_with(v.reason, w.words)
 
 -- name: lock_events
 -- Before their attention is looked at in a second statement: of two effects of one event that change at the same

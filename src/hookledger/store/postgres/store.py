@@ -19,22 +19,22 @@ from .. import BEFORE_FIRST, fits, is_newer, out_of_range
 from ..ops.copy import Copies
 from ..ops.jobs import Jobs
 from ..protocol import Adapter, Store, Transactions
-from ..rows import outcome_values, value_of
+from ..rows import outcome_values, stage_values, value_of
 from ..text import load, migrations, shared
 from ..url import without_password
 from . import intake, ledger
-from .connection import OUTAGE, Connections, nothing
+from .connection import BEGIN, OUTAGE, Connections, nothing, transaction
 from .dialect import Dialect
 from .heartbeat import PostgresHeartbeat
 from .intake import columns
 from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
-from .session import PostgresDatabase, Queries
+from .session import PostgresDatabase, Queries, values_of
 from .tables import PostgresTables
 from .transaction import LazyTransaction, PostgresTransaction
 
-_GIVEN = ("not_paused", "unplaced", "into_answers", "or_again")
+_GIVEN = ("not_paused", "unplaced", "into_answers", "or_again", "begin_stages", "other_stage")
 _QUERIES = load(__package__, **{name: shared("postgres")[name] for name in _GIVEN})
 
 
@@ -215,8 +215,17 @@ class PostgresStore(Store):
             return set()
         # Sorted as in `reclaim`, `beat` and a handler's commit, so that they do not deadlock.
         values = sorted(map(outcome_values, outcomes), key=itemgetter(0))
-        rows = await self._fetch("settle", *columns(values), None)
-        return {row["id"] for row in rows}
+        stages = stage_values(outcomes)
+        if not stages:
+            rows = await self._fetch("settle", *columns(values), None)
+            return {row["id"] for row in rows}
+        sql, names = self._queries["begin_stages"]
+        async with self._use() as connection, transaction(connection, BEGIN):
+            rows = await connection.fetch(self.sql("settle"), *columns(values), None)
+            settled = {row["id"] for row in rows}
+            begun = [stage for stage in stages if stage[1] in settled]
+            await connection.execute(sql, *values_of(names, {"stages": begun}))
+        return settled
 
     async def heartbeat(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> PostgresHeartbeat:
         return PostgresHeartbeat(self._url, self._options(), self.sql, self._queries, (worker, handles), patience)

@@ -19,11 +19,12 @@ from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..call_outcome import may_adopt
 from ..protocol import Adapter
-from ..rows import intent_values, outcome_values
+from ..rows import intent_values, outcome_values, stage_values
 from ..sqlstate import DATA_ERRORS, sqlstate
 from . import guards
 from .connection import is_open
 from .intake import columns
+from .session import numbered, values_of
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -125,10 +126,20 @@ class PostgresTransaction:
     async def _run(self, name: str, *args: Any) -> list[Any]:
         return await (await self.ready()).run(self._sql(name), args)
 
+    async def _run_shared(self, name: str, **parameters: Any) -> list[Any]:
+        """Run a query of `store/sql/`."""
+        sql, names = numbered(self._sql(name))
+        return await (await self.ready()).run(sql, values_of(names, parameters))
+
     # ── effects ──
 
     async def once(self, intent: Intent) -> bool:
         return await self._keep("once", intent) is None
+
+    async def other_stage(self, intent: Intent) -> str | None:
+        async with self.turn:
+            rows = await self._run_shared("other_stage", event_id=intent.event_id, identity=intent.identity)
+            return str(rows[0][0]) if rows else None
 
     async def plan(self, intent: Intent) -> Known | None:
         repeat = None if intent.repeat is None else intent.repeat.value
@@ -204,6 +215,8 @@ class PostgresTransaction:
         # Sorted: every transaction that writes several events locks them in one order.
         rows = sorted(map(outcome_values, outcomes), key=itemgetter(0))
         settled = await self._run("settle", *(columns(rows) or [[]] * 10), self._mark)
+        if stages := stage_values(outcomes):
+            await self._run_shared("begin_stages", stages=stages)
         if not outcomes or len(settled) != len(outcomes):
             await self._check_mark()
             if outcomes:

@@ -5,12 +5,17 @@
 -- name: few
 LIMIT 5
 
+-- name: pruned_event
+-- Not a stage, whose source is NAME/STAGE and whose key is its event's.
+source NOT LIKE '%/%'
+
 -- name: figures
 -- Every book, by entry.
 SELECT 'deliveries' AS book, outcome AS entry, count(*) AS n FROM {schema}.deliveries GROUP BY outcome
-UNION ALL SELECT 'events', state, count(*) FROM {schema}.events GROUP BY state
-UNION ALL SELECT 'quarantine', 'quarantine', count(*) FROM {schema}.events WHERE key_origin = 'quarantine'
-UNION ALL SELECT 'pruned', state, count(*) FROM {schema}.pruned GROUP BY state
+UNION ALL SELECT 'events', state, count(*) FROM {schema}.events WHERE parent IS NULL GROUP BY state
+UNION ALL SELECT 'stages', state, count(*) FROM {schema}.events WHERE parent IS NOT NULL GROUP BY state
+UNION ALL SELECT 'quarantine', 'quarantine', count(*) FROM {schema}.events WHERE key_origin = 'quarantine' AND parent IS NULL
+UNION ALL SELECT 'pruned', state, count(*) FROM {schema}.pruned WHERE {pruned_event} GROUP BY state
 UNION ALL SELECT 'identities', kind, count(*) FROM {schema}.identities GROUP BY kind
 UNION ALL SELECT 'attempts', outcome, count(*) FROM {schema}.attempts GROUP BY outcome
 UNION ALL SELECT 'effects', state, count(*) FROM {schema}.effects GROUP BY state
@@ -34,12 +39,12 @@ LEFT JOIN {schema}.pruned AS p ON p.event_id = d.event_id
 WHERE d.outcome NOT IN ('accepted', 'invalid', 'reconciled') AND e.id IS NULL AND a.id IS NULL AND p.event_id IS NULL {few}
 
 -- name: events_without_delivery
--- An event names the delivery that made it, or the quarantined one that an operator accepted.
+-- An event names the delivery that made it, or the quarantined one that an operator accepted; a stage that of its event.
 SELECT count(*) OVER () AS n, e.id, NULL AS label
 FROM {schema}.events AS e LEFT JOIN {schema}.deliveries AS d ON d.request_id = e.request_id AND d.item = e.item
 WHERE d.request_id IS NULL OR CASE e.key_origin
     WHEN 'quarantine' THEN d.outcome NOT IN ('conflict', 'same_body')
-    ELSE d.outcome NOT IN ('accepted', 'invalid', 'reconciled') OR d.event_id <> e.id END {few}
+    ELSE d.outcome NOT IN ('accepted', 'invalid', 'reconciled') OR d.event_id <> coalesce(e.parent, e.id) END {few}
 
 -- name: requests_missing
 -- The bytes of all but plain duplicates are kept. An event without them could not be claimed.
@@ -64,26 +69,26 @@ WHERE e.id IS NULL AND a.id IS NULL AND p.event_id IS NULL {few}
 -- name: events_without_identity
 -- An accepted event owns its content under a key that is another's.
 SELECT count(*) OVER () AS n, e.id, NULL AS label FROM {schema}.events AS e
-WHERE NOT EXISTS (
+WHERE e.parent IS NULL AND NOT EXISTS (
     SELECT 1 FROM {schema}.identities AS i
     WHERE i.event_id = e.id AND i.kind <> 'body' AND (i.kind = 'quarantine') = (e.key_origin = 'quarantine')) {few}
 
 -- name: events_without_identity (sqlite)
 -- Differs because SQLite would read all identities for each event: they have no index by event.
 SELECT count(*) OVER () AS n, e.id, NULL AS label FROM {schema}.events AS e
-WHERE CASE e.key_origin
+WHERE e.parent IS NULL AND CASE e.key_origin
     WHEN 'quarantine' THEN e.id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind = 'quarantine')
     ELSE e.id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind = 'key') END {few}
 
 -- name: pruned_without_identity
 -- A pruned event keeps its key, so that its redelivery is always a duplicate.
 SELECT count(*) OVER () AS n, p.event_id AS id, p.state AS label FROM {schema}.pruned AS p
-WHERE NOT EXISTS (SELECT 1 FROM {schema}.identities AS i WHERE i.event_id = p.event_id AND i.kind <> 'body') {few}
+WHERE {pruned_event} AND NOT EXISTS (SELECT 1 FROM {schema}.identities AS i WHERE i.event_id = p.event_id AND i.kind <> 'body') {few}
 
 -- name: pruned_without_identity (sqlite)
 -- Differs because SQLite would read all identities for each row, as above.
 SELECT count(*) OVER () AS n, p.event_id AS id, p.state AS label FROM {schema}.pruned AS p
-WHERE p.event_id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind <> 'body') {few}
+WHERE {pruned_event} AND p.event_id NOT IN (SELECT event_id FROM {schema}.identities WHERE kind <> 'body') {few}
 
 -- name: settled
 -- The events that operators settled by hand.
@@ -128,7 +133,15 @@ FROM {schema}.events AS e LEFT JOIN (
     FROM {schema}.actions WHERE name IN ('replay', 'approve', 'discard', 'reject', 'accept') GROUP BY event_id
 ) AS a ON a.event_id = e.id
 WHERE e.run - 1 <> coalesce(a.runs, 0) OR (e.state = 'discarded' AND NOT coalesce(a.closed, false))
-   OR (e.key_origin = 'quarantine') <> coalesce(a.accepted, false) {few}
+   OR (e.key_origin = 'quarantine' AND e.parent IS NULL) <> coalesce(a.accepted, false) {few}
+
+-- name: stages_astray
+-- A stage is committed with the processing of its event, and pruned with it.
+SELECT count(*) OVER () AS n, s.id, s.stage AS label
+FROM {schema}.events AS s LEFT JOIN {schema}.events AS e ON e.id = s.parent
+LEFT JOIN {schema}.pruned AS p ON p.event_id = s.parent
+WHERE s.parent IS NOT NULL AND p.event_id IS NULL
+  AND (e.id IS NULL OR e.parent IS NOT NULL OR e.first_processed_at IS NULL) {few}
 
 -- name: entities_overlap
 -- One event of an entity at a time is first.

@@ -12,7 +12,8 @@ WHERE event_id IN {list :events uuid} AND outcome NOT IN ('accepted', 'invalid',
 SELECT e.id FROM {schema}.deliveries AS d JOIN {schema}.events AS e ON e.id = d.event_id
 WHERE d.request_id IN {list :requests uuid} AND d.outcome IN ('accepted', 'invalid', 'reconciled')
 UNION
-SELECT e.id FROM {schema}.events AS e WHERE e.request_id IN {list :requests uuid} AND e.key_origin = 'quarantine'
+SELECT e.id FROM {schema}.events AS e
+WHERE e.request_id IN {list :requests uuid} AND e.key_origin = 'quarantine' AND e.parent IS NULL
 
 -- name: events_met
 -- The events that quarantined deliveries in these requests met.
@@ -30,7 +31,7 @@ SELECT identity, event_id, name, key, kind, state, lane FROM {schema}.effects
 WHERE event_id IN {list :events uuid} ORDER BY identity {lock}
 
 -- name: lock_events_to_erase
-SELECT id, state, claim, reason, key FROM {schema}.events WHERE id IN {list :events uuid} ORDER BY id {lock}
+SELECT id, state, claim, reason, key, stage FROM {schema}.events WHERE id IN {list :events uuid} ORDER BY id {lock}
 
 -- name: erase_rejections
 -- The same body in the sample of what was rejected.

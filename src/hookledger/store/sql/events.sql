@@ -1,10 +1,10 @@
 -- name: find_events
 -- By id or the beginning of one.
-SELECT id FROM {schema}.events WHERE id BETWEEN :first AND :last ORDER BY id LIMIT 10
+SELECT id, parent FROM {schema}.events WHERE id BETWEEN :first AND :last ORDER BY id LIMIT 10
 
 -- name: find_accepted
 -- By the key of an event accepted from quarantine.
-SELECT id FROM {schema}.events WHERE key = :key AND key_origin = 'quarantine' ORDER BY id LIMIT 10
+SELECT id FROM {schema}.events WHERE key = :key AND key_origin = 'quarantine' AND parent IS NULL ORDER BY id LIMIT 10
 
 -- name: event
 SELECT e.*, {deliveries} FROM {schema}.events AS e WHERE e.id = :id

@@ -30,6 +30,10 @@ e.received_at < :until::timestamptz
 -- Differs because the databases have other functions for this.
 (instr(e.reason, :error) > 0 OR instr(e.error, :error) > 0)
 
+-- name: where_lacks_stage
+e.state = 'processed' AND e.parent IS NULL AND e.emptied_at IS NULL
+AND (SELECT count(*) FROM {schema}.events AS s WHERE s.parent = e.id AND s.stage = :lacks_stage::text) = 0
+
 -- name: where_effect
 -- Counted, as below: neither EXISTS nor IN, which the planner may make a join with the whole table of.
 (SELECT count(*) FROM {schema}.effects AS f WHERE f.event_id = e.id AND f.name = :effect::text) > 0

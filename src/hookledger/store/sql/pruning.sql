@@ -47,8 +47,14 @@ UPDATE {schema}.prune_positions SET position = :position WHERE name = :walk
 -- name: window_of_events
 -- The next events in the order of their ids, which is that of time.
 SELECT id, claim, source, state, {elapsed {now} - finished_at} AS finished_ago, attention OR alert IS NOT NULL AS open,
-       emptied_at IS NOT NULL AS emptied
+       emptied_at IS NOT NULL AS emptied, parent
 FROM {schema}.events WHERE id > :after AND id < :before ORDER BY id LIMIT :most
+
+-- name: stages_to_prune
+-- The stages of some events, in any state.
+SELECT id, claim, source, state, {elapsed {now} - finished_at} AS finished_ago, attention OR alert IS NOT NULL AS open,
+       emptied_at IS NOT NULL AS emptied, parent
+FROM {schema}.events {indexed events_stages} WHERE parent IN {list :events uuid} AND parent IS NOT NULL
 
 -- name: window_of_deliveries
 -- All deliveries of the next requests.
@@ -59,7 +65,7 @@ CROSS JOIN {schema}.deliveries AS d WHERE d.request_id = next_requests.request_i
 
 -- name: lock_events_to_prune
 -- Those that are still as they were chosen, and quiet.
-SELECT e.id, e.request_id, e.item FROM {rows :chosen id uuid, claim bigint} AS c CROSS JOIN {schema}.events AS e
+SELECT e.id, e.request_id, e.item, e.parent FROM {rows :chosen id uuid, claim bigint} AS c CROSS JOIN {schema}.events AS e
 WHERE e.id = c.id AND e.claim = c.claim
   AND e.state IN ('processed', 'skipped', 'failed', 'discarded') AND NOT e.attention AND e.alert IS NULL
   AND (SELECT count(*) FROM {schema}.deliveries AS d
@@ -108,7 +114,8 @@ DELETE FROM {schema}.deliveries AS d
 WHERE d.event_id IN {list :events uuid} AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')
   AND d.received_at <= {now} - {seconds :quiet}
   AND (SELECT count(*) FROM {schema}.events AS a
-       WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine') = 0
+       WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine'
+         AND a.parent IS NULL) = 0
 RETURNING request_id
 
 -- name: prune_requests
@@ -135,6 +142,19 @@ FROM {schema}.deliveries AS d JOIN {schema}.events AS e ON e.id = d.event_id
 WHERE d.request_id IN (SELECT request_id FROM {schema}.events WHERE id IN {list :events uuid} AND emptied_at IS NULL)
   AND d.outcome IN ('accepted', 'invalid', 'reconciled')
 ORDER BY e.id {lock_free e}
+
+-- name: lock_stages_to_empty
+-- The same for the stages of events.
+SELECT e.id, e.parent,
+       e.state IN ('processed', 'skipped', 'discarded') AND NOT e.attention
+           AND e.finished_at < {now} - {seconds :older} AS over
+FROM {schema}.events AS e {indexed events_stages}
+WHERE e.parent IN {list :events uuid} AND e.parent IS NOT NULL ORDER BY e.id {lock_free e}
+
+-- name: count_stages
+-- How many stages each event has, locked or not.
+SELECT parent, count(*) AS n FROM {schema}.events {indexed events_stages}
+WHERE parent IN {list :events uuid} AND parent IS NOT NULL GROUP BY parent
 
 -- name: count_items
 -- How many events each request brought, and how many quarantined deliveries.
@@ -195,7 +215,8 @@ WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, it
   AND d.outcome IN ('conflict', 'same_body')
   AND (SELECT count(*) FROM {schema}.events AS e WHERE e.id = d.event_id) = 0
   AND (SELECT count(*) FROM {schema}.events AS a
-       WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine') = 0
+       WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine'
+         AND a.parent IS NULL) = 0
 
 -- name: pruned_events
 -- By id or the beginning of one.

@@ -15,7 +15,8 @@ SELECT d.request_id, d.item, d.source, d.outcome, d.event_id, e.key AS event_key
        d.received_at, a.id AS accepted_id
 FROM {rows :among source text, outcome text} AS given CROSS JOIN {schema}.deliveries AS d
 LEFT JOIN {schema}.events AS e ON e.id = d.event_id
-LEFT JOIN {schema}.events AS a ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine'
+LEFT JOIN {schema}.events AS a
+  ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine' AND a.parent IS NULL
 WHERE d.source = given.source AND d.outcome = given.outcome AND d.outcome IN ('conflict', 'same_body')
   AND d.request_id < :before AND d.request_id >= (
     SELECT request_id FROM (
@@ -60,7 +61,8 @@ SELECT d.source, d.outcome, d.event_id, EXISTS (
            SELECT 1 FROM {schema}.requests AS r WHERE r.id = d.request_id AND r.emptied_at IS NULL
                AND (length(r.body) > 0 OR EXISTS ({elsewhere}))) AS kept, a.id AS accepted_id
 FROM {schema}.deliveries AS d
-LEFT JOIN {schema}.events AS a ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine'
+LEFT JOIN {schema}.events AS a
+  ON a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine' AND a.parent IS NULL
 WHERE d.request_id = :request_id AND d.item = :item AND d.outcome IN ('conflict', 'same_body')
 
 -- name: own_accepted_key

@@ -65,6 +65,12 @@ WHERE {marked} AND w.state NOT IN ('failed', 'needs_review') AND {within} {newes
 -- One that an identity led to.
 SELECT {what} FROM {schema}.events AS w WHERE w.id = :stream_value::uuid AND {within} {newest}
 
+-- name: stream_stages
+-- The stages of one that an identity led to; `stream_key` has those of other origins.
+SELECT {what} FROM {schema}.events AS w {indexed events_stages}
+WHERE w.parent = :stream_value::uuid AND w.parent IS NOT NULL AND w.key_origin IN ('signed_id', 'unsigned_id')
+  AND {within} {newest}
+
 -- name: stream_waiting
 -- Sorted, as the index is not by id: asked for only while the queue is short. PostgreSQL's planner would rather walk all
 -- the ids until it has met enough that wait.

@@ -36,7 +36,7 @@ TURN = 0.001
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Reader = Callable[[Any], Any]
 _TIMES = re.compile(r"at|since|until|slot|\w+_at|\w+_until")
-_IDS = re.compile(r"id|\w+_id")
+_IDS = re.compile(r"id|parent|\w+_id")
 _DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.RangeError)
 
 

@@ -44,7 +44,8 @@ WHERE identity = ?2
 -- name: waiting
 -- The events in review, of one source or of any, whose reason has this prefix. There are few.
 SELECT id FROM events INDEXED BY events_in_review
-WHERE state = 'needs_review' AND (?1 IS NULL OR source = ?1) AND substr(reason, 1, length(?2)) = ?2 ORDER BY id
+WHERE state = 'needs_review' AND (?1 IS NULL OR source = ?1 OR substr(source, 1, length(?1) + 1) = ?1 || '/')
+  AND substr(reason, 1, length(?2)) = ?2 ORDER BY id
 
 -- name: attend
 -- Whether an operator should look at its effects: one failed for good, has an unknown outcome, be it that its policy

@@ -17,7 +17,7 @@ from ...states import BY_NAME
 from .. import BEFORE_FIRST, fits, is_newer, out_of_range
 from ..ops.copy import Copies
 from ..protocol import Adapter, Store, Transactions
-from ..rows import outcome_values, value_of
+from ..rows import outcome_values, stage_values, value_of
 from ..text import migrations
 from . import intake, second_library
 from .connection import Checkpointer, Row, Writer, check_version, in_transaction, read_rows, rows, translate
@@ -26,7 +26,7 @@ from .heartbeat import SqliteHeartbeat
 from .intake import micros
 from .jobs import SqliteJobs
 from .ledger import SqliteLedger
-from .session import SqliteDatabase, queries, query
+from .session import SqliteDatabase, SqliteSession, queries, query
 from .tables import SqliteTables
 from .transaction import SqliteTransaction
 from .watch import LockWatch
@@ -226,6 +226,8 @@ class SqliteStore(Store):
                 attempt = BY_NAME[transition].attempt
                 if attempt is not None:
                     connection.execute(self.sql("tried"), (*row, now, attempt.value))
+        if stages := stage_values(outcome for outcome in outcomes if outcome.id in settled):
+            SqliteSession(connection, now).cursor(query("begin_stages"), {"stages": stages})
         return settled
 
     async def heartbeat(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> SqliteHeartbeat:

@@ -18,6 +18,7 @@ from ..rows import intent_values
 from . import guards
 from .connection import Row, Writer, rows, translate
 from .files import Connection
+from .session import query
 
 Settle = Callable[[apsw.Connection, Sequence[Outcome]], int]
 T = TypeVar("T")
@@ -108,6 +109,14 @@ class SqliteTransaction:
     async def once(self, intent: Intent) -> bool:
         values = (self._now(), *intent_values(intent, intent.event_id.bytes))
         return await self._keep(lambda connection: bool(rows(connection, self._sql("once"), values)))
+
+    async def other_stage(self, intent: Intent) -> str | None:
+        def job(connection: apsw.Connection) -> list[Row]:
+            given = {"identity": intent.identity, "event_id": intent.event_id.bytes}
+            return list(connection.execute(query("other_stage"), given))
+
+        found = await self._keep(job)
+        return str(found[0][0]) if found else None
 
     async def plan(self, intent: Intent) -> Known | None:
         def job(connection: apsw.Connection) -> Known | None:

@@ -1,0 +1,35 @@
+"""Replays one stage of an event; adds it to an event that was processed before the application had the stage."""
+
+from __future__ import annotations
+
+from ...errors import ConfigError
+from ...model import EventRow, History, Kind, stage_source
+from ...store.ops.audit import Audit
+from .. import search
+from ..context import Application, Context
+from .replay import replay
+
+
+async def replay_stage(context: Context, by: Audit, event: EventRow, stage: str) -> History:
+    """Process one stage of an event again as a new run, or for the first time if the processed event lacks it.
+
+    `event`: as seen when this was decided. Raises ConfigError if the application is here and has no such stage,
+    WrongState if the event has changed, or as `replay` does.
+    """
+    for known in (await search.find(context, str(event.id))).stages:
+        if known.stage == stage:
+            return await replay(context, by, known)
+    return await add_stage(context, by, event, stage)
+
+
+async def add_stage(context: Context, by: Audit, event: EventRow, stage: str) -> History:
+    """Add a stage to a processed event that lacks it. Raises as `replay_stage` does, and WrongState if it has it."""
+    check_stage(context.application, event.source, event.type, stage)
+    ident = await context.store.stages.add(event.id, event.claim, stage, *by)
+    return await search.find(context, str(ident))
+
+
+def check_stage(application: Application, source: str, kind: str, stage: str) -> None:
+    """Raise ConfigError if an application that is loaded has no handler for a stage."""
+    if application.loaded and application.routes.find(Kind(stage_source(source, stage), kind)) is None:
+        raise ConfigError(f"no handler of this application handles {kind!r} of {source!r} in stage {stage!r}")
