@@ -11,12 +11,12 @@ from uuid import UUID
 from msgspec import Struct
 
 from hookledger import Inbox
-from hookledger.model import EventRow, History
 from hookledger.operate import search
 from hookledger.providers.sign import sign
 from hookledger.receive.endpoint import with_secrets
 from hookledger.receive.request import Message, Scope
 from hookledger.states import State
+from hookledger.store.history import EventRow, History
 
 Pairs = Sequence[tuple[str, str]]
 

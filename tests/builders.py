@@ -9,20 +9,9 @@ from uuid import UUID
 
 from hookledger.clock import Clock
 from hookledger.ids import body_identity, key_identity, new_id, token_identity
-from hookledger.model import (
-    Arrival,
-    Claimed,
-    EventRow,
-    Headers,
-    History,
-    Item,
-    Kind,
-    Outcome,
-    Proof,
-    Recorded,
-    pack_headers,
-)
+from hookledger.model import Arrival, Claimed, Headers, Item, Kind, Outcome, Proof, Recorded, pack_headers
 from hookledger.states import KeyOrigin, State
+from hookledger.store.history import EventRow, History
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store

@@ -15,10 +15,11 @@ from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, HandlerCommitted, WrongState
 from hookledger.ids import key_identity, new_id, stage_id
 from hookledger.ledger import Completion, Effect, Intent, Started
-from hookledger.model import Claimed, EventRow, Item, Kind
+from hookledger.model import Claimed, Item, Kind
 from hookledger.operate.retention.prune import Pruner
 from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import BY_NAME, CallOutcome, EffectKind, EffectState, Repeat, State
+from hookledger.store.history import EventRow
 from hookledger.store.ops.filters import EVERYTHING, Filter
 from hookledger.store.ops.job import BulkAction, Cause, Decided, NewJob, Objection, Resolving
 from hookledger.store.ops.reviews import ANSWERS

@@ -12,10 +12,11 @@ import pytest
 from hookledger.clock import Clock, Seconds
 from hookledger.errors import ClaimLost, WrongState
 from hookledger.ids import new_id, stage_id
-from hookledger.model import Claimed, EventRow, Kind, stage_source
+from hookledger.model import Claimed, Kind, stage_source
 from hookledger.operate.retention.prune import Pruner
 from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import CallOutcome, State
+from hookledger.store.history import EventRow
 from hookledger.store.ops.filters import Filter
 from hookledger.store.ops.job import NewJob
 from hookledger.store.postgres.store import PostgresStore

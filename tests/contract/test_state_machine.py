@@ -6,8 +6,9 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
-from hookledger.model import EventRow, Kind, Outcome
+from hookledger.model import Kind, Outcome
 from hookledger.states import BY_NAME, TRANSITIONS, State
+from hookledger.store.history import EventRow
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
 from tests.builders import LEASE, WAYS, Raw, event, history, reach

@@ -10,8 +10,8 @@ import httpx2
 
 from hookledger import Op
 from hookledger.ledger import EffectHistory
-from hookledger.model import EventRow
 from hookledger.states import EffectState, State
+from hookledger.store.history import EventRow
 from hookledger.work.loop import Worker
 from tests.asgi_client import Site, stripe_event
 from tests.services.sink import Sink, path

@@ -22,11 +22,11 @@ from hookledger import Inbox
 from hookledger.cli.api import OperatorListener
 from hookledger.ids import operation_key
 from hookledger.ledger import Effect
-from hookledger.model import EventRow
 from hookledger.operate.api.auth import Role
 from hookledger.operate.api.call import Call
 from hookledger.operate.api.table import CALLS
 from hookledger.states import EffectState, State
+from hookledger.store.history import EventRow
 from hookledger.store.ops.consistency import ConsistencyReport
 from tests.builders import Raw
 from tests.operators import CHANGING, SETTINGS, TOKENS, give_past, make_inbox

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hookledger import Event, Permanent, State, SyncEvent
-from hookledger.model import EventRow
+from hookledger.store.history import EventRow
 from tests.asgi_client import Site, stripe_event
 from tests.contract.adapters.libraries import LIBRARIES, Library, made
 from tests.path.conftest import SECRET, MakeSite

@@ -16,11 +16,11 @@ import httpx2
 import pytest
 
 from hookledger import Event, RetryPolicy, Seconds, State, SyncEvent
-from hookledger.model import EventRow
 from hookledger.observe import report
 from hookledger.observe.traces import MAX_TRACE
 from hookledger.operate import search
 from hookledger.store.causes import MAX_CAUSE
+from hookledger.store.history import EventRow
 from hookledger.store.ops.filters import Filter
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite

@@ -28,7 +28,7 @@ from hookledger import (
 )
 from hookledger.cli import cli
 from hookledger.errors import BadData
-from hookledger.model import History, Outcome
+from hookledger.model import Outcome
 from hookledger.operate import search
 from hookledger.operate.audit import by
 from hookledger.operate.replay import replay
@@ -36,6 +36,7 @@ from hookledger.operate.replay.dry_run import DryRunReport
 from hookledger.operate.replay.preview import Preview
 from hookledger.operate.timeline import timeline
 from hookledger.states import AttemptOutcome
+from hookledger.store.history import History
 from hookledger.store.postgres.transaction import LazyTransaction
 from hookledger.store.sqlite.transaction import SqliteTransaction
 from tests.asgi_client import Site, stripe_event

@@ -147,7 +147,7 @@ async def test_waiting_needs_entities(site_on: MakeSite, sqlite_url: str) -> Non
     await site.work()
     found = (await site.event("evt_2")).event
     assert found.state is State.NEEDS_REVIEW
-    assert "set entity of source stripe" in (found.reason or "")
+    assert "set entity or ordered for source stripe" in (found.reason or "")
 
 
 @pytest.mark.parametrize(

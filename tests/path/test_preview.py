@@ -24,13 +24,14 @@ from hookledger.clock import Clock
 from hookledger.config import decode
 from hookledger.errors import WrongState
 from hookledger.ledger import Completion, Started
-from hookledger.model import Claimed, History, Kind, Outcome
+from hookledger.model import Claimed, Kind, Outcome
 from hookledger.operate import search
 from hookledger.operate.audit import by
 from hookledger.operate.effects import resolve
 from hookledger.operate.replay import replay
 from hookledger.operate.replay.preview import InReplay, Preview, Verdict
 from hookledger.states import CallOutcome, EffectKind, EffectState, State
+from hookledger.store.history import History
 from hookledger.store.protocol import Store
 from tests.builders import Raw, delivered
 from tests.ledger import intent

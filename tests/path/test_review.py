@@ -10,9 +10,10 @@ import pytest
 
 from hookledger import Approval, Event, Op, Retry, Review, State, SyncEvent
 from hookledger.errors import WrongState
-from hookledger.model import EventRow, History, Kind
+from hookledger.model import Kind
 from hookledger.operate import audit, effects, review, search
 from hookledger.operate.replay.preview import Verdict
+from hookledger.store.history import EventRow, History
 from hookledger.store.protocol import Store
 from tests.asgi_client import Site
 from tests.builders import Raw

@@ -10,13 +10,14 @@ import pytest
 from hookledger import Event, Inbox, Permanent, Retry, RetryPolicy, Skip, State, SyncEvent
 from hookledger.config import decode
 from hookledger.errors import ConfigError, WrongState
-from hookledger.model import EventRow, Kind
+from hookledger.model import Kind
 from hookledger.operate import decide, search
 from hookledger.operate.pauses import pause
 from hookledger.operate.replay import replay as replaying
 from hookledger.operate.replay.stages import replay_stage
 from hookledger.source import Source
 from hookledger.states import AttemptOutcome
+from hookledger.store.history import EventRow
 from hookledger.store.ops.audit import Audit
 from hookledger.store.ops.filters import Filter
 from hookledger.store.protocol import Store

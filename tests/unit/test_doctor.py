@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from hookledger.model import Health, Kind, Waiting
+from hookledger.model import Kind, Waiting
 from hookledger.operate.doctor.checks import health_findings
 from hookledger.operate.doctor.finding import Finding
 from hookledger.operate.doctor.proof import (
@@ -21,6 +21,7 @@ from hookledger.operate.doctor.proof import (
 from hookledger.operate.doctor.trouble import circuit_findings
 from hookledger.states import CircuitState
 from hookledger.store import SCHEMA_RANGE, out_of_range
+from hookledger.store.history import Health
 from hookledger.store.ops.circuits import Circuit
 from hookledger.store.ops.consistency import ENTRIES, TOTAL, ConsistencyReport, Violation, balance
 from hookledger.store.ops.workers import WorkerInfo

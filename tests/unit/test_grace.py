@@ -8,7 +8,8 @@ from hookledger.clock import Seconds
 from hookledger.effects.declare import Effects
 from hookledger.errors import Unavailable
 from hookledger.ledger import Effect
-from hookledger.model import Health, Kind, Waiting
+from hookledger.model import Kind, Waiting
+from hookledger.store.history import Health
 from hookledger.store.ops.workers import Expired, WorkerInfo
 from hookledger.work.reclaim import Grace, LeaseReclaimer
 from hookledger.work.route import Routes

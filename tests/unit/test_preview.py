@@ -14,7 +14,6 @@ from hookledger.effects.declare import EffectDecorators
 from hookledger.effects.model import Op
 from hookledger.ids import effect_identity, new_id
 from hookledger.ledger import Effect, EffectHistory
-from hookledger.model import AttemptRow, EventRow, History, RequestRow
 from hookledger.operate.context import Application
 from hookledger.operate.replay.preview import (
     CANNOT_FORESEE,
@@ -24,6 +23,7 @@ from hookledger.operate.replay.preview import (
     preview_replay,
 )
 from hookledger.states import AttemptOutcome, EffectKind, EffectState, KeyOrigin, Repeat, State
+from hookledger.store.history import AttemptRow, EventRow, History, RequestRow
 from hookledger.work.event import Event
 from hookledger.work.route import Handler, Routes
 

@@ -11,10 +11,10 @@ from msgspec import UNSET
 from ..errors import ConfigError
 from ..inbox import Inbox
 from ..ledger import Effect
-from ..model import EventRow
 from ..operate import decide, effects, search
 from ..operate.context import Context
 from ..states import EffectKind, EffectState, State
+from ..store.history import EventRow
 from ..store.ops.audit import Audit
 from .common import audited, inbox_options, print_json, prints_json, run_on
 from .next_steps import hindrances, say_next

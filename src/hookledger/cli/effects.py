@@ -10,11 +10,11 @@ from rich.markup import escape
 
 from ..inbox import Inbox
 from ..ledger import Effect
-from ..model import History
 from ..operate import effects as operate
 from ..operate.context import Context
 from ..operate.effects import EffectLine, line
 from ..states import EffectState
+from ..store.history import History
 from ..store.ops.audit import Audit
 from ..store.ops.filters import EffectFilter
 from .common import audited, inbox_options, print_json, prints_json, run_on, second, status

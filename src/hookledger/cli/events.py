@@ -15,7 +15,7 @@ from rich.text import Text
 from ..ids import operation_key
 from ..inbox import Inbox
 from ..ledger import Effect
-from ..model import EventRow, History, unpack_headers
+from ..model import unpack_headers
 from ..operate import search
 from ..operate.answers import Answers, answer
 from ..operate.context import Context
@@ -27,6 +27,7 @@ from ..operate.replay.replay import preview
 from ..operate.search import Summary
 from ..operate.timeline import Entry, proved, timeline
 from ..states import EffectState, KeyOrigin, State
+from ..store.history import EventRow, History
 from ..store.ops.filters import EVERYTHING, Filter
 from ..store.ops.search import Page
 from .common import inbox_options, print_bytes, print_json, prints_json, run_on, second, status, table_console

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from rich.markup import escape
 
 from ..ledger import Effect
-from ..model import EventRow, Kind, covers
+from ..model import Kind, covers
 from ..operate.circuits import circuits
 from ..operate.context import Context
 from ..operate.pauses import pauses
 from ..operate.workers import handled_by, handles, live_workers
 from ..states import CircuitState, State
+from ..store.history import EventRow
 from .common import status
 from .table import print_command, say
 

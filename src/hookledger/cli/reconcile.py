@@ -14,12 +14,13 @@ from rich.text import Text
 from ..clock import Seconds
 from ..errors import ConfigError
 from ..inbox import Inbox
-from ..model import History, base_source
+from ..model import base_source
 from ..operate import audit, search
 from ..operate.context import Context
 from ..operate.reconcile import reconcile as operate
 from ..operate.reconcile.compare import Report
 from ..operate.reconcile.repair import repair, repair_event
+from ..store.history import History
 from ..store.ops.audit import Audit
 from ..store.ops.reconciling import Counts
 from . import exits

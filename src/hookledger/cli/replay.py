@@ -10,7 +10,6 @@ from rich.text import Text
 
 from ..errors import WrongState
 from ..inbox import Inbox
-from ..model import EventRow, History
 from ..operate import audit, decide, search
 from ..operate.context import Context
 from ..operate.replay import replay as replaying
@@ -19,6 +18,7 @@ from ..operate.replay.preview import InReplay, Preview, Verdict
 from ..operate.replay.stages import replay_stage
 from ..operate.review import review_of
 from ..states import EffectState
+from ..store.history import EventRow, History
 from ..store.ops.audit import Audit
 from ..store.ops.reviews import Approval
 from . import exits

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import click
 
 from ..inbox import Inbox
-from ..model import EventRow, History
 from ..operate import audit, review, search
 from ..operate.context import Context
 from ..operate.replay.preview import Preview
 from ..operate.replay.replay import check_preview
 from ..operate.review import Review
+from ..store.history import EventRow, History
 from ..store.ops.audit import Audit
 from ..store.ops.reviews import Approval
 from .common import actor_option, audited, inbox_options, print_json, prints_json, reason_option, run_on

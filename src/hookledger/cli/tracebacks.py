@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ..model import History
 from ..states import State
+from ..store.history import History
 from .common import printable, status, table_console
 from .table import say
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from ..errors import BadArguments, BadResult, HandlerEnded
 from ..observe.logs import about
 from ..observe.second_connection import in_handler
+from ..observe.watchdog import Busy
 from ..retry import clean, is_refused, message_of
 from ..states import CallOutcome
 from .model import Effect, Happened, Op, Performance, is_async
@@ -29,6 +30,12 @@ _performing: WeakKeyDictionary[asyncio.Task[Any], Performance] = WeakKeyDictiona
 def performed_by(task: asyncio.Task[Any] | None) -> Performance | None:
     """Which effect a task performs, or checks. Called in the watchdog's thread."""
     return None if task is None else _performing.get(task)
+
+
+def busy_with(effect: Performance) -> Busy:
+    """Return what the watchdog says of a task that performs this effect."""
+    facts = {"event_id": str(effect.event_id), "effect": effect.name, "effect_key": effect.key}
+    return Busy(f"in effect {effect.name} {effect.key!r} of event {effect.event_id}", facts)
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from ..model import ActionRow, History
 from ..states import EffectState, State
+from ..store.history import ActionRow, History
 from ..store.ops.reviews import ANSWERS
 from .replay.preview import Preview, Verdict
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import WrongState
-from ..model import EventRow, History
 from ..states import BY_NAME
+from ..store.history import EventRow, History
 from ..store.ops.audit import Audit
 from . import search
 from .context import Context

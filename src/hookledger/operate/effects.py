@@ -14,8 +14,8 @@ from msgspec import UNSET, Struct
 from ..errors import BadResult, ConfigError, WrongState
 from ..ids import operation_key
 from ..ledger import Effect
-from ..model import History
 from ..states import EffectKind, EffectState, Repeat
+from ..store.history import History
 from ..store.ops.attention import EffectPage, ListedEffect
 from ..store.ops.audit import Audit
 from ..store.ops.filters import EffectFilter

@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import ConfigError, Rejected, WrongState
 from ..ids import key_identity, show
-from ..model import LISTED, Arrival, Headers, Item, Proof, Request, RequestRow, unpack_headers
+from ..model import LISTED, Arrival, Headers, Item, Proof, Request, unpack_headers
 from ..providers.fields import Header, exact
 from ..providers.listing.base import Content
 from ..providers.reading import contents, decode
@@ -22,6 +22,7 @@ from ..receive.keyring import Fetched
 from ..receive.reasons import NOT_A_DELIVERY, in_words
 from ..receive.verify import verify
 from ..states import KeyOrigin
+from ..store.history import RequestRow
 from ..store.ops.rejections import RejectionRow
 
 if TYPE_CHECKING:

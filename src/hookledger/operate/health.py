@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from ..model import Health
 from ..receive.health import HEALTH, PROBE, probe_token
+from ..store.history import Health
 from .context import Context
 from .doctor.finding import Finding
 

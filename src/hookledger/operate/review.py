@@ -12,8 +12,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from ..errors import WrongState
-from ..model import EventRow, History
 from ..states import AttemptOutcome, State
+from ..store.history import EventRow, History
 from ..store.ops.audit import Audit
 from ..store.ops.decisions import DONE
 from . import search

@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from ..ids import id_bounds
-from ..model import EventRow, History, Kind
+from ..model import Kind
 from ..states import State
+from ..store.history import EventRow, History
 from ..store.ops.filters import EVERYTHING, Filter
 from ..store.ops.pruning import Tombstone
 from ..store.ops.search import FailureGroup, Lag, Page

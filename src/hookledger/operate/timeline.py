@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from ..ids import operation_key
 from ..ledger import Effect, EffectHistory, GuardAnswer
-from ..model import LISTED, ActionRow, AttemptRow, DeliveryRow, History, RequestRow, base_source
+from ..model import LISTED, base_source
 from ..states import EffectKind, EffectState
+from ..store.history import ActionRow, AttemptRow, DeliveryRow, History, RequestRow
 from ..store.ops.reviews import ANSWERS
 
 UNSIGNED = {

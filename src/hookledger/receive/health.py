@@ -16,8 +16,8 @@ from functools import cache
 
 import msgspec
 
-from ..model import Health
 from ..store import SCHEMA_RANGE
+from ..store.history import Health
 
 Probe = Callable[[], Awaitable[Health]]
 ALIVE = b'{"status":"alive"}'

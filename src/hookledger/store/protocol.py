@@ -12,7 +12,8 @@ from uuid import UUID
 
 from ..clock import Clock
 from ..ledger import GuardAnswer, GuardRequest, Intent, Known
-from ..model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Share, Waiting
+from ..model import Arrival, Claimed, Kind, Outcome, Recorded, Share, Waiting
+from .history import Health
 from .ledger import Ledger
 from .ops.alerts import Alerts
 from .ops.attention import Attention

@@ -10,10 +10,11 @@ from uuid import UUID
 
 from ..ids import stage_id
 from ..ledger import Call, Effect, EffectHistory, Intent
-from ..model import ActionRow, Outcome
+from ..model import Outcome
 from ..states import BY_NAME, DeliveryOutcome
 from .causes import cause_of
 from .classify import Verdict
+from .history import ActionRow
 from .session import Row
 
 V = TypeVar("V")

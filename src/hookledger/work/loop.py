@@ -15,7 +15,7 @@ from ..effects.caller import Calls
 from ..effects.circuit import Breakers
 from ..effects.declare import Effects
 from ..effects.outbox import Outbox
-from ..effects.perform import performed_by
+from ..effects.perform import busy_with, performed_by
 from ..effects.restore_gap import Gap
 from ..errors import ClaimLost, HandlerEnded, HookledgerError
 from ..model import Claimed, Kind, Outcome
@@ -94,8 +94,7 @@ class Worker:
         self._poison_types: list[Kind] = []
         self._ran_alone: dict[str, float] = {}
         self._others_first = False
-        self._alone = False
-        self._orphans_possible = False
+        self._alone = self._orphans_possible = False
         self._look_at = 0.0
         self._look_after = LOOK_AFTER
         self._claimed_since = 0
@@ -226,9 +225,8 @@ class Worker:
             found = await self._store.waiting()
         waiting = [w for w in found if w.due_in <= 0 and self._routes.find(w.kind)]
         flows: dict[Flow, list[Kind]] = {}
-        for one in waiting:
-            if not one.alone:
-                flows.setdefault(self._flow(one.kind), []).append(one.kind)
+        for kind in [one.kind for one in waiting if not one.alone]:
+            flows.setdefault(self._flow(kind), []).append(kind)
         self._due.found(flows)
         alone = [w.kind for w in waiting if w.alone]
         self._poison_types = [kind for kind in alone if not self._slots.resting(self._flow(kind).library)]
@@ -238,7 +236,7 @@ class Worker:
         self._claimed_since = 0
 
     def _may_be_unseen(self) -> bool:
-        """Whether it is time to ask for sources that had nothing due at the last look."""
+        """Time to ask for sources that had nothing due at the last look."""
         return self._claimed_since >= self._look_after and bool(self._sources - self._due.sources)
 
     def _flow(self, kind: Kind) -> Flow:
@@ -307,9 +305,7 @@ class Worker:
     def _busy(self, task: asyncio.Task[object] | None) -> Busy | None:
         """What a task handles or performs. Called in the watchdog's thread."""
         if effect := performed_by(task):
-            words = f"in effect {effect.name} {effect.key!r} of event {effect.event_id}"
-            facts = {"event_id": str(effect.event_id), "effect": effect.name, "effect_key": effect.key}
-            return Busy(words, facts)
+            return busy_with(effect)
         group = self._running.get(task)  # type: ignore[arg-type]  # whatever task it is
         if not group:
             return None

@@ -10,8 +10,8 @@ from msgspec import UNSET, Meta, Struct
 
 from ...errors import WrongState
 from ...ledger import Effect
-from ...model import EventRow, History
 from ...states import EffectState, State
+from ...store.history import EventRow, History
 from .. import decide, effects, review, search
 from ..replay.preview import Preview
 from ..replay.replay import preview, replay

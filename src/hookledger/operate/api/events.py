@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ...model import EventRow
+from ...store.history import EventRow
 from ...store.ops.filters import Filter
 from .. import search
 from ..answers import Answers, answer

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ...model import Health, Kind
+from ...model import Kind
 from ...providers import words
 from ...providers.catalogue import contracts, known
 from ...store import SCHEMA_RANGE
+from ...store.history import Health
 from .. import search
 from ..doctor.checks import examine
 from ..doctor.finding import Finding

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from ...model import EventRow
 from ...states import DeliveryOutcome
+from ...store.history import EventRow
 from ..quarantine import deliveries
 from ..quarantine.deliveries import QuarantinedDelivery
 from .call import Asked, Limit, Look, Nothing, Text, Why

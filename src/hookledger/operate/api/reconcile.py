@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ...errors import ConfigError
-from ...model import EventRow
+from ...store.history import EventRow
 from ...store.ops.filters import EARLIEST, LATEST, Moment
 from ...store.ops.reconciling import Reconciliation
 from .. import search

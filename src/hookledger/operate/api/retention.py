@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ConfigError
-from ...model import EventRow
+from ...store.history import EventRow
 from ...store.ops.audit import Audit
 from ...store.ops.filters import EVERYTHING, Filter
 from ...store.ops.pruning import Pruned

@@ -11,9 +11,10 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from ...ledger import Call, Effect, EffectHistory, GuardHistory, Tie
-from ...model import ActionRow, AttemptRow, DeliveryRow, EventRow, History, RequestRow, Turn, unpack_headers
+from ...model import unpack_headers
 from ...states import EffectKind, EffectState, Repeat, State
 from ...store.causes import masked, masked_cause
+from ...store.history import ActionRow, AttemptRow, DeliveryRow, EventRow, History, RequestRow, Turn
 from ...store.ops.rejections import RejectionRow
 from ..replay.preview import Preview
 

@@ -8,10 +8,10 @@ from functools import partial
 
 from ...clock import SKEW_LIMIT
 from ...errors import HookledgerError
-from ...model import Health
 from ...receive.endpoint import Endpoint
 from ...receive.reasons import in_words
 from ...store import BEFORE_FIRST, SCHEMA_RANGE, is_newer, out_of_range
+from ...store.history import Health
 from ...store.ops.copy import FORBIDDEN
 from ...store.ops.pauses import Pause
 from ...store.ops.reconciling import Reconciliation

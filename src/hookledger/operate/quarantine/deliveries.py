@@ -8,8 +8,8 @@ from uuid import UUID
 from msgspec.structs import asdict
 
 from ...errors import WrongState
-from ...model import History, RequestRow
 from ...states import DeliveryOutcome
+from ...store.history import History, RequestRow
 from ...store.ops.audit import Audit
 from ...store.ops.quarantine import QuarantinedDelivery as Stored
 from .. import search

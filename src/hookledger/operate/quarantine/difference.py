@@ -11,7 +11,7 @@ from itertools import islice
 from msgspec import Struct
 
 from ...errors import ConfigError, UnreadableError
-from ...model import RequestRow
+from ...store.history import RequestRow
 from ..examine import Examiner
 
 MOST = 20

@@ -12,10 +12,11 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...errors import BadData, ContentGone, HookledgerError, ListingFailed, WrongState
-from ...model import Arrival, EventRow, Recorded
+from ...model import Arrival, Recorded
 from ...providers.listing.base import Changed, Content, Entry, Listed, Lister
 from ...receive.reasons import in_words
 from ...states import KeyOrigin, State
+from ...store.history import EventRow
 from ...store.ops.filters import Filter
 from ...store.ops.quarantine import QUARANTINED
 from ...store.ops.reconciling import NEW, Begun, Counts, Known

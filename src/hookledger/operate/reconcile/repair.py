@@ -8,8 +8,9 @@ import msgspec
 
 from ...errors import ConfigError, WrongState
 from ...ids import identity, new_id
-from ...model import REPAIR, REPAIR_KEY, Arrival, EventRow, History, Item, Proof, base_source
+from ...model import REPAIR, REPAIR_KEY, Arrival, Item, Proof, base_source
 from ...states import KeyOrigin
+from ...store.history import EventRow, History
 from ...store.ops.audit import Audit
 from .. import search
 from ..context import Context

@@ -31,9 +31,10 @@ from ...errors import (
 )
 from ...ledger import Effect as Entry
 from ...ledger import GuardAnswer, GuardRequest, Intent, Known, Started
-from ...model import Claimed, History, Kind, Outcome
+from ...model import Claimed, Kind, Outcome
 from ...states import BY_NAME, EffectKind, EffectState, State
 from ...store.call_outcome import may_adopt
+from ...store.history import History
 from ...store.ops.reviews import Approval
 from ...store.protocol import Store, Transaction
 from ...work import outcome as ways

@@ -20,8 +20,9 @@ from ...effects.caller import recorded
 from ...effects.model import Effect as Declared
 from ...errors import BadResult
 from ...ledger import Effect, GuardHistory, GuardRequest, answered, changed_kind, tie_of
-from ...model import EventRow, Evidence, History, Kind, base_source
+from ...model import Kind, base_source
 from ...states import BY_NAME, EffectKind, EffectState, State
+from ...store.history import EventRow, Evidence, History
 from ...work.route import Handler
 from ..context import Application
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...errors import WrongState
 from ...ledger import Effect
-from ...model import EventRow, History
+from ...store.history import EventRow, History
 from ...store.ops.audit import Audit
 from .. import effects, search
 from ..context import Context

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...errors import ConfigError
-from ...model import EventRow, History, Kind, stage_source
+from ...model import Kind, stage_source
+from ...store.history import EventRow, History
 from ...store.ops.audit import Audit
 from .. import search
 from ..context import Application, Context

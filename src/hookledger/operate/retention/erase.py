@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...errors import WrongState
-from ...model import EventRow
+from ...store.history import EventRow
 from ...store.ops.audit import Audit
 from ...store.ops.erasure import Erased
 from ...store.ops.filters import Filter

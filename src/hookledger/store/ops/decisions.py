@@ -8,8 +8,8 @@ from uuid import UUID
 from ...errors import WrongState
 from ...ids import new_id, superseded_identity
 from ...ledger import Effect
-from ...model import ActionRow
 from ...states import BY_NAME, EffectKind, EffectState, State
+from ..history import ActionRow
 from ..rows import action_of, value_of
 from ..session import Operations, Row, Session, writes
 from .audit import Audit, Change, record_action

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from ...model import EventRow, Kind, OtherEvent, Turn
+from ...model import Kind
+from ..history import EventRow, OtherEvent, Turn
 from ..rows import value_of
 from ..session import Operations, Row, Session, scans, writes_lightly
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from ...ids import body_identity, id_bounds, key_identity
 from ...ledger import Effect
-from ...model import AttemptRow, DeliveryRow, EventRow, History, RequestRow
 from ...states import State
+from ..history import AttemptRow, DeliveryRow, EventRow, History, RequestRow
 from ..rows import action_of, effect_histories, value_of
 from ..session import Operations, Session, reads, searches
 from .entities import turn_of

@@ -10,9 +10,9 @@ from uuid import UUID
 from ...errors import WrongState
 from ...ids import FIRST_ID, id_bounds
 from ...ledger import Effect, EffectHistory
-from ...model import ActionRow, AttemptRow, EventRow, Evidence
 from ...states import EffectState, State
 from ..call_outcome import decide
+from ..history import ActionRow, AttemptRow, EventRow, Evidence
 from ..rows import value_of
 from ..session import Database, Operations, Row, Session, reads, scans, writes
 from . import decisions

@@ -11,9 +11,10 @@ from msgspec import Struct
 
 from ...errors import BadData, WrongState
 from ...ids import LAST_ID, id_bounds, new_id, quarantine_identity
-from ...model import Item, RequestRow
+from ...model import Item
 from ...states import DeliveryOutcome, State
 from ..classify import Proposal, claims
+from ..history import RequestRow
 from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes
 from .audit import Audit, Change, record_action

@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from ...clock import Clock
 from ...ids import FIRST_ID, LAST_ID, effect_identity, first_id, key_identity
-from ...model import EventRow, Kind, base_source
+from ...model import Kind, base_source
 from ...states import State
 from ..causes import effect_cause
+from ..history import EventRow
 from ..rows import value_of
 from ..session import Database, Operations, Row, Session, searches
 from .filters import EVERYTHING, LAST, Filter, condition

@@ -14,8 +14,9 @@ from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
-from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Share, Waiting
+from ...model import Arrival, Claimed, Kind, Outcome, Recorded, Share, Waiting
 from .. import BEFORE_FIRST, fits, is_newer, out_of_range
+from ..history import Health
 from ..ops.copy import Copies
 from ..ops.jobs import Jobs
 from ..protocol import Adapter, Store, Transactions

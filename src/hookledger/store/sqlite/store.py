@@ -12,9 +12,10 @@ import apsw
 
 from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
-from ...model import Arrival, Claimed, Health, Kind, Outcome, Recorded, Share, Waiting
+from ...model import Arrival, Claimed, Kind, Outcome, Recorded, Share, Waiting
 from ...states import BY_NAME
 from .. import BEFORE_FIRST, fits, is_newer, out_of_range
+from ..history import Health
 from ..ops.copy import Copies
 from ..protocol import Adapter, Store, Transactions
 from ..rows import outcome_values, stage_values, value_of
