@@ -148,7 +148,7 @@ async def test_a_wait_and_an_outcome_that_do_not_see_one_another(store: Store, r
 
 
 async def test_an_event_claimed_before_the_commit_of_what_it_waits_for(store: Store, clock: Clock) -> None:
-    """PostgreSQL: `created` is settled before the claim of `updated` and committed after it. So `updated` sees nothing."""
+    """PostgreSQL: `created` is settled before the claim of `updated` and committed after it, so that sees nothing."""
     scene = Scene(store, ordered=False)
     await scene.arrive("created", 1, CREATED)
     await scene.arrive("updated", 2, UPDATED)

@@ -1,4 +1,4 @@
-"""Lets the store decide which event of each entity is first, and keeps what disturbs that from stopping the others."""
+"""Lets the store decide which event of each entity is first. What disturbs that does not stop the others."""
 
 from __future__ import annotations
 
