@@ -8,7 +8,7 @@ from datetime import timedelta
 from hookledger.clock import Clock, Seconds
 from hookledger.ids import new_id
 from hookledger.ledger import Completion
-from hookledger.model import Arrival, Claimed, Outcome
+from hookledger.model import Arrival, Claimed, Kind, Outcome
 from hookledger.operate.bulk import plan as bulk
 from hookledger.operate.context import Context
 from hookledger.operate.reconcile.repair import repair_arrival
@@ -152,9 +152,19 @@ async def _order(store: Store) -> None:
             pass
 
 
+async def _stages(store: Store) -> None:
+    """An event with a stage that has failed and one that waits."""
+    await record(store, delivered("staged", b"staged", type="staged"))
+    [owner] = await store.claim(WORKER, [Kind(SOURCE, "staged")], 1, 60.0)
+    await store.settle([way_out(owner, "complete", stages=("a", "b"))])
+    [stage] = await store.claim(WORKER, [Kind(f"{SOURCE}/a", "staged")], 1, 60.0)
+    await store.settle([way_out(stage, "fail")])
+
+
 async def _rest(store: Store) -> None:
     """What no event of the loop above leaves behind."""
     await _order(store)
+    await _stages(store)
     await record(store, delivered(KEPT.format(0), b"another body", unsigned=True))  # a conflict
     await record(store, arrived(KEPT.format(1)), arrived(PRUNED.format(0)))  # duplicates
     refused = RejectedRequest(new_id(), SOURCE, "no_signature", "POST", "/stripe", b"\0", b"h", b"\xff", "::1")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hookledger import Event, Inbox, Permanent, Retry, RetryPolicy, Skip, State, SyncEvent
+from hookledger import Event, Inbox, Permanent, Retry, RetryPolicy, Review, Skip, State, SyncEvent
 from hookledger.config import decode
 from hookledger.errors import ConfigError, WrongState
 from hookledger.model import Kind
@@ -15,6 +15,7 @@ from hookledger.operate import decide, search
 from hookledger.operate.pauses import pause
 from hookledger.operate.replay import replay as replaying
 from hookledger.operate.replay.stages import replay_stage
+from hookledger.operate.review import settle as settle_by_hand
 from hookledger.source import Source
 from hookledger.states import AttemptOutcome
 from hookledger.store.history import EventRow
@@ -445,3 +446,28 @@ async def test_a_stage_is_added_to_a_processed_event_only(site_on: MakeSite, dat
         store: Store = context.store
         with pytest.raises(WrongState, match="changed"):
             await store.stages.add(pending.id, 7, "mail", *BY)
+
+
+async def test_an_event_settled_by_hand_lacks_its_stages(site_on: MakeSite, database_url: str) -> None:
+    site = await site_on(database_url)
+    stripe = stripe_of(site)
+
+    @stripe.on("invoice.paid")
+    async def record(event: Event) -> None:
+        raise Review("look at it")
+
+    @stripe.on("invoice.paid", stage="mail")
+    async def mail(event: Event) -> None: ...
+
+    await site.deliver(stripe_event())
+    await site.work()
+    async with site.inbox.operating() as context:
+        event = (await search.find(context, "evt_1")).event
+        await settle_by_hand(context, BY, event)
+        event = (await search.find(context, "evt_1")).event
+        assert (event.state, (await search.find(context, "evt_1")).stages) == (State.PROCESSED, ())
+        [found] = (await search.page(context, Filter(source="stripe", lacks_stage="mail"))).events
+        await replay_stage(context, BY, found, "mail")
+    await site.work()
+    assert await states(site, "evt_1/mail") == ["processed"]
+    await check_books(site)

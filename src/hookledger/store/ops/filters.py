@@ -53,7 +53,7 @@ class Filter(Struct, frozen=True, forbid_unknown_fields=True):
     """Only those that an operator should look at: failed, in review, with an alert, or with an effect that failed for
     good or whose outcome is unknown."""
     lacks_stage: Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
-    """Processed events of the source without this stage: those from before the application had it."""
+    """Processed events of the source, which must be given, without this stage: those from before there was one."""
 
     def __post_init__(self) -> None:
         for name in ("source", "type", "key", "object_id", "account", "text", "error", "cause", "effect"):
@@ -61,8 +61,6 @@ class Filter(Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("since", "until"):
             _check_moment(name, getattr(self, name))
         check_words("the filter's lacks_stage", self.lacks_stage)
-        if self.lacks_stage is not None and self.source is None:
-            raise ConfigError("the filter's lacks_stage needs a source: which one has this stage?")
 
 
 NOT_OVER = (EffectState.UNKNOWN, EffectState.FAILED, EffectState.PLANNED, EffectState.STARTED)
@@ -136,6 +134,8 @@ def _needed(where: Filter) -> Iterator[tuple[str, dict[str, Any]]]:
     if where.attention:
         yield "attention", {}
     if where.lacks_stage is not None:
+        if where.source is None:
+            raise ConfigError("the filter's lacks_stage needs a source: name the one whose events have the stage")
         yield "lacks_stage", {"lacks_stage": where.lacks_stage}
     if where.effect is not None:
         name, separator, key = where.effect.partition(":")
