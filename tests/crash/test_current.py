@@ -98,10 +98,14 @@ def test_no_change_is_lost_by_killed_workers_and_a_slow_provider(
     telling = Thread(target=provider.run)
     workers = [installation.work(), installation.work()]
     telling.start()
+    at_random = api.delay
     for number in range(2 * rounds):
         asked = len(api.asked)
+        eventually(lambda asked=asked: len(api.asked) > asked + 12, "handlers fetch")  # type: ignore[misc]
+        api.delay = lambda: 1.0  # so that the kill finds handlers that wait
         eventually(lambda asked=asked: len(api.asked) > asked + 20, "handlers fetch")  # type: ignore[misc]
         workers[number % 2].kill()
+        api.delay = at_random
         workers[number % 2] = installation.work()
     telling.join()
     assert provider.error is None

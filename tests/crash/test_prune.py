@@ -17,7 +17,7 @@ from tests.crash.processes import PATIENCE, ROOT
 from tests.services.forked import Forked
 from tests.soak import amount
 
-EVENTS = 200
+EVENTS = amount(100, 200, 200)
 SETTINGS = """
 [retention]
 events = "0s"

@@ -44,6 +44,7 @@ from tests.builders import Raw
 from tests.contract.adapters.libraries import LIBRARIES, OURS, made
 from tests.path.conftest import SECRET, MakeSite, done
 from tests.path.test_dry_run import dry_run
+from tests.soak import amount
 
 STALE = "stale for subscription sub_1: version 1731 by evt_9 was applied, this is 1720"
 UPDATED = "customer.subscription.updated"
@@ -419,7 +420,7 @@ async def test_every_adapter(site_on: MakeSite, postgres_url: str, library: str)
 
 # ── transactions that are in each other's way ────────────────────────────────
 
-ROUNDS = 30
+ROUNDS = amount(6, 30, 30)
 
 
 @pytest.fixture

@@ -41,9 +41,9 @@ _DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.RangeE
 
 
 class Run(Protocol):
-    """Runs a job on the store's connection."""
+    """Runs a job on the store's connection. `queued`: behind the handlers that wait for it."""
 
-    def __call__(self, job: Callable[[apsw.Connection], T], /) -> Awaitable[T]: ...
+    def __call__(self, job: Callable[[apsw.Connection], T], /, *, queued: bool = False) -> Awaitable[T]: ...
 
 
 class Row(tuple[Any, ...]):

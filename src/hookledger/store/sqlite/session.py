@@ -188,8 +188,10 @@ class SqliteDatabase:
         return connect(self._path, wait=5.0)
 
     async def write(self, work: Work[T], *, durable: bool = True, limit: float | None = None) -> T:
-        del durable, limit  # the connection waits for the disk in any case, and no longer than for the lock
-        return await self._write(lambda connection: finished(work(SqliteSession(connection, self._now()))))
+        del limit  # no longer than for the lock; and it waits for the disk in any case
+        return await self._write(
+            lambda connection: finished(work(SqliteSession(connection, self._now()))), queued=durable
+        )
 
     async def read(self, work: Work[T]) -> T:
         return await self._do(lambda connection: finished(work(SqliteSession(connection, self._now()))))

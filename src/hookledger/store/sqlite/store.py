@@ -30,6 +30,7 @@ from .ledger import SqliteLedger
 from .session import SqliteDatabase, SqliteSession, queries, query
 from .tables import SqliteTables
 from .transaction import SqliteTransaction
+from .turn import Turn
 from .watch import LockWatch
 from .writer_client import WriterClient
 
@@ -51,7 +52,7 @@ class SqliteStore(Store):
         self._clock = clock or Clock()
         self._wait = wait
         self._limit = limit
-        self._turn, self._line = asyncio.Lock(), asyncio.Lock()
+        self._turn = Turn()
         self._watch = LockWatch.from_environment()
         database = SqliteDatabase(path, self._do, self._write, self._now)
         effects = SqliteLedger(database, self._now)
@@ -95,18 +96,20 @@ class SqliteStore(Store):
                 await asyncio.to_thread(thread.join)
         self._writer = self._checkpointer = None
 
-    async def _do(self, job: Callable[[Connection], T]) -> T:
+    async def _do(self, job: Callable[[Connection], T], *, queued: bool = False) -> T:
         """Run `job` on the writing connection when no handler's transaction is open on it."""
         assert self._writer is not None, "the store is not open"
-        async with self._turn:
-            try:
-                return await self._writer.run_job(job)
-            except (apsw.Error, OverflowError, ValueError) as error:
-                raise translate(error) from error
+        await self._turn.take(queued=queued)
+        try:
+            return await self._writer.run_job(job)
+        except (apsw.Error, OverflowError, ValueError) as error:
+            raise translate(error) from error
+        finally:
+            self._turn.release()
 
-    async def _write(self, job: Callable[[apsw.Connection], T]) -> T:
+    async def _write(self, job: Callable[[apsw.Connection], T], *, queued: bool = False) -> T:
         """Run `job` in one durable transaction."""
-        return await self._do(lambda connection: in_transaction(connection, job, self._watch))
+        return await self._do(lambda connection: in_transaction(connection, job, self._watch), queued=queued)
 
     async def _read(self, name: str, *args: Any) -> list[Row]:
         return await self._do(lambda connection: rows(connection, self.sql(name), args))
@@ -209,13 +212,13 @@ class SqliteStore(Store):
         def settle(connection: apsw.Connection, outcomes: Sequence[Outcome]) -> int:
             return len(self._settle(connection, outcomes))
 
-        return SqliteTransaction(self._writer, self._turn, self._line, settle, self.sql, self._now)
+        return SqliteTransaction(self._writer, self._turn, settle, self.sql, self._now)
 
     async def check(self, transactions: Transactions) -> None:
         raise ConfigError(NO_ADAPTERS)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
-        return await self._write(lambda connection: self._settle(connection, outcomes))
+        return await self._write(lambda connection: self._settle(connection, outcomes), queued=True)
 
     def _settle(self, connection: apsw.Connection, outcomes: Sequence[Outcome]) -> set[UUID]:
         now, settled = self._now(), set()

@@ -19,29 +19,20 @@ from . import guards
 from .connection import Row, Writer, rows, translate
 from .files import Connection
 from .session import query
+from .turn import Turn
 
 Settle = Callable[[apsw.Connection, Sequence[Outcome]], int]
 T = TypeVar("T")
 
 
 class SqliteTransaction:
-    """Holds the process' turn to write from the first statement to the end.
-
-    `line`: where handlers queue, so that only one of them waits for the turn: a claim waits for one, not for all.
-    """
+    """Holds the process' turn to write from the first statement to the end."""
 
     def __init__(
-        self,
-        writer: Writer,
-        turn: asyncio.Lock,
-        line: asyncio.Lock,
-        settle: Settle,
-        sql: Callable[[str], str],
-        now: Callable[[], int],
+        self, writer: Writer, turn: Turn, settle: Settle, sql: Callable[[str], str], now: Callable[[], int]
     ) -> None:
         self._writer = writer
         self._turn = turn
-        self._line = line
         self._settle = settle
         self._sql = sql
         self._now = now
@@ -79,8 +70,7 @@ class SqliteTransaction:
         return await self._writer.run_job(mine)
 
     async def _begin(self) -> None:
-        async with self._line:
-            await self._turn.acquire()
+        await self._turn.take(queued=True)
         if self._over is not None:  # rolled back while we queued: only we can release the turn
             self._turn.release()
             raise self._over
