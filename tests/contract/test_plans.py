@@ -267,6 +267,7 @@ ENTITIES: dict[str, dict[str, Any]] = {
     "wake": {"entities": NAMED},
     "demote": {"entities": NAMED},
     "promote": {"entities": NAMED},
+    "locked_entities": {"entities": NAMED},
     "first_of_entity": {"source": "s1", "entity": "e"},
     "holding": {"source": "s1", "entity": "e", "order_at": datetime.now(UTC), "id": IDENT},
 }

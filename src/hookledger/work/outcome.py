@@ -153,6 +153,12 @@ def _way(claimed: Claimed, policy: RetryPolicy, found: Blame, error: BaseExcepti
 
 def _waiting(claimed: Claimed, policy: RetryPolicy, wait: Wait, entity: str, reason: str) -> Outcome:
     """The event waits for another one of an entity: no attempt, and no failure if that never comes."""
+    if not entity:
+        words = (
+            f"{reason}: for_entity is None or empty, so the event does not name what it waits for: check which field "
+            f"of {claimed.type} has it; leave for_entity out to wait for a time only"
+        )
+        return Outcome(claimed.id, claimed.claim, "review", reason=clean(words, MAX_REASON))
     if claimed.entity is None:
         words = (
             f"{reason}: the event has no entity, so nothing may wake it: set entity or ordered for source "
