@@ -42,6 +42,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 MAX_RESULT = 16_384
 MAX_REASON = 500
+UNSTORABLE = "its outcome cannot be stored"
 CONTENTION_DELAY, CONTENTION_MAX = 0.1, 30.0
 """Seconds until an attempt that met other transactions at its guards is repeated: the first time, and at most."""
 
@@ -207,11 +208,11 @@ class Settler:
         while True:
             try:
                 mine = await self._batcher.submit(outcome)
-            except BadData as error:
-                log.error("the outcome of event %s cannot be stored: %s", outcome.id, error)  # noqa: TRY400
-                outcome = Outcome(outcome.id, outcome.claim, "review", reason="its outcome cannot be stored")
-                continue
             except (Unavailable, StoreError) as error:
+                if isinstance(error, BadData) and outcome.reason != UNSTORABLE:
+                    log.error("the outcome of event %s cannot be stored: %s", outcome.id, error)  # noqa: TRY400
+                    outcome = Outcome(outcome.id, outcome.claim, "review", reason=UNSTORABLE)
+                    continue
                 if outcome.id not in self._unwritten:
                     log.warning("outcome of event %s not written yet: %s", outcome.id, error)
                 self._unwritten[outcome.id] = outcome
