@@ -57,6 +57,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET, UnsetType
+
 if TYPE_CHECKING:
     from .ledger import GuardAnswer
 
@@ -264,13 +266,23 @@ class FetchFailed(Retry):
     """The provider's API did not answer with the object's current state."""
 
 
+def _entity(given: object) -> str:
+    """The entity as text; empty where a payload has none, which is no bug of the handler's."""
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return ""
+    if isinstance(given, bool) or not isinstance(given, str | int):  # no event has such an entity
+        raise TypeError(f"for_entity must be a text or a whole number, not {given!r}")
+    return str(given)
+
+
 class Wait(Signal):
     """Retry later; does not count as an attempt.
 
     `after`: seconds until then. `for_entity`: wait for an event of this entity, of the same source; retried when
     one has finished; `after`, 5 minutes by default, is then how long until it looks again without that.
     `at_most`: how long it may wait for an entity, from the first time in this run: seconds or text, by default `1h`;
-    then an operator decides.
+    then an operator decides. An operator decides immediately if `for_entity` is given as None or as empty text: the
+    event does not name what it waits for.
     """
 
     def __init__(
@@ -278,19 +290,17 @@ class Wait(Signal):
         message: str | None = None,
         *,
         after: float | None = None,
-        for_entity: str | int | None = None,
+        for_entity: str | int | UnsetType | None = UNSET,
         at_most: float | str | None = None,
     ) -> None:
-        if message is None and for_entity is not None:
-            message = f"waits for {for_entity}"
+        self.for_entity: str | None = None if for_entity is UNSET else _entity(for_entity)
+        """Empty: the handler has named none."""
+        if message is None and self.for_entity is not None:
+            message = f"waits for {self.for_entity}" if self.for_entity else "waits for an entity"
         super().__init__(message)
-        given = isinstance(for_entity, str | int) and not isinstance(for_entity, bool) and str(for_entity).strip()
-        if for_entity is not None and not given:  # no event has such an entity: it would wait in vain
-            raise TypeError(f"for_entity must be a text or a whole number, not {for_entity!r}")
-        if for_entity is None and at_most is not None:
+        if self.for_entity is None and at_most is not None:
             raise TypeError("at_most needs for_entity: without it an event waits as long as its retry policy allows")
-        self.for_entity: str | None = None if for_entity is None else str(for_entity)
-        self.after: float = _delay((60.0 if for_entity is None else 300.0) if after is None else after)
+        self.after: float = _delay((60.0 if self.for_entity is None else 300.0) if after is None else after)
         self.at_most: float = _duration("1h" if at_most is None else at_most)
 
 

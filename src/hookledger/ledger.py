@@ -218,7 +218,7 @@ class GuardRequest(Struct, frozen=True):
 
     @property
     def order(self) -> Order:
-        return self.position, self.rank, self.received_at, self.event_id.bytes
+        return _order(self)
 
 
 class Guard(Struct, frozen=True):
@@ -250,7 +250,7 @@ class Guard(Struct, frozen=True):
 
     @property
     def order(self) -> Order:
-        return self.position, self.rank, self.received_at, self.event_id.bytes
+        return _order(self)
 
 
 class GuardAnswer(Struct, frozen=True):
@@ -294,6 +294,10 @@ class GuardAnswer(Struct, frozen=True):
             )
         after = f", after {_short(self.other_version)} by {other}" if self.other_version else ""
         return f"applied to {about}: version {mine}{after}{f'; a tie: {_WON[self.tie]}' if self.tie else ''}"
+
+
+def _order(of: GuardRequest | Guard) -> Order:
+    return of.position, of.rank, of.received_at, of.event_id.bytes
 
 
 class GuardHistory(Struct, frozen=True):

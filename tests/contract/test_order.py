@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from hookledger.clock import Clock
 from hookledger.model import Claimed, Kind
 from hookledger.states import State
+from hookledger.store.connect import connect
+from hookledger.store.ops import entities
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
-from tests.builders import KIND, LEASE, SOURCE, TYPE, Raw, Way, arrival, delivered, event, item, keys, record, settle
+from hookledger.work.placing import Placing
+from tests.builders import (
+    KIND,
+    LEASE,
+    SOURCE,
+    TYPE,
+    Raw,
+    Way,
+    arrival,
+    delivered,
+    event,
+    item,
+    keys,
+    record,
+    settle,
+    way_out,
+)
 from tests.contract.conftest import OpenStore
 
 OTHER = Kind(SOURCE, "charge.refunded")
@@ -286,6 +307,120 @@ async def test_one_settlement_wakes_once(store: Store) -> None:
     [again] = await due(store)
     await settle(store, again, "wait", due_in=300.0, waits_for="sub_1")
     assert await due(store) == []
+
+
+# ── what another session has locked ──
+
+
+@asynccontextmanager
+async def locked(postgres_url: str, *events: UUID) -> AsyncIterator[None]:
+    """Another session has a transaction open that has locked these events."""
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        async with connection.transaction():
+            rows = await connection.fetch(
+                "SELECT id FROM hookledger.events WHERE id = ANY($1::uuid[]) FOR UPDATE", list(events)
+            )
+            assert len(rows) == len(events)
+            yield
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def on_postgres(postgres_url: str, clock: Clock) -> AsyncIterator[Store]:
+    store = connect(postgres_url, clock=clock)
+    await store.open(handlers=2)
+    yield store
+    await store.close()
+
+
+async def test_a_locked_event_keeps_only_its_own_entity_waiting(
+    on_postgres: Store, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the changes of locked entities fill a batch."""
+    monkeypatch.setattr(entities, "BATCH", 2)
+    first = [await arrive(on_postgres, f"a{n}", 1, f"sub_a{n}") for n in range(5)]
+    for n in range(5):
+        await arrive(on_postgres, f"b{n}", 2, f"sub_b{n}")
+        await arrive(on_postgres, f"a{n}_later", 2, f"sub_a{n}")
+    placing = Placing(on_postgres)
+    seen: list[str] = []
+    async with locked(postgres_url, *first):
+        for _ in range(3):  # each look, as a worker has many
+            assert await placing.place(), "the others were decided"
+            seen += keys(await on_postgres.claim("w", [KIND], 100, LEASE))
+        assert sorted(seen) == [f"b{n}" for n in range(5)]
+        assert [one.unplaced for one in await on_postgres.waiting()] == [True]
+    assert await placing.place()
+    assert sorted(keys(await on_postgres.claim("w", [KIND], 100, LEASE))) == [f"a{n}" for n in range(5)]
+    assert [one.unplaced for one in await on_postgres.waiting()] == [False]
+
+
+async def test_a_locked_event_that_waits_is_woken_later(on_postgres: Store, postgres_url: str, clock: Clock) -> None:
+    await record(on_postgres, delivered("w", b"w", entity="other"))
+    [waits] = await due(on_postgres)
+    assert await settle(on_postgres, waits, "wait", due_in=300.0, waits_for="sub_1")
+    await arrive(on_postgres, "a", 1)
+    await arrive(on_postgres, "b", 1, "sub_2")
+    owners = await due(on_postgres)
+    clock.offset += 1
+    await on_postgres.settle([way_out(owner, "complete") for owner in owners])
+    await arrive(on_postgres, "b2", 2, "sub_2")
+    placing = Placing(on_postgres)
+    async with locked(postgres_url, waits.id):
+        assert await placing.place()
+        assert keys(await on_postgres.claim("w", [KIND], 100, LEASE)) == ["b2"]
+    clock.offset += 1
+    assert await placing.place()
+    assert keys(await on_postgres.claim("w", [KIND], 100, LEASE)) == ["w"]
+
+
+async def test_a_locked_first_event_makes_way_later(on_postgres: Store, postgres_url: str) -> None:
+    second = await arrive(on_postgres, "b", 2)
+    await place(on_postgres)
+    await arrive(on_postgres, "a", 1)
+    placing = Placing(on_postgres)
+    async with locked(postgres_url, second):
+        assert await placing.place()
+        assert await on_postgres.claim("w", [KIND], 100, LEASE) == []
+    assert await placing.place()
+    assert keys(await on_postgres.claim("w", [KIND], 100, LEASE)) == ["a"]
+
+
+async def test_the_same_is_decided_around_locks(store: Store, raw: Raw) -> None:
+    for key, at in (("c", 3), ("a", 1), ("b", 2)):
+        await arrive(store, key, at)
+    seen = []
+    for _ in range(3):
+        await store.entities.place_all(around_locks=True)
+        [owner] = await store.claim("w", [KIND], 100, LEASE)
+        seen.append(owner.key)
+        assert await settle(store, owner, "complete")
+    assert seen == ["a", "b", "c"]
+    await store.entities.place_all(around_locks=True)
+    assert await raw.count("entity_changes") == 0
+
+
+# ── types without a worker ──
+
+
+async def test_entities_that_an_unhandled_type_blocks(store: Store) -> None:
+    for n in range(3):
+        await arrive(store, f"a{n}", 1, f"sub_{n}", type=OTHER.type)
+    for n in range(2):
+        await arrive(store, f"b{n}", 2, f"sub_{n}")
+    await arrive(store, "c", 1, "sub_9")  # its turn, and nothing behind it
+    await place(store)
+    [found] = await store.entities.blocked_by([OTHER, Kind(SOURCE, "no.such")])
+    assert (found.kind, found.entities, found.retrying) == (OTHER, 2, 0)
+    [owner] = await store.claim("w", [OTHER], 1, LEASE)
+    [found] = await store.entities.blocked_by([OTHER])
+    assert found.entities == 1, "what is processing is handled"
+    assert await settle(store, owner, "reschedule", due_in=100.0)
+    [found] = await store.entities.blocked_by([OTHER])
+    assert (found.entities, found.retrying) == (2, 1)
+    assert await store.entities.blocked_by([KIND]) == []
 
 
 # ── together ──

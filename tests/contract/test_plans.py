@@ -267,6 +267,7 @@ ENTITIES: dict[str, dict[str, Any]] = {
     "wake": {"entities": NAMED},
     "demote": {"entities": NAMED},
     "promote": {"entities": NAMED},
+    "locked_entities": {"entities": NAMED},
     "first_of_entity": {"source": "s1", "entity": "e"},
     "holding": {"source": "s1", "entity": "e", "order_at": datetime.now(UTC), "id": IDENT},
 }
@@ -533,7 +534,6 @@ async def _pages_of_sqlite(store: SqliteStore, shares: Sequence[Share]) -> int:
     return after - before
 
 
-# proves R72
 async def test_a_claim_costs_the_same_whatever_waits(store: Store, raw: Raw) -> None:
     """Twenty times the backlog, or a thousand types of it: the trees may be a level higher, and that is all."""
     on_sqlite = isinstance(store, SqliteStore)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -12,8 +15,10 @@ from hookledger.errors import BadData
 from hookledger.ids import new_id
 from hookledger.model import Outcome
 from hookledger.states import BY_NAME, State
+from hookledger.store.connect import connect
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
+from hookledger.work.outcome import UNSTORABLE, Settler
 from tests.builders import (
     LEASE,
     WAYS,
@@ -220,3 +225,35 @@ async def test_refused_content_of_an_outcome(store: Store) -> None:
         await store.settle([Outcome(owner.id, owner.claim, "complete", result="\ud800")])
     assert (await event(store, owner.id)).state is State.PROCESSING
     assert await settle(store, owner, "complete")
+
+
+async def test_an_outcome_that_the_database_refuses_in_every_form_waits(
+    postgres_url: str, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a later release's constraint may: the worker says so once, and tries until it is stopped or allowed."""
+    store = connect(postgres_url, clock=clock)
+    await store.open()
+    raw = Raw(store)
+    await raw.run(
+        "ALTER TABLE events ADD CONSTRAINT no_end CHECK (state NOT IN ('processed', 'needs_review')) NOT VALID"
+    )
+    owner = await claimed(store)
+    tried = asyncio.Queue[None]()
+    settles = store.settle
+
+    async def counted(outcomes: Sequence[Outcome]) -> set[UUID]:
+        tried.put_nowait(None)
+        return await settles(outcomes)
+
+    store.settle = counted  # type: ignore[method-assign]
+    with caplog.at_level(logging.WARNING):
+        settling = asyncio.create_task(Settler(store).settle(way_out(owner, "complete")))
+        for _ in range(8):  # a batch of one is tried once more alone
+            await tried.get()
+        assert not settling.done()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    await raw.run("ALTER TABLE events DROP CONSTRAINT no_end")
+    await settling
+    row = await event(store, owner.id)
+    assert (row.state, row.reason) == (State.NEEDS_REVIEW, UNSTORABLE)
+    await store.close()

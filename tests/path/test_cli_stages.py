@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from hookledger.cli import exits
 from hookledger.ids import stage_id
 from hookledger.model import Kind
 from hookledger.states import State
-from tests.builders import claim, claimed, event, settle
+from tests.builders import Way, claim, claimed, event, settle
 from tests.operators import Desk, desk_on
 from tests.path.test_cli import Run, environment, run, shop  # noqa: F401 - fixtures
 from tests.path.test_cli_effects import BOOK, arrive
@@ -148,6 +149,52 @@ async def test_the_api_knows_stages(desk: Desk) -> None:
     assert await desk.store.waiting() != []
     assert [w.kind.source for w in await desk.store.waiting()] == ["stripe/finance"]
     assert (await desk.ask("POST", "/sources/stripe/resume", {"reason": "go", "stage": "mail"})).json["pauses"] == []
+
+
+async def test_the_api_decides_about_a_stage_by_its_id(desk: Desk) -> None:
+    """A path has no place for EVENT/STAGE; the stage's own id does all that an event's does, and nothing to the event
+    or to another stage."""
+    owner = await claimed(desk.store, "evt_1")
+    assert await settle(desk.store, owner, "complete", stages=("finance", "mail"))
+    shown = (await desk.ask("GET", "/events/evt_1")).json
+    ids = {row["stage"]: row["id"] for row in shown["stages"]}
+    assert ids == {name: str(stage_id(owner.id, name)) for name in ("finance", "mail")}
+    finance = f"/events/{ids['finance']}"
+    assert (await desk.ask("GET", "/events/evt_1/finance")).status == 404
+    assert (await desk.ask("GET", "/events/evt_1%2Ffinance")).status == 404
+
+    async def end(way: Way, **other: Any) -> None:
+        stage = await claim(desk.store, Kind("stripe/finance", owner.type))
+        assert await settle(desk.store, stage, way, **other)
+
+    async def decide(action: str) -> dict[str, Any]:
+        now = (await desk.ask("GET", finance)).json["event"]
+        body = {"reason": "looked at it", "expected": {"state": now["state"], "claim": now["claim"]}}
+        answer = await desk.ask("POST", f"{finance}/{action}", body)
+        assert answer.status == 200, (action, answer.body)
+        found: dict[str, Any] = (await desk.ask("GET", finance)).json["event"]
+        return found
+
+    await end("fail", reason="the ledger is closed")
+    assert (await decide("retry"))["state"] == "pending"
+    await end("review", reason="a cancelled account")
+    approved = await decide("approve")
+    assert (approved["state"], approved["run"], approved["stage"]) == ("pending", 2, "finance")
+    await end("complete")
+    preview = (await desk.ask("GET", f"{finance}/preview")).json
+    assert preview["verdict"] != "needs a decision"
+    assert (await decide("replay"))["run"] == 3
+    await end("review", reason="a cancelled account")
+    assert (await decide("settle"))["state"] == "processed"
+    assert (await decide("replay"))["state"] == "pending"
+    assert (await decide("discard"))["state"] == "discarded"
+    entries = (await desk.ask("GET", f"{finance}/timeline")).json["entries"]
+    assert len([entry for entry in entries if entry["kind"] == "action"]) == 6
+    after = (await desk.ask("GET", "/events/evt_1")).json
+    assert after["event"] == shown["event"]
+    assert [row for row in after["stages"] if row["stage"] == "mail"] == [
+        row for row in shown["stages"] if row["stage"] == "mail"
+    ]
 
 
 async def test_a_viewer_sees_no_errors_of_stages(desk: Desk) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from hookledger import Event, State, Wait
 from hookledger.errors import ConfigError
+from hookledger.operate.doctor.checks import examine
+from hookledger.operate.doctor.trouble import blocked
 from hookledger.store.ops import entities
 from hookledger.store.postgres.store import PostgresStore
 from tests.asgi_client import Site, stripe_event
@@ -129,10 +131,38 @@ async def test_the_how_to_names_the_customer_also_where_the_object_is_the_custom
     assert [(await site.event(key)).event.entity for key in ("evt_1", "evt_2")] == ["cus_1", "cus_1"]
 
 
-@pytest.mark.parametrize("entity", ["", " ", True, 1.5, b"cus_1", ["cus_1"], {"id": "cus_1"}])
+@pytest.mark.parametrize("entity", [True, 1.5, b"cus_1", ["cus_1"], {"id": "cus_1"}])
 def test_only_a_text_or_a_number_can_be_waited_for(entity: Any) -> None:
     with pytest.raises(TypeError, match="for_entity must be"):
         Wait(for_entity=entity)
+
+
+@pytest.mark.parametrize("entity", [None, "", " "])
+async def test_an_event_that_does_not_name_what_it_waits_for_goes_to_review(
+    site_on: MakeSite, database_url: str, entity: str | None
+) -> None:
+    """It does not wait for a time only, which would hide that the field is not there."""
+    site = await site_on(database_url)
+    stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **ORDERED)
+
+    @stripe.on("customer.updated")
+    async def updated(event: Event) -> None:
+        await event.tx.execute("INSERT INTO done VALUES ('half')")
+        raise Wait("no account yet", for_entity=entity, at_most="1h")
+
+    await site.deliver(change(2, "cus_1", 2))
+    await site.work()
+    found = (await site.event("evt_2")).event
+    assert (found.state, found.waits_for) == (State.NEEDS_REVIEW, None)
+    assert (found.reason or "").startswith("no account yet: for_entity is None or empty")
+    assert await done(site) == []
+
+
+def test_a_wait_without_an_entity_waits_for_a_time() -> None:
+    assert (Wait().for_entity, Wait().after) == (None, 60.0)
+    assert str(Wait(for_entity=None)) == "waits for an entity"
+    with pytest.raises(TypeError, match="at_most needs for_entity"):
+        Wait(at_most="1h")
 
 
 async def test_waiting_needs_entities(site_on: MakeSite, sqlite_url: str) -> None:
@@ -163,7 +193,7 @@ async def test_rules_that_cannot_work(site: Site, options: Any, words: str) -> N
         site.inbox.source("s", provider="stripe", secrets=[SECRET], **options)
 
 
-async def test_a_locked_event_does_not_stop_what_is_not_ordered(site_on: MakeSite, postgres_url: str) -> None:
+async def test_a_locked_event_stops_only_its_own_entity(site_on: MakeSite, postgres_url: str) -> None:
     """An operator's open transaction has it locked, so it cannot be decided which event of its entity is first."""
     site = await site_on(postgres_url)
     stripe = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **ORDERED)
@@ -177,16 +207,36 @@ async def test_a_locked_event_does_not_stop_what_is_not_ordered(site_on: MakeSit
         async with store._opened().bare() as connection, connection.transaction():
             await connection.execute(store.sql.render("SELECT id FROM {schema}.events FOR UPDATE"))
             await site.deliver(change(2, "cus_1", 2, "invoice.paid"))
+            for number in (3, 4, 5):
+                await site.deliver(change(number, f"cus_{number % 2 + 2}", number))
             worker = asyncio.create_task(site.inbox.work())
-            while await site.state("evt_2") is not State.PROCESSED:
-                assert not worker.done()
-                await asyncio.sleep(0.05)
+            for key in ("evt_2", "evt_3", "evt_4", "evt_5"):  # also the ordered ones of other entities
+                while await site.state(key) is not State.PROCESSED:
+                    assert not worker.done()
+                    await asyncio.sleep(0.05)
             assert await site.state("evt_1") is State.PENDING
         while await site.state("evt_1") is not State.PROCESSED:
             assert not worker.done()
             await asyncio.sleep(0.05)
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
+
+
+async def test_doctor_names_a_type_that_blocks_entities(site_on: MakeSite, database_url: str) -> None:
+    site = await site_on(database_url)
+    site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **ORDERED)
+    await site.deliver(change(1, "cus_1", 1, "customer.deleted"))
+    await site.deliver(change(2, "cus_1", 2))
+    async with site.inbox.operating() as context:
+        await context.store.entities.place_all()
+        assert await blocked(context) == [], "no worker is alive: another finding"
+        await context.store.register("w", [("stripe", "customer.updated")])
+        found = [one for one in await examine(context) if "has its turn in 1 entity" in one.says]
+        assert [(one.level, one.about, "customer.deleted" in one.says) for one in found] == [
+            ("warn", "source stripe", True)
+        ]
+        await context.store.register("w2", [("stripe", "customer.*")])
+        assert await blocked(context) == []
 
 
 async def test_drain_does_not_end_before_it_is_decided_who_is_first(

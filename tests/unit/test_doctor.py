@@ -18,12 +18,13 @@ from hookledger.operate.doctor.proof import (
     unhandled_findings,
     worker_findings,
 )
-from hookledger.operate.doctor.trouble import circuit_findings
+from hookledger.operate.doctor.trouble import blocked_findings, circuit_findings
 from hookledger.states import CircuitState
 from hookledger.store import SCHEMA_RANGE, out_of_range
 from hookledger.store.history import Health
 from hookledger.store.ops.circuits import Circuit
 from hookledger.store.ops.consistency import ENTRIES, TOTAL, ConsistencyReport, Violation, balance
+from hookledger.store.ops.entities import Blocking
 from hookledger.store.ops.workers import WorkerInfo
 
 GOOD = {
@@ -137,6 +138,22 @@ def test_a_source_that_only_other_workers_could_serve() -> None:
     assert levels(source_findings([old], [waiting(9.0)], ["stripe", "github"], 60.0)) == ["warn"]
     assert levels(source_findings([old], [], ["stripe", "shop"], 60.0)) == ["warn", "warn"]
     assert levels(source_findings([old], [waiting(-20.0)], [], 60.0)) == ["problem"], "whatever is configured here"
+
+
+def test_entities_that_a_type_without_a_handler_blocks() -> None:
+    since = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
+    kind = Kind("stripe", "customer.deleted")
+    [pending] = blocked_findings([Blocking(kind, 2, 0, since)])
+    assert (pending.level, pending.about) == ("warn", "source stripe")
+    assert pending.says == (
+        "no live worker handles type customer.deleted, which has its turn in 2 entities: what follows there waits, "
+        "since 2026-01-31 12:30 UTC"
+    )
+    assert "work.unhandled_after" in pending.do
+    [forever] = blocked_findings([Blocking(kind, 1, 1, since)])
+    assert (forever.level, "in 1 entity:" in forever.says) == ("problem", True)
+    assert "bulk discard --source stripe --type customer.deleted --state retrying" in forever.do
+    assert blocked_findings([]) == []
 
 
 def circuit(state: CircuitState, retry_in: float | None) -> Circuit:

@@ -42,6 +42,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 MAX_RESULT = 16_384
 MAX_REASON = 500
+UNSTORABLE = "its outcome cannot be stored"
 CONTENTION_DELAY, CONTENTION_MAX = 0.1, 30.0
 """Seconds until an attempt that met other transactions at its guards is repeated: the first time, and at most."""
 
@@ -153,6 +154,12 @@ def _way(claimed: Claimed, policy: RetryPolicy, found: Blame, error: BaseExcepti
 
 def _waiting(claimed: Claimed, policy: RetryPolicy, wait: Wait, entity: str, reason: str) -> Outcome:
     """The event waits for another one of an entity: no attempt, and no failure if that never comes."""
+    if not entity:
+        words = (
+            f"{reason}: for_entity is None or empty, so the event does not name what it waits for: check which field "
+            f"of {claimed.type} has it; leave for_entity out to wait for a time only"
+        )
+        return Outcome(claimed.id, claimed.claim, "review", reason=clean(words, MAX_REASON))
     if claimed.entity is None:
         words = (
             f"{reason}: the event has no entity, so nothing may wake it: set entity or ordered for source "
@@ -201,11 +208,11 @@ class Settler:
         while True:
             try:
                 mine = await self._batcher.submit(outcome)
-            except BadData as error:
-                log.error("the outcome of event %s cannot be stored: %s", outcome.id, error)  # noqa: TRY400
-                outcome = Outcome(outcome.id, outcome.claim, "review", reason="its outcome cannot be stored")
-                continue
             except (Unavailable, StoreError) as error:
+                if isinstance(error, BadData) and outcome.reason != UNSTORABLE:
+                    log.error("the outcome of event %s cannot be stored: %s", outcome.id, error)  # noqa: TRY400
+                    outcome = Outcome(outcome.id, outcome.claim, "review", reason=UNSTORABLE)
+                    continue
                 if outcome.id not in self._unwritten:
                     log.warning("outcome of event %s not written yet: %s", outcome.id, error)
                 self._unwritten[outcome.id] = outcome

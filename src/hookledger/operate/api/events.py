@@ -96,7 +96,8 @@ async def count_events(asked: Asked[Filter, Nothing]) -> Counted:
 async def show_event(asked: Look) -> EventView:
     """Show one event in full, by id, id prefix or key.
 
-    A viewer gets no arguments, results and errors. A key with a slash cannot be used here.
+    A viewer gets no arguments, results and errors. A key with a slash cannot be used here. A stage is named by its
+    id, which `stages` has.
     """
     history = await search.find(asked.context, asked.path["reference"])
     return event_view(history, preview(asked.context, history), complete=asked.sees_all)

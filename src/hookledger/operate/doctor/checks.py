@@ -52,6 +52,7 @@ async def examine(context: Context, *, deep: bool = False, limit: float = 300.0)
         "restore": gap,
         **CHECKS,
         "held": trouble.held,
+        "blocked": trouble.blocked,
         "effects": trouble.effects,
         "workers": proof.workers,
         "leases": proof.leases,

@@ -6,13 +6,16 @@ import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from msgspec.structs import astuple
+
 from ...states import CircuitState, EffectState, State
 from ...store.ops.attention import MOST, ListedEffect, Tally
 from ...store.ops.circuits import Circuit
+from ...store.ops.entities import Blocking
 from ...store.ops.guards import MOST as MOST_TIES
 from ...store.ops.guards import Ties
 from ..context import Context
-from ..workers import live_workers
+from ..workers import handled_by, handles, live_workers
 from .finding import Finding, Level
 
 LATE = 300.0
@@ -62,6 +65,34 @@ async def held(context: Context) -> list[Finding]:
         )
         for one in found
     ]
+
+
+async def blocked(context: Context) -> list[Finding]:
+    """Report ordered types that no live worker handles while events of their entities wait behind them. Without any
+    live worker all events wait: another finding."""
+    if not (patterns := handled_by(await live_workers(context))):
+        return []
+    kinds = {one.kind for one in await context.store.waiting()}
+    unhandled = [kind for kind in sorted(kinds, key=astuple) if not handles(patterns, kind)]
+    return blocked_findings(await context.store.entities.blocked_by(unhandled) if unhandled else [])
+
+
+def blocked_findings(found: Sequence[Blocking]) -> list[Finding]:
+    return [_blocked(one) for one in found]
+
+
+def _blocked(one: Blocking) -> Finding:
+    about, kind = f"source {one.kind.source}", one.kind
+    says = (
+        f"no live worker handles type {kind.type}, which has its turn in {one.entities:,} "
+        f"entit{'y' if one.entities == 1 else 'ies'}: what follows there waits, since {one.since:%Y-%m-%d %H:%M} UTC"
+    )
+    do = "run a worker that handles it, or take it out of `ordered`; else it is skipped after `work.unhandled_after`"
+    if not one.retrying:
+        return Finding("warn", about, says, do)
+    where = f"--source {shlex.quote(kind.source)} --type {shlex.quote(kind.type)} --state retrying"
+    do = f"run a worker that handles it, or `hookledger bulk discard {where} --reason WHY`"
+    return Finding("problem", about, f"{says}; {one.retrying:,} of these are retrying, and never skipped", do)
 
 
 async def effects(context: Context) -> list[Finding]:

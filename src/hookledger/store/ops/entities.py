@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
+from ...ids import new_id
 from ...model import Kind
 from ..history import EventRow, OtherEvent, Turn
 from ..rows import value_of
@@ -21,6 +22,8 @@ KEEP = 86400.0
 
 Name = tuple[str, str]
 """Source and entity."""
+Changed = tuple[str, str, datetime | None]
+"""Source and entity, and when an event of it was settled last."""
 START: Name = ("", "")
 """Before every entity."""
 
@@ -34,16 +37,30 @@ class Held(Struct, frozen=True):
     """When the oldest was received."""
 
 
+class Blocking(Struct, frozen=True):
+    """Entities in which an event of one kind has the turn, and others wait behind it."""
+
+    kind: Kind
+    entities: int
+    retrying: int
+    """How many of these events are retrying: they are never skipped as unhandled."""
+    since: datetime
+    """When the oldest of them was received."""
+
+
 class Entities(Operations):
     """`store.entities`."""
 
     @writes_lightly
-    async def place(self, db: Session) -> bool:
+    async def place(self, db: Session, *, around_locks: bool = False) -> bool:
         """Let the first event of each entity that has changed be claimed; returns whether there may be more to do.
 
         At most one event of an entity is first: the earliest that neither waits for an entity nor is held. It keeps
         its place while it is processing. What a crash undoes is done again: the changes are deleted in the same
         transaction.
+
+        Another session may have locked an event that has to change. This waits for it, and then raises Unavailable,
+        with nothing decided. `around_locks`: leave its entity for later instead, which takes one more statement.
         """
         changes = await db("take_changes", most=BATCH)
         polled = await db("poll_waiting", most=BATCH)
@@ -52,6 +69,8 @@ class Entities(Operations):
             return False
         entities = [(*name, settled) for name, settled in sorted(changed.items())]
         await db("lock_entities", entities=entities)
+        if around_locks:
+            entities = await _free(db, entities)
         woken = [row for row in await db("wake", entities=entities) if row["order_at"] is not None]
         if woken:
             given = [(row["id"], row["claim"], row["source"], row["entity"]) for row in woken]
@@ -60,10 +79,10 @@ class Entities(Operations):
         await db("promote", entities=entities)
         return bool(woken) or len(changes) == BATCH or len(polled) == BATCH
 
-    async def place_all(self) -> None:
+    async def place_all(self, *, around_locks: bool = False) -> None:
         """Do so for all that have changed; at most for ROUNDS batches, so that a claim can follow."""
         for _ in range(ROUNDS):
-            if not await self.place():
+            if not await self.place(around_locks=around_locks):
                 break
 
     @writes_lightly
@@ -83,6 +102,12 @@ class Entities(Operations):
         """Events that are held behind a failed one or one in review, by kind, most first."""
         return [Held(Kind(r["source"], r["type"]), r["n"], r["since"]) for r in await db("held_events")]
 
+    @scans()
+    async def blocked_by(self, db: Session, kinds: Sequence[Kind]) -> list[Blocking]:
+        """Entities whose turn events of these kinds have while others wait behind them, most first."""
+        found = await db("blocked_by", kinds=[(kind.source, kind.type) for kind in kinds])
+        return [Blocking(Kind(r["source"], r["type"]), r["n"], r["retrying"], r["since"]) for r in found]
+
 
 async def turn_of(db: Session, event: EventRow) -> Turn | None:
     """Why an event does not have its turn; None if it has, or needs none."""
@@ -92,6 +117,15 @@ async def turn_of(db: Session, event: EventRow) -> Turn | None:
     first = await db("first_of_entity", **where)
     held_by = await db("holding", **where, order_at=event.order_at, id=event.id)
     return Turn(*(value_of(OtherEvent, rows[0]) if rows else None for rows in (first, held_by)))
+
+
+async def _free(db: Session, entities: list[Changed]) -> list[Changed]:
+    """Those of which no other session has locked an event. The others have a new change, which is the last to be
+    taken: however many they are, they keep none from its turn."""
+    locked = {(row["source"], row["entity"]) for row in await db("locked_entities", entities=entities)}
+    if locked:
+        await db("keep_changes", kept=[(new_id(), *name) for name in sorted(locked)])
+    return [one for one in entities if one[:2] not in locked]
 
 
 def _latest(changes: Iterable[Row], polled: Iterable[Row]) -> dict[Name, datetime | None]:

@@ -103,6 +103,47 @@ FROM (SELECT {first_id} AS first_id, {earliest_id} AS earliest_id
       FROM {rows :entities source text, entity text, settled_at timestamptz} AS g) AS n
 WHERE f.id = n.earliest_id AND n.first_id IS NULL AND f.due_at = {never} AND NOT {is_held}
 
+-- name: locked_entities
+-- Of each entity the events that may change below, locked: the first, the earliest, and those that wait for it. Returns
+-- the entities of which another session has locked one.
+WITH wanted AS MATERIALIZED (
+    SELECT g.source, g.entity, {first_id} AS id
+    FROM {rows :entities source text, entity text, settled_at timestamptz} AS g
+    UNION ALL
+    SELECT g.source, g.entity, {earliest_id}
+    FROM {rows :entities source text, entity text, settled_at timestamptz} AS g
+    UNION ALL
+    SELECT g.source, g.entity, w.id
+    FROM {rows :entities source text, entity text, settled_at timestamptz} AS g
+    CROSS JOIN LATERAL (SELECT id FROM {schema}.events
+                        WHERE source = g.source AND waits_for = g.entity AND state = 'retrying' {offset_0}) AS w
+), free AS MATERIALIZED (
+    SELECT e.id FROM {schema}.events AS e WHERE e.id = ANY(ARRAY(SELECT id FROM wanted)) {lock_free e}
+)
+SELECT DISTINCT source, entity FROM wanted WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM free)
+
+-- name: locked_entities (sqlite)
+-- Differs because this transaction is the only one that writes.
+SELECT g.source, g.entity FROM {rows :entities source text, entity text, settled_at timestamptz} AS g WHERE false
+
+-- name: keep_changes
+-- Entities to look at again. The id is new, so that they come after all others.
+INSERT INTO {schema}.entity_changes (event_id, claim, change, source, entity)
+SELECT g.id, 0, 'kept', g.source, g.entity FROM {rows :kept id uuid, source text, entity text} AS g WHERE true
+
+-- name: blocked_by
+-- Entities in which an event of these kinds has the turn and others wait.
+SELECT a.source, a.type, count(*) AS n, count(*) FILTER (WHERE a.state = 'retrying') AS retrying,
+       min(a.received_at) AS since
+FROM {rows :kinds source text, type text} AS k
+{ordered} JOIN {schema}.events AS a {indexed events_first} ON a.source = k.source AND a.type = k.type
+WHERE a.order_at IS NOT NULL AND (a.leased_until IS NOT NULL OR a.due_at < {never})
+  AND a.state IN ('pending', 'retrying') AND (SELECT count(*) FROM (
+    SELECT 1 FROM {schema}.events AS q {indexed events_queued}
+    WHERE q.source = a.source AND q.entity = a.entity AND q.order_at IS NOT NULL AND q.due_at IS NOT NULL
+      AND q.waits_for IS NULL AND q.id <> a.id LIMIT 1) AS one) > 0
+GROUP BY a.source, a.type ORDER BY n DESC, a.source, a.type
+
 -- name: entity_window
 SELECT source, entity FROM {schema}.entities WHERE (source, entity) > (:source::text, :entity::text)
 ORDER BY source, entity LIMIT :most
