@@ -62,6 +62,7 @@ def test_stages_are_listed_and_decided_one_by_one(
     shown = billing("show", "evt_1")
     assert "Stages" in shown.stdout
     assert "the ledger is closed" in shown.stdout
+    assert "pending or uncertain?  stage finance (failed)" in shown.stdout
     assert "/finance" in shown.stderr
     found = json.loads(billing("show", "evt_1", "--json").stdout)
     assert [(row["stage"], row["state"]) for row in found["stages"]] == [
@@ -153,6 +154,8 @@ async def test_the_api_knows_stages(desk: Desk) -> None:
     assert await settle(desk.store, owner, "complete", stages=("finance",))
     shown = (await desk.ask("GET", "/events/evt_1", role="viewer")).json
     [stage] = shown["stages"]
+    answers = (await desk.ask("GET", "/events/evt_1/answers", role="viewer")).json
+    assert answers["open_stages"] == [{"stage": "finance", "state": "pending"}]
     assert (stage["stage"], stage["state"], stage["parent"]) == ("finance", "pending", str(owner.id))
     assert (await desk.ask("GET", f"/events/{stage['id']}")).json["event"]["source"] == "stripe/finance"
     lacking = {"source": "stripe", "lacks_stage": "mail"}
