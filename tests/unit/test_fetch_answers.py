@@ -181,6 +181,8 @@ async def test_a_redirect_below_the_configured_url_is_followed(api: Objects, sta
         "../../../../x",
         "{url}/../../x",
         "{url}/%2e%2e/x",
+        "http://a]b/",
+        "//[",
         "{url}x",
         "{url}@evil.example/",
         "",

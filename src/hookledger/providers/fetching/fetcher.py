@@ -117,8 +117,11 @@ class ReadyFetcher:
 
     def _redirected(self, answer: Answer, path: str) -> str:
         """Return the path of a redirect. The token goes to the configured URL only."""
-        there = urljoin(self._base + path, answer.headers.get("location", ""))
-        climbs = ".." in unquote(urlsplit(there).path).split("/")
+        try:
+            there = urljoin(self._base + path, answer.headers.get("location", ""))
+            climbs = ".." in unquote(urlsplit(there).path).split("/")
+        except ValueError:  # such as half an IPv6 address
+            there, climbs = "", False
         if climbs or not there.startswith(f"{self._base}/"):
             raise Permanent(
                 f"{self._client.host} redirects {path} to another place, which gets no token: check base_url in "
