@@ -263,7 +263,10 @@ class Retry(Signal):
 
 
 class FetchFailed(Retry):
-    """The provider's API did not answer with the object's current state."""
+    """The provider's API did not answer with the object's current state.
+
+    `after`: seconds that it asks to wait; the usual backoff, if that is longer.
+    """
 
 
 def _entity(given: object) -> str:

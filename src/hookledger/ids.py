@@ -13,6 +13,8 @@ FIRST_ID, LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
 """Sort before and after every id."""
 MAX_TEXT = 255
 """Characters of a key or an id that is shown."""
+CUT = "…sha256:"
+"""What follows in one that was longer is the digest of the whole."""
 
 # PostgreSQL's text holds neither NUL nor lone surrogates; other control characters would let a key write to a
 # terminal or change the direction of the text beside it.
@@ -108,6 +110,6 @@ def show(value: bytes) -> str:
     if not (text.isascii() and text.isprintable()):
         text = _UNPRINTABLE.sub("\ufffd", text)
     if len(text) > MAX_TEXT:
-        tail = f"…sha256:{sha256(value).hexdigest()}"
+        tail = f"{CUT}{sha256(value).hexdigest()}"
         text = text[: MAX_TEXT - len(tail)] + tail
     return text

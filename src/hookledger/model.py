@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
@@ -9,6 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from .errors import ConfigError
 from .states import DeliveryOutcome, KeyOrigin, State
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -181,6 +183,17 @@ def overlap(one: str, other: str) -> str | None:
     if covers(one, other):
         return other
     return one if covers(other, one) else None
+
+
+STAGE: re.Pattern[str] = re.compile("[A-Za-z0-9._-]{1,64}")
+"""The name of a stage, as a whole."""
+
+
+def check_stage_name(name: object) -> str:
+    """Return the name of a stage. Raises ConfigError for anything else."""
+    if not isinstance(name, str) or STAGE.fullmatch(name) is None:
+        raise ConfigError(f"{name!r} cannot name a stage: use 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
+    return name
 
 
 def base_source(name: str) -> str:

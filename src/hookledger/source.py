@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Literal, TypeVar, overload
@@ -12,7 +11,7 @@ from .effects.attempt import Stale
 from .effects.model import is_async
 from .effects.signatures import check_lists, check_takes, without_parentheses
 from .errors import ConfigError, Skip
-from .model import REPAIR, REPAIR_KEY, Claimed
+from .model import REPAIR, REPAIR_KEY, Claimed, check_stage_name
 from .operate.reconcile.plan import Plan
 from .providers.fetching.fetcher import ReadyFetcher
 from .providers.fetching.settings import CurrentSettings, current_settings
@@ -33,7 +32,6 @@ P = TypeVar("P", bound=Callable[[SyncEvent[Any]], Result])
 C = TypeVar("C", bound=Present)
 L = TypeVar("L", bound=Lister)
 F = TypeVar("F", bound=Callable[[Any], Any])
-STAGE: re.Pattern[str] = re.compile("[A-Za-z0-9._-]{1,64}")
 
 
 class Source:
@@ -109,10 +107,9 @@ class Source:
             raise ConfigError(f'source {self.name!r}: stale is "skip", "review" or nothing, not {stale!r}')
         if stale is not None and not transaction:
             raise ConfigError(f"source {self.name!r}: stale needs event.newer, which needs the handler's transaction")
-        if stage is not None and (not isinstance(stage, str) or STAGE.fullmatch(stage) is None):
-            raise ConfigError(
-                f"source {self.name!r}: {stage!r} cannot name a stage: use 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'"
-            )
+        if stage is not None:
+            with naming(self.name):
+                check_stage_name(stage)
         limit = None if timeout is None else Seconds(timeout)
 
         def add(function: AsyncFunction | PlainFunction) -> None:

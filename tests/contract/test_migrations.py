@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 import pytest
 
 from hookledger.clock import Clock
@@ -54,6 +55,16 @@ async def test_migrations_applied_by_name(open_store: OpenStore) -> None:
     applied = await store.migrate()
     assert applied[0] == "0001_initial"
     assert [name for name, _ in store.migrations()][1:] == applied
+
+
+async def test_the_check_of_stages_reads_no_event_that_is_there(postgres_url: str) -> None:
+    """It would lock the events of a large inbox, and the intake with them, for as long as it reads them all."""
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        asked = "SELECT convalidated FROM pg_constraint WHERE conname = 'stage_of_event'"
+        assert await connection.fetchval(asked) is False
+    finally:
+        await connection.close()
 
 
 @pytest.mark.unmigrated

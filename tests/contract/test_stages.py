@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 from uuid import UUID
 
@@ -16,11 +18,15 @@ from hookledger.model import Claimed, Kind, stage_source
 from hookledger.operate.retention.prune import Pruner
 from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import CallOutcome, State
+from hookledger.store.connect import connect
 from hookledger.store.history import EventRow
+from hookledger.store.ops.audit import Audit
 from hookledger.store.ops.filters import Filter
 from hookledger.store.ops.job import NewJob
+from hookledger.store.ops.stages import add_stages
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
+from hookledger.store.session import Session
 from tests.builders import (
     KIND,
     LEASE,
@@ -43,6 +49,7 @@ from tests.contract.conftest import OpenStore
 from tests.ledger import finish, start
 
 STAGES = ("finance", "provision")
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 def of(stage: str) -> Kind:
@@ -342,6 +349,68 @@ async def test_the_bytes_stay_until_every_stage_is_over(store: Store, clock: Clo
     with pytest.raises(WrongState, match="pruned or erased"):
         await store.stages.add(ident, found.event.claim, "mail", "ada", "new")
     await check(store)
+
+
+async def test_what_the_stages_of_a_pruned_event_did_is_erased_with_it(store: Store, clock: Clock) -> None:
+    """Effects outlive their events: those of its stages are part of it, those of another event's are not."""
+    await record(store, delivered("evt_1"), delivered("evt_2"))  # ids of one millisecond, as a rule
+    owners = await store.claim(WORKER, [KIND], 2, LEASE)
+    assert await store.settle([way_out(owner, "complete", stages=("finance",)) for owner in owners])
+    called: dict[UUID, bytes] = {}
+    for owner in await store.claim(WORKER, [of("finance")], 2, LEASE):
+        started = await start(store, owner, owner.key)
+        await finish(store, started.identity, 1, CallOutcome.DONE, result=b'"Ada"')
+        assert await settle(store, owner, "complete")
+        called[owner.id] = started.identity
+    assert await prune(store, clock) == 4
+    one, other = [called[stage_id(owner.id, "finance")] for owner in owners]
+    assert await store.erasure.erase_effects(owners[0].id, "ada", "asked", key_too=True) == 1
+    erased, kept = await store.ledger.get(one), await store.ledger.get(other)
+    assert erased is not None
+    assert kept is not None
+    assert (erased.result, erased.key.startswith("sha256:")) == (None, True)
+    assert (kept.result, kept.key) == (b'"Ada"', owners[1].key)
+    await check(store)
+
+
+async def test_a_stage_that_is_added_during_an_erasure_does_not_outlive_it(postgres_url: str) -> None:
+    """Only PostgreSQL has the moment: an operator adds a stage while the erasure waits for the event."""
+    async with AsyncExitStack() as stack:
+        stores = [connect(postgres_url, clock=Clock()) for _ in range(2)]
+        for opened in stores:
+            await opened.open(handlers=1)
+            stack.push_async_callback(opened.close)
+        watch = await asyncpg.connect(postgres_url)
+        stack.push_async_callback(watch.close)
+        store, desk = stores
+        ident = await staged(store, stages=(), object_id="cus_1")
+        row = await event(store, ident)
+        locked, waits = asyncio.Event(), asyncio.Event()
+
+        async def add(db: Session) -> dict[UUID, str]:
+            await db("lock_events", events=[ident])
+            locked.set()
+            await waits.wait()
+            return await add_stages(db, [(ident, row.claim)], "mail", Audit("bob", "new"))
+
+        adding = asyncio.create_task(desk.stages._database.write(add))
+        await locked.wait()
+        erasing = asyncio.create_task(store.erasure.erase(ident, row.state, row.claim, "ada", "asked"))
+        while not await watch.fetchval(WAITING):
+            await asyncio.sleep(0.01)
+        waits.set()
+        assert await adding == {}
+        with pytest.raises(WrongState, match="got a stage"):
+            await erasing
+        assert ((await event(store, ident)).object_id, await stages_of(store, ident)) == (
+            "cus_1",
+            {"mail": State.PENDING},
+        )
+        assert await settle(store, await claim(store, of("mail")), "complete")
+        await store.erasure.erase(ident, row.state, row.claim, "ada", "asked")
+        found = await history(store, ident)
+        assert [one.object_id for one in (found.event, *found.stages)] == [None, None]
+        await check(store)
 
 
 async def test_an_event_is_erased_with_its_stages(store: Store) -> None:

@@ -11,7 +11,7 @@ from hookledger.cli import exits
 from hookledger.ids import stage_id
 from hookledger.model import Kind
 from hookledger.states import State
-from tests.builders import Way, claim, claimed, event, settle
+from tests.builders import Way, claim, claimed, event, history, settle
 from tests.operators import Desk, desk_on
 from tests.path.test_cli import Run, environment, run, shop  # noqa: F401 - fixtures
 from tests.path.test_cli_effects import BOOK, arrive
@@ -63,6 +63,7 @@ def test_stages_are_listed_and_decided_one_by_one(
     shown = billing("show", "evt_1")
     assert "Stages" in shown.stdout
     assert "the ledger is closed" in shown.stdout
+    assert "pending or uncertain?  stage finance (failed)" in shown.stdout
     assert "/finance" in shown.stderr
     found = json.loads(billing("show", "evt_1", "--json").stdout)
     assert [(row["stage"], row["state"]) for row in found["stages"]] == [
@@ -107,6 +108,11 @@ def test_a_stage_is_added_to_events_that_lack_it(
     assert "in stage 'sms'" in " ".join(unknown.stderr.split())
     assert billing("replay", "evt_1", "--stage", "mail", "--reason", "new").returncode == exits.OK
     assert lack() == ["evt_2", "evt_3"]
+    for name in ("a/b", "mail\n", "x" * 65, "é"):
+        for command in (("replay", "evt_1", "--stage"), ("events", "--source", "stripe", "--lacks-stage")):
+            wrong = billing(*command, name, *(("--reason", "new") if command[0] == "replay" else ()))
+            assert wrong.returncode == exits.CONFIG, (name, wrong.stderr)
+            assert "cannot name a stage" in " ".join(wrong.stderr.split())
     bulk = billing("bulk", "replay", *lacking, "--count", "2", "--reason", "new", "--detach")
     assert bulk.returncode == exits.OK, bulk.stderr
     [job] = json.loads(billing("jobs", "list", "--json").stdout)
@@ -118,6 +124,21 @@ def test_a_stage_is_added_to_events_that_lack_it(
     told = " ".join(billing("doctor").stdout.split())
     assert "3 events (3 processed); 9 stages (3 failed, 6 processed)" in told
     assert "all accounted for" in told
+
+
+def test_a_pause_of_the_source_says_that_its_stages_run(billing: Run) -> None:
+    told = billing("pause", "stripe", "--reason", "look")
+    assert "not paused: stripe/finance, stripe/provision." in " ".join(told.stderr.split()), told
+    told = billing("pause", "stripe/finance", "--reason", "look")
+    assert "not paused" not in told.stderr
+    assert billing("pause", "stripe/a/b", "--reason", "look").returncode == exits.CONFIG
+    told = billing("pause", "stripe", "invoice.*", "--reason", "look")
+    assert "not paused: stripe/provision." in " ".join(told.stderr.split()), told
+    assert [row["source"] for row in json.loads(billing("pause", "--list", "--json").stdout)] == [
+        "stripe",
+        "stripe",
+        "stripe/finance",
+    ]
 
 
 # ── the API ──
@@ -134,6 +155,8 @@ async def test_the_api_knows_stages(desk: Desk) -> None:
     assert await settle(desk.store, owner, "complete", stages=("finance",))
     shown = (await desk.ask("GET", "/events/evt_1", role="viewer")).json
     [stage] = shown["stages"]
+    answers = (await desk.ask("GET", "/events/evt_1/answers", role="viewer")).json
+    assert answers["open_stages"] == [{"stage": "finance", "state": "pending"}]
     assert (stage["stage"], stage["state"], stage["parent"]) == ("finance", "pending", str(owner.id))
     assert (await desk.ask("GET", f"/events/{stage['id']}")).json["event"]["source"] == "stripe/finance"
     lacking = {"source": "stripe", "lacks_stage": "mail"}
@@ -195,6 +218,22 @@ async def test_the_api_decides_about_a_stage_by_its_id(desk: Desk) -> None:
     assert [row for row in after["stages"] if row["stage"] == "mail"] == [
         row for row in shown["stages"] if row["stage"] == "mail"
     ]
+
+
+@pytest.mark.parametrize("name", ["a/b", "mail\n", "", "x" * 65, "..\n"])
+async def test_the_api_rejects_what_cannot_name_a_stage(desk: Desk, name: str) -> None:
+    owner = await claimed(desk.store, "evt_1")
+    assert await settle(desk.store, owner, "complete")
+    row = await event(desk.store, owner.id)
+    expected = {"state": row.state, "claim": row.claim}
+    replayed = {"reason": "new", "expected": expected, "stage": name}
+    answers = [
+        await desk.ask("POST", "/events/evt_1/replay", replayed),
+        await desk.ask("GET", "/events", query={"source": "stripe", "lacks_stage": name}),
+        await desk.ask("POST", "/sources/stripe/pause", {"reason": "wait", "stage": name}),
+    ]
+    assert {answer.status for answer in answers} <= {400, 422}
+    assert ((await history(desk.store, owner.id)).stages, await desk.store.pauses.pauses()) == ((), [])
 
 
 async def test_a_viewer_sees_no_errors_of_stages(desk: Desk) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from hookledger import CallInTransaction, Event, FetchFailed, NoTicket, SyncEvent
+from hookledger import CallInTransaction, Event, FetchFailed, NoTicket, RetryPolicy, SyncEvent
+from hookledger.clock import Seconds
 from hookledger.operate import search
 from hookledger.operate.audit import by
 from hookledger.operate.reconcile.repair import repair
@@ -112,6 +113,26 @@ async def test_a_rate_limit_costs_no_attempt(shop: Site, api: Objects) -> None:
     await shop.work(later=400)
     assert await done(shop) == ["paid", "paid"]
     assert (await shop.event("evt_1")).event.attempts == 1
+
+
+@pytest.mark.parametrize("pause", ["0", "0.001", "Wed, 21 Oct 2015 07:28:00 GMT"])
+async def test_an_api_that_is_down_and_asks_for_no_pause_does_not_use_up_the_attempts(
+    shop: Site, api: Objects, pause: str
+) -> None:
+    policy = RetryPolicy(attempts=2, initial_delay=Seconds("6h"))
+
+    @shop.inbox.sources["stripe"].on("invoice.*", retry=policy)
+    async def handle(event: Event) -> str:
+        return str((await event.current())["status"])
+
+    api.trouble.extend([Reply(503, {}, {"Retry-After": pause})] * 2)
+    await shop.deliver(stripe_event())
+    await shop.work()
+    waiting = (await shop.event("evt_1")).event
+    assert (waiting.state, waiting.attempts, len(api.asked)) == (State.RETRYING, 1, 1)
+    api.trouble.clear()
+    await shop.work(later=6 * 3600)
+    assert (await shop.event("evt_1")).event.result == "paid"
 
 
 async def test_a_broken_api_opens_its_circuit(shop: Site, api: Objects) -> None:

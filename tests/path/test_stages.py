@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -15,6 +16,7 @@ from hookledger.operate import decide, search
 from hookledger.operate.pauses import pause
 from hookledger.operate.replay import replay as replaying
 from hookledger.operate.replay.stages import replay_stage
+from hookledger.operate.review import approve
 from hookledger.operate.review import settle as settle_by_hand
 from hookledger.source import Source
 from hookledger.states import AttemptOutcome
@@ -23,7 +25,7 @@ from hookledger.store.ops.audit import Audit
 from hookledger.store.ops.filters import Filter
 from hookledger.store.protocol import Store
 from tests.asgi_client import Site, stripe_event
-from tests.builders import way_out
+from tests.builders import delivered, way_out
 from tests.path.conftest import SECRET, MakeSite, done
 
 BY = Audit("ada", "we checked")
@@ -311,23 +313,83 @@ async def test_the_same_once_in_two_stages_goes_to_review(site_on: MakeSite, dat
     assert await states(site, "evt_2", f"evt_1/{rows[State.PROCESSED].stage}") == ["processed", "processed"]
 
 
-async def test_the_same_guard_in_two_stages_goes_to_review(site_on: MakeSite, database_url: str) -> None:
-    """Of equal versions of one event the later stage may lose: it does not lose silently."""
+@pytest.mark.parametrize("grows", [False, True], ids=["one version", "growing versions"])
+async def test_the_same_guard_in_two_stages_goes_to_review(site_on: MakeSite, database_url: str, grows: bool) -> None:
+    """Which stage is later must not depend on their ids, or on who runs first: one of them writes, no other does."""
     site = await site_on(database_url)
     stripe = stripe_of(site)
     names = [f"stage-{number}" for number in range(6)]
+    asked = 0
 
     async def guard(event: Event) -> None:
-        if await event.newer("status", "sub_1", 7):
+        nonlocal asked
+        asked += 1
+        if await event.newer("status", "sub_1", asked if grows else 7):
             await write(event, str(event.stage))
 
     for name in names:
         stripe.on("invoice.paid", stage=name)(guard)
     await site.deliver(stripe_event())
     await site.work()
-    found = {str(row.stage): row.state for row in (await site.event("evt_1")).stages}
-    assert set(found.values()) <= {State.PROCESSED, State.NEEDS_REVIEW}
-    assert await done(site) == [name for name in names if found[name] is State.PROCESSED]
+    found = {str(row.stage): row for row in (await site.event("evt_1")).stages}
+    assert Counter(row.state for row in found.values()) == {State.PROCESSED: 1, State.NEEDS_REVIEW: 5}
+    assert await done(site) == [name for name in names if found[name].state is State.PROCESSED]
+    reviewed = next(row for row in found.values() if row.state is State.NEEDS_REVIEW)
+    assert "set by another stage of the same event" in (reviewed.reason or "")
+    await check_books(site)
+
+
+async def test_an_approved_stage_gets_an_answer_where_another_stage_was_first(
+    site_on: MakeSite, database_url: str
+) -> None:
+    """An operator has read the review: to ask again would never end. The other stages keep theirs."""
+    site = await site_on(database_url)
+    stripe = stripe_of(site)
+
+    async def credit(event: Event) -> str:
+        first = await event.once("credit", "in_1")
+        applied = await event.newer("status", "in_1", 7)
+        if first and applied:
+            await write(event, "credited")
+        return f"{first} {bool(event.approved)}"
+
+    for stage in ("a", "b", "c"):
+        stripe.on("invoice.paid", stage=stage)(credit)
+    await site.deliver(stripe_event())
+    await site.work()
+    one, other = [row for row in (await site.event("evt_1")).stages if row.state is State.NEEDS_REVIEW]
+    async with site.inbox.operating() as context:
+        await approve(context, BY, one)
+    await site.work()
+    after, left = (await site.event(str(one.id))).event, (await site.event(str(other.id))).event
+    assert (after.state, after.result, after.run) == (State.PROCESSED, "False True", 2)
+    assert (left.state, left.claim) == (State.NEEDS_REVIEW, other.claim)
+    assert await done(site) == ["credited"]
+    await check_books(site)
+
+
+async def test_a_source_and_its_stages_share_max_running(site_on: MakeSite, database_url: str) -> None:
+    site = await site_on(database_url)
+    stripe = stripe_of(site, max_running=2)
+    other = site.inbox.source("other", provider="stripe", secrets=[SECRET])
+    running, most = Counter[str](), Counter[str]()
+
+    async def note(event: Event) -> None:
+        running[event.source] += 1
+        most[event.source] = max(most[event.source], running[event.source])
+        await asyncio.sleep(0.005)
+        running[event.source] -= 1
+
+    for source in (stripe, other):
+        source.on("invoice.paid")(note)
+        for stage in ("a", "b", "c"):
+            source.on("invoice.paid", stage=stage)(note)
+    async with site.inbox.opened() as store:
+        await store.record([delivered(f"evt_{n}", source=name) for n in range(20) for name in ("stripe", "other")])
+    await site.work()
+    assert (most["stripe"], most["other"] > 2) == (2, True)
+    async with site.inbox.opened() as store:
+        assert await store.counts() == {State.PROCESSED: 160}
 
 
 async def test_a_dedicated_worker_begins_all_stages(site_on: MakeSite, database_url: str) -> None:

@@ -6,15 +6,14 @@ It shares no code with what it tests. What goes wrong with the next requests is 
 import hashlib
 import hmac
 import json
-import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.services.loopback import Handler, Service, started
 
 TOKEN = "made_up_token_of_the_tests"
 BAD = "not json"
@@ -23,10 +22,11 @@ HANG = "hang"
 LOOP = "loop"
 
 
-class Apis:
+class Apis(Service):
     """Stripe's events, GitHub's deliveries, Svix's messages and Shopify's orders, all at one address."""
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.stripe: list[dict[str, Any]] = []
         """The newest first, as all of these."""
         self.github: list[dict[str, Any]] = []
@@ -39,23 +39,6 @@ class Apis:
         self.trouble: deque[int | str | None] = deque()
         """What the next requests get: a status, or one of the words above; None, or nothing left: an answer."""
         self.retry_after: str | None = None
-        self.gate = threading.Event()
-        handler = type("Handler", (_Handler,), {"apis": self})
-        self._server = _Server(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self.gate.set()
-        self._server.shutdown()
-        self._server.server_close()
 
     # ── filling them ──
 
@@ -131,42 +114,27 @@ class Apis:
         return gid
 
 
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that leave are what some tests are about."""
+class _Handler(Handler):
+    service: Apis
 
-
-class _Handler(BaseHTTPRequestHandler):
-    apis: Apis
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        pass
-
-    def do_GET(self) -> None:
-        self._handle(b"")
-
-    def do_POST(self) -> None:
-        self._handle(self.rfile.read(int(self.headers.get("content-length") or 0)))
-
-    def _handle(self, body: bytes) -> None:
+    def reply(self, body: bytes) -> None:
         parts = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        self.apis.asked.append(f"{self.command} {parts.path}")
+        self.service.asked.append(f"{self.command} {parts.path}")
         presented = self.headers.get("x-shopify-access-token") or (self.headers.get("authorization") or "")[7:]
-        trouble = self.apis.trouble.popleft() if self.apis.trouble else None
+        trouble = self.service.trouble.popleft() if self.service.trouble else None
         if presented != TOKEN:
-            self._answer(401, {"error": {"message": "Invalid API Key provided"}})
+            self.answer(401, {"error": {"message": "Invalid API Key provided"}})
         elif trouble == BAD:
-            self._answer(200, b'{"data": [')
+            self.answer(200, b'{"data": [')
         elif trouble == HUGE:
-            self._answer(200, b" " * 2_000_000)
+            self.answer(200, b" " * 2_000_000)
         elif trouble == HANG:
-            self.apis.gate.wait(60)
+            self.service.gate.wait(60)
         elif isinstance(trouble, int):
-            more = {"Retry-After": self.apis.retry_after} if self.apis.retry_after else {}
-            more |= {"Location": f"{self.apis.url}/elsewhere"} if 300 <= trouble < 400 else {}
-            self._answer(trouble, {"message": "no"}, **more)
+            more = {"Retry-After": self.service.retry_after} if self.service.retry_after else {}
+            more |= {"Location": f"{self.service.url}/elsewhere"} if 300 <= trouble < 400 else {}
+            self.answer(trouble, {"message": "no"}, **more)
         elif parts.path == "/v1/events":
             self._stripe(query, loop=trouble == LOOP)
         elif parts.path.endswith("/graphql.json"):
@@ -176,71 +144,55 @@ class _Handler(BaseHTTPRequestHandler):
         elif "/deliveries" in parts.path:
             self._github(parts.path, query, loop=trouble == LOOP)
         else:
-            self._answer(404, {"message": "Not Found"})
+            self.answer(404, {"message": "Not Found"})
 
     def _stripe(self, query: dict[str, str], *, loop: bool) -> None:
         low, high = int(query["created[gte]"]), int(query["created[lt]"])
-        found = [event for event in self.apis.stripe if low <= event["created"] < high]
+        found = [event for event in self.service.stripe if low <= event["created"] < high]
         names = [event["id"] for event in found]
         start = names.index(query["starting_after"]) + 1 if "starting_after" in query and not loop else 0
-        size = min(self.apis.page, int(query["limit"]))
+        size = min(self.service.page, int(query["limit"]))
         page = found[start : start + size]
         more = loop or start + size < len(found)
         answer = {"object": "list", "data": page, "has_more": more, "url": "/v1/events"}
-        self._answer(200, json.dumps(answer, indent=2).encode())  # as Stripe writes it
+        self.answer(200, json.dumps(answer, indent=2).encode())  # as Stripe writes it
 
     def _github(self, path: str, query: dict[str, str], *, loop: bool) -> None:
         last = path.rsplit("/", 1)[1]
         if last == "attempts":
-            self.apis.resent.append(int(path.rsplit("/", 2)[1]))
-            self._answer(202, {})
+            self.service.resent.append(int(path.rsplit("/", 2)[1]))
+            self.answer(202, {})
         elif last != "deliveries":
-            self._answer(200, next(one for one in self.apis.github if str(one["id"]) == last))
+            self.answer(200, next(one for one in self.service.github if str(one["id"]) == last))
         else:
             start = int(query.get("cursor", "v1_0")[3:])
-            size = min(self.apis.page, int(query["per_page"]))
-            some = self.apis.github[start : start + size]
+            size = min(self.service.page, int(query["per_page"]))
+            some = self.service.github[start : start + size]
             page = [{name: one[name] for name in one if name != "request"} for one in some]
             following = start if loop else start + size
-            link = f'<{self.apis.url}{path}?per_page={size}&cursor=v1_{following}>; rel="next"'
-            more = {"Link": link} if loop or following < len(self.apis.github) else {}
-            self._answer(200, page, **more)
+            link = f'<{self.service.url}{path}?per_page={size}&cursor=v1_{following}>; rel="next"'
+            more = {"Link": link} if loop or following < len(self.service.github) else {}
+            self.answer(200, page, **more)
 
     def _svix(self, query: dict[str, str], *, loop: bool) -> None:
         before = datetime.fromisoformat(query["before"])
-        found = [one for one in self.apis.svix if datetime.fromisoformat(one["timestamp"]) < before]
+        found = [one for one in self.service.svix if datetime.fromisoformat(one["timestamp"]) < before]
         start = int(query.get("iterator", "0"))
-        size = min(self.apis.page, int(query["limit"]))
+        size = min(self.service.page, int(query["limit"]))
         done = start + size >= len(found) and not loop
         iterator = str(start if loop else start + size)
         page = found[start : start + size]
-        self._answer(200, {"data": page, "iterator": iterator, "prevIterator": None, "done": done})
+        self.answer(200, {"data": page, "iterator": iterator, "prevIterator": None, "done": done})
 
     def _shopify(self, asked: dict[str, Any]) -> None:
         if "orders(" not in asked["query"]:
-            self._answer(200, {"errors": [{"message": "Field doesn't exist on type 'QueryRoot'"}]})
+            self.answer(200, {"errors": [{"message": "Field doesn't exist on type 'QueryRoot'"}]})
             return
-        start, size = int(asked["variables"]["after"] or 0), min(self.apis.page, asked["variables"]["first"])
-        page = self.apis.shopify[start : start + size]
-        info = {"hasNextPage": start + size < len(self.apis.shopify), "endCursor": str(start + size)}
-        self._answer(200, {"data": {"orders": {"nodes": page, "pageInfo": info}}})
-
-    def _answer(self, status: int, content: Any, **headers: str) -> None:
-        data = content if isinstance(content, bytes) else json.dumps(content, separators=(",", ":")).encode()
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        start, size = int(asked["variables"]["after"] or 0), min(self.service.page, asked["variables"]["first"])
+        page = self.service.shopify[start : start + size]
+        info = {"hasNextPage": start + size < len(self.service.shopify), "endCursor": str(start + size)}
+        self.answer(200, {"data": {"orders": {"nodes": page, "pageInfo": info}}})
 
 
-@contextmanager
-def running() -> Iterator[Apis]:
-    apis = Apis()
-    apis.start()
-    try:
-        yield apis
-    finally:
-        apis.stop()
+def running() -> AbstractContextManager[Apis]:
+    return started(Apis())

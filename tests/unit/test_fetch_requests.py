@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookledger import Permanent
+from hookledger.ids import show
 from hookledger.model import REPAIR
 from hookledger.providers.catalogue import contracts
 from hookledger.providers.fetching.paths import is_segment
@@ -308,6 +309,8 @@ EVIL = [
     "http://evil.example",
     "//evil.example",
     "@evil.example/",
+    show(b"x" * 300),  # what the intake made of a long id is another one
+    show(b"a\x07b"),
 ]
 
 

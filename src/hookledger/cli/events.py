@@ -201,11 +201,13 @@ def _print_answers(answers: Answers, preview: Preview) -> None:
     came = f"{moment(answers.first_received)}, delivered {answers.deliveries:,} time{'s' * (answers.deliveries > 1)}"
     replays = "\n".join(f"{a.subject} by {a.actor}, {moment(a.at)}: {a.reason}" for a in answers.replays)
     reviews = "\n".join(f"{a.name} by {a.actor}, {moment(a.at)}: {a.reason}" for a in answers.reviews)
+    opened = [f"{one.label} ({one.state})" for one in answers.open]
+    opened += [f"stage {one.stage} ({one.state})" for one in answers.open_stages]
     facts = (
         ("first received?", came),
         ("attempts?", times + ended),
         ("effects completed?", _enumerated(one.label for one in answers.completed)),
-        ("pending or uncertain?", _enumerated(f"{one.label} ({one.state})" for one in answers.open)),
+        ("pending or uncertain?", _enumerated(opened)),
         ("replayed by whom?", replays or "never replayed"),
         ("reviewed by whom?", reviews),
         ("a replay now?", preview.words),

@@ -57,11 +57,18 @@ def pause(
     if reason is None:
         raise click.UsageError("--reason is required")
     by = audit.by(actor, reason)
-    made = run_on(inbox, lambda context: operate.pause(context, by, source, type))
+
+    async def act(context: Context) -> tuple[Pause, list[str]]:
+        made = await operate.pause(context, by, source, type)
+        return made, await operate.running_stages(context, source)
+
+    made, running = run_on(inbox, act)
     if as_json:
         print_json(made)
-    else:
-        say(f"{_named(made.source, made.pattern)} is paused: its events wait until it is resumed.")
+        return
+    say(f"{_named(made.source, made.pattern)} is paused: its events wait until it is resumed.")
+    if running:
+        say(f"Its stages are not paused: {', '.join(running)}. What has begun there continues until you pause each.")
 
 
 @click.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Literal, Protocol, TypeVar
+from uuid import UUID
 
 from ..errors import (
     BadArguments,
@@ -87,6 +88,7 @@ class Rows(Protocol):
     async def newer(self, request: GuardRequest) -> GuardAnswer: ...
     async def plan(self, intent: Intent) -> Known | None: ...
     async def other_stage(self, intent: Intent) -> str | None: ...
+    async def is_same_event(self, one: UUID, other: UUID) -> bool: ...
 
 
 class Caller(Protocol):
@@ -98,7 +100,8 @@ class Caller(Protocol):
 class AttemptEffects:
     """`transaction`: whether the handler has one. `owns`: whether the event is still ours. `find`: an effect of the
     inbox by its name. `rank`: of the event's type. `stale`: what a stale guard makes of the event. `approved`: an
-    operator let this run pass: a stale guard does not end it, and a changed kind of version replaces the old one.
+    operator let this run pass: a stale guard, or what another stage of the event did, does not end it, and a changed
+    kind of version replaces the old one.
     """
 
     def __init__(
@@ -182,7 +185,7 @@ class AttemptEffects:
         ident = identity(self._source, b"once", name.encode(), text.encode())
         intent = self._intent(EffectKind.ONCE, ident, shown(name), text)
         first = await self._tx.once(intent)
-        if not first and self._claimed.stage is not None:
+        if not first and self._claimed.stage is not None and not self._approved:
             await self._check_stages(intent, self._claimed.stage)
         return first
 
@@ -212,16 +215,22 @@ class AttemptEffects:
         except ChangedVersion as error:
             self._ended = error
             raise
-        if not answer.applied and self._claimed.stage is not None and answer.other_key == self._claimed.key:
+        if self._claimed.stage is not None and answer.other_event_id is not None and not self._approved:
+            await self._check_guard(request, answer.other_event_id)
+        if not answer.applied and self._stale is not None:
+            self._ended = _ENDS[self._stale](answer.words, answer=answer)
+            raise self._ended
+        return answer.applied
+
+    async def _check_guard(self, request: GuardRequest, other: UUID) -> None:
+        """Raise Review if another stage of the same event set this guard before, whichever of the two is to win: it
+        would depend on which of them runs first."""
+        if other != request.event_id and await self._tx.is_same_event(request.event_id, other):
             self._ended = Review(
                 f"event.newer({request.name!r}, {request.key!r}) of stage {self._claimed.stage!r} was set by another "
                 "stage of the same event: each needs its own name"
             )
             raise self._ended
-        if not answer.applied and self._stale is not None:
-            self._ended = _ENDS[self._stale](answer.words, answer=answer)
-            raise self._ended
-        return answer.applied
 
     def _request(self, name: object, key: object, version: object) -> GuardRequest:
         if not isinstance(name, str) or not name.strip() or len(name) > 255:

@@ -34,6 +34,13 @@ class EffectSummary(Struct, frozen=True):
     """When it was done or cancelled."""
 
 
+class StageSummary(Struct, frozen=True):
+    """A stage in one line."""
+
+    stage: str
+    state: State
+
+
 class Answers(Struct, frozen=True):
     """The answers about one event."""
 
@@ -61,8 +68,11 @@ class Answers(Struct, frozen=True):
     """What a replay would do, or what must be decided first."""
     reasons: tuple[str, ...]
     """Why."""
+    open_stages: tuple[StageSummary, ...] = ()
+    """Stages that are not over, or that failed or need review: each is decided as EVENT/STAGE."""
 
 
+SETTLED = (State.PROCESSED, State.SKIPPED, State.DISCARDED)
 OVER = (EffectState.DONE, EffectState.CANCELLED)
 
 
@@ -91,4 +101,5 @@ def answer(history: History, preview: Preview) -> Answers:
         preview.verdict,
         preview.items,
         preview.reasons,
+        tuple(StageSummary(str(row.stage), row.state) for row in history.stages if row.state not in SETTLED),
     )

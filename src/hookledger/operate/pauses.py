@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ..errors import ConfigError
-from ..model import base_source
+from ..model import base_source, check_stage_name
 from ..store.ops.audit import Audit
 from ..store.ops.pauses import Pause
 from .audit import check_text
 from .context import Context
+from .workers import handled_by, live_workers
 
 
 async def pauses(context: Context) -> list[Pause]:
@@ -22,7 +23,17 @@ async def pause(context: Context, by: Audit, source: str, pattern: str = "*") ->
     known = context.sources.names
     if known and base_source(source) not in known:
         raise ConfigError(f"unknown source {source!r}; configured: {', '.join(sorted(known))}")
+    if "/" in source:
+        check_stage_name(source.partition("/")[2])
     return await context.store.pauses.pause(check_text(source, "source"), _check_pattern(pattern), *by)
+
+
+async def running_stages(context: Context, source: str) -> list[str]:
+    """Return the stages of a source that are not paused, as SOURCE/STAGE: those that workers handle, or that wait."""
+    handled = handled_by(await live_workers(context)) + context.application.routes.handles()
+    known = {name for name, _ in handled} | {one.kind.source for one in await context.store.waiting()}
+    paused = {one.source for one in await pauses(context) if one.pattern == "*"}
+    return sorted(name for name in known - paused if base_source(name) == source != name)
 
 
 async def resume(context: Context, by: Audit, source: str, pattern: str = "*") -> None:

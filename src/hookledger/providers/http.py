@@ -24,6 +24,16 @@ Parameters = Sequence[tuple[str, str | int]]
 _SHOP = re.compile(r"[a-z0-9][a-z0-9-]*\.myshopify\.com")
 
 
+class Outgoing(Struct, frozen=True, kw_only=True):
+    """A request; the client adds the host, and what all requests have."""
+
+    method: str = "GET"
+    path: str
+    headers: Mapping[str, str]
+    parameters: Parameters = ()
+    content: bytes | None = None
+
+
 class Answer(Struct, frozen=True):
     """A response; the names of its headers are lower-case."""
 
@@ -60,15 +70,7 @@ class Client:
     def host(self) -> str:
         return urlsplit(self._base).hostname or ""
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        parameters: Parameters = (),
-        *,
-        headers: Mapping[str, str],
-        content: bytes | None = None,
-    ) -> Answer:
+    async def request(self, sent: Outgoing) -> Answer:
         """Return the response, whatever its status. Raises Unreachable or Unusable; no message quotes a header."""
         try:
             import httpx2
@@ -77,9 +79,9 @@ class Client:
 
         if self._context is None:  # created once: slower than most responses
             self._context = httpx2.create_ssl_context(trust_env=False) if self._base.startswith("https:") else False
-        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+        if not all(value.isascii() and value.isprintable() for value in sent.headers.values()):
             raise ConfigError(f"{self._what}: the token has characters that a header cannot hold: check it")
-        sent = {**headers, "accept-encoding": "identity", "user-agent": "hookledger"}
+        headers = {**sent.headers, "accept-encoding": "identity", "user-agent": "hookledger"}
         try:
             async with (
                 asyncio.timeout(self._timeout),
@@ -87,7 +89,11 @@ class Client:
                     verify=self._context, follow_redirects=False, timeout=self._timeout, trust_env=False
                 ) as client,
                 client.stream(
-                    method, self._base + path, params=list(parameters) or None, content=content, headers=sent
+                    sent.method,
+                    self._base + sent.path,
+                    params=list(sent.parameters) or None,
+                    content=sent.content,
+                    headers=headers,
                 ) as response,
             ):
                 received = bytearray()
@@ -99,7 +105,7 @@ class Client:
         except TimeoutError:
             raise Unreachable(f"{self.host} did not answer within {self._timeout:g} s") from None
         except httpx2.InvalidURL as error:
-            raise Unusable(f"{path} cannot be requested: {error}") from None
+            raise Unusable(f"{sent.path} cannot be requested: {error}") from None
         except (
             httpx2.HTTPError,
             httpx2.StreamError,
@@ -133,7 +139,7 @@ def pause(answer: Answer) -> float | None:
         return float(given[:9])
     try:
         return max(0.0, (parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):  # the last for a year, or a zone, of many digits
         return None
 
 

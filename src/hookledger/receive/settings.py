@@ -108,7 +108,8 @@ class SourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Turns in a worker for one turn of a source with weight 1, while both have events due. A turn is one run of a
     handler."""
     max_running: int | None = None
-    """Handlers of it that may run concurrently in one worker process; default: as many as the worker runs."""
+    """Handlers of it that may run concurrently in one worker process, stages included; default: as many as the worker
+    runs."""
     retention: SourceRetention = SourceRetention()
     reconciled: bool = False
     """Whether you fetch missed events by other means; turns off the warning that the provider does not redeliver."""

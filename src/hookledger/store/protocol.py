@@ -89,6 +89,9 @@ class Transaction(Protocol):
     async def other_stage(self, intent: Intent) -> str | None:
         """The other stage of the same event that did this effect; "" if that was the event's own handler."""
 
+    async def is_same_event(self, one: UUID, other: UUID) -> bool:
+        """Whether `one` is a stage of the event `other`, or both are stages of one event."""
+
     async def plan(self, intent: Intent) -> Known | None:
         """absent → planned, with this transaction; what is known, when it is known already.
 

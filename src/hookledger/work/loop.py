@@ -252,7 +252,7 @@ class Worker:
 
     def _ask(self) -> list[Asked]:
         """What to claim next: for the free slots, and as much as they will get through in a moment."""
-        among = {limited for flow in self._due.flows for limited in (flow.source, flow.library)}
+        among = {limited for flow in self._due.flows for limited in flow.limited}
         limits, in_hand = self._slots.limits(among, self._ahead), self._hand.runs()[1]
         return self._due.ask(self._room(), {limited: most - in_hand[limited] for limited, most in limits.items()})
 
@@ -289,12 +289,12 @@ class Worker:
             flow, group = found
             handler = self._handler(Kind(group[0].source, group[0].type))
             task = asyncio.create_task(self._one(handler, group))
-            self._slots.take(flow.source, flow.library)
+            self._slots.take(*flow.limited)
             self._running[task] = group
             task.add_done_callback(partial(self._ended, flow))
 
     def _may_start(self, flow: Flow) -> bool:
-        return self._slots.free(flow.source) > 0 and self._slots.free(flow.library) > 0
+        return all(self._slots.free(limited) > 0 for limited in flow.limited)
 
     async def _one(self, handler: Handler, group: list[Claimed]) -> None:
         begun = time.monotonic()
@@ -316,7 +316,7 @@ class Worker:
 
     def _ended(self, flow: Flow, task: asyncio.Task[None]) -> None:
         group = self._running.pop(task)
-        self._slots.release(flow.source, flow.library)
+        self._slots.release(*flow.limited)
         if task.cancelled():
             self._settle_later([self._cut_short(claimed, task) for claimed in group])
         elif error := task.exception():

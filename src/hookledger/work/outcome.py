@@ -16,6 +16,7 @@ from ..errors import (
     BadData,
     BadResult,
     CheckPending,
+    FetchFailed,
     GuardBusy,
     HandlerCommitted,
     Permanent,
@@ -145,7 +146,9 @@ def _way(claimed: Claimed, policy: RetryPolicy, found: Blame, error: BaseExcepti
     if exhausted:
         return Outcome(claimed.id, claimed.claim, "fail", reason=f"{exhausted}: {reason}"[:MAX_REASON])
     delay = policy.delay(claimed.attempts)
-    if isinstance(error, Retry | Refused) and error.after is not None:
+    if isinstance(error, FetchFailed) and error.after is not None:
+        delay = max(delay, error.after)  # an API that is down and asks for no pause would use up all attempts
+    elif isinstance(error, Retry | Refused) and error.after is not None:
         delay = error.after
     if isinstance(error, UnknownOutcome):
         delay = max(delay, error.after)

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..model import base_source
 from ..store.protocol import Transactions
 
 FIRST_REST, LONGEST_REST = 1.0, 60.0
@@ -20,7 +19,7 @@ FIRST_REST, LONGEST_REST = 1.0, 60.0
 Library = Transactions | None
 """Of the handler's transaction; None where it is our own, or none at all."""
 Limited = str | Library
-"""A source, by its name, or a library."""
+"""A source, by its name, with its stages; or a library."""
 
 
 class Slots:
@@ -37,7 +36,7 @@ class Slots:
 
     def _limit(self, limited: Limited) -> int | None:
         if isinstance(limited, str):
-            return self._max_running.get(base_source(limited))
+            return self._max_running.get(limited)
         return None if limited is None else limited.size
 
     def free(self, limited: Limited) -> int:

@@ -32,6 +32,11 @@ class Flow(NamedTuple):
     batch: int
     """How many of them one run of the handler takes."""
 
+    @property
+    def limited(self) -> tuple[str, Library]:
+        """What limits it: its source, whose stages share the limit, and its library."""
+        return base_source(self.source), self.library
+
     def runs(self, events: int) -> int:
         """How many runs of a handler so many events need."""
         return -(-events // self.batch)
@@ -88,7 +93,7 @@ class Due:
                 got = 1 if heap or turns[source] else most
                 shares[flow] += got
                 room -= got
-                for limited in (flow.source, flow.library):
+                for limited in flow.limited:
                     if limited in left:
                         left[limited] -= got
                 turns[source].append(flow)
@@ -132,7 +137,7 @@ class Due:
 
 
 def _most(flow: Flow, room: int, left: Mapping[Limited, int]) -> int:
-    return min(room, left.get(flow.source, room), left.get(flow.library, room))
+    return min(room, *(left.get(limited, room) for limited in flow.limited))
 
 
 class Hand:
@@ -196,8 +201,8 @@ class Hand:
         for flow, queue in self._queues.items():
             runs = flow.runs(len(queue))
             total += runs
-            each[flow.source] += runs
-            each[flow.library] += runs
+            for limited in flow.limited:
+                each[limited] += runs
         return total, each
 
 

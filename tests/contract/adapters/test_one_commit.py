@@ -7,15 +7,17 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from sqlalchemy.event import listen
 from sqlalchemy.exc import DBAPIError
 
 from hookledger.clock import Clock
 from hookledger.errors import ChangedVersion, ClaimLost, HandlerCommitted
+from hookledger.model import Kind
 from hookledger.states import State
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
-from tests.builders import LEASE, Raw, claimed, event, settle, way_out
+from tests.builders import LEASE, WORKER, Raw, claimed, event, settle, way_out
 from tests.contract.adapters.libraries import Entry, Library, entries, works
 from tests.contract.test_transaction_effects import KNOWN, LATER, intent, several
 from tests.guards import request
@@ -63,6 +65,34 @@ async def test_guards_are_set_in_the_users_own_transaction(library: Library, sto
     await tx.rollback()
     assert await raw.run("SELECT version, ties FROM guards") == [("1731", 0)]
     assert await settle(store, tied, "complete")
+    await works(library, store, raw)
+
+
+async def test_stages_begin_in_the_users_own_transaction(library: Library, store: Store, raw: Raw) -> None:
+    owners = await several(store, 2)
+    for owner, ends in ((owners[0], "rollback"), (owners[1], "commit")):
+        tx = await library.begun()
+        await library.write(tx.tx, owner.key)
+        if ends == "commit":
+            await tx.commit([way_out(owner, "complete", stages=("finance", "mail"))])
+        else:
+            await tx.rollback()
+    found = await raw.run("SELECT source, state FROM events WHERE parent IS NOT NULL ORDER BY source")
+    assert found == [(f"{owner.source}/finance", "pending"), (f"{owner.source}/mail", "pending")]
+    kinds = [Kind(f"{owner.source}/{stage}", owner.type) for stage in ("finance", "mail")]
+    finance, mail = [(await store.claim(WORKER, [kind], 1, LEASE))[0] for kind in kinds]
+    tx = await library.begun()
+    assert await tx.once(intent(finance, "credit"))
+    await tx.commit([way_out(finance, "complete")])
+    tx = await library.begun()
+    same = replace(intent(mail, "credit"), identity=intent(finance, "credit").identity)
+    assert not await tx.once(same)
+    assert await tx.other_stage(same) == "finance"
+    related = [await tx.is_same_event(mail.id, other.id) for other in (finance, owner, owners[0])]
+    assert related == [True, True, False]
+    await tx.commit([way_out(mail, "complete")])
+    assert await settle(store, owners[0], "complete")
+    assert (await store.consistency.report()).imbalances == ()
     await works(library, store, raw)
 
 

@@ -205,6 +205,9 @@ class LedgerAnswers:
     async def other_stage(self, intent: Intent) -> str | None:
         return await self._tx.other_stage(intent)
 
+    async def is_same_event(self, one: UUID, other: UUID) -> bool:
+        return await self._tx.is_same_event(one, other)
+
     async def plan(self, intent: Intent) -> Known | None:
         known = await self._known(intent)
         if known is None or may_adopt(known, intent):

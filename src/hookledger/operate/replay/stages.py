@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import ConfigError
-from ...model import Kind, stage_source
+from ...model import Kind, check_stage_name, stage_source
 from ...store.history import EventRow, History
 from ...store.ops.audit import Audit
 from .. import search
@@ -31,6 +31,7 @@ async def add_stage(context: Context, by: Audit, event: EventRow, stage: str) ->
 
 
 def check_stage(application: Application, source: str, kind: str, stage: str) -> None:
-    """Raise ConfigError if an application that is loaded has no handler for a stage."""
+    """Raise ConfigError if no stage can have this name, or an application that is loaded has no handler for it."""
+    check_stage_name(stage)
     if application.loaded and application.routes.find(Kind(stage_source(source, stage), kind)) is None:
         raise ConfigError(f"no handler of this application handles {kind!r} of {source!r} in stage {stage!r}")

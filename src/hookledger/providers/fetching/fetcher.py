@@ -15,12 +15,12 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import unquote, urljoin, urlsplit
 
 from ...errors import ConfigError, FetchFailed, Permanent, UnreadableError, Wait
 from ..contract import Contract
 from ..fields import Body, inside
-from ..http import Answer, Client, Parameters, Unreachable, Unusable, is_rate_limit, pause, shop_url
+from ..http import Answer, Client, Outgoing, Parameters, Unreachable, Unusable, is_rate_limit, pause, shop_url
 from ..tolerant import decode_json
 from .facts import Fetcher
 from .oauth import AccessToken
@@ -103,49 +103,45 @@ class ReadyFetcher:
     async def _get(self, path: str, asked: Request, parameters: Parameters = ()) -> Answer:
         """Return the answer; follow redirects below the configured URL, and get another access token once."""
         headers = {**asked.headers, **await self._headers()}
-        answer = await self._send("GET", path, parameters, headers=headers)
+        answer = await self._send(Outgoing(path=path, parameters=parameters, headers=headers))
         if answer.status == 401 and self._facts.oauth:
             self._access.forget()
             headers |= await self._headers()
-            answer = await self._send("GET", path, parameters, headers=headers)
+            answer = await self._send(Outgoing(path=path, parameters=parameters, headers=headers))
         for _ in range(REDIRECTS):
             if answer.status not in (301, 302, 307, 308):
                 break
             path = self._redirected(answer, path)
-            answer = await self._send("GET", path, headers=headers)
+            answer = await self._send(Outgoing(path=path, headers=headers))
         return answer
 
     def _redirected(self, answer: Answer, path: str) -> str:
         """Return the path of a redirect. The token goes to the configured URL only."""
-        there = urljoin(self._base + path, answer.headers.get("location", ""))
-        if not there.startswith(f"{self._base}/"):
+        try:
+            there = urljoin(self._base + path, answer.headers.get("location", ""))
+            climbs = ".." in unquote(urlsplit(there).path).split("/")
+        except ValueError:  # such as half an IPv6 address
+            there, climbs = "", False
+        if climbs or not there.startswith(f"{self._base}/"):
             raise Permanent(
                 f"{self._client.host} redirects {path} to another place, which gets no token: check base_url in "
                 f"{self._place}"
             )
         return there.removeprefix(self._base)
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        parameters: Parameters = (),
-        *,
-        headers: Mapping[str, str],
-        content: bytes | None = None,
-    ) -> Answer:
+    async def _send(self, sent: Outgoing) -> Answer:
         """Return an answer that is final. Raises FetchFailed and Wait for those that are not."""
         try:
-            answer = await self._client.request(method, path, parameters, headers=headers, content=content)
+            answer = await self._client.request(sent)
         except Unreachable as failure:
             raise FetchFailed(str(failure)) from None
         except Unusable as failure:
-            raise Permanent(f"{failure}, for {path}") from None
+            raise Permanent(f"{failure}, for {sent.path}") from None
         if is_rate_limit(answer):
             raise self._limit(answer)
         if answer.status >= 500 or answer.status in (408, 425):
             after = pause(answer)
-            said = f"{self._client.host} answered {answer.status} to {method} {path}"
+            said = f"{self._client.host} answered {answer.status} to {sent.method} {sent.path}"
             raise FetchFailed(said, after=None if after is None else min(after, LONGEST_PAUSE))
         return answer
 
@@ -186,7 +182,8 @@ class ReadyFetcher:
 
     async def _access_token(self, headers: Mapping[str, str], content: bytes) -> Any:
         """Return the API's answer to client credentials."""
-        answer = await self._send("POST", self._facts.oauth, headers=headers, content=content)
+        sent = Outgoing(method="POST", path=self._facts.oauth, headers=headers, content=content)
+        answer = await self._send(sent)
         if not 200 <= answer.status < 300:
             raise self._rejection(answer, self._facts.oauth)
         return self._object(answer, None)

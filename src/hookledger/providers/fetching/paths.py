@@ -14,14 +14,16 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from ...errors import Permanent
+from ...ids import CUT
 from ...model import REPAIR
 from ..fields import ABSENT, Body, Field, Header, field, inside
 from .facts import Fetcher
 
 MAX_LENGTH = 255
 """Characters of an id."""
-UNSAFE = frozenset("/\\?#%;")
-"""What separates the parts of a URL, for us or for a proxy that decodes it once more."""
+UNSAFE = frozenset("/\\?#%;\ufffd")
+"""What separates the parts of a URL, for us or for a proxy that decodes it once more; and what the intake wrote for a
+character that it could not keep."""
 _NAMED = re.compile(r"\{([^{}]+)\}")
 _DELETED = re.compile(r"(?:.*[./])?(?:deleted?|\w*deletion|destroy(?:ed)?)", re.IGNORECASE | re.DOTALL)
 _HEADER = re.compile(r"[A-Za-z0-9_.:/-]{1,255}")
@@ -139,7 +141,7 @@ class _About:
 
 def is_segment(value: str) -> bool:
     """Whether a text, percent-encoded, is one segment of a path and nothing else."""
-    if not value.strip(".") or len(value) > MAX_LENGTH:
+    if not value.strip(".") or len(value) > MAX_LENGTH or CUT in value:
         return False
     return value.isprintable() and UNSAFE.isdisjoint(value)
 

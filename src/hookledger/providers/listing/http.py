@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...errors import ContentGone, ListingFailed
-from ..http import Answer, Client, Parameters, Unreachable, Unusable, is_rate_limit, pause
+from ..http import Answer, Client, Outgoing, Parameters, Unreachable, Unusable, is_rate_limit, pause
 
 log: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -96,7 +96,8 @@ class Api(Client):
         headers = {name: value.replace("{token}", token) for name, value in self._headers.items()}
         if content is not None:
             headers["content-type"] = "application/json"
-        return await self.request(method, path, parameters, headers=headers, content=content)
+        sent = Outgoing(method=method, path=path, parameters=parameters, headers=headers, content=content)
+        return await self.request(sent)
 
 
 class Cursors:

@@ -9,6 +9,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...errors import WrongState
+from ...ids import stage_id
+from ...model import stage_source
 from ...states import FINAL, EffectKind, EffectState, State
 from ..session import Operations, Row, Session, writes
 from .audit import Audit, Change, record_action
@@ -67,6 +69,8 @@ class Erasure(Operations):
         effects = await db("lock_effects_to_erase", events=idents)
         events = await db("lock_events_to_erase", events=idents)
         _check(events, event_id, expected, seen)
+        if (await _requests_and_events(db, event_id, whole_request))[1] != idents:  # before the events were locked
+            raise WrongState(f"event {event_id} got a stage, or its request an event, just now: erase it again")
         if running := [event for event in events if event["state"] not in FINAL]:
             named = "; ".join(f"{_named(event)} is {event['state']}" for event in running)
             raise WrongState(f"{named}: only {', '.join(sorted(FINAL))} can be erased")
@@ -87,18 +91,20 @@ class Erasure(Operations):
     async def erase_effects(
         self, db: Session, event_id: UUID, actor: str, reason: str, *, key_too: bool = False
     ) -> int:
-        """The same for the effects of an event that was pruned; returns how many."""
-        effects = await db("lock_effects_to_erase", events=[event_id])
+        """The same for the effects of an event that was pruned, and of its stages; returns how many."""
         pruned = await db("pruned_events", first=event_id, last=event_id)
         if not pruned:
             raise WrongState(f"event {event_id} was not pruned")
+        pruned += await _pruned_stages(db, event_id, pruned[0]["source"])
+        idents = sorted(row["event_id"] for row in pruned)
+        effects = await db("lock_effects_to_erase", events=idents)
         await _empty_effects(db, effects, key_too)
-        await db("erase_replaced", events=[event_id])
+        await db("erase_replaced", events=idents)
         if key_too:
-            await erase_guards(db, [event_id], digest)
-        await db("erase_job_items", events=[event_id])
-        states = (pruned[0]["state"], pruned[0]["state"])
-        await record_action(db, "erase", Audit(actor, reason), Change(None, states, event_id))
+            await erase_guards(db, idents, digest)
+        await db("erase_job_items", events=idents)
+        changes = [Change(None, (row["state"], row["state"]), row["event_id"]) for row in pruned]
+        await record_action(db, "erase", Audit(actor, reason), *changes)
         return len(effects)
 
 
@@ -114,6 +120,16 @@ async def _requests_and_events(db: Session, event_id: UUID, whole_request: bool)
         if found == requests and brought <= idents:
             return sorted(requests), sorted(idents)
         requests, idents = found, idents | brought
+
+
+async def _pruned_stages(db: Session, event_id: UUID, source: str) -> list[Row]:
+    """What is left of the stages of a pruned event. Their ids begin like its own, and tell whose they are."""
+    around = {
+        "first": UUID(bytes=event_id.bytes[:6] + bytes(10)),
+        "last": UUID(bytes=event_id.bytes[:6] + b"\xff" * 10),
+    }
+    found = await db("pruned_stages", **around, prefix=stage_source(source, ""))
+    return [row for row in found if row["event_id"] == stage_id(event_id, row["source"].rpartition("/")[2])]
 
 
 async def _empty(db: Session, events: Sequence[Row], requests: list[UUID], key_too: bool) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ...errors import ConfigError
+from ...model import check_stage_name
 from ...states import EffectState, State
 from ..session import Session
 
@@ -60,7 +61,8 @@ class Filter(Struct, frozen=True, forbid_unknown_fields=True):
             check_words(f"the filter's {name}", getattr(self, name))
         for name in ("since", "until"):
             _check_moment(name, getattr(self, name))
-        check_words("the filter's lacks_stage", self.lacks_stage)
+        if self.lacks_stage is not None:
+            check_stage_name(self.lacks_stage)
 
 
 NOT_OVER = (EffectState.UNKNOWN, EffectState.FAILED, EffectState.PLANNED, EffectState.STARTED)

@@ -35,7 +35,7 @@ from .session import PostgresDatabase, Queries, values_of
 from .tables import PostgresTables
 from .transaction import LazyTransaction, PostgresTransaction
 
-_GIVEN = ("not_paused", "unplaced", "into_answers", "or_again", "begin_stages", "other_stage")
+_GIVEN = ("not_paused", "unplaced", "into_answers", "or_again", "begin_stages", "other_stage", "is_same_event")
 _QUERIES = load(__package__, **{name: shared("postgres")[name] for name in _GIVEN})
 
 

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
+from uuid import UUID
 
 from ...errors import BadData, ClaimLost, ConfigError, HandlerCommitted, TransactionIdle, Unavailable
 from ...ledger import GuardAnswer, GuardRequest, Intent, Known
@@ -140,6 +141,10 @@ class PostgresTransaction:
         async with self.turn:
             rows = await self._run_shared("other_stage", event_id=intent.event_id, identity=intent.identity)
             return str(rows[0][0]) if rows else None
+
+    async def is_same_event(self, one: UUID, other: UUID) -> bool:
+        async with self.turn:
+            return bool(await self._run_shared("is_same_event", one=one, other=other))
 
     async def plan(self, intent: Intent) -> Known | None:
         repeat = None if intent.repeat is None else intent.repeat.value

@@ -218,6 +218,11 @@ WHERE (d.request_id, d.item) IN (SELECT * FROM {rows :places request_id uuid, it
        WHERE a.request_id = d.request_id AND a.item = d.item AND a.key_origin = 'quarantine'
          AND a.parent IS NULL) = 0
 
+-- name: pruned_stages
+-- Of one source, in a millisecond.
+SELECT * FROM {schema}.pruned
+WHERE event_id BETWEEN :first AND :last AND substr(source, 1, length(:prefix::text)) = :prefix::text
+
 -- name: pruned_events
 -- By id or the beginning of one.
 SELECT * FROM {schema}.pruned WHERE event_id BETWEEN :first AND :last ORDER BY event_id LIMIT 10

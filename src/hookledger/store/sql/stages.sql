@@ -38,6 +38,11 @@ WHERE e.parent IN {list :events uuid} AND e.parent IS NOT NULL ORDER BY e.parent
 SELECT id FROM {schema}.events {indexed events_stages}
 WHERE parent IN {list :events uuid} AND stage = :stage AND parent IS NOT NULL ORDER BY id LIMIT 10
 
+-- name: is_same_event
+-- Whether two of them are an event and its stage, or stages of one event.
+SELECT 1 FROM {schema}.events AS o JOIN {schema}.events AS m ON m.parent IN (o.parent, o.id)
+WHERE m.id = :one::uuid AND o.id = :other::uuid
+
 -- name: other_stage
 -- Which other stage of the same event did an effect; empty for the event's own handler.
 SELECT coalesce(o.stage, '') AS stage FROM {schema}.effects AS f JOIN {schema}.events AS o ON o.id = f.event_id

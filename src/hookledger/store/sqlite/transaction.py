@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
+from uuid import UUID
 
 import apsw
 
@@ -107,6 +108,10 @@ class SqliteTransaction:
 
         found = await self._keep(job)
         return str(found[0][0]) if found else None
+
+    async def is_same_event(self, one: UUID, other: UUID) -> bool:
+        given = {"one": one.bytes, "other": other.bytes}
+        return await self._keep(lambda connection: bool(list(connection.execute(query("is_same_event"), given))))
 
     async def plan(self, intent: Intent) -> Known | None:
         def job(connection: apsw.Connection) -> Known | None:
