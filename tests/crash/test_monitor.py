@@ -160,8 +160,8 @@ def rss(pid: int) -> int:
 
 
 # proves R53
-def test_strangers_make_no_series_no_log_and_no_memory(install: Install, database_url: str) -> None:
-    installation = install(database_url)
+def test_strangers_make_no_series_no_log_and_no_memory(install: Install, tmp_path: Path) -> None:
+    installation = install(f"sqlite:///{tmp_path}/flood.db")
     port = free_port()
     installation.environment["HOOKLEDGER_MONITOR"] = f"127.0.0.1:{port}"
     receiver = installation.receive()

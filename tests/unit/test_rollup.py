@@ -62,14 +62,22 @@ async def test_an_internal_error_ends_neither_the_writer_nor_the_process() -> No
     def totals() -> Totals:
         nonlocal calls
         calls += 1
-        if calls == 1:
+        if calls == 2:
             raise RuntimeError("a defect")
-        return {("stripe", "stale"): 1}
+        return {("stripe", "stale"): calls}
 
     writer = RateWriter(store, "p", totals)
     await writer.write()
     await writer.write()
-    assert store.kept == {("stripe", "stale"): 1}
+    assert store.kept == {("stripe", "stale"): 2}
+
+
+async def test_what_another_writer_of_this_process_wrote_is_not_written_again() -> None:
+    store, totals = Store(), Totals({("stripe", "delivery.accepted"): 5})
+    writer = RateWriter(store, "second", lambda: dict(totals))
+    totals["stripe", "delivery.accepted"] = 7
+    await writer.write()
+    assert store.kept == {("stripe", "delivery.accepted"): 2}
 
 
 def test_buckets_are_named_by_their_upper_bound() -> None:

@@ -41,7 +41,8 @@ class RateStore(Protocol):
 
 
 class RateWriter:
-    """Writes what a process counted. `process` is unique among all that ever write; `totals` returns the counts."""
+    """Writes what a process counts from now on. `process` is unique among all that ever write; `totals` returns the
+    counts since the process started."""
 
     def __init__(
         self, store: RateStore, process: str, totals: Callable[[], Totals], *, every: float = EVERY
@@ -50,7 +51,7 @@ class RateWriter:
         self._process = process
         self._totals = totals
         self._every = every
-        self._written: Totals = {}
+        self._written = totals()
         self._batch: Totals | None = None
         self._number = 0
         self._seldom = RateLimitedLogger(log, every=60.0)

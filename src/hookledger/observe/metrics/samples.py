@@ -84,7 +84,7 @@ def joined(texts: Iterable[str]) -> str:
     found: dict[str, list[str]] = {}
     for text in texts:
         name = ""
-        for line in text.splitlines():
+        for line in text.split("\n"):
             if line.startswith("# HELP "):
                 name = line.split(" ", 3)[2]
                 heads.setdefault(name, line)
