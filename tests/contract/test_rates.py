@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -54,7 +55,7 @@ async def test_rows_move_into_longer_steps_and_out(store: Store, raw: Raw, clock
     whole = {ACCEPTED: 90, ("github", "rejected"): 30}
     assert await total(store) == whole
     sums = RateSums(store.rates)
-    for step, longer in zip(STEPS, STEPS[1:], strict=False):
+    for step, longer in pairwise(STEPS):
         clock.offset += KEPT[step] + longer
         while await sums.round():
             pass
@@ -141,7 +142,7 @@ async def test_the_gauges_of_a_real_database(store: Store, clock: Clock) -> None
 async def test_the_backlog_is_counted_by_source_up_to_a_limit(store: Store, raw: Raw) -> None:
     for key in ("evt_1", "evt_2", "evt_3"):
         await recorded(store, key)
-    await raw.run("UPDATE events SET state = 'failed', due_at = NULL, finished_at = received_at")
+    await raw.run("UPDATE events SET state = 'failed', reason = 'x', due_at = NULL, finished_at = received_at")
     assert await store.attention.by_source(State.FAILED, 100) == {"stripe": 3}
     assert await store.attention.by_source(State.FAILED, 2) == {"stripe": 2}
     assert await store.attention.by_source(State.NEEDS_REVIEW, 100) == {}

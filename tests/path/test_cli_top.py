@@ -45,7 +45,10 @@ def test_with_nothing_in_the_database(shop: Run) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_rates_failures_and_strangers_words(
-    tmp_path: Path, environment: dict[str, str], shop: Run, columns: int  # noqa: F811
+    tmp_path: Path,
+    environment: dict[str, str],  # noqa: F811
+    shop: Run,  # noqa: F811
+    columns: int,
 ) -> None:
     asyncio.run(fill(f"sqlite:///{tmp_path}/shop.db"))
     assert shop("work", "--drain").returncode == exits.OK

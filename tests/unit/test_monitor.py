@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,8 +15,8 @@ import pytest
 
 from hookledger import Inbox
 from hookledger.cli.monitor import Address, Monitor, address, listen
-from hookledger.config import Config, MonitorSettings
 from hookledger.clock import Seconds
+from hookledger.config import Config, MonitorSettings
 from hookledger.errors import ConfigError, Unavailable
 from hookledger.receive.respond import Response
 from tests.services.ports import free_port
@@ -71,7 +72,10 @@ def test_the_socket_of_a_killed_process_is_replaced_and_that_of_a_live_one_is_no
 def test_a_port_in_use_is_an_error_at_the_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(ConfigError, match="the monitor cannot listen"), Monitor("work", Inbox(), f"127.0.0.1:{port}"):
+        with (
+            pytest.raises(ConfigError, match="the monitor cannot listen"),
+            Monitor("work", Inbox(), f"127.0.0.1:{port}"),
+        ):
             pass
 
 
@@ -99,7 +103,13 @@ async def test_only_three_paths_and_only_reading() -> None:
             return Response(200, b"{}")
 
         monitor.watch(ready)
-        for path, status in {"/healthz": 200, "/readyz": 200, "/metrics": 200, "/": 404, "/api/v1/events": 404}.items():
+        for path, status in {
+            "/healthz": 200,
+            "/readyz": 200,
+            "/metrics": 200,
+            "/": 404,
+            "/api/v1/events": 404,
+        }.items():
             assert (await asyncio.to_thread(asked, port, path))[0] == status, path
         assert (await asyncio.to_thread(asked, port, "/metrics", "POST"))[0] == 405
         monitor.problem = lambda: "the heartbeat has ended"
@@ -135,10 +145,10 @@ async def test_a_blocked_loop_is_an_answer() -> None:
                 time.sleep(0.05)
             told.append(asked(port, "/metrics"))
 
-        asking = asyncio.get_running_loop().run_in_executor(None, until_blocked)
+        asking = threading.Thread(target=until_blocked)
+        asking.start()
         await asyncio.sleep(0.1)
-        while not asking.done():
-            time.sleep(0.01)  # the loop is blocked
+        asking.join()  # the loop is blocked
         assert b"the event loop has not run" in told[-2][1]
         assert told[-1][0] == 200, "metrics are there even so"
         for _ in range(500):

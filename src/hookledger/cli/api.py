@@ -20,7 +20,7 @@ GRACE = 10.0
 class OperatorListener:
     """Serves health checks and API of one inbox."""
 
-    def __init__(self, inbox: Inbox, started: Callable[[], None]) -> None:
+    def __init__(self, inbox: Inbox, started: Callable[[], None] = lambda: None) -> None:
         """`started` is called on the listener's loop."""
         self._inbox = inbox
         self._started = started

@@ -1,5 +1,5 @@
-"""`--monitor`: /healthz, /readyz and /metrics of one process, in a separate thread, so that a blocked event loop can be
-told from a dead process.
+"""`--monitor`: /healthz, /readyz and /metrics of one process, in a separate thread, so that a blocked event loop can
+be told from a dead process.
 
 /healthz says whether the event loop runs and, for a worker, the heartbeat; never what the database does: its outage
 must not restart workers. Without authentication; off by default.
@@ -48,7 +48,10 @@ LONGEST_PATH = 100
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})")
 
 monitor_option = setting(
-    "--monitor", "monitor_at", variable="MONITOR", help="HOST:PORT or unix:PATH for health and metrics of this process."
+    "--monitor",
+    "monitor_at",
+    variable="MONITOR",
+    help="HOST:PORT or unix:PATH for health and metrics of this process.",
 )
 
 

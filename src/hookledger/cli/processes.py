@@ -235,6 +235,7 @@ async def _serve_api(inbox: Inbox, monitor: Monitor) -> None:
     if inbox.operator.receiver is None:  # with --receiver, that process reports database problems
         async with inbox.opened():
             pass
+
     def started() -> None:
         monitor.operates(inbox.operator)
         monitor.watch(lambda: inbox.operator.health("/readyz"))

@@ -7,7 +7,7 @@ import io
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import click
 from msgspec import Struct
@@ -81,7 +81,9 @@ class View:
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print one screen and exit.")
-@setting("--every", variable="TOP_EVERY", type=click.FloatRange(0.5), default=2.0, help="Seconds between two screens.")
+@setting(
+    "--every", variable="TOP_EVERY", type=click.FloatRange(0.5), default=2.0, help="Seconds between two screens."
+)
 @inbox_options
 def top(inbox: Inbox, once: bool, every: float) -> None:
     """Show rates, lag, failures and workers live

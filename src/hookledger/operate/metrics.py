@@ -1,4 +1,4 @@
-"""`/metrics` of the operator's listener: this process, the database, and the other processes of `hookledger serve`."""
+"""`/metrics` of the operator's listener: this process, the database, and the others of `hookledger serve`."""
 
 from __future__ import annotations
 

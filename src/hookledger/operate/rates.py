@@ -18,7 +18,7 @@ MOST_STEPS = 2_000
 """Steps of time in one answer."""
 DEFAULT_STEPS = 60
 KEPT: dict[int, float] = {10: 120.0, 60: 6 * 3600.0, 600: 14 * 86400.0, 3600: 400 * 86400.0}
-"""For how many seconds the rows of each step are kept before they are summed up; those of an hour are then deleted."""
+"""Seconds that the rows of each step are kept before they are summed up; those of an hour are then deleted."""
 WRITERS = 7 * 86400.0
 """Seconds after which a process that wrote nothing is forgotten: longer than any keeps trying to write a batch."""
 EVERY = 60.0

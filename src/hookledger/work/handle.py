@@ -154,8 +154,8 @@ class Handling:
                 await self._retry_if_known(claimed, error)
 
     async def _settle_stale(self, way: Outcome, answer: GuardAnswer) -> bool:
-        """Write the outcome together with the answer that ended the handler, and that was rolled back with it; returns
-        whether the claim was still ours."""
+        """Write the outcome together with the answer that ended the handler, and that was rolled back with it;
+        returns whether the claim was still ours."""
         tx = self._store.transaction()
         try:
             await tx.note_stale(answer)

@@ -93,7 +93,7 @@ class Worker:
         self._due = Due(weights)
         self._hand = Hand(self._flow)
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
-        self._settling: dict[asyncio.Task[None], UUID] = {}
+        self._settling: dict[asyncio.Task[bool], UUID] = {}
         self._flows: dict[Kind, Flow] = {}
         self._sources = {source for source, _ in routes.handles()}
         self._poison_types: list[Kind] = []

@@ -12,7 +12,6 @@ from ..ids import process_name
 from ..observe.metrics.rollup import PATIENCE as RATES_END
 from ..retry import RetryPolicy
 
-
 CLAIM_END = 5.0
 """Seconds that a stopping worker waits for the reply to the outbox's claim,"""
 CANCEL_END = 5.0

@@ -29,7 +29,7 @@ Totals = dict[tuple[str, str], int]
 
 
 def bucket_totals(name: str, found: Histogram) -> Iterator[tuple[str, int]]:
-    """Yield each bucket as what charts call it, such as `ack.0.05`: values up to that, and above the bucket before."""
+    """Yield each bucket as charts call it, such as `ack.0.05`: values up to that, and above the bucket before."""
     for bound, count in zip([*(f"{one:g}" for one in found.bounds), BEYOND], found.counts, strict=True):
         yield f"{name}.{bound}", count
 
@@ -44,9 +44,7 @@ class RateWriter:
     """Writes what a process counts from now on. `process` is unique among all that ever write; `totals` returns the
     counts since the process started."""
 
-    def __init__(
-        self, store: RateStore, process: str, totals: Callable[[], Totals], *, every: float = EVERY
-    ) -> None:
+    def __init__(self, store: RateStore, process: str, totals: Callable[[], Totals], *, every: float = EVERY) -> None:
         self._store = store
         self._process = process
         self._totals = totals

@@ -38,9 +38,7 @@ class Metric(Struct, frozen=True):
 
 TABLE: tuple[Metric, ...] = (
     Metric("up", "gauge", "every process", "Whether the process answers: 0 for a silent one."),
-    Metric(
-        "requests_total", "counter", "receive", "Requests that were answered, handshakes included.", ("source",)
-    ),
+    Metric("requests_total", "counter", "receive", "Requests that were answered, handshakes included.", ("source",)),
     Metric(
         "deliveries_total",
         "counter",
@@ -193,10 +191,14 @@ class Answer(NamedTuple):
 
 ANSWERS: tuple[Answer, ...] = (
     Answer("Received", 'sum by (source) (rate(hookledger_deliveries_total{outcome="accepted"}[5m]))'),
-    Answer("Duplicates (duplicate count)", 'sum by (source) (increase(hookledger_deliveries_total{outcome="duplicate"}[1h]))'),
+    Answer(
+        "Duplicates (duplicate count)",
+        'sum by (source) (increase(hookledger_deliveries_total{outcome="duplicate"}[1h]))',
+    ),
     Answer(
         "Signature failures",
-        'sum by (source) (rate(hookledger_rejections_total{reason=~"signature_.*|credential_.*|timestamp_.*|key_unknown"}[5m]))',
+        "sum by (source) (rate(hookledger_rejections_total{"
+        'reason=~"signature_.*|credential_.*|token_.*|timestamp_.*|secret_expired|key_unknown"}[5m]))',
     ),
     Answer(
         "Accept latency, p95",
@@ -216,4 +218,4 @@ ANSWERS: tuple[Answer, ...] = (
         "sum(rate(hookledger_rollbacks_total[5m])) / sum(rate(hookledger_attempts_total[5m]))",
     ),
 )
-"""The figures that an operator of webhooks asks for, under our names. The hit rate of inline answers comes with them."""
+"""The figures that operators of webhooks ask for, under our names. The hit rate of inline answers comes with them."""

@@ -28,8 +28,8 @@ class RatesQuery(Struct, frozen=True, forbid_unknown_fields=True):
 async def list_rates(asked: Asked[RatesQuery, Nothing]) -> RatesPage:
     """Count over time what happened, by source and step: deliveries by outcome (`delivery.accepted`,
     `delivery.duplicate` …), `rejected`, `unavailable`, attempts by outcome (`attempt.processed`, `attempt.failed` …),
-    `stale`, and the times of acknowledgements (`ack.0.05`) and from arrival to outcome (`delay.1`) by the upper bound of
-    their bucket in seconds. A `source` of "" is a request that belongs to none. At most 2,000 steps."""
+    `stale`, and the times of acknowledgements (`ack.0.05`) and from arrival to outcome (`delay.1`) by the upper bound
+    of their bucket in seconds. A `source` of "" is a request that belongs to none. At most 2,000 steps."""
     query = asked.query
     return await rates.rates(
         asked.context, step=query.step, since=query.since, until=query.until, source=query.source
