@@ -27,7 +27,7 @@ from ..store.ops.circuits import Circuit
 from ..store.ops.rates import Rate
 from ..store.ops.search import FailureGroup, Lag
 from ..store.ops.workers import WorkerInfo
-from .common import SafeConsole, inbox_options, run_on, second, setting, table_console
+from .common import SafeConsole, inbox_options, run_on, second, table_console
 from .failures import duration
 from .table import Listing, number, prose
 
@@ -81,16 +81,14 @@ class View:
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print one screen and exit.")
-@setting(
-    "--every", variable="TOP_EVERY", type=click.FloatRange(0.5), default=2.0, help="Seconds between two screens."
-)
+@click.option("--every", type=click.FloatRange(0.5), default=2.0, help="Seconds between two screens.")
 @inbox_options
 def top(inbox: Inbox, once: bool, every: float) -> None:
     """Show rates, lag, failures and workers live
 
     \b
     in/s, done/s: new events and processed events a second, over the last minute
-    dup, rej, fail: duplicates, rejected requests and failed attempts of that minute
+    dup, rej, fail: duplicates, rejected requests, failed attempts in that minute
     wait, late: events in the queue, and for how long the first has been due
     ack, delay: 95 % were acknowledged, and had their outcome, within this time
 
