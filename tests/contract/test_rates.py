@@ -39,7 +39,7 @@ async def test_a_batch_that_is_written_again_counts_once(store: Store) -> None:
     assert await total(store) == {ACCEPTED: 10, ("", "rejected"): 2}
 
 
-async def test_a_batch_counts_once_even_if_its_rows_were_summed_up_meanwhile(store: Store, clock: Clock) -> None:
+async def test_a_batch_counts_once_even_if_its_rows_were_summed_up(store: Store, clock: Clock) -> None:
     await store.rates.add("a", 1, {ACCEPTED: 5})
     clock.offset += 600
     assert await RateSums(store.rates).round() == 1

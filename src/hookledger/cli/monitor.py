@@ -31,7 +31,7 @@ from ..receive import respond
 from ..receive.health import ALIVE, Readiness
 from ..receive.request import Receive, Scope, Send
 from ..work.loop import Worker
-from .common import setting
+from .common import Decorator, setting
 
 if TYPE_CHECKING:
     from ..operate.api.http import HttpListener
@@ -47,7 +47,7 @@ LONGEST_PATH = 100
 """Bytes of a Unix socket's path; the kernel allows a few more."""
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})")
 
-monitor_option = setting(
+monitor_option: Decorator = setting(
     "--monitor",
     "monitor_at",
     variable="MONITOR",
@@ -206,7 +206,7 @@ class Monitor:
         return respond.Response(200, ALIVE)
 
     async def _readiness(self) -> respond.Response:
-        """Ask on the process's loop; concurrent callers share one question."""
+        """Ask on the process's loop; concurrent callers share one answer."""
         if self._ready is None or self._watched is None:
             return _not_well("not ready", "the process is starting")
         if self._asking is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -23,6 +23,7 @@ from ..observe.metrics.counts import WorkCounts
 from ..observe.second_connection import watch_libraries
 from ..observe.watchdog import Busy, Watchdog
 from ..states import BY_NAME
+from ..store.history import Health
 from ..store.protocol import Store, Transactions
 from . import outcome as ways
 from .current import Currents, CurrentStates
@@ -63,7 +64,8 @@ class Worker:
         counts: WorkCounts,
     ) -> None:
         self._store = store
-        self._counts, self.health = counts, store.health
+        self._counts = counts
+        self.health: Callable[[], Awaitable[Health]] = store.health
         self._routes = routes
         self._settings = settings
         self.name: str = name or worker_name()

@@ -80,7 +80,7 @@ class EffectCounts:
 ROLLBACKS = ("error", "decision", "timeout", "contention", "claim_lost", "stopped", "committed", "database")
 """Why the transaction of a handler was rolled back."""
 ENDED = tuple(outcome for outcome in AttemptOutcome if outcome is not AttemptOutcome.CRASHED)
-"""Outcomes that a worker records of its own attempts."""
+"""Outcomes that a worker records for its attempts."""
 FINAL = frozenset(
     {AttemptOutcome.PROCESSED, AttemptOutcome.SKIPPED, AttemptOutcome.FAILED, AttemptOutcome.NEEDS_REVIEW}
 )
