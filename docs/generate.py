@@ -27,6 +27,7 @@ def settings() -> str:
         CurrentSettings,
         IntakeSettings,
         Limits,
+        MonitorSettings,
         OperatorSettings,
         ReconcileSettings,
         RetentionSettings,
@@ -55,6 +56,7 @@ def settings() -> str:
         ("[work.retry]", RetryPolicy),
         ("[work.outbox]", OutboxSettings),
         ("[work.circuit]", CircuitSettings),
+        ("[monitor]", MonitorSettings),
         ("[retention]", RetentionSettings),
         ("[sources.NAME]", SourceSettings),
         ("[sources.NAME.current]", CurrentSettings),
@@ -387,8 +389,60 @@ def _kind(answer: Any) -> str:
     return ", ".join(f"`{field.encode_name}`" for field in msgspec.structs.fields(answer))
 
 
+def metrics() -> str:
+    """Every metric, and the figures that people ask for."""
+    from hookledger.observe.metrics.counts import ENDED, ROLLBACKS, UNAVAILABLE
+    from hookledger.observe.metrics.table import ANSWERS, PREFIX, PROCESS, TABLE
+    from hookledger.operate.gauges import BACKLOG, OPEN_EFFECTS, QUEUE
+    from hookledger.receive.reasons import REASONS
+    from hookledger.states import CallOutcome, DeliveryOutcome
+
+    lines = [
+        "# Metrics\n\n",
+        MADE,
+        "[Monitor Hookledger](../how-to/monitor.md) says where `/metrics` is. Labels come from your configuration, "
+        "from what your application declares, or from the sets below, whatever strangers send; a request of no "
+        f'source has `source=""`. Metrics of a process also have the label `{PROCESS}`: `receive`, `work` or `api`. '
+        "Counters begin at 0 when a process starts. What the database says has no such label; take the `max` where "
+        "several processes are scraped.\n\n## The figures that you need\n\n"
+        "| figure | PromQL |\n|---|---|\n",
+    ]
+    lines += [f"| {one.name} | `{_cell(one.promql)}` |\n" for one in ANSWERS]
+    for owner, entries in groupby(sorted(TABLE, key=lambda one: one.of), key=lambda one: one.of):
+        lines.append(f"\n## Of {_OWNERS[owner]}\n\n| metric | kind | labels | |\n|---|---|---|---|\n")
+        for one in entries:
+            labels = ", ".join(f"`{label}`" for label in one.labels)
+            lines.append(f"| `{PREFIX}{one.name}` | {one.kind} | {labels} | {one.help} |\n")
+    sets: dict[str, Any] = {
+        "`outcome` of `deliveries_total`": list(DeliveryOutcome),
+        "`outcome` of `attempts_total`": ENDED,
+        "`outcome` of `effect_calls_total`": list(CallOutcome),
+        "`cause` of `unavailable_total`": UNAVAILABLE,
+        "`cause` of `rollbacks_total`": ROLLBACKS,
+        "`state` of `queue_events`": QUEUE,
+        "`state` of `backlog_events`": BACKLOG,
+        "`state` of `outbox_effects`": OPEN_EFFECTS,
+        "`reason` of `rejections_total`": REASONS,
+    }
+    lines.append("\n## Closed sets\n\n| label | values |\n|---|---|\n")
+    lines += [f"| {label} | {', '.join(f'`{value}`' for value in values)} |\n" for label, values in sets.items()]
+    lines.append("\n## Buckets\n\n| histogram | upper bounds |\n|---|---|\n")
+    bounds = {one.name: ", ".join(f"{bound:g}" for bound in one.buckets) for one in TABLE if one.buckets}
+    lines += [f"| `{PREFIX}{name}` | {words} |\n" for name, words in bounds.items()]
+    return "".join(lines)
+
+
+_OWNERS = {
+    "every process": "every process",
+    "receive": "the receiver",
+    "work": "the worker",
+    "database": "the database, by `api`, or by `receive` with the operator's listener",
+}
+
+
 PAGES = {
     "api.md": api,
+    "metrics.md": metrics,
     "settings.md": settings,
     "states.md": states,
     "command-line.md": command_line,

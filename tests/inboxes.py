@@ -75,6 +75,7 @@ async def fill(store: Store, clock: Clock, events: int = 40, pruned: int = 4) ->
         await record(store, *(arrived(KEPT.format(n)) for n in batch))
     await _close(store)
     await _rest(store)
+    await store.rates.add(WORKER, 1, {(SOURCE, "delivery.accepted"): events})
     books = await store.consistency.report()
     assert books.imbalances == ()
     assert books.effects.keys() == {"planned", "done", "failed", "unknown", "cancelled"}

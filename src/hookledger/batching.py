@@ -91,10 +91,15 @@ class Batcher(Generic[T, R]):
     def put(self, item: T, done: Done[R]) -> None:
         """Queue an item; `done` gets its result or exception. Raises Unavailable when the queue is full."""
         if len(self._queue) >= self._max_queued:
-            raise Unavailable(f"the queue is full: {self._max_queued} items wait")
+            raise Unavailable(f"the queue is full: {self._max_queued} items wait").because("queue_full")
         self._queue.append((item, done))
         if self._in_flight < self._max_in_flight:  # false for most items under load: saves a call
             self._start()
+
+    @property
+    def queued(self) -> int:
+        """How many items wait for their batch."""
+        return len(self._queue)
 
     async def submit(self, item: T) -> R:
         """Queue an item and return its result."""

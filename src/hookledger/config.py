@@ -96,6 +96,23 @@ class OperatorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     or the token itself, of at least 20 characters. Without tokens the API is off."""
 
 
+class MonitorSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[monitor]`: health checks and metrics of each process, and the counts for charts."""
+
+    address: str | None = None
+    """Where `receive`, `work` and `api` each answer /healthz, /readyz and /metrics: `HOST:PORT` or `unix:PATH`;
+    HOOKLEDGER_MONITOR and `--monitor` override it. None: nowhere. Processes on one host need different addresses.
+    `serve` needs none: its operator's listener has the metrics of all its processes."""
+    blocked_after: Seconds = Seconds("10s")
+    """How long the event loop of a process may be blocked before its /healthz answers 503."""
+    rates: bool = True
+    """Whether processes write their counts to the database every ten seconds, for charts and `hookledger top`."""
+
+    def __post_init__(self) -> None:
+        if self.blocked_after < 1:
+            raise ConfigError("[monitor] blocked_after must be at least 1s: a busy event loop is not blocked")
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
@@ -110,6 +127,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     intake: IntakeSettings = IntakeSettings()
     operator: OperatorSettings = OperatorSettings()
     work: WorkSettings = WorkSettings()
+    monitor: MonitorSettings = MonitorSettings()
     retention: RetentionSettings = RetentionSettings()
     sources: dict[str, SourceSettings] = {}
 
@@ -205,6 +223,7 @@ __all__ = [
     "CurrentSettings",
     "IntakeSettings",
     "Limits",
+    "MonitorSettings",
     "OperatorSettings",
     "ReconcileSettings",
     "RetentionSettings",

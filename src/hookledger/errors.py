@@ -55,7 +55,7 @@ HookledgerError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from msgspec import UNSET, UnsetType
 
@@ -135,7 +135,17 @@ class UnreadableError(HookledgerError, ValueError):
 
 
 class Unavailable(HookledgerError):
-    """The event cannot be recorded now, or the outcome of its commit is unknown."""
+    """The event cannot be recorded now, or the outcome of its commit is unknown.
+
+    `cause` is from a closed set, `UNAVAILABLE` in `observe/metrics/counts.py`: it is a metric label.
+    """
+
+    cause: str = "database"
+
+    def because(self, cause: str) -> Self:
+        """Return it with this cause."""
+        self.cause = cause
+        return self
 
 
 class StoreError(HookledgerError):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+import socket
 from functools import cache
 from hashlib import sha256
 from uuid import UUID
@@ -113,3 +116,8 @@ def show(value: bytes) -> str:
         tail = f"{CUT}{sha256(value).hexdigest()}"
         text = text[: MAX_TEXT - len(tail)] + tail
     return text
+
+
+def process_name() -> str:
+    """Return a name for this process, or a part of it, among all that use the database: never the same twice."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"

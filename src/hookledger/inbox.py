@@ -16,6 +16,8 @@ from .effects.signatures import check_takes
 from .errors import ConfigError, SchemaMismatch, Unavailable
 from .ledger import MIDDLE
 from .model import Claimed, base_source
+from .observe.metrics.counts import WorkCounts
+from .observe.metrics.rollup import RateWriter, written
 from .operate.api.listener import Operator
 from .operate.context import Application, Context
 from .operate.examine import Examiner
@@ -34,6 +36,7 @@ from .store.connect import connect
 from .store.protocol import Store, Transactions
 from .work.current import Currents, CurrentStates
 from .work.loop import Worker
+from .work.metrics import WorkMetrics
 from .work.reclaim import LeaseReclaimer
 from .work.route import Routes
 from .work.run import Runner
@@ -62,6 +65,8 @@ class Inbox(EffectDecorators):
         if len({given.plain for given in self.transactions}) < len(self.transactions):
             raise ConfigError("transactions= takes one adapter for async handlers and one for plain functions")
         self.routes: Routes = Routes()
+        self.work_counts: WorkCounts = WorkCounts()
+        """What the workers of this process have counted."""
         self.currents: Currents = Currents()
         self.sources: dict[str, Source] = {}
         self.keyring: Fetched = Fetched()
@@ -223,6 +228,8 @@ class Inbox(EffectDecorators):
     ) -> Worker:
         """`routes`: the handlers to run; default: all."""
         self.effects.verify()
+        for source, handler in (routes or self.routes).served():
+            self.work_counts.expect(base_source(source), handler.label)
         rules = {name: source.settings for name, source in self.sources.items()}
         return Worker(
             store,
@@ -236,10 +243,16 @@ class Inbox(EffectDecorators):
             max_running={name: rule.max_running for name, rule in rules.items() if rule.max_running is not None},
             rank=self.rank,
             stuck=stuck,
+            counts=self.work_counts,
         )
 
     def lease_reclaimer(self, store: Store, work: WorkSettings | None = None) -> LeaseReclaimer:
-        return LeaseReclaimer(store, self.routes, self.effects, work or self.settings.work)
+        return LeaseReclaimer(store, self.routes, self.effects, work or self.settings.work, self.work_counts)
+
+    @property
+    def work_metrics(self) -> WorkMetrics:
+        """What the workers of this process have counted, as metrics."""
+        return WorkMetrics(self.work_counts, self.effects)
 
     def read(self, claimed: Claimed) -> Any:
         """The content of one event: its own part where its request held several."""
@@ -279,7 +292,11 @@ class Inbox(EffectDecorators):
         async with self.opened(handlers=settings.concurrency) as store:
             worker = self.worker(store, settings, routes=routes, stuck=stuck)
             context, reclaimer = self.context(store, settings), self.lease_reclaimer(store, settings)
-            async with maintained(context, reclaimer, scheduled=not drain):
+            async with contextlib.AsyncExitStack() as stack:
+                if self.settings.monitor.rates:
+                    writer = RateWriter(store.rates, worker.name, self.work_metrics.totals)
+                    await stack.enter_async_context(written(writer))
+                await stack.enter_async_context(maintained(context, reclaimer, scheduled=not drain))
                 if started is not None:
                     started(worker)
                 await worker.run(drain=drain)

@@ -13,6 +13,7 @@ COMMANDS = {
     "audit": "list_actions",
     "failures": "list_failures",
     "lag": "list_lag",
+    "top": "list_rates list_lag list_failures list_circuits list_workers",
     "effects list": "list_effects",
     "effects try": "try_effect",
     "jobs list": "list_jobs",

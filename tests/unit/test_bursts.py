@@ -69,7 +69,7 @@ async def take(app: Intake, requests: Sequence[Request]) -> list[list[int]]:
         told[place].append(response.status)
 
     endpoint = app.endpoint("POST", "/stripe")
-    app.take([Delivery(endpoint, one, partial(answer, place)) for place, one in enumerate(requests)])
+    app.take([Delivery(endpoint, one, partial(answer, place), 0.0) for place, one in enumerate(requests)])
     async with asyncio.timeout(60):
         while not all(told):
             await asyncio.sleep(0)
@@ -131,9 +131,9 @@ class Site:
     def max_body(self, method: str, path: str) -> int:
         return 100
 
-    def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
+    def take(self, requests: Sequence[tuple[Request, Answer, float]]) -> None:
         self.bursts.append(len(requests))
-        self.answers += [answer for _, answer in requests]
+        self.answers += [answer for _, answer, _ in requests]
         if self.breaks:
             raise RuntimeError("a defect, after some were taken on")
 
@@ -217,9 +217,9 @@ async def test_large_bodies_are_taken_one_at_a_time_and_after_small_ones(
     rests: list[float] = []
 
     class Slow(Site):
-        def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
+        def take(self, requests: Sequence[tuple[Request, Answer, float]]) -> None:
             nonlocal now
-            order.append("+".join(request.path for request, _ in requests))
+            order.append("+".join(request.path for request, _, _ in requests))
             if len(requests[0][0].body) > SMALL:
                 now += 0.08
 

@@ -24,6 +24,7 @@ Look
  show: Show an event's history and effects
  failures: Group failing events by cause
  lag: Show backlog size and age by type
+ top: Show rates, lag, failures and workers live
  effects: List effects by state, and retry one now
  doctor: Check data, database, clocks and workers
  audit: List what operators did
@@ -69,6 +70,7 @@ VARIABLES = {
     "HOOKLEDGER_CONCURRENCY": "--concurrency",
     "HOOKLEDGER_LOG_LEVEL": "--log-level",
     "HOOKLEDGER_LOG_JSON": "--log-json",
+    "HOOKLEDGER_MONITOR": "--monitor",
 }
 
 

@@ -33,8 +33,8 @@ class Site:
             raise UnknownSource("unknown_source")
         return self.largest
 
-    def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
-        for request, answer in requests:
+    def take(self, requests: Sequence[tuple[Request, Answer, float]]) -> None:
+        for request, answer, _ in requests:
             self.taken.append(request)
             response = Response(204) if request.path == "/empty" else Response(202, request.body)
             if request.path == "/slow":

@@ -32,8 +32,8 @@ class LargeSite(Site):
 
     largest = 8 * MIB
 
-    def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
-        for request, told in requests:
+    def take(self, requests: Sequence[tuple[Request, Answer, float]]) -> None:
+        for request, told, _ in requests:
             self.waiting.append(partial(told, Response(202, authentic=True)))
             if request.path != "/slow":
                 self.waiting.pop()()

@@ -41,6 +41,7 @@ from .rejections import rejections
 from .replay import discard, replay
 from .review import approve, reject, settle
 from .send import send
+from .top import top
 
 EPILOG = "Each command's --help names the environment variables of its settings."
 
@@ -53,7 +54,7 @@ def cli() -> None:
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Run": (serve, receive, work, serve_api, migrate),
-    "Look": (events, show, failures, lag, effects, doctor, audit, keys, providers),
+    "Look": (events, show, failures, lag, top, effects, doctor, audit, keys, providers),
     "Decide": (retry, replay, resolve, approve, reject, settle, discard, reconcile, bulk, jobs),
     "Control": (pause, resume, circuits),
     "Intake": (rejections, quarantine, import_keys),

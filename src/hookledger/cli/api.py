@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
 
 from ..inbox import Inbox
 from ..receive.client import rate_limit_key
@@ -19,8 +20,10 @@ GRACE = 10.0
 class OperatorListener:
     """Serves health checks and API of one inbox."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, started: Callable[[], None] = lambda: None) -> None:
+        """`started` is called on the listener's loop."""
         self._inbox = inbox
+        self._started = started
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._stopped = threading.Event()
@@ -41,6 +44,7 @@ class OperatorListener:
         operator = self._inbox.settings.operator
         server = HttpListener(self._inbox.operator, self._share)
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._started()
         serving = asyncio.create_task(server.serve(operator.host, operator.port))
         stopping = asyncio.create_task(self._wait(self._stop))
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -20,11 +20,13 @@ from ..operate.api.schema import BASE
 from ..operate.health import Receiver
 from ..receive.health import PROBE_TOKEN, probe_token
 from ..work.loop import Worker
+from ..work.settings import EXIT_END
 from . import exits
 from .common import inbox_options, run, set_up_logging, setting, status
 from .listeners import free_port, listening, override_listeners, url
+from .monitor import Monitor, monitor_option, watch_worker
 from .output import end_now
-from .supervise import API, PARENT_PIPE, Supervisor, report_started, when_parent_ends
+from .supervise import API, PARENT_PIPE, Supervisor, other_monitors, report_started, when_parent_ends
 
 LEVELS = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
 _logs = setting("--log-level", variable="LOG_LEVEL", type=LEVELS, default="info", help="Lowest level to log.")
@@ -93,6 +95,7 @@ log: logging.Logger = logging.getLogger(__name__)
 @_logs
 @_log_json
 @_log_deliveries
+@monitor_option
 @inbox_options
 def receive(
     inbox: Inbox,
@@ -103,6 +106,7 @@ def receive(
     no_operator: bool,
     log_level: str,
     log_json: bool,
+    monitor_at: str | None,
 ) -> None:
     """Accept and record deliveries
 
@@ -115,7 +119,8 @@ def receive(
     if not no_operator:
         load_tokens(inbox)
     _advise(inbox)
-    run(_receive(inbox, operates=not no_operator))
+    with Monitor("receive", inbox, monitor_at) as monitor:
+        run(_receive(inbox, monitor, operates=not no_operator))
 
 
 def _require_sources(inbox: Inbox) -> None:
@@ -129,7 +134,7 @@ def _advise(inbox: Inbox) -> None:
         log.warning("%s", line)
 
 
-async def _receive(inbox: Inbox, *, operates: bool) -> None:
+async def _receive(inbox: Inbox, monitor: Monitor, *, operates: bool) -> None:
     from ..receive.http import Listener
     from .api import OperatorListener
 
@@ -140,7 +145,9 @@ async def _receive(inbox: Inbox, *, operates: bool) -> None:
         pass  # report a database problem at start-up rather than per delivery
     opened = await inbox.asgi.start(writer_process=intake.writer_process)
     listener = Listener(opened, opened.limits)
-    operating = OperatorListener(inbox) if operates else None
+    monitor.metrics.parts.append(opened.metrics.collect)
+    monitor.watch(opened.ready)
+    operating = OperatorListener(inbox, lambda: monitor.operates(inbox.operator)) if operates else None
 
     def stop() -> None:
         listener.stop()
@@ -153,6 +160,7 @@ async def _receive(inbox: Inbox, *, operates: bool) -> None:
         status.print(f"Receiving {source.name} ({source.endpoint.contract.title}) at {where}", markup=False)
     serving = [listener.serve(intake.host, intake.port)]
     if operating:
+        inbox.operator.other_processes = other_monitors("receive")
         inbox.operator.receiver = Receiver(intake.host, intake.port)
         _tell_operators(inbox)
         serving.append(operating.serve())
@@ -185,6 +193,7 @@ def _api(inbox: Inbox) -> str:
 @_operator_port
 @_logs
 @_log_json
+@monitor_option
 @inbox_options
 def serve_api(
     inbox: Inbox,
@@ -193,6 +202,7 @@ def serve_api(
     operator_port: int | None,
     log_level: str,
     log_json: bool,
+    monitor_at: str | None,
 ) -> None:
     """Serve operator API and health checks
 
@@ -203,7 +213,8 @@ def serve_api(
     inbox.settings = msgspec.structs.replace(inbox.settings, operator=operator)
     if receiver is not None:
         inbox.operator.receiver = _receiver(receiver)
-    run(_serve_api(inbox))
+    with Monitor(API, inbox, monitor_at) as monitor:
+        run(_serve_api(inbox, monitor))
 
 
 def _receiver(url: str) -> Receiver:
@@ -216,7 +227,7 @@ def _receiver(url: str) -> Receiver:
     raise ConfigError(f"--receiver {url!r} is not of the form http://HOST:PORT")
 
 
-async def _serve_api(inbox: Inbox) -> None:
+async def _serve_api(inbox: Inbox, monitor: Monitor) -> None:
     from .api import OperatorListener
 
     operator = inbox.settings.operator
@@ -224,7 +235,13 @@ async def _serve_api(inbox: Inbox) -> None:
     if inbox.operator.receiver is None:  # with --receiver, that process reports database problems
         async with inbox.opened():
             pass
-    listener = OperatorListener(inbox)
+
+    def started() -> None:
+        monitor.operates(inbox.operator)
+        monitor.watch(lambda: inbox.operator.health("/readyz"))
+
+    inbox.operator.other_processes = other_monitors(API)
+    listener = OperatorListener(inbox, started)
     _on_signals(listener.stop)
     _tell_operators(inbox)
     await listener.serve()
@@ -238,6 +255,7 @@ async def _serve_api(inbox: Inbox) -> None:
 @_logs
 @_log_json
 @_log_deliveries
+@monitor_option
 @inbox_options
 def work(
     inbox: Inbox,
@@ -247,6 +265,7 @@ def work(
     concurrency: int | None,
     log_level: str,
     log_json: bool,
+    monitor_at: str | None,
 ) -> None:
     """Process recorded events
 
@@ -271,9 +290,12 @@ def work(
         inbox.read_secrets(required=False)
         _advise(inbox)
 
+    log.info("this worker stops within %.0f s: give it as long before you kill it", settings.longest_stop)
+
     def begin(worker: Worker) -> None:
         worker.claims_first = report_started
         _on_signals(worker.stop)
+        watch_worker(monitor, inbox, worker)
 
     async def main() -> None:
         await inbox.work(
@@ -287,7 +309,8 @@ def work(
         )
         await _leave()
 
-    run(main())
+    with Monitor("work", inbox, monitor_at) as monitor:
+        run(main())
 
 
 async def _leave() -> None:
@@ -295,7 +318,7 @@ async def _leave() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
-    if others and (await asyncio.wait(others, timeout=2.0))[1]:
+    if others and (await asyncio.wait(others, timeout=EXIT_END))[1]:
         log.warning("a cancelled task did not stop; exiting anyway")
         logging.shutdown()
         end_now(exits.OK)

@@ -14,14 +14,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 from rich.markup import escape
 
 from ..store.sqlite.watch import VARIABLE as LOCK_WATCH
 from ..store.sqlite.watch import LockWatch
 from .common import status
+from .monitor import LONGEST_PATH
 
 PARENT_PIPE = "HOOKLEDGER_PARENT_PIPE"
 """A pipe that closes when the supervisor ends, even by kill -9."""
+MONITOR = "HOOKLEDGER_MONITOR"
+"""Where a child answers health checks and gives its metrics; the variable of --monitor."""
+MONITORS = "HOOKLEDGER_MONITORS"
+"""The Unix sockets of all children, by name, as JSON: the operator's listener joins their metrics."""
 WORKING = "HOOKLEDGER_WORKING"
 """A file that a worker creates with its first claim: proof that it started."""
 FATAL = frozenset({2, 3, 5})
@@ -55,6 +61,13 @@ def report_started() -> None:
     if file := os.environ.get(WORKING):
         with contextlib.suppress(OSError):
             Path(file).touch()
+
+
+def other_monitors(own: str) -> dict[str, str]:
+    """Return the Unix sockets of the supervisor's other children, by name; empty without a supervisor."""
+    given = os.environ.get(MONITORS)
+    found = msgspec.json.decode(given, type=dict[str, str]) if given else {}
+    return {name: path for name, path in found.items() if name != own}
 
 
 def lower_priority(pid: int) -> None:
@@ -101,6 +114,7 @@ class Supervisor:
         self._early_deaths: dict[str, int] = {}
         self._lives: Counter[str] = Counter()
         self._working: dict[str, Path] = {}
+        self._sockets: dict[str, str] = {}
         self._stopping = False
 
     def run(self) -> int:
@@ -110,7 +124,7 @@ class Supervisor:
         read, write = os.pipe()
         os.set_inheritable(read, True)
         with tempfile.TemporaryDirectory(prefix="hookledger-") as folder:
-            environment = {**os.environ, **self._environment, PARENT_PIPE: str(read)}
+            environment = {**os.environ, **self._environment, **self._monitors(Path(folder)), PARENT_PIPE: str(read)}
             try:
                 return self._watch(environment, Path(folder), read)
             finally:
@@ -146,6 +160,14 @@ class Supervisor:
             time.sleep(0.1)
         return 0
 
+    def _monitors(self, folder: Path) -> dict[str, str]:
+        """Return the children's monitors, in a folder that only this user can read; none if its path is too long."""
+        self._sockets = {name: str(folder / f"{name}.socket") for name in self._commands}
+        if any(len(os.fsencode(path)) > LONGEST_PATH for path in self._sockets.values()):
+            status.print(f"[yellow]No metrics of the worker: the path of {escape(str(folder))} is too long.[/]")
+            self._sockets = {}
+        return {MONITORS: msgspec.json.encode(self._sockets).decode()}
+
     def _try_to_start(self, name: str, environment: Mapping[str, str], folder: Path, pipe: int) -> None:
         self._born[name] = time.monotonic()
         try:
@@ -158,6 +180,8 @@ class Supervisor:
         self._working[name] = folder / f"{name}.working"
         self._working[name].unlink(missing_ok=True)
         told = {WORKING: str(self._working[name])}
+        if name in self._sockets:
+            told[MONITOR] = f"unix:{self._sockets[name]}"
         if name not in WATCHED:
             return told
         file = folder / f"{name}.lock"

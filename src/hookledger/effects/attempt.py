@@ -9,6 +9,7 @@ from uuid import UUID
 from ..errors import (
     BadArguments,
     CallInTransaction,
+    ChangedArguments,
     ChangedVersion,
     ClaimLost,
     EffectBusy,
@@ -101,7 +102,7 @@ class AttemptEffects:
     """`transaction`: whether the handler has one. `owns`: whether the event is still ours. `find`: an effect of the
     inbox by its name. `rank`: of the event's type. `stale`: what a stale guard makes of the event. `approved`: an
     operator let this run pass: a stale guard, or what another stage of the event did, does not end it, and a changed
-    kind of version replaces the old one.
+    kind of version replaces the old one. `on_stale` is called for each stale answer.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class AttemptEffects:
         rank: int = MIDDLE,
         stale: Stale | None = None,
         approved: bool = False,
+        on_stale: Callable[[], None] = lambda: None,
     ) -> None:
         self._claimed = claimed
         self._tx = tx
@@ -126,6 +128,7 @@ class AttemptEffects:
         self._rank = rank
         self._stale = None if approved else stale
         self._approved = approved
+        self._on_stale = on_stale
         self._ended: Exception | None = None
         """Why a guard ended the handler."""
         self.guarded: bool = False
@@ -217,6 +220,8 @@ class AttemptEffects:
             raise
         if self._claimed.stage is not None and answer.other_event_id is not None and not self._approved:
             await self._check_guard(request, answer.other_event_id)
+        if not answer.applied:
+            self._on_stale()
         if not answer.applied and self._stale is not None:
             self._ended = _ENDS[self._stale](answer.words, answer=answer)
             raise self._ended
@@ -275,7 +280,11 @@ class AttemptEffects:
         intent = self._intent_of(EffectKind.CALL, effect, key, args, kwargs)
         if intent.identity in self._planned:
             raise BadArguments(f"effect {effect.name} {intent.key!r} was given to event.later in this very handler")
-        return await self._calls.call(effect, intent, self._owns)
+        try:
+            return await self._calls.call(effect, intent, self._owns)
+        except ChangedArguments:
+            effect.counts.conflicts += 1
+            raise
 
     async def later(self, effect: Effect[Any, Any], key: object, args: Any, kwargs: Any) -> None:
         """Planned with this transaction; performed after its commit."""
@@ -289,7 +298,12 @@ class AttemptEffects:
         known = await self._tx.plan(intent)
         if known is None:
             return
-        check_arguments(intent, known)
+        try:
+            check_arguments(intent, known)
+        except ChangedArguments:
+            if effect := self._find(intent.name):
+                effect.counts.conflicts += 1
+            raise
         label = f"effect {intent.name} {intent.key!r}"
         # The outbox performs its own. An earlier `event.call` has no worker once its handler is gone.
         if known.kind is EffectKind.CALL and known.state is EffectState.STARTED:

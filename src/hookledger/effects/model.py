@@ -20,6 +20,7 @@ from ..errors import BadArguments, BadResult, ConfigError
 from ..ids import effect_identity, operation, operation_key
 from ..ledger import Effect as Entry
 from ..ledger import Intent, Started
+from ..observe.metrics.counts import EffectCounts
 from .example import example
 from .policy import Policy
 from .signatures import check_runs, name_of, named
@@ -124,6 +125,7 @@ class Effect(Generic[P, R_co]):
         self.name = name
         self.policy = policy
         self.checker: Check[P] | None = None
+        self.counts: EffectCounts = EffectCounts()
         self._signature, kinds = _parameters(function, name)
         for asked in {policy.serial} - {None} | policy.volatile:
             if asked not in self._signature.parameters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import isawaitable, iscoroutine
@@ -79,23 +80,33 @@ async def perform(
                 return _ended(effect, found.result if isinstance(found, Happened) else None)
         except BaseException as error:
             return Ending(CallOutcome.REFUSED, error=error)  # nothing was sent yet
-        try:
-            running = _begin(effect, what, arguments)
-            async with asyncio.timeout(effect.policy.timeout) as limit:
-                try:
-                    return _ended(effect, await asyncio.shield(running))
-                except asyncio.CancelledError:
-                    if running.cancelled():  # by its own code
-                        raise
-                    if running.done():
-                        return _of(effect, running)
-                    running.add_done_callback(lambda done: None if done.cancelled() else late(_of(effect, done)))
-                    if isinstance(running, asyncio.Task):
-                        grace = effect.policy.grace if limit.expired() else 0.0
-                        asyncio.get_running_loop().call_later(grace, running.cancel)
+        began = time.perf_counter()
+        ending = await _call(effect, what, arguments, late)
+        effect.counts.calls[ending.outcome] += 1
+        effect.counts.seconds.observe(time.perf_counter() - began)
+        return ending
+
+
+async def _call(
+    effect: Effect[Any, Any], what: Performance, arguments: dict[str, Any], late: Callable[[Ending], None]
+) -> Ending:
+    try:
+        running = _begin(effect, what, arguments)
+        async with asyncio.timeout(effect.policy.timeout) as limit:
+            try:
+                return _ended(effect, await asyncio.shield(running))
+            except asyncio.CancelledError:
+                if running.cancelled():  # by its own code
                     raise
-        except BaseException as error:
-            return _failed(error)
+                if running.done():
+                    return _of(effect, running)
+                running.add_done_callback(lambda done: None if done.cancelled() else late(_of(effect, done)))
+                if isinstance(running, asyncio.Task):
+                    grace = effect.policy.grace if limit.expired() else 0.0
+                    asyncio.get_running_loop().call_later(grace, running.cancel)
+                raise
+    except BaseException as error:
+        return _failed(error)
 
 
 def _begin(effect: Effect[Any, Any], what: Performance, arguments: dict[str, Any]) -> asyncio.Future[Any]:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from ..work.reclaim import LeaseReclaimer
 from .bulk.runner import JobRunner
 from .context import Context
+from .rates import RateSums
 from .reconcile.reconcile import daily
 from .retention.prune import pruner
 from .schedule import Schedule
@@ -22,12 +23,13 @@ def schedule(context: Context) -> Schedule:
 
 @contextlib.asynccontextmanager
 async def maintained(context: Context, reclaimer: LeaseReclaimer, *, scheduled: bool) -> AsyncIterator[None]:
-    """Reclaim leases, run jobs, prune, warn about events without a handler and, if `scheduled`, run daily tasks,
-    until the block ends."""
+    """Reclaim leases, run jobs, prune, warn about events without a handler, sum up counts and, if `scheduled`, run
+    daily tasks, until the block ends."""
     planned = schedule(context) if scheduled else Schedule([], context.clock.now)
     unhandled = UnhandledWatch(context, reclaimer.unhandled_after)
     await unhandled.start()
-    runners = (reclaimer, JobRunner(context), pruner(context), unhandled, planned)
+    sums = RateSums(context.store.rates)
+    runners = (reclaimer, JobRunner(context), pruner(context), unhandled, planned, sums)
     tasks = [asyncio.create_task(runner.run()) for runner in runners]
     try:
         yield

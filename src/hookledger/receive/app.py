@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, Protocol
 
 from ..clock import SKEW_LIMIT, Clock
@@ -14,6 +16,7 @@ from ..ids import new_id
 from ..model import Arrival, Item, Proof, Recorded, Request, pack_headers
 from ..observe import deliveries
 from ..observe.logs import RateLimitedLogger
+from ..observe.metrics.counts import IntakeCounts
 from ..providers.schemes.base import KeyNeeded, Where
 from . import respond
 from .client import rate_limit_key
@@ -41,15 +44,16 @@ class Fetcher(Protocol):
 class Delivery:
     """One request in the intake. Each step adds its result."""
 
-    __slots__ = ("answer", "endpoint", "items", "proof", "request")
+    __slots__ = ("answer", "endpoint", "items", "proof", "received", "request")
     proof: Proof
     items: tuple[Item, ...]
 
-    def __init__(self, endpoint: Endpoint, request: Request, answer: Answer) -> None:
-        """`answer` is called exactly once."""
+    def __init__(self, endpoint: Endpoint, request: Request, answer: Answer, received: float) -> None:
+        """`answer` is called exactly once. `received`: when the whole request was there, by `perf_counter`."""
         self.endpoint: Endpoint = endpoint
         self.request: Request = request
         self.answer: Answer = answer
+        self.received: float = received
 
 
 class Intake:
@@ -74,6 +78,7 @@ class Intake:
         self._endpoints = endpoints
         self._methods = {path: methods(endpoint) for path, endpoint in endpoints.items()}
         self._recorder = recorder
+        self.counts: IntakeCounts = recorder.counts
         self._rejections = rejections
         self._duplicates = duplicates
         self._fetcher = fetcher
@@ -108,7 +113,7 @@ class Intake:
             if not answered.cancelled():
                 answered.set_result(response)
 
-        self.take([Delivery(endpoint, request, answer)])
+        self.take([Delivery(endpoint, request, answer, perf_counter())])
         return await answered
 
     def _local(self, scope: Scope) -> str:
@@ -156,6 +161,7 @@ class Intake:
         endpoint, request = delivery.endpoint, delivery.request
         handshakes = endpoint.contract.handshakes
         if handshakes and (shake := _handshake(endpoint, request)):
+            endpoint.counts.unrecorded += 1
             delivery.answer(shake.response)
             return False
         delivery.proof = self._prove(endpoint, request)
@@ -180,11 +186,21 @@ class Intake:
             if isinstance(result, Exception):
                 response = self.error_response(result, delivery.endpoint, delivery.request)
             else:
-                response = respond.recorded(delivery.endpoint.contract, result)
+                endpoint = delivery.endpoint
+                response = respond.recorded(endpoint.contract, result)
+                counts, waited = endpoint.counts, self._recorder.committed - delivery.received
+                for item in result:
+                    counts.outcomes[item.outcome] += 1
+                if result:
+                    ack = counts.ack  # not `observe`: a call costs as much as the rest
+                    ack.counts[bisect_left(ack.bounds, waited)] += 1
+                    ack.sum += waited
+                else:
+                    counts.unrecorded += 1
                 if deliveries.wanted():
                     _tell(delivery, result, response.status)
                 if self._duplicates is not None:
-                    self._duplicates.look(delivery.endpoint, result, delivery.items)
+                    self._duplicates.look(endpoint, result, delivery.items)
         except Exception as error:
             response = self.error_response(error)
         delivery.answer(response)
@@ -201,6 +217,8 @@ class Intake:
                 name = endpoint.name if endpoint else "no source"
                 deliveries.tell("%s: rejected with %d: %s%s", name, response.status, said, _place(error))
             return response
+        (endpoint.counts if endpoint else self.counts.strangers).unavailable += 1
+        self.counts.unavailable[error.cause if isinstance(error, Unavailable) else "internal"] += 1
         if isinstance(error, Unavailable):
             self._limited_log.warning("not recorded: %s", error)
         else:
@@ -213,7 +231,8 @@ class Intake:
         except Unauthentic as error:
             limit = min(SKEW_LIMIT, (endpoint.tolerance or SKEW_LIMIT) / 2)
             if error.reason in ("timestamp_stale", "timestamp_future") and abs(self._skew()) > limit:
-                raise Unavailable("clock skew between this host and the database: fix the clock") from error
+                skewed = Unavailable("clock skew between this host and the database: fix the clock")
+                raise skewed.because("clock_skew") from error
             raise
 
     # ── deliveries that need a network request ──
@@ -223,7 +242,7 @@ class Intake:
 
         async def fetch() -> respond.Response | None:
             if self._fetcher is None:
-                raise Unavailable("this intake fetches no published keys")
+                raise Unavailable("this intake fetches no published keys").because("keys")
             endpoint = delivery.endpoint
             who = rate_limit_key(endpoint.client(delivery.request))
             await self._fetcher.fetch(needed.where, provider=endpoint.contract.name, again=needed.again, who=who)
@@ -237,10 +256,12 @@ class Intake:
         self._run(fetch(), delivery)
 
     def _finish_handshake(self, delivery: Delivery, shake: HandshakeReply) -> None:
+        delivery.endpoint.counts.unrecorded += 1
+
         async def finish() -> respond.Response:
             if shake.fetch is not None:
                 if self._fetcher is None:
-                    raise Unavailable("this intake confirms no subscriptions")
+                    raise Unavailable("this intake confirms no subscriptions").because("keys")
                 await self._fetcher.visit(shake.fetch)
             if shake.keep:
                 endpoint, request, proof = delivery.endpoint, delivery.request, delivery.proof

@@ -10,8 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, HookledgerError, Unavailable
+from ..ids import process_name
 from ..model import Request
 from ..observe.logs import RateLimitedLogger
+from ..observe.metrics.counts import IntakeCounts
+from ..observe.metrics.rollup import RateWriter, written
 from ..observe.watchdog import Watchdog
 from ..providers.schemes.base import Where
 from ..store.opening import Opener, PerLoop
@@ -21,6 +24,7 @@ from .app import Delivery, Intake
 from .duplicates import DuplicateRules
 from .health import ALIVE, HEALTH, PROBE, Readiness, may_see_details
 from .kept_keys import KeptKeys
+from .metrics import IntakeMetrics
 from .record import Recorder
 from .rejections import RejectionSampler, secrets_of
 from .request import Limits, Receive, Scope, Send, local_paths
@@ -35,8 +39,9 @@ log: logging.Logger = logging.getLogger(__name__)
 class OpenIntake:
     """The intake on one event loop, with its store: what `hookledger receive` serves."""
 
-    def __init__(self, intake: Intake, readiness: Readiness, limits: Limits) -> None:
+    def __init__(self, intake: Intake, readiness: Readiness, limits: Limits, metrics: IntakeMetrics) -> None:
         self._intake = intake
+        self.metrics = metrics
         self._readiness = readiness
         self.limits = limits
         """Raised, if needed, to fit the largest body."""
@@ -52,13 +57,14 @@ class OpenIntake:
     def max_body(self, method: str, path: str) -> int:
         return 0 if path in HEALTH else self._intake.endpoint(method, path).max_body
 
-    def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
+    def take(self, requests: Sequence[tuple[Request, Answer, float]]) -> None:
         deliveries = []
-        for request, answer in requests:
+        for request, answer, received in requests:
             if request.path in HEALTH:
                 self._answer_health(request, answer)
             else:
-                deliveries.append(Delivery(self._intake.endpoint(request.method, request.path), request, answer))
+                endpoint = self._intake.endpoint(request.method, request.path)
+                deliveries.append(Delivery(endpoint, request, answer, received))
         self._intake.take(deliveries)
 
     def _answer_health(self, request: Request, answer: Answer) -> None:
@@ -75,6 +81,10 @@ class OpenIntake:
 
     def error_response(self, error: Exception) -> respond.Response:
         return self._intake.error_response(error)
+
+    async def ready(self) -> respond.Response:
+        """Return whether deliveries can be recorded, and why not."""
+        return respond.health(await self._readiness.answer("/readyz", why=True))
 
     async def _health(self, path: str, presented: bytes | None) -> respond.Response:
         return respond.health(await self._readiness.answer(path, why=may_see_details(presented)))
@@ -115,16 +125,21 @@ class Asgi:
         inbox.read_secrets()
         sources = list(inbox.sources.values())
         store = await self._opener.open(stack, writer_process=writer_process)
+        counts = IntakeCounts()
         recorder = Recorder(
             store,
             batch=settings.batch,
             queue=settings.queue,
             parallel=settings.parallel,
             queues=store.queues,
+            counts=counts,
         )
+        metrics = IntakeMetrics((source.endpoint for source in sources), counts, lambda: recorder.queued)
+        if inbox.settings.monitor.rates:
+            await stack.enter_async_context(written(RateWriter(store.rates, process_name(), metrics.totals)))
         stack.push_async_callback(recorder.drain)
         secrets = secrets_of(source.endpoint for source in sources)
-        rejections = RejectionSampler(store.rejections, settings.rejections, inbox.clock.time, secrets)
+        rejections = RejectionSampler(store.rejections, settings.rejections, inbox.clock.time, secrets, counts)
         stack.push_async_callback(rejections.flush)
         readiness = Readiness(store.health, rejected=lambda: rejections.reasons)
         recorded = await self._record_sources(store)
@@ -153,7 +168,7 @@ class Asgi:
             skew=lambda: readiness.skew,
         )
         self._rejections, self.limits = rejections, limits
-        return OpenIntake(intake, readiness, limits)
+        return OpenIntake(intake, readiness, limits, metrics)
 
     async def _record_sources(self, store: Store) -> bool:
         """Record which sources are served; False if the database is down or not migrated yet."""

@@ -19,7 +19,8 @@ EVICTED = 16
 
 
 def no_room() -> Unavailable:
-    return Unavailable("other uploads hold all of intake.limits.body_bytes: raise it unless this is an attack")
+    full = Unavailable("other uploads hold all of intake.limits.body_bytes: raise it unless this is an attack")
+    return full.because("no_room")
 
 
 class Upload(Protocol):

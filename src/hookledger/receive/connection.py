@@ -290,7 +290,7 @@ class Connection(asyncio.Protocol):
     def evict(self, *, answer: bool) -> None:
         """Close for a new connection. `answer`: send 503 first if a request is incomplete."""
         if answer and self.phase in ("head", "body"):
-            self._reject(Unavailable("all connections are taken"))
+            self._reject(Unavailable("all connections are taken").because("no_room"))
             self._transport.close()
         else:
             self.abort()

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..errors import ConfigError
 from ..model import Request
+from ..observe.metrics.counts import SourceCounts
 from ..providers.contract import Contract
 from ..providers.fields import Body, Constant, Field, Header, Present, field
 from ..providers.reading import outline
@@ -70,6 +71,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     entities: EntityRule | None = None
     """What names the entity of an event, and whether events of one are ordered; None: events have no entities."""
     keyring: Keyring = NoKeys()
+    counts: SourceCounts = msgspec.field(default_factory=SourceCounts)
 
     def allows(self, kind: str) -> bool:
         types = self.settings.types

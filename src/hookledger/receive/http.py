@@ -44,8 +44,8 @@ class Site(Protocol):
     def max_body(self, method: str, path: str) -> int:
         """Return the size limit of a body; raise Rejected if nothing accepts the request."""
 
-    def take(self, requests: Sequence[tuple[Request, Answer]]) -> None:
-        """Process requests; call each answer exactly once."""
+    def take(self, requests: Sequence[tuple[Request, Answer, float]]) -> None:
+        """Process requests, each with the time at which it was complete; call each answer exactly once."""
 
     def error_response(self, error: Exception) -> Response: ...
 
@@ -63,8 +63,9 @@ class Listener:
         self._max_connections = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES)
         self.date: bytes = b""
         self.stopping: bool = False
-        self._burst: list[tuple[Connection, Request]] = []
-        self._large: deque[tuple[Connection, Request]] = deque()
+        self._burst: list[tuple[Connection, Request, float]] = []
+        self._turn = 0.0  # about when the requests that come now are complete
+        self._large: deque[tuple[Connection, Request, float]] = deque()
         self._next_large: asyncio.TimerHandle | None = None
         self._rested = 0.0  # when the next large request may be processed
         self._queue: deque[Connection] = deque()
@@ -112,12 +113,13 @@ class Listener:
     def received(self, connection: Connection, request: Request) -> None:
         """Queue a request: all received bytes are parsed before any request is processed (decision 0029)."""
         if len(request.body) > SMALL:
-            self._large.append((connection, request))
+            self._large.append((connection, request, time.perf_counter()))
             self._schedule_large()
             return
         if not self._burst:
             self.loop.call_soon(self._take)
-        self._burst.append((connection, request))
+            self._turn = time.perf_counter()  # not for each: reading the clock costs as much as counting a delivery
+        self._burst.append((connection, request, self._turn))
 
     def _take(self) -> None:
         """Process a part of the burst, so that its commit overlaps with verifying the next part."""
@@ -127,6 +129,7 @@ class Listener:
         finally:
             if self._burst:
                 self.loop.call_soon(self._take)
+                self._turn = time.perf_counter()
 
     def _schedule_large(self) -> None:
         if self._large and self._next_large is None:
@@ -144,11 +147,11 @@ class Listener:
             self._rested = ended + (ended - began)
             self._schedule_large()
 
-    def _hand_over(self, requests: list[tuple[Connection, Request]]) -> None:
+    def _hand_over(self, requests: list[tuple[Connection, Request, float]]) -> None:
         try:
-            self.site.take([(request, connection.answer) for connection, request in requests])
+            self.site.take([(request, connection.answer, received) for connection, request, received in requests])
         except Exception as error:
-            for connection, _ in requests:
+            for connection, _, _ in requests:
                 connection.give_up(error)
 
     def wait_turn(self, connection: Connection) -> None:

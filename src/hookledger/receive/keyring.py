@@ -59,7 +59,9 @@ class _Failure(Struct, frozen=True):
     """Why requests with this key are rejected; None: the key may be available later."""
 
     def error(self) -> Exception:
-        return Unavailable(self.message) if self.reason is None else Unauthentic(self.reason, self.message)
+        if self.reason is not None:
+            return Unauthentic(self.reason, self.message)
+        return Unavailable(self.message).because("keys")
 
 
 class Fetched:
@@ -119,7 +121,7 @@ class Fetched:
                 await asyncio.shield(flight)
             except asyncio.CancelledError:
                 if flight.cancelled():  # by `close`; otherwise this caller is cancelled
-                    raise Unavailable("no key is fetched: the inbox is closing") from None
+                    raise Unavailable("no key is fetched: the inbox is closing").because("keys") from None
                 raise
         failure = self._failures.get(where)
         entry = self._entry(where)
@@ -133,9 +135,9 @@ class Fetched:
         try:
             status, _, _ = await self._answer(Where(url))
         except _FetchFailed as failed:
-            raise Unavailable(f"the request to {_host(url)} failed: it {failed}") from None
+            raise Unavailable(f"the request to {_host(url)} failed: it {failed}").because("keys") from None
         if not 200 <= status < 300:
-            raise Unavailable(f"the request to {_host(url)} failed: it answered {status}")
+            raise Unavailable(f"the request to {_host(url)} failed: it answered {status}").because("keys")
 
     async def close(self) -> None:
         """Cancel the fetches on this event loop."""
@@ -219,7 +221,7 @@ class Fetched:
             return
         host = _host(where.url)
         if not self._budget.spend(provider, host, who):
-            raise Unavailable(f"the fetch budget for unknown keys of {host} is used up")
+            raise Unavailable(f"the fetch budget for unknown keys of {host} is used up").because("keys")
 
     # ── fetching ──
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from itertools import repeat
+from time import perf_counter
 from typing import Protocol
 
 from ..batching import Batcher, Done, retry_individually
 from ..errors import Unavailable
 from ..model import Arrival, Recorded
+from ..observe.metrics.counts import IntakeCounts
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -40,12 +42,22 @@ class Recorder:
     """
 
     def __init__(
-        self, store: Records, *, batch: int = 64, queue: int = 2048, parallel: int = 2, queues: bool = False
+        self,
+        store: Records,
+        *,
+        batch: int = 64,
+        queue: int = 2048,
+        parallel: int = 2,
+        queues: bool = False,
+        counts: IntakeCounts | None = None,
     ) -> None:
         self._store = store
+        self.counts: IntakeCounts = counts or IntakeCounts()
+        self.committed: float = 0.0
+        """When the last commit ended, by `perf_counter`."""
         self._look = retry_individually(store.record)
         self._batcher = Batcher(
-            self._commit,
+            self._timed,
             max_items=batch,
             max_queued=queue,
             max_in_flight=parallel,
@@ -69,6 +81,20 @@ class Recorder:
 
     async def drain(self) -> None:
         await self._batcher.drain()
+
+    @property
+    def queued(self) -> int:
+        """Deliveries that wait for a commit."""
+        return self._batcher.queued
+
+    async def _timed(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | Exception]:
+        began = perf_counter()
+        try:
+            return await self._commit(arrivals)
+        finally:
+            self.committed = ended = perf_counter()
+            self.counts.commit_seconds.observe(ended - began)
+            self.counts.commit_deliveries.observe(len(arrivals))
 
     async def _commit(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | Exception]:
         """Record the clearly new ones first: they are committed and acked even if the others fail."""
@@ -98,4 +124,4 @@ def _not_recorded(arrival: Arrival, error: Exception) -> Unavailable:
         return error
     # An internal error, since every column was made to fit: answer 503, so that the provider redelivers.
     log.error("request %s of %s not recorded: internal error", arrival.id, arrival.source, exc_info=error)
-    return Unavailable("the store could not record it: internal error")
+    return Unavailable("the store could not record it: internal error").because("internal")

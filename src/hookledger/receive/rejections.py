@@ -20,6 +20,7 @@ from msgspec import Struct
 from ..errors import HookledgerError, Malformed, Rejected, Unauthentic
 from ..ids import new_id
 from ..model import Request, pack_headers
+from ..observe.metrics.counts import IntakeCounts
 from ..providers import forms
 from ..store.ops.rejections import RejectedRequest
 from .endpoint import Endpoint
@@ -65,15 +66,19 @@ class RejectionStore(Protocol):
 
 class RejectionSampler:
     def __init__(
-        self, store: RejectionStore, settings: SampleSettings, now: Callable[[], float], secrets: Sequence[bytes] = ()
+        self,
+        store: RejectionStore,
+        settings: SampleSettings,
+        now: Callable[[], float],
+        secrets: Sequence[bytes] = (),
+        counts: IntakeCounts | None = None,
     ) -> None:
         """`secrets`: those of all sources, because a sender may present another source's secret."""
         self._store = store
         self._secrets = tuple(secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
         self._settings = settings
         self._now = now
-        self.reasons: Counter[str] = Counter()
-        """Rejected requests by reason; the reasons are a closed set."""
+        self._total = (counts or IntakeCounts()).rejections
         self._counts: Counter[tuple[str, str]] = Counter()
         self._sample: list[RejectedRequest] = []
         self._writing = asyncio.Lock()
@@ -84,12 +89,20 @@ class RejectionSampler:
         self._taken: Counter[tuple[str, str]] = Counter()
         self._taken_bytes: Counter[tuple[str, str]] = Counter()
 
+    @property
+    def reasons(self) -> Counter[str]:
+        """Requests that were rejected since the start, by reason."""
+        found: Counter[str] = Counter()
+        for (_, reason), count in list(self._total.items()):
+            found[reason] += count
+        return found
+
     def note(self, error: Rejected, endpoint: Endpoint | None, request: Request | None) -> None:
         """Count a rejected request, and sample it if there is room."""
-        self.reasons[error.reason] += 1
         if self._noted is not None:
             self._noted.set()
         label = (endpoint.name if endpoint else "", error.reason)
+        self._total[label] += 1
         self._counts[label] += 1
         if endpoint is None or request is None or not isinstance(error, SAMPLED):
             return

@@ -180,4 +180,4 @@ def _check_arrived(headers: Sequence[tuple[bytes, bytes]], arrived: int) -> None
             raise Unavailable(
                 f"a body of {int(value[:20])} bytes was announced and none arrived: a middleware read it first, or "
                 "the client stopped; mount Hookledger outside that middleware"
-            )
+            ).because("no_body")

@@ -33,6 +33,7 @@ from .ops.pauses import Pauses
 from .ops.pruning import Pruning
 from .ops.published import PublishedKeys
 from .ops.quarantine import Quarantine
+from .ops.rates import Rates
 from .ops.reconciling import Reconciling
 from .ops.rejections import Rejections
 from .ops.restores import Restores
@@ -216,6 +217,8 @@ class Store(Events, Workers, Decisions, ABC):
         """Comparisons with a provider's log, and repairs."""
         self.pruning: Pruning = Pruning(database)
         """Deletion of data past its retention period."""
+        self.rates: Rates = Rates(database)
+        """Counts over time."""
         self.published: PublishedKeys = PublishedKeys(database)
         """Keys that providers publish."""
         self.erasure: Erasure = Erasure(database)

@@ -15,7 +15,7 @@ from .text import migrations
 
 Values = tuple[Any, ...]
 
-FORBIDDEN_TOO = ("migrations", "probe", "schema_support", "workers")
+FORBIDDEN_TOO = ("migrations", "probe", "rate_writers", "schema_support", "workers")
 """Tables about the database itself and the processes that use it, which are not copied."""
 LOCAL = ("copies", *FORBIDDEN_TOO)
 """The same with the table that says whether writes are forbidden."""

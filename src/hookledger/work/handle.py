@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol
 
@@ -21,12 +22,14 @@ from ..errors import (
     WrongState,
 )
 from ..ledger import GuardAnswer
-from ..model import Claimed, Outcome
+from ..model import Claimed, Outcome, base_source
 from ..observe import deliveries
 from ..observe.logs import RateLimitedLogger, about
+from ..observe.metrics.counts import WorkCounts
 from ..observe.report import Reporter
+from ..observe.watchdog import Busy
 from ..retry import message_of
-from ..states import State
+from ..states import BY_NAME, AttemptOutcome, State
 from ..store.ops.reviews import Approval
 from ..store.protocol import Store, Transaction, Transactions
 from . import outcome as ways
@@ -78,6 +81,7 @@ class Handling:
         settings: Defaults,
         planned: Callable[[], None],
         slots: Slots,
+        counts: WorkCounts,
     ) -> None:
         """`planned` is told when the outbox has something to do."""
         self._store = store
@@ -89,13 +93,17 @@ class Handling:
         self._settings = settings
         self._planned = planned
         self._slots = slots
+        self._counts = counts
+        self._labels: dict[int, str] = {}
         self._seldom = RateLimitedLogger(log)
         self._reporter = Reporter(log)
 
     async def handle(self, handler: Handler, group: Sequence[Claimed]) -> None:
         """One event, or several in one transaction. If one of several fails, each goes alone."""
+        began = time.monotonic()
         try:
-            await self._attempt(handler, group)
+            for one in await self._attempt(handler, group):
+                self.count(handler, one, AttemptOutcome.PROCESSED, began)
             if deliveries.wanted():
                 for one in group:
                     deliveries.tell("%s: processed by %s: %s %s", one.source, handler.name, one.type, one.key)
@@ -105,18 +113,30 @@ class Handling:
             await asyncio.gather(*map(self._settler.settle, waiting))
         except HandlerCommitted as error:
             for claimed in group:  # the writes of each may have been kept: no event of the batch may run again
-                await self._failed(handler, claimed, error)
+                await self._failed(handler, claimed, error, began)
         except Exception as error:  # whatever the handler raises has a way out of `processing`
             if len(group) > 1:
                 for claimed in group:
                     await self.handle(handler, [claimed])
                 return
-            await self._failed(handler, group[0], error)
+            await self._failed(handler, group[0], error, began)
         for claimed in group:
             self._leases.drop(claimed.id)
 
-    async def _failed(self, handler: Handler, claimed: Claimed, error: Exception) -> None:
+    def count(self, handler: Handler, claimed: Claimed, outcome: AttemptOutcome | None, began: float | None) -> None:
+        """Count an attempt whose outcome is recorded; `began`: when, if that is known."""
+        if outcome is None:
+            return
+        label = self._labels.get(id(handler.function))
+        if label is None:
+            label = self._labels[id(handler.function)] = handler.label
+        seconds = None if began is None else time.monotonic() - began
+        delay = time.time() - claimed.received_at.timestamp() if claimed.run == 1 else None
+        self._counts.ended(base_source(claimed.source), label, outcome, seconds, delay)
+
+    async def _failed(self, handler: Handler, claimed: Claimed, error: Exception, began: float) -> None:
         if isinstance(error, ClaimLost):
+            self._counts.late_outcomes += 1
             log.warning("outcome discarded: claim on event %s lost", claimed.id)
             return
         with about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type):
@@ -125,27 +145,33 @@ class Handling:
             level = LEVELS.get(way.transition, logging.ERROR)
             self._reporter.tell(level, handler.name, f"{way.transition}: {way.reason}", error, handler.package)
             if isinstance(error, StaleSkipped | StaleReviewed) and error.answer is not None:
-                await self._settle_stale(way, error.answer)
+                kept = await self._settle_stale(way, error.answer)
             else:
-                await self._settler.settle(way)
+                kept = await self._settler.settle(way)
+            if kept:
+                self.count(handler, claimed, BY_NAME[way.transition].attempt, began)
             if isinstance(error, NeedsDecision):
                 await self._retry_if_known(claimed, error)
 
-    async def _settle_stale(self, way: Outcome, answer: GuardAnswer) -> None:
-        """Write the outcome together with the answer that ended the handler, and that was rolled back with it."""
+    async def _settle_stale(self, way: Outcome, answer: GuardAnswer) -> bool:
+        """Write the outcome together with the answer that ended the handler, and that was rolled back with it;
+        returns whether the claim was still ours."""
         tx = self._store.transaction()
         try:
             await tx.note_stale(answer)
             await tx.commit([way])
         except ClaimLost:
+            self._counts.late_outcomes += 1
             log.warning("outcome discarded: claim on event %s lost", way.id)
+            return False
         except Exception as error:
             await tx.rollback()
             log.warning("a stale answer is not recorded, only its outcome: event %s: %s", way.id, error)
-            await self._settler.settle(way)
+            return await self._settler.settle(way)
         except BaseException:
             await tx.rollback()
             raise
+        return True
 
     async def _retry_if_known(self, claimed: Claimed, error: NeedsDecision) -> None:
         """The outcome may have become known between the handler's call and the event's review: then only this retries
@@ -160,7 +186,8 @@ class Handling:
         except HookledgerError as failure:
             log.warning("event %s waits for an operator, although its outcome may be known: %s", claimed.id, failure)
 
-    async def _attempt(self, handler: Handler, group: Sequence[Claimed]) -> None:
+    async def _attempt(self, handler: Handler, group: Sequence[Claimed]) -> Sequence[Claimed]:
+        """Run the handler and write the outcome; returns the events whose claims were still ours."""
         read = [(claimed.id, await self._approval(claimed)) for claimed in group if claimed.approval_id]
         approvals = {ident: approval for ident, approval in read if approval is not None}
         library = self._runner.library(handler)
@@ -177,13 +204,15 @@ class Handling:
                 await tx.commit(outcomes)
                 if any(asked.planned for asked in effects):
                     self._planned()
-                return
+                return group
         except BaseException as error:
-            if any(asked.guarded for asked in effects):
-                await undo(handler, tx, ways.contended(group[0], error))
-            await undo(handler, tx, error)
+            why = ways.contended(group[0], error) if any(asked.guarded for asked in effects) else error
+            if tx.begun:
+                self._counts.rollbacks[ways.rollback_cause(why)] += 1
+            await undo(handler, tx, why)
         await tx.rollback()  # nothing was begun, and nothing may be from now on
-        await asyncio.gather(*map(self._settler.settle, outcomes))
+        kept = await asyncio.gather(*map(self._settler.settle, outcomes))
+        return [claimed for claimed, mine in zip(group, kept, strict=True) if mine]
 
     async def _begin(self, library: Transactions, tx: Transaction) -> None:
         try:
@@ -218,6 +247,7 @@ class Handling:
             rank=self._runner.rank(claimed),
             stale=handler.stale,
             approved=approved,
+            on_stale=lambda: self._counts.stale.update((base_source(claimed.source),)),
         )
 
     async def _run(
@@ -237,6 +267,12 @@ class Handling:
                 raise ClaimLost()
 
         return renew
+
+
+def busy_in(handler: Handler, claimed: Claimed) -> Busy:
+    """What the watchdog says of a task that runs this handler."""
+    words = f"in handler {handler.name} of event {claimed.id} ({claimed.source}: {claimed.type})"
+    return Busy(words, {"event_id": str(claimed.id), "event_key": claimed.key, "event_type": claimed.type})
 
 
 def time_limit(handler: Handler, settings: Defaults) -> asyncio.Timeout:

@@ -16,6 +16,7 @@ from uuid import UUID
 from ..errors import HookledgerError
 from ..model import Claimed
 from ..observe.logs import RateLimitedLogger
+from ..observe.metrics.counts import WorkCounts
 from ..store.protocol import Heartbeat
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -36,12 +37,14 @@ class Leases:
         *,
         patience: float,
         stuck: Callable[[], None],
+        counts: WorkCounts,
     ) -> None:
         self._heartbeat = heartbeat
         self._lease = lease
         self._lost = lost
         self._patience = patience
         self._stuck = stuck
+        self._counts = counts
         self._signs_of_life = time.monotonic()
         self._held: dict[UUID, tuple[int, float]] = {}
         self._guard = threading.Lock()
@@ -50,8 +53,10 @@ class Leases:
 
     def start(self) -> None:
         self._thread.start()
+        self._counts.heartbeat_alive = self._thread.is_alive
 
     def stop(self) -> None:
+        self._counts.heartbeat_alive = lambda: True  # it ends as it should
         self._stop.set()
         self._thread.join()
 
@@ -108,6 +113,7 @@ class Leases:
         with self._guard:
             claims = [(ident, claim) for ident, (claim, _) in self._held.items()]
         still_ours = await heartbeat.beat(claims, self._lease)
+        self._counts.heartbeat_at = time.time()
         for ident, claim in claims:
             with self._guard:
                 unchanged = self._held.get(ident, (0, 0.0))[0] == claim
@@ -124,5 +130,6 @@ class Leases:
             self._lose(ident)
 
     def _lose(self, ident: UUID) -> None:
+        self._counts.claims_lost += 1
         self.drop(ident)
         self._lost(ident)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -17,20 +17,23 @@ from ..effects.declare import Effects
 from ..effects.outbox import Outbox
 from ..effects.perform import busy_with, performed_by
 from ..effects.restore_gap import Gap
-from ..errors import ClaimLost, HandlerEnded, HookledgerError
+from ..errors import HookledgerError
 from ..model import Claimed, Kind, Outcome
+from ..observe.metrics.counts import WorkCounts
 from ..observe.second_connection import watch_libraries
 from ..observe.watchdog import Busy, Watchdog
+from ..states import BY_NAME
+from ..store.history import Health
 from ..store.protocol import Store, Transactions
 from . import outcome as ways
 from .current import Currents, CurrentStates
-from .handle import Handling
+from .handle import Handling, busy_in
 from .lease import Leases
 from .outcome import Settler
 from .placing import Placing
 from .route import Handler, Routes
 from .run import Rank, Read, Runner
-from .settings import WorkSettings, worker_name
+from .settings import CALLS_END, CANCEL_END, CLAIM_END, SETTLE_END, WorkSettings, worker_name
 from .slots import Slots, small_pools
 from .turns import Asked, Due, Flow, Hand
 
@@ -58,8 +61,11 @@ class Worker:
         rank: Rank,
         name: str | None = None,
         stuck: Callable[[], None] = lambda: None,
+        counts: WorkCounts,
     ) -> None:
         self._store = store
+        self._counts = counts
+        self.health: Callable[[], Awaitable[Health]] = store.health
         self._routes = routes
         self._settings = settings
         self.name: str = name or worker_name()
@@ -69,8 +75,9 @@ class Worker:
             self._on_lost,
             patience=routes.longest_timeout(settings.timeout) + settings.lease,
             stuck=stuck,
+            counts=counts,
         )
-        self._settler = Settler(store)
+        self._settler = Settler(store, counts)
         breakers = Breakers(store.circuits, settings.circuit)
         self._calls = Calls(store.ledger, breakers, self.name, Gap(store.restores))
         self._outbox = Outbox(
@@ -80,25 +87,21 @@ class Worker:
         self._currents = currents
         runner = Runner(read, transactions, CurrentStates(currents, store.tickets, breakers), rank)
         self._library = runner.library
-        self._slots = Slots(settings.concurrency, max_running)
-        self._handling = Handling(
-            store, self._settler, self._calls, self._leases, effects, runner, settings, self._outbox.wake, self._slots
-        )
+        self._slots = slots = Slots(settings.concurrency, max_running)
+        counts.slots, counts.running = settings.concurrency, lambda: settings.concurrency - slots.left
+        parts = (store, self._settler, self._calls, self._leases, effects, runner, settings)
+        self._handling = Handling(*parts, self._outbox.wake, slots, counts)
         self._placing = Placing(store)
         self._due = Due(weights)
         self._hand = Hand(self._flow)
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
-        self._settling: dict[asyncio.Task[None], UUID] = {}
+        self._settling: dict[asyncio.Task[bool], UUID] = {}
         self._flows: dict[Kind, Flow] = {}
         self._sources = {source for source, _ in routes.handles()}
         self._poison_types: list[Kind] = []
         self._ran_alone: dict[str, float] = {}
-        self._others_first = False
-        self._alone = self._orphans_possible = False
-        self._look_at = 0.0
-        self._look_after = LOOK_AFTER
-        self._claimed_since = 0
-        self._nothing_due = False
+        self._others_first = self._alone = self._orphans_possible = self._nothing_due = False
+        self._look_at, self._look_after, self._claimed_since = 0.0, LOOK_AFTER, 0
         self._mean_time = 0.01
         self.claims_first: Callable[[], None] = lambda: None
         """Called once, when the first event or outbox entry was claimed."""
@@ -118,9 +121,11 @@ class Worker:
         """Until stopped; with `drain`, until nothing that we handle is due."""
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         await self._store.register(self.name, self._routes.handles())
+        self._counts.registered = True
         try:
             await self._run(drain)
         finally:
+            self._counts.registered = False
             await self._leave()
 
     async def _leave(self) -> None:
@@ -159,7 +164,7 @@ class Worker:
             watchdog.stop()
             self._outbox.stop()
             # Wait for the reply to a claim in flight: else its effects have no owner until their lease expires.
-            await asyncio.wait([outbox], timeout=5.0)
+            await asyncio.wait([outbox], timeout=CLAIM_END)
             await self._shut_down()
             outbox.cancel()
             await asyncio.gather(outbox, return_exceptions=True)
@@ -309,10 +314,7 @@ class Worker:
         group = self._running.get(task)  # type: ignore[arg-type]  # whatever task it is
         if not group:
             return None
-        first = group[0]
-        handler = self._handler(Kind(first.source, first.type))
-        words = f"in handler {handler.name} of event {first.id} ({first.source}: {first.type})"
-        return Busy(words, {"event_id": str(first.id), "event_key": first.key, "event_type": first.type})
+        return busy_in(self._handler(Kind(group[0].source, group[0].type)), group[0])
 
     def _ended(self, flow: Flow, task: asyncio.Task[None]) -> None:
         group = self._running.pop(task)
@@ -330,14 +332,12 @@ class Worker:
         self._changed.set()
 
     def _cut_short(self, claimed: Claimed, task: asyncio.Task[None]) -> Outcome:
-        """The way out for a handler that was cancelled. If the event is another's by now, the fence refuses it."""
-        handler = self._routes.find(Kind(claimed.source, claimed.type))
-        if not self._leases.owns(claimed.id):
-            return ways.failed(claimed, handler, self._settings, ClaimLost("the lease could not be renewed in time"))
-        if task in self._cancelled or self._is_stopping():
-            return ways.interrupted(claimed)
-        # Its own code did that: the attempt counts, or it would be repeated without end.
-        return ways.failed(claimed, handler, self._settings, HandlerEnded("the handler's own code cancelled it"))
+        handler = self._handler(Kind(claimed.source, claimed.type))
+        owned, by_worker = self._leases.owns(claimed.id), task in self._cancelled or self._is_stopping()
+        way = ways.cut_short(claimed, handler, self._settings, owned=owned, by_worker=by_worker)
+        if owned:
+            self._handling.count(handler, claimed, BY_NAME[way.transition].attempt, None)
+        return way
 
     def _is_stopping(self) -> bool:
         """Also if the application cancels this worker and its handlers together, as the end of asyncio.run does."""
@@ -392,9 +392,9 @@ class Worker:
             for task in list(self._running):
                 self._cancel(task)
             if self._running:
-                await asyncio.wait(self._running, timeout=5.0)
+                await asyncio.wait(self._running, timeout=CANCEL_END)
         await outbox
-        await self._calls.close(5.0)
+        await self._calls.close(CALLS_END)
         if self._settling:
-            await asyncio.wait(self._settling, timeout=5.0)
+            await asyncio.wait(self._settling, timeout=SETTLE_END)
         await asyncio.to_thread(self._leases.stop)

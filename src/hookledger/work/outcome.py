@@ -16,9 +16,11 @@ from ..errors import (
     BadData,
     BadResult,
     CheckPending,
+    ClaimLost,
     FetchFailed,
     GuardBusy,
     HandlerCommitted,
+    HandlerEnded,
     Permanent,
     Refused,
     Retry,
@@ -33,6 +35,7 @@ from ..errors import (
 from ..ids import show
 from ..model import Claimed, Outcome
 from ..observe.blame import Blame, blame
+from ..observe.metrics.counts import WorkCounts
 from ..observe.traces import excerpt
 from ..retry import RetryPolicy, clean, is_permanent, message_of
 from ..store.protocol import Store
@@ -191,16 +194,49 @@ def _plainly(error: BaseException) -> str:
     return ": ".join(filter(None, (type(error).__name__, hint(error), message_of(error))))
 
 
+def cut_short(claimed: Claimed, handler: Handler | None, budget: Budget, *, owned: bool, by_worker: bool) -> Outcome:
+    """The way out for a handler that was cancelled, `by_worker` or by its own code. If the event is another's by now,
+    the fence refuses it."""
+    if not owned:
+        return failed(claimed, handler, budget, ClaimLost("the lease could not be renewed in time"))
+    if by_worker:
+        return interrupted(claimed)
+    # Its own code did that: the attempt counts, or it would be repeated without end.
+    return failed(claimed, handler, budget, HandlerEnded("the handler's own code cancelled it"))
+
+
+def rollback_cause(error: BaseException) -> str:
+    """Why a transaction was rolled back: one of ROLLBACKS."""
+    match error:
+        case ClaimLost():
+            return "claim_lost"
+        case HandlerCommitted():
+            return "committed"
+        case asyncio.CancelledError():
+            return "stopped"
+        case TimeoutError():
+            return "timeout"
+        case GuardBusy():
+            return "contention"
+        case Signal():
+            return "decision"
+        case Unavailable() | StoreError():
+            return "database"
+    return "contention" if is_contention(error) else "error"
+
+
 class Settler:
     """Writes outcomes without a handler's transaction, many in one commit."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, counts: WorkCounts) -> None:
         self._store = store
+        self._counts = counts
         self._batcher = Batcher(retry_individually(self._flush), max_items=256, max_queued=100_000)
         self._unwritten: dict[UUID, Outcome] = {}
 
-    async def settle(self, outcome: Outcome) -> None:
-        """Through an outage of any length: a worker that lives says so itself, and the fence has the last word.
+    async def settle(self, outcome: Outcome) -> bool:
+        """Through an outage of any length: a worker that lives says so itself, and the fence has the last word;
+        returns whether the claim was still ours.
 
         The first outcome of a claim counts. If the caller is cancelled while it waits for the store, a later call
         continues with that one.
@@ -223,8 +259,9 @@ class Settler:
                 continue
             self._unwritten.pop(outcome.id, None)
             if not mine:
+                self._counts.late_outcomes += 1
                 log.warning("outcome discarded: claim on event %s lost", outcome.id)
-            return
+            return mine
 
     async def _flush(self, outcomes: Sequence[Outcome]) -> Sequence[bool]:
         settled: set[UUID] = await self._store.settle(outcomes)

@@ -11,6 +11,7 @@ from ..effects.policy import continue_after_unknown
 from ..errors import HookledgerError
 from ..ledger import Effect
 from ..model import Kind, Waiting, covers
+from ..observe.metrics.counts import WorkCounts
 from ..states import EffectKind
 from ..store.ops.entities import START
 from ..store.ops.workers import Expired, Reclaim, WorkerInfo
@@ -51,7 +52,9 @@ class Grace:
 class LeaseReclaimer:
     """Reclaims events and calls whose lease expired, with the retry policies of `routes` and those of `effects`."""
 
-    def __init__(self, store: Store, routes: Routes, effects: Effects, work: WorkSettings) -> None:
+    def __init__(
+        self, store: Store, routes: Routes, effects: Effects, work: WorkSettings, counts: WorkCounts | None = None
+    ) -> None:
         self._store = store
         self._routes = routes
         self._effects = effects
@@ -60,6 +63,7 @@ class LeaseReclaimer:
         self.unhandled_after: float = work.unhandled_after
         self._grace = Grace(work.lease)
         self._watched = Grace(work.unhandled_after)
+        self._counts = counts or WorkCounts()
         self._forgotten = START
 
     async def run(self) -> None:
@@ -106,6 +110,7 @@ class LeaseReclaimer:
         while expired := await self._store.expired(100):
             reclaimed = await self._store.reclaim([self._decide(event) for event in expired])
             total += reclaimed
+            self._counts.leases_reclaimed += reclaimed
             for event in expired:
                 log.warning("reclaimed event %s from %s", event.id, event.worker)
             if reclaimed == 0:

@@ -127,6 +127,10 @@ class Routes:
     def all(self) -> list[Handler]:
         return list(self._handlers.values())
 
+    def served(self) -> list[tuple[str, Handler]]:
+        """Each handler that may run here, with its source, or NAME/STAGE."""
+        return [(name, handler) for (name, _), handler in self._handlers.items() if self._serves(name)]
+
     def find(self, kind: Kind) -> Handler | None:
         """The handler for this kind, if there is one. An event that has only stages has one, which does nothing but
         begin them."""

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
-
 from msgspec import Struct
 
 from ..clock import Seconds
 from ..effects.circuit import CircuitSettings
 from ..effects.outbox import OutboxSettings
 from ..errors import ConfigError
+from ..ids import process_name
+from ..observe.metrics.rollup import PATIENCE as RATES_END
 from ..retry import RetryPolicy
+
+CLAIM_END = 5.0
+"""Seconds that a stopping worker waits for the reply to the outbox's claim,"""
+CANCEL_END = 5.0
+"""for handlers that it cancelled, twice,"""
+CALLS_END = 5.0
+"""for calls of effects,"""
+SETTLE_END = 5.0
+"""for outcomes that are being written,"""
+EXIT_END = 2.0
+"""and for other tasks at the end of its process."""
 
 
 class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,6 +51,15 @@ class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
     outbox: OutboxSettings = OutboxSettings()
     circuit: CircuitSettings = CircuitSettings()
 
+    @property
+    def longest_stop(self) -> float:
+        """Seconds that a worker may take to stop: the limits of `Worker._run` and `_shut_down`, one after the other,
+        and those of the heartbeat and of the process's end. It is that long only if handlers and calls ignore their
+        cancellation and the database does not answer."""
+        heartbeat = self.lease / 3 + min(self.lease / 20, 1.0)
+        ends = CLAIM_END + 2 * CANCEL_END + CALLS_END + 1.0 + SETTLE_END + RATES_END + EXIT_END
+        return self.shutdown_timeout + ends + heartbeat
+
     def __post_init__(self) -> None:
         if self.concurrency < 1 or self.lease < 0.5 or self.poll <= 0 or self.timeout <= 0 or self.bug_attempts < 1:
             raise ConfigError(
@@ -51,4 +69,4 @@ class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 def worker_name() -> str:
     """Who we are to the other workers and in the evidence: never the same twice."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    return process_name()

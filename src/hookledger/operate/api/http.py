@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from email.utils import formatdate
@@ -65,7 +66,13 @@ class HttpListener:
 
     async def serve(self, host: str, port: int) -> None:
         """Serve until stopped, then finish running requests."""
-        server = await asyncio.start_server(self._connected, host, port, limit=CHUNK, backlog=1024)
+        await self._until_stopped(await asyncio.start_server(self._connected, host, port, limit=CHUNK, backlog=1024))
+
+    async def serve_on(self, listening: socket.socket) -> None:
+        """The same on a socket that listens already."""
+        await self._until_stopped(await asyncio.start_server(self._connected, sock=listening, limit=CHUNK))
+
+    async def _until_stopped(self, server: asyncio.Server) -> None:
         try:
             await self._stop.wait()
             server.close()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...errors import ConfigError, HookledgerError, Unavailable
+from ...observe.metrics.process import ProcessMetrics
 from ...receive import respond
 from ...receive.client import rate_limit_key
 from ...receive.health import ALIVE, Readiness
@@ -18,7 +20,9 @@ from ...receive.secrets import text_of
 from ...store.opening import Opener, PerLoop
 from ..context import Context
 from ..doctor import proof
+from ..gauges import DatabaseGauges
 from ..health import Receiver, WorkersWatch
+from ..metrics import METRICS, MetricsPage
 from .auth import Role, Tokens, token
 from .schema import ROOT
 
@@ -46,6 +50,11 @@ class Operator:
         self._opener = Opener(inbox.store)
         self._opened: PerLoop[tuple[Context, Readiness, WorkersWatch]] = PerLoop()
         self._answering: set[asyncio.Task[object]] = set()
+        self.metrics: ProcessMetrics = ProcessMetrics("api")
+        """Of this process."""
+        self.other_processes: Mapping[str, str] = {}
+        """The Unix sockets of other processes whose metrics are joined with ours, by kind."""
+        self._pages: PerLoop[tuple[MetricsPage, DatabaseGauges]] = PerLoop()
         self.receiver: Receiver | None = None
         """The receiver whose health is reported; None: that of the API's own store."""
 
@@ -61,6 +70,7 @@ class Operator:
         return context, readiness, WorkersWatch(lambda: proof.workers(context))
 
     async def stop(self) -> None:
+        await self._pages.close()
         await self._opened.close()
 
     def cut_off(self) -> int:
@@ -91,10 +101,31 @@ class Operator:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path == ROOT or path.startswith(f"{ROOT}/"):
             await self._served()(scope, receive, send)
+        elif path == METRICS:
+            await respond.send(await self._all_metrics(), send)
         else:
-            await respond.send(await self._health(path), send)
+            await respond.send(await self.health(path), send)
 
-    async def _health(self, path: str) -> respond.Response:
+    async def _all_metrics(self) -> respond.Response:
+        from ...observe.metrics.samples import CONTENT_TYPE
+
+        page, _ = await self._pages.open(self._open_page)
+        return respond.Response(200, (await page.text()).encode(), (("content-type", CONTENT_TYPE),))
+
+    async def database_metrics(self) -> str:
+        """Return the metrics that the database knows, as Prometheus reads them."""
+        from ...observe.metrics.samples import in_text
+
+        _, gauges = await self._pages.open(self._open_page)
+        return in_text(await gauges.samples())
+
+    async def _open_page(self, stack: contextlib.AsyncExitStack) -> tuple[MetricsPage, DatabaseGauges]:
+        del stack
+        gauges = DatabaseGauges(self._context)
+        return MetricsPage(self.metrics, gauges, self.other_processes), gauges
+
+    async def health(self, path: str) -> respond.Response:
+        """Return the answer to a health check; 404 for any other path."""
         answered = await self._receivers(path)
         if isinstance(answered, tuple) and answered[0] == 200 and path == "/readyz":
             # A failure here must not make a ready receiver appear not ready.

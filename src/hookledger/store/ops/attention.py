@@ -86,6 +86,12 @@ class Attention(Operations):
         return _tally(await db("event_tally", state=state, most=MOST, first=FIRST_ID, last=LAST_ID))
 
     @scans()
+    async def by_source(self, db: Session, state: State, most: int) -> dict[str, int]:
+        """The same by source, counted no further than `most` in all."""
+        assert state in FEW, f"no index has the events that are {state}"
+        return {row["source"]: row["n"] for row in await db("event_tally_by_source", state=state, most=most)}
+
+    @scans()
     async def alerts(self, db: Session, limit: int) -> list[Alert]:
         """Events with an alert, the newest first."""
         return [value_of(Alert, row) for row in await db("event_alerts", limit=limit)]

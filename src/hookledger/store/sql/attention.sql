@@ -17,6 +17,13 @@ FROM (SELECT count(*) AS n FROM (
           LIMIT :most::integer) AS s) AS n
 CROSS JOIN ({oldest_in_state}) AS o
 
+-- name: event_tally_by_source
+-- The same by source.
+SELECT source, count(*) AS n FROM (
+    SELECT source FROM {schema}.events {indexed events_in_state} WHERE {in_few_states} AND state = :state::text
+    LIMIT :most::integer) AS s
+GROUP BY source
+
 -- name: event_alerts
 SELECT id, state, alert FROM {schema}.events {indexed events_marked}
 WHERE {marked} AND alert IS NOT NULL ORDER BY id DESC LIMIT :limit::integer

@@ -1,0 +1,1 @@
+"""Metrics: what is counted, how, and how it is shown to Prometheus."""
