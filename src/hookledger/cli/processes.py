@@ -14,7 +14,6 @@ import msgspec
 
 from ..errors import ConfigError
 from ..inbox import Inbox
-from ..observe import deliveries
 from ..operate.api.listener import load_tokens
 from ..operate.api.schema import BASE
 from ..operate.health import Receiver
@@ -38,12 +37,6 @@ def _begin_in_json(context: click.Context, option: click.Parameter, given: bool)
     return given
 
 
-def _tell_deliveries(context: click.Context, option: click.Parameter, given: bool) -> None:
-    del context, option
-    if given:
-        deliveries.turn_on()
-
-
 _log_json = setting(
     "--log-json",
     variable="LOG_JSON",
@@ -52,13 +45,7 @@ _log_json = setting(
     callback=_begin_in_json,
     help="Write only JSON lines to stderr.",
 )
-_log_deliveries = click.option(
-    "--log-deliveries",
-    is_flag=True,
-    expose_value=False,
-    callback=_tell_deliveries,
-    help="Log each delivery and processed event.",
-)
+_log_dev = click.option("--log-dev", is_flag=True, help="Log each delivery and attempt, in short lines.")
 PORTS = click.IntRange(0, 65535)
 _host = setting("--host", variable="HOST", help="Address for deliveries; default: settings file, else 127.0.0.1.")
 _port = setting("--port", variable="PORT", type=PORTS, help="Port for deliveries; default: settings file, else 8700.")
@@ -92,7 +79,7 @@ log: logging.Logger = logging.getLogger(__name__)
 @click.option("--no-operator", is_flag=True, help="Leave API and health checks to `hookledger api`.")
 @_logs
 @_log_json
-@_log_deliveries
+@_log_dev
 @inbox_options
 def receive(
     inbox: Inbox,
@@ -103,12 +90,13 @@ def receive(
     no_operator: bool,
     log_level: str,
     log_json: bool,
+    log_dev: bool,
 ) -> None:
     """Accept and record deliveries
 
     Runs no handlers. Serves the operator API and health checks too, unless --no-operator.
     """
-    set_up_logging(log_level, as_json=log_json)
+    set_up_logging(log_level, as_json=log_json, dev=log_dev)
     override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
     inbox.read_secrets()
@@ -237,7 +225,7 @@ async def _serve_api(inbox: Inbox) -> None:
 @_concurrency
 @_logs
 @_log_json
-@_log_deliveries
+@_log_dev
 @inbox_options
 def work(
     inbox: Inbox,
@@ -247,6 +235,7 @@ def work(
     concurrency: int | None,
     log_level: str,
     log_json: bool,
+    log_dev: bool,
 ) -> None:
     """Process recorded events
 
@@ -255,7 +244,7 @@ def work(
     --source and --type dedicate the worker. Run another one for the other events. Each worker performs the outbox
     of all. --source takes the events of a source with their stages, or SOURCE/STAGE alone.
     """
-    set_up_logging(log_level, as_json=log_json)
+    set_up_logging(log_level, as_json=log_json, dev=log_dev)
     settings = inbox.settings.work
     if concurrency:
         settings = msgspec.structs.replace(settings, concurrency=concurrency)
@@ -302,7 +291,7 @@ async def _leave() -> None:
 
 
 @click.command()
-@click.option("--dev", is_flag=True, help="Default to SQLite in this folder, migrate it, log deliveries.")
+@click.option("--dev", is_flag=True, help="Default to SQLite in this folder, migrate it, --log-dev.")
 @_host
 @_port
 @_operator_host
@@ -310,7 +299,6 @@ async def _leave() -> None:
 @_concurrency
 @_logs
 @_log_json
-@_log_deliveries
 @inbox_options
 def serve(
     inbox: Inbox,
@@ -343,7 +331,7 @@ def serve(
     listen = ["--host", intake.host, "--port", str(intake.port)]
     operators = ["--operator-host", operator.host, "--operator-port", str(operator.port)]
     limit = ["--concurrency", str(concurrency)] if concurrency else []
-    each = ["--log-deliveries"] if dev or deliveries.wanted() else []
+    each = ["--log-dev"] if dev else []
     commands = {"receive": [*listen, *operators, *common, *each], "work": [*limit, *common, *each]}
     if load_tokens(inbox):  # without tokens only health checks remain, which cost the receiver little
         commands[API] = ["--receiver", url(intake), *operators, *common]
