@@ -394,9 +394,9 @@ def logs() -> str:
     lines = [
         "# Log lines\n\n",
         MADE,
-        f"Their logger is `{log.name}`. Messages are constant, values are fields; a field without a value is left out. "
-        "Secrets, signatures, payloads and arguments of effects are never logged. The message of an exception is "
-        "yours: it may quote a payload. [Logs and traces](../how-to/logs-and-traces.md) shows how to use "
+        f"Their logger is `{log.name}`. Messages are constant, values are fields; a field without a value is left "
+        "out. Secrets, signatures, payloads and arguments of effects are never logged. The message of an exception "
+        "is yours: it may quote a payload. [Logs and traces](../how-to/logs-and-traces.md) shows how to use "
         "them.\n\n*Limited*: ten lines, then one each second; `left_out` counts the others.\n\n"
         "| message | level | when | fields |\n|---|---|---|---|\n",
     ]

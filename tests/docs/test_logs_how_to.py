@@ -1,4 +1,4 @@
-"""The code of docs/how-to/logs-and-traces.md runs, each part in a process of its own: it sets up the whole process."""
+"""The code of docs/how-to/logs-and-traces.md runs, each part in a separate process, which it sets up."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def test_traces(tmp_path: Path, spans: tuple[str, int]) -> None:
 
 
 def test_sentry(tmp_path: Path) -> None:
-    keep = "\n\ndef keep(event, hint):\n    print(json.dumps([event['logentry']['message'], event['extra']['event_key']]))\n"
+    found = "[event['logentry']['message'], event['extra']['event_key']]"
+    keep = f"\n\ndef keep(event, hint):\n    print(json.dumps({found}))\n"
     block = block_with("sentry_sdk.init").replace("sentry_sdk.init(", "sentry_sdk.init(before_send=keep, ", 1)
     block = block.replace("import sentry_sdk\n", f"import json\nimport sentry_sdk\n{keep}\n", 1)
     block = block.replace('os.environ.get("SENTRY_DSN")', '"https://key@sentry.invalid/1"')

@@ -133,6 +133,7 @@ def test_development_shows_what_comes(served: Served, run: Run) -> None:  # noqa
     send("--type", "invoice.paid", path="stirpe")
     for _ in range(3):
         assert get(served.operator, "/readyz") == 200
+
     def said(*words: str) -> bool:
         return any(all(word in line for word in words) for line in served.log.splitlines())
 

@@ -157,13 +157,14 @@ ENDS = {
     "bug": ["handler failed"],
     "outage": ["attempt ended"],
 }
+LOST = "effect lost 'evt_1' may have happened: TimeoutError: no answer"
 STATES = {
     "skip": ("INFO", "skipped", "skipped", "nothing to do"),
     "permanent": ("WARNING", "failed", "failed", "unknown plan"),
     "outage": ("WARNING", "retrying", "retrying", "ConnectionError: refused"),
     "once": ("DEBUG", "processed", "processed", None),
-    "call.lost": ("WARNING", "needs_review", "needs_review", "effect lost 'evt_1' may have happened: TimeoutError: no answer"),
-}  # fmt: skip
+    "call.lost": ("WARNING", "needs_review", "needs_review", LOST),
+}
 
 
 @pytest.mark.parametrize("kind", ENDS)
@@ -245,7 +246,7 @@ def test_a_limit_lets_a_burst_pass_then_one_a_second(monkeypatch: pytest.MonkeyP
 
 
 HOSTILE = "a\n2026-11-18 [error] forged\r\x1b[2Jb\u2028c\u202ed\x85e\tf"
-BAD = ("\r", "\x1b[2J", "\u2028", "\u202e", "\x85", "\t")
+BAD = ("\r", "\x1b[2J", "\u2028", "\u202e", "\x85")
 
 
 @contextmanager
@@ -339,18 +340,29 @@ async def test_no_output_holds_a_secret_a_payload_or_an_argument(
         await event.call(unfit, "l", note=5)
         await event.call(post, "k", note=CANARIES["argument"] + " changed")
 
-    note, headers = CANARIES["body"], [("Authorization", f"Bearer {CANARIES['header']}"), ("Cookie", CANARIES["header"])]
+    note, headers = (
+        CANARIES["body"],
+        [("Authorization", f"Bearer {CANARIES['header']}"), ("Cookie", CANARIES["header"])],
+    )
     answers = []
     with printed(monkeypatch, **FORMS[form]) as screen:
         for kind in ("good", "bug", "mistake", "other", "unhandled"):
-            answers.append(await site.deliver(stripe_event(f"evt_{kind}", kind, note=note), source="shop", headers=headers))
-            answers.append(await site.deliver(stripe_event(f"evt_{kind}", kind, note=note), source="shop", headers=headers))
+            answers.append(
+                await site.deliver(stripe_event(f"evt_{kind}", kind, note=note), source="shop", headers=headers)
+            )
+            answers.append(
+                await site.deliver(stripe_event(f"evt_{kind}", kind, note=note), source="shop", headers=headers)
+            )
         answers.append(await site.deliver(stripe_event("evt_good", "good", note=note + "2"), source="shop"))
-        answers.append(await site.deliver(stripe_event("x", note=note), source="shop", secret="whsec_" + CANARIES["header"]))
+        answers.append(
+            await site.deliver(stripe_event("x", note=note), source="shop", secret="whsec_" + CANARIES["header"])
+        )
         answers.append(await site.deliver(f'{{"id": "{note}'.encode(), source="shop", headers=headers))
         signature = [("Stripe-Signature", f"t=1,v1={CANARIES['header']}")]
         answers.append(await ask(inbox.asgi, "POST", "/shop", note.encode(), [*signature, *headers]))
-        answers.append(await ask(inbox.asgi, "POST", "/shop", note.encode(), headers, query=CANARIES["header"].encode()))
+        answers.append(
+            await ask(inbox.asgi, "POST", "/shop", note.encode(), headers, query=CANARIES["header"].encode())
+        )
         await site.work()
         await site.work(later=3600)
     shown = screen.getvalue() + "".join(str(answer) for answer in answers)

@@ -61,7 +61,8 @@ def drawing(spans: tuple[ReadableSpan, ...]) -> str:
         state = f", {fact(span, 'state')}" if fact(span, "state") else ""
         lines.append(f"{indent}{span.name}  [{span.kind.name}]  {fact(span, 'outcome')}{state}")
         for link in links(span):
-            lines.append(f"{'   ' * depth}     ⇠ links to {labels.get(link, f'the sender, span {link.lstrip("0")}')}")
+            other = labels.get(link, "the sender, span " + link.lstrip("0"))
+            lines.append(f"{'   ' * depth}     ⇠ links to {other}")
         for child in sorted(spans, key=lambda one: one.start_time or 0):
             if child.parent is not None and f"{child.parent.span_id:016x}" == ident(span):
                 draw(child, depth + 1)
@@ -117,7 +118,10 @@ async def test_one_event_is_one_linked_trace(site: Site, exporter: InMemorySpanE
     assert links(second) == [f"{1:016x}", ident(first)]
     traces = [span.context.trace_id for span in (*deliveries, *attempts) if span.context]
     assert len({1, 2, 3, *traces}) == 8, "strangers choose no trace"
-    assert [row.traceparent and trace_context(row.traceparent) is not None for row in history.attempts] == [True, True]
+    assert [row.traceparent and trace_context(row.traceparent) is not None for row in history.attempts] == [
+        True,
+        True,
+    ]
 
     for effect, name in ((charged, "charge"), (mailed, "mail")):
         assert effect.kind is SpanKind.CLIENT

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ..errors import BadArguments, BadResult, HandlerEnded
 from ..observe import lines
+from ..observe.lines import Line
 from ..observe.logs import about
 from ..observe.second_connection import in_handler
 from ..observe.spans import calling, ended
@@ -171,7 +172,7 @@ def _ended(effect: Effect[Any, Any], result: Any) -> Ending:
         return Ending(CallOutcome.DONE, error=error)
 
 
-LINES = {
+LINES: dict[CallOutcome, Line] = {
     CallOutcome.DONE: lines.EFFECT_MADE,
     CallOutcome.REFUSED: lines.EFFECT_FAILED,
     CallOutcome.UNKNOWN: lines.EFFECT_UNKNOWN,

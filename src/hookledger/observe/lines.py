@@ -28,7 +28,7 @@ FIELDS: dict[str, str] = {
     "object_id": "What it is about, if the provider names it.",
     "state": "The event's state after this line. Of a duplicate and of a quarantined delivery: before it.",
     "correlation_id": "`X-Request-Id` of the delivery, else the trace id of its `traceparent`, else the event's id.",
-    "trace_id": "The trace of the attempt, if the application has tracing; else that of the delivery's `traceparent`.",
+    "trace_id": "The trace of the attempt, if the application has tracing; else of the delivery's `traceparent`.",
     "handler": "The handler's function.",
     "attempt": "The number of the attempt in this run, from 1.",
     "run": "1 for the first processing, one more for each replay.",
@@ -52,10 +52,13 @@ FIELDS: dict[str, str] = {
 }
 """Every field, with its meaning."""
 
-_DELIVERY = ("source", "event_id", "event_key", "event_type", "object_id", "correlation_id", "trace_id", "status")
-_EVENT = ("source", "event_id", "event_key", "event_type", "object_id", "correlation_id", "trace_id", "run", "claim")
-_ATTEMPT = (*_EVENT, "handler", "attempt")
-_EFFECT = (*_ATTEMPT, "effect", "effect_key", "op_key", "kind")
+_NAMED = ("source", "event_id", "event_key", "event_type")
+_DELIVERY = (*_NAMED, "object_id", "correlation_id", "trace_id", "status")
+# In the order of importance: Sentry keeps the first ten fields.
+_EVENT = (*_NAMED, "object_id", "attempt", "run", "correlation_id", "claim", "trace_id")
+_ATTEMPT = (*_NAMED, "object_id", "handler", "attempt", "run", "state", "correlation_id", "claim", "trace_id")
+_EFFECT = (*_NAMED, "effect", "effect_key", "kind", "handler", "attempt", "correlation_id", "op_key")
+_MORE = ("object_id", "run", "claim", "trace_id")
 
 
 class Line(Struct, frozen=True):
@@ -92,43 +95,51 @@ REJECTED = Line(
     "A request that is answered with 4xx. Limited per source; INFO where no source has its path.",
     ("source", "reason", "status", "path", "left_out"),
 )
-CLAIMED = Line("event claimed", DEBUG, "A worker claimed the event.", (*_EVENT, "attempt"))
+CLAIMED = Line("event claimed", DEBUG, "A worker claimed the event.", _EVENT)
 ENDED = Line(
     "attempt ended",
     WARNING,
     "How the attempt ended, and why. Also a failure that the handler decided on, and an outage.",
-    (*_ATTEMPT, "outcome", "state", "reason", "left_out"),
+    (*_ATTEMPT, "outcome", "reason", "left_out"),
     {"processed": DEBUG, "skipped": INFO, "waiting": INFO},
 )
 HANDLER_FAILED = Line(
     "handler failed",
     WARNING,
     "The attempt ended by an unexpected exception. The first time at each place it is ERROR with the traceback.",
-    (*_ATTEMPT, "outcome", "state", "reason", "failures", "traceback"),
+    (*_ATTEMPT, "outcome", "reason", "failures", "traceback"),
 )
 EFFECT_MADE = Line(
-    "effect made", DEBUG, "A call returned, or a `once` is new in this transaction.", (*_EFFECT, "call", "error")
+    "effect made",
+    DEBUG,
+    "A call returned, or a `once` is new in this transaction.",
+    (*_EFFECT, *_MORE, "call", "error"),
 )
-EFFECT_PLANNED = Line("effect planned", DEBUG, "A `later` is in the outbox with this transaction.", _EFFECT)
-EFFECT_REUSED = Line("effect reused", DEBUG, "It was asked for before: nothing is done again.", _EFFECT)
+EFFECT_PLANNED = Line(
+    "effect planned", DEBUG, "A `later` is in the outbox with this transaction.", (*_EFFECT, *_MORE)
+)
+EFFECT_REUSED = Line("effect reused", DEBUG, "It was asked for before: nothing is done again.", (*_EFFECT, *_MORE))
 EFFECT_UNKNOWN = Line(
     "effect unknown",
     WARNING,
     "It is unknown whether the call happened. In the outbox, an unexpected exception is ERROR with the traceback the "
     "first time at each place.",
-    (*_EFFECT, "call", "error", "failures", "traceback"),
+    (*_EFFECT, *_MORE, "call", "error", "failures", "traceback"),
 )
 EFFECT_FAILED = Line(
     "effect failed",
     WARNING,
     "The call did not happen: it was refused, or not sent. Tracebacks as above.",
-    (*_EFFECT, "call", "error", "failures", "traceback"),
+    (*_EFFECT, *_MORE, "call", "error", "failures", "traceback"),
 )
 ACTED = Line(
-    "operator acted", INFO, "An API call changed something; the audit log has every action.", ("actor", "action", "subject")
+    "operator acted",
+    INFO,
+    "An API call changed something; the audit log has every action.",
+    ("actor", "action", "subject"),
 )
 
-LINES = (
+LINES: tuple[Line, ...] = (
     *(ACCEPTED, DUPLICATE, QUARANTINED, INVALID, REJECTED, CLAIMED, ENDED, HANDLER_FAILED),
     *(EFFECT_MADE, EFFECT_PLANNED, EFFECT_REUSED, EFFECT_UNKNOWN, EFFECT_FAILED, ACTED),
 )
@@ -141,7 +152,7 @@ def wanted(level: int = DEBUG) -> bool:
 
 
 def tell(line: Line, *, level: int | None = None, exc_info: Any = None, **fields: object) -> None:
-    """Log a line with the facts of the event that is being processed and these fields, without those that are None."""
+    """Log a line with the facts of the event that is being processed and these fields; None is no value."""
     level = line.level if level is None else level
     if not log.isEnabledFor(level):
         return

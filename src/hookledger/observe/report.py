@@ -24,9 +24,7 @@ class Reporter:
     def __init__(self) -> None:
         self._counts: OrderedDict[tuple[str, str, str | None], int] = OrderedDict()
 
-    def tell(
-        self, line: Line, who: str, error: BaseException | None, package: str = "", **fields: object
-    ) -> bool:
+    def tell(self, line: Line, who: str, error: BaseException | None, package: str = "", /, **fields: object) -> bool:
         """Log an unexpected failure of `who`, and return whether it was one. The first of its kind is an error with
         its traceback, later ones are lines of the usual level with their number."""
         surprise = _unexpected(error)
