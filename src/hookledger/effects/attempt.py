@@ -129,7 +129,7 @@ class AttemptEffects:
         self._rank = rank
         self._stale = None if approved else stale
         self._approved = approved
-        self._traces = {"traceparent": traceparent, "correlation_id": correlation_id}
+        self._traces: dict[str, Any] = {"traceparent": traceparent, "correlation_id": correlation_id}
         self._dry = dry
         self._ended: Exception | None = None
         """Why a guard ended the handler."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from typing import Any
 
 from ..errors import BadArguments, BadResult, CallInTransaction, ForgottenAwait, HookledgerError, NoTransaction
 from ..retry import is_outage
@@ -24,7 +25,7 @@ class Reporter:
     def __init__(self) -> None:
         self._counts: OrderedDict[tuple[str, str, str | None], int] = OrderedDict()
 
-    def tell(self, line: Line, who: str, error: BaseException | None, package: str = "", /, **fields: object) -> bool:
+    def tell(self, line: Line, who: str, error: BaseException | None, package: str = "", /, **fields: Any) -> bool:
         """Log an unexpected failure of `who`, and return whether it was one. The first of its kind is an error with
         its traceback, later ones are lines of the usual level with their number."""
         surprise = _unexpected(error)

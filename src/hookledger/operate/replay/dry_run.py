@@ -15,9 +15,9 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...effects.attempt import AttemptEffects
-from ...effects.caller import cancelled, check_arguments, in_progress, recorded
 from ...effects.circuit import Breakers
 from ...effects.declare import Effects
+from ...effects.known import cancelled, check_arguments, in_progress, recorded
 from ...effects.model import Effect, Performance
 from ...effects.restore_gap import Gap
 from ...errors import (
