@@ -18,15 +18,16 @@ from .logs import about
 def facts_of(claimed: Claimed, origin: Origin | None = None) -> dict[str, Any]:
     """Return what every log line about a claimed event has."""
     origin = kept_origin(claimed.headers) if origin is None else origin
+    event_id = str(claimed.id)
     facts: dict[str, Any] = {
         "source": claimed.source,
-        "event_id": str(claimed.id),
+        "event_id": event_id,
         "event_key": claimed.key,
         "event_type": claimed.type,
         "attempt": claimed.attempts,
         "run": claimed.run,
         "claim": claimed.claim,
-        "correlation_id": origin.given or str(claimed.id),
+        "correlation_id": origin.given or event_id,
     }
     if claimed.object_id is not None:
         facts["object_id"] = claimed.object_id
@@ -54,10 +55,13 @@ class Watched:
             self.traceparent = str(context)
             self.facts["trace_id"] = context.trace_id
 
-    @contextlib.contextmanager
-    def inside(self) -> Iterator[None]:
+    def inside(self) -> contextlib.AbstractContextManager[None]:
         """Log and trace what happens inside as part of this attempt."""
-        with about(**self.facts), contextlib.nullcontext() if self._span is None else spans.inside(self._span):
+        return about(**self.facts) if self._span is None else self._traced(self._span)
+
+    @contextlib.contextmanager
+    def _traced(self, span: Any) -> Iterator[None]:
+        with about(**self.facts), spans.inside(span):
             yield
 
     def ended(self, outcome: str, error: BaseException | None = None) -> None:
