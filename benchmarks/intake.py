@@ -2,6 +2,7 @@
 
     python -m benchmarks.intake                              # everything, three rounds
     python -m benchmarks.intake --only nothing,one_row       # some targets
+    python -m benchmarks.intake --only sqlite,sqlite_lines   # what a log line for each delivery costs
     python -m benchmarks.intake --quick                      # does it run at all
     python -m benchmarks.intake --markdown                   # for docs/explanation/performance.md
 
@@ -63,14 +64,18 @@ class Room:
         return self._postgresql.version if self._postgresql else None
 
 
-def ours(database_url: str) -> Server:
+LINES = ("--log-dev", "--log-json")
+"""A JSON line for each delivery."""
+
+
+def ours(database_url: str, options: Sequence[str] = ()) -> Server:
     """Our receiver as `hookledger receive` runs it, migrated first."""
     port = free_port()
     settings = ["--config", str(ROOT / "benchmarks" / "ours.toml"), "--database", database_url]
     command = [sys.executable, "-m", "hookledger"]
     listen = ["--port", str(port), "--operator-port", str(free_port())]
     return Server(
-        [*command, "receive", "--log-level", "error", *listen, *settings],
+        [*command, "receive", "--log-level", "error", *options, *listen, *settings],
         port,
         prepare=[[*command, "migrate", *settings]],
         path="/stripe",
@@ -109,17 +114,17 @@ def redis_guard(room: Room) -> Iterator[Running]:
 
 
 @contextmanager
-def ours_postgres(room: Room) -> Iterator[Running]:
+def ours_postgres(room: Room, options: Sequence[str] = ()) -> Iterator[Running]:
     with room.postgresql.database() as url:
-        server = ours(url)
+        server = ours(url, options)
         with server.running() as pid:
             yield Running(server, _watch(room, server=pid), lambda: _our_rows_postgres(url))
 
 
 @contextmanager
-def ours_sqlite(room: Room) -> Iterator[Running]:
+def ours_sqlite(room: Room, options: Sequence[str] = ()) -> Iterator[Running]:
     with tempfile.TemporaryDirectory(prefix="hookledger-bench-") as directory:
-        server = ours(f"sqlite:///{directory}/inbox.db")
+        server = ours(f"sqlite:///{directory}/inbox.db", options)
         with server.running() as pid:
             yield Running(server, {"server": pid}, lambda: _our_rows_sqlite(f"{directory}/inbox.db"))
 
@@ -160,6 +165,13 @@ TARGETS = (
     Target("postgres", "Hookledger on PostgreSQL", ours_postgres, 25_000, GOALS),
     Target("sqlite", "Hookledger on SQLite", ours_sqlite, 25_000, GOALS),
 )
+WITH_LINES = (
+    Target(
+        "postgres_lines", "Hookledger on PostgreSQL, a log line each", partial(ours_postgres, options=LINES), 25_000
+    ),
+    Target("sqlite_lines", "Hookledger on SQLite, a log line each", partial(ours_sqlite, options=LINES), 25_000),
+)
+"""Run only if they are asked for."""
 
 
 class WrongFiguresError(Exception):
@@ -196,7 +208,8 @@ def calmest(tries: int, run: Callable[[], Result]) -> Result:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.intake", description=__doc__.split("\n")[0])
     names = [target.name for target in TARGETS]
-    parser.add_argument("--only", default=",".join(names), help=f"a comma list of: {', '.join(names)}")
+    more = [target.name for target in WITH_LINES]
+    parser.add_argument("--only", default=",".join(names), help=f"a comma list of: {', '.join([*names, *more])}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--warmup", type=float, default=2.0)
@@ -210,9 +223,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         options.rounds, options.tries, options.seconds, options.warmup = 1, 1, 1.0, 0.5
     wanted = options.only.split(",")
-    if unknown := set(wanted) - set(names):
+    if unknown := set(wanted) - {*names, *more}:
         parser.error(f"unknown target: {', '.join(sorted(unknown))}")
-    targets = [target for target in TARGETS if target.name in wanted]
+    targets = [target for target in (*TARGETS, *WITH_LINES) if target.name in wanted]
     runs: dict[str, list[Result]] = {target.name: [] for target in targets}
     with ExitStack() as stack:
         room = Room(stack, {"granian": granian, "uvicorn": uvicorn}[options.peer_server])

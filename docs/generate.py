@@ -440,8 +440,30 @@ _OWNERS = {
 }
 
 
+def logs() -> str:
+    """Describe every log line of events, and every field."""
+    from hookledger.observe.lines import FIELDS, LINES, log, page_level
+
+    lines = [
+        "# Log lines\n\n",
+        MADE,
+        f"Their logger is `{log.name}`. Messages are constant, values are fields; a field without a value is left "
+        "out. Secrets, signatures, payloads and arguments of effects are never logged. The message of an exception "
+        "is yours: it may quote a payload. [Logs and traces](../how-to/logs-and-traces.md) shows how to use "
+        "them.\n\n*Limited*: ten lines, then one each second; `left_out` counts the others.\n\n"
+        "| message | level | when | fields |\n|---|---|---|---|\n",
+    ]
+    for line in LINES:
+        fields = ", ".join(f"`{field}`" for field in line.fields)
+        lines.append(f"| `{line.message}` | {page_level(line)} | {line.words} | {fields} |\n")
+    lines.append("\n## Fields\n\n| field | meaning |\n|---|---|\n")
+    lines += [f"| `{field}` | {words} |\n" for field, words in FIELDS.items()]
+    return "".join(lines)
+
+
 PAGES = {
     "api.md": api,
+    "logs.md": logs,
     "metrics.md": metrics,
     "settings.md": settings,
     "states.md": states,

@@ -40,6 +40,10 @@ class Intent(Struct, frozen=True):
     """The entity for which effects of this name are performed in order."""
     lease: float = 0.0
     """Seconds until a call without a result counts as unknown."""
+    traceparent: str | None = None
+    """The span of the attempt that asks for it, if the application has tracing."""
+    correlation_id: str | None = None
+    """The delivery's; None: the event's id."""
 
 
 class Known(Struct, frozen=True):
@@ -96,6 +100,10 @@ class Effect(Struct, frozen=True):
     """Seconds since the first call that may have been sent; None without such a call."""
     age: float
     """Seconds since it was created or planned again."""
+    traceparent: str | None = None
+    """The span of the attempt that planned it."""
+    correlation_id: str | None = None
+    """The delivery's; None: the event's id."""
 
     @property
     def label(self) -> str:

@@ -281,3 +281,5 @@ class Outcome(Struct, frozen=True):
     """The entity that the event waits for."""
     stages: tuple[str, ...] = ()
     """With `complete`: the stages that the event has from now on, if it was never processed before."""
+    traceparent: str | None = None
+    """The attempt's span, if the application has tracing."""

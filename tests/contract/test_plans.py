@@ -149,6 +149,7 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
         [None] * 50,
         [None] * 50,
         [None] * 50,
+        [None] * 50,
         None,
     ),
     "beat": (IDS, CLAIMS, 60.0),

@@ -89,7 +89,8 @@ async def test_without_the_setting_the_errors_name_it(
 
     async def said() -> bool:
         rows = await site.events()
-        return words in caplog.text and any(words in (row.reason or "") for row in rows)
+        logged = [f"{record.getMessage()} {vars(record).get('reason')}" for record in caplog.records]
+        return words in " ".join(logged) and any(words in (row.reason or "") for row in rows)
 
     with caplog.at_level(logging.WARNING):
         await works_until(inbox, said)

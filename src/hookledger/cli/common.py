@@ -7,9 +7,8 @@ import functools
 import getpass
 import io
 import logging
-import re
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +32,7 @@ from ..errors import (
     WrongState,
 )
 from ..inbox import Inbox
+from ..observe import lines
 from ..observe.logs import AddFacts
 from ..operate import audit
 from ..operate.context import Context
@@ -40,23 +40,17 @@ from ..operate.errors import Ambiguous, NotFound
 from ..receive.health import HEALTH
 from . import exits
 from .load import load_app
+from .log_lines import ShortLines, as_exception, printable, printable_line
 from .output import lose_everything
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""Characters that control a terminal or change text direction; line breaks and tabs are allowed."""
 
 
 class Decorator(Protocol):
     """Adds an option to a command."""
 
     def __call__(self, command: F, /) -> F: ...
-
-
-def printable(text: str) -> str:
-    """Return untrusted text with control characters escaped as in JSON."""
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class SafeConsole(Console):
@@ -226,8 +220,9 @@ def run_on(inbox: Inbox, act: Callable[[Context], Awaitable[T]], *, check: bool 
     return run(main())
 
 
-def set_up_logging(level: str = "INFO", *, as_json: bool = False) -> None:
-    """Log to stderr, with the id and key of the event being handled. A failing stderr never ends the process."""
+def set_up_logging(level: str = "INFO", *, as_json: bool = False, dev: bool = False) -> None:
+    """Log to stderr, with the facts of the event being handled. A failing stderr never ends the process. `dev`: with
+    each delivery and attempt, in short lines unless JSON is asked for."""
     lose_everything()
     import structlog  # imported here: slower than most commands
 
@@ -239,12 +234,15 @@ def set_up_logging(level: str = "INFO", *, as_json: bool = False) -> None:
     ]
     render: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer()]
     if not as_json:
-        render = [_printable_line, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        colors = sys.stderr.isatty()
+        plain = structlog.dev.ConsoleRenderer(colors=colors)
+        render = [printable_line, ShortLines(plain, colors=colors) if dev else plain]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
+            as_exception,
             *render,
         ],
     )
@@ -253,6 +251,8 @@ def set_up_logging(level: str = "INFO", *, as_json: bool = False) -> None:
     handler.addFilter(AddFacts())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("httpx2").addFilter(_is_no_probe)
+    if dev:
+        lines.log.setLevel(logging.DEBUG)
     status.as_json = as_json
     if as_json:
         logging.captureWarnings(True)
@@ -266,11 +266,6 @@ def _is_no_probe(record: logging.LogRecord) -> bool:
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     _status_log.critical("internal error", exc_info=(kind, error, trace))
-
-
-def _printable_line(logger: Any, name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    del logger, name
-    return {field: printable(value) if isinstance(value, str) else value for field, value in line.items()}
 
 
 def exit_code(error: HookledgerError) -> int:

@@ -20,7 +20,8 @@ from ..operate.context import Context
 from ..operate.keys.cutover import BATCH, Comparison, KeyRule, compare, query_keys
 from ..operate.keys.cutover import import_keys as store_keys
 from ..store.ops.imported_keys import Imported
-from .common import actor_option, inbox_options, print_json, printable, prints_json, reason_option, run_on, status
+from .common import actor_option, inbox_options, print_json, prints_json, reason_option, run_on, status
+from .log_lines import printable
 
 Row = Sequence[object]
 

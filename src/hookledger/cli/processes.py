@@ -14,7 +14,6 @@ import msgspec
 
 from ..errors import ConfigError
 from ..inbox import Inbox
-from ..observe import deliveries
 from ..operate.api.listener import load_tokens
 from ..operate.api.schema import BASE
 from ..operate.health import Receiver
@@ -40,12 +39,6 @@ def _begin_in_json(context: click.Context, option: click.Parameter, given: bool)
     return given
 
 
-def _tell_deliveries(context: click.Context, option: click.Parameter, given: bool) -> None:
-    del context, option
-    if given:
-        deliveries.turn_on()
-
-
 _log_json = setting(
     "--log-json",
     variable="LOG_JSON",
@@ -54,13 +47,7 @@ _log_json = setting(
     callback=_begin_in_json,
     help="Write only JSON lines to stderr.",
 )
-_log_deliveries = click.option(
-    "--log-deliveries",
-    is_flag=True,
-    expose_value=False,
-    callback=_tell_deliveries,
-    help="Log each delivery and processed event.",
-)
+_log_dev = click.option("--log-dev", is_flag=True, help="Log each delivery and attempt, in short lines.")
 PORTS = click.IntRange(0, 65535)
 _host = setting("--host", variable="HOST", help="Address for deliveries; default: settings file, else 127.0.0.1.")
 _port = setting("--port", variable="PORT", type=PORTS, help="Port for deliveries; default: settings file, else 8700.")
@@ -94,7 +81,7 @@ log: logging.Logger = logging.getLogger(__name__)
 @click.option("--no-operator", is_flag=True, help="Leave API and health checks to `hookledger api`.")
 @_logs
 @_log_json
-@_log_deliveries
+@_log_dev
 @monitor_option
 @inbox_options
 def receive(
@@ -106,13 +93,14 @@ def receive(
     no_operator: bool,
     log_level: str,
     log_json: bool,
+    log_dev: bool,
     monitor_at: str | None,
 ) -> None:
     """Accept and record deliveries
 
     Runs no handlers. Serves the operator API and health checks too, unless --no-operator.
     """
-    set_up_logging(log_level, as_json=log_json)
+    set_up_logging(log_level, as_json=log_json, dev=log_dev)
     override_listeners(inbox, host, port, operator_host, operator_port)
     _require_sources(inbox)
     inbox.read_secrets()
@@ -254,7 +242,7 @@ async def _serve_api(inbox: Inbox, monitor: Monitor) -> None:
 @_concurrency
 @_logs
 @_log_json
-@_log_deliveries
+@_log_dev
 @monitor_option
 @inbox_options
 def work(
@@ -265,6 +253,7 @@ def work(
     concurrency: int | None,
     log_level: str,
     log_json: bool,
+    log_dev: bool,
     monitor_at: str | None,
 ) -> None:
     """Process recorded events
@@ -274,7 +263,7 @@ def work(
     --source and --type dedicate the worker. Run another one for the other events. Each worker performs the outbox
     of all. --source takes the events of a source with their stages, or SOURCE/STAGE alone.
     """
-    set_up_logging(log_level, as_json=log_json)
+    set_up_logging(log_level, as_json=log_json, dev=log_dev)
     settings = inbox.settings.work
     if concurrency:
         settings = msgspec.structs.replace(settings, concurrency=concurrency)
@@ -325,7 +314,7 @@ async def _leave() -> None:
 
 
 @click.command()
-@click.option("--dev", is_flag=True, help="Default to SQLite in this folder, migrate it, log deliveries.")
+@click.option("--dev", is_flag=True, help="Default to SQLite in this folder, migrate it, --log-dev.")
 @_host
 @_port
 @_operator_host
@@ -333,7 +322,6 @@ async def _leave() -> None:
 @_concurrency
 @_logs
 @_log_json
-@_log_deliveries
 @inbox_options
 def serve(
     inbox: Inbox,
@@ -366,7 +354,7 @@ def serve(
     listen = ["--host", intake.host, "--port", str(intake.port)]
     operators = ["--operator-host", operator.host, "--operator-port", str(operator.port)]
     limit = ["--concurrency", str(concurrency)] if concurrency else []
-    each = ["--log-deliveries"] if dev or deliveries.wanted() else []
+    each = ["--log-dev"] if dev else []
     commands = {"receive": [*listen, *operators, *common, *each], "work": [*limit, *common, *each]}
     if load_tokens(inbox):  # without tokens only health checks remain, which cost the receiver little
         commands[API] = ["--receiver", url(intake), *operators, *common]

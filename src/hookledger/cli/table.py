@@ -16,7 +16,8 @@ from rich.cells import chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from .common import printable, status, table_console
+from .common import status, table_console
+from .log_lines import printable
 
 GAP = 2
 INDENT = 2

@@ -6,7 +6,8 @@ import click
 
 from ..states import State
 from ..store.history import History
-from .common import printable, status, table_console
+from .common import status, table_console
+from .log_lines import printable
 from .table import say
 
 MOST_LINES = 24

@@ -23,8 +23,10 @@ from ..errors import (
 from ..ids import identity
 from ..ledger import MIDDLE, GuardAnswer, GuardRequest, Intent, Known
 from ..model import Claimed, base_source
+from ..observe import lines
+from ..observe.lines import Line
 from ..states import EffectKind, EffectState
-from .caller import check_arguments
+from .known import check_arguments
 from .model import Effect, effect_key, shown
 from .version import read_version
 
@@ -102,7 +104,8 @@ class AttemptEffects:
     """`transaction`: whether the handler has one. `owns`: whether the event is still ours. `find`: an effect of the
     inbox by its name. `rank`: of the event's type. `stale`: what a stale guard makes of the event. `approved`: an
     operator let this run pass: a stale guard, or what another stage of the event did, does not end it, and a changed
-    kind of version replaces the old one. `on_stale` is called for each stale answer.
+    kind of version replaces the old one. `on_stale` is called for each stale answer. `traceparent`, `correlation_id`:
+    of the attempt, for its effects. `dry`: nothing is logged as done.
     """
 
     def __init__(
@@ -118,6 +121,9 @@ class AttemptEffects:
         stale: Stale | None = None,
         approved: bool = False,
         on_stale: Callable[[], None] = lambda: None,
+        traceparent: str | None = None,
+        correlation_id: str | None = None,
+        dry: bool = False,
     ) -> None:
         self._claimed = claimed
         self._tx = tx
@@ -129,6 +135,8 @@ class AttemptEffects:
         self._stale = None if approved else stale
         self._approved = approved
         self._on_stale = on_stale
+        self._traces: dict[str, Any] = {"traceparent": traceparent, "correlation_id": correlation_id}
+        self._dry = dry
         self._ended: Exception | None = None
         """Why a guard ended the handler."""
         self.guarded: bool = False
@@ -188,6 +196,7 @@ class AttemptEffects:
         ident = identity(self._source, b"once", name.encode(), text.encode())
         intent = self._intent(EffectKind.ONCE, ident, shown(name), text)
         first = await self._tx.once(intent)
+        self._tell(lines.EFFECT_MADE if first else lines.EFFECT_REUSED, intent)
         if not first and self._claimed.stage is not None and not self._approved:
             await self._check_stages(intent, self._claimed.stage)
         return first
@@ -296,6 +305,7 @@ class AttemptEffects:
 
     async def _plan(self, intent: Intent) -> None:
         known = await self._tx.plan(intent)
+        self._tell(lines.EFFECT_PLANNED if known is None else lines.EFFECT_REUSED, intent)
         if known is None:
             return
         try:
@@ -336,4 +346,8 @@ class AttemptEffects:
 
     def _intent(self, kind: EffectKind, ident: bytes, name: str, key: str, **more: Any) -> Intent:
         claimed = self._claimed
-        return Intent(ident, kind, self._source, name, shown(key), claimed.id, claimed.claim, **more)
+        return Intent(ident, kind, self._source, name, shown(key), claimed.id, claimed.claim, **more, **self._traces)
+
+    def _tell(self, line: Line, intent: Intent) -> None:
+        if not self._dry:
+            lines.tell(line, effect=intent.name, effect_key=intent.key, kind=intent.kind.value)

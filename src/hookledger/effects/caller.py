@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -29,25 +28,25 @@ from ..errors import (
     BadData,
     BadResult,
     Blocked,
-    ChangedArguments,
     ClaimLost,
     EffectBusy,
     HookledgerError,
     NeedsDecision,
-    Review,
     StoreError,
     Unavailable,
     UnknownOutcome,
     WrongState,
 )
-from ..ledger import Completion, Concluded, Intent, Known, Started
+from ..ledger import Completion, Concluded, Intent, Started
 from ..ledger import Effect as Entry
+from ..observe import lines
 from ..retry import is_downstream_failure
 from ..states import CallOutcome, EffectKind, EffectState, Repeat
 from ..store.ledger import Ledger
 from .circuit import Breakers
+from .known import cancelled, check_arguments, in_progress, recorded
 from .model import Effect, Happened, Performance
-from .perform import Ending, ask, perform
+from .perform import Ending, ask, perform, tell_call
 from .policy import check_repeat, leave_time
 from .restore_gap import Gap
 
@@ -127,6 +126,7 @@ class Calls:
                 continue
             check_arguments(intent, known)
             if known.state is EffectState.DONE:
+                lines.tell(lines.EFFECT_REUSED, effect=known.name, effect_key=known.key, kind=known.kind.value)
                 return recorded(effect, known)
             if in_progress(known):
                 if waited >= PATIENCE:
@@ -175,6 +175,7 @@ class Calls:
             await self.record(_completion(what, never_sent, None))
             raise ClaimLost()
         ending = await self.perform(effect, what, lambda ending: None, asked)
+        tell_call(what, ending, EffectKind.CALL)
         if ending.outcome is CallOutcome.DONE:
             if ending.error is not None:
                 raise ending.error
@@ -355,46 +356,3 @@ def _unheard(task: asyncio.Task[Any]) -> None:
     """Log the exception of a task that has no waiter."""
     if not task.cancelled() and (error := task.exception()):
         log.warning("a call whose handler was stopped: %s", error)
-
-
-# ── what the ledger answers of an effect that was asked for before ──
-
-
-def in_progress(known: Entry) -> bool:
-    """Whether a worker with a lease, or the outbox, performs it."""
-    if known.state is EffectState.STARTED and not known.expired:
-        return True
-    return known.kind is EffectKind.LATER and (known.due_at is not None or known.lease_left > 0)
-
-
-def check_arguments(intent: Intent, known: Entry | Known) -> None:
-    """Raise ChangedArguments where the effect was asked for before with other arguments."""
-    if known.arguments_digest != intent.arguments_digest:
-        raise ChangedArguments(
-            f"effect {intent.name} {intent.key!r} was asked for before with other arguments; give another effect "
-            "another key, or name what may differ in volatile="
-        )
-
-
-def cancelled(known: Entry) -> Review:
-    return Review(f"effect {known.name} {known.key!r} was cancelled by an operator")
-
-
-def recorded(effect: Effect[Any, Any], known: Entry) -> Any:
-    """The result of what was done before. Raises BadResult where there is none that the handler can get."""
-    if known.result is None and known.error is not None:
-        lost = f"effect {known.name} {known.key!r} is done, but its result was lost: {known.error}"
-        raise BadResult(lost + _correction(effect, known))
-    try:
-        return effect.result(known.result)
-    except BadResult as error:
-        raise BadResult(f"{error}{_correction(effect, known)}") from error
-
-
-def _correction(effect: Effect[Any, Any], known: Entry) -> str:
-    """How an operator gives the right result, which they may unless the call itself returned what is recorded."""
-    if known.result is not None and known.decided != "happened":
-        return ""
-    label = shlex.quote(known.label)
-    command = f"hookledger resolve {known.event_id} {label} --happened --result RESULT --reason WHY"
-    return f"; give what the call returned, as JSON of this form: {effect.form}, then retry: {command}"

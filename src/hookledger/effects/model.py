@@ -21,6 +21,7 @@ from ..ids import effect_identity, operation, operation_key
 from ..ledger import Effect as Entry
 from ..ledger import Intent, Started
 from ..observe.metrics.counts import EffectCounts
+from ..observe.spans import current
 from .example import example
 from .policy import Policy
 from .signatures import check_runs, name_of, named
@@ -45,6 +46,10 @@ class Performance(Struct, frozen=True):
     arguments: bytes
     generation: int
     number: int
+    traceparent: str | None = None
+    """The span of the attempt that asked for it, if the application has tracing."""
+    correlation_id: str | None = None
+    """The delivery's; None: the event's id."""
 
     @classmethod
     def of(cls, entry: Entry) -> Performance:
@@ -52,7 +57,7 @@ class Performance(Struct, frozen=True):
 
     @classmethod
     def first(cls, intent: Intent, started: Started) -> Performance:
-        shared = ("identity", "source", "name", "key", "event_id", "arguments")
+        shared = ("identity", "source", "name", "key", "event_id", "arguments", "traceparent", "correlation_id")
         facts = {field: getattr(intent, field) for field in shared}
         return cls(**facts, generation=started.generation, number=started.number)
 
@@ -97,6 +102,18 @@ class Op:
     def key(self) -> str:
         """The idempotency key: 43 characters of a-z, 0-9 and _."""
         return operation_key(self._effect.identity, self._effect.generation)
+
+    @property
+    def correlation_id(self) -> str:
+        """What log lines of this event have too: `X-Request-Id` of its first delivery, else the trace id of that
+        delivery's `traceparent`, else the event's id. Not an idempotency key: all effects of an event share it."""
+        return self._effect.correlation_id or str(self.event_id)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers for the outgoing call: `X-Correlation-Id`, and `traceparent` if the application has tracing."""
+        span = current()
+        return {"X-Correlation-Id": self.correlation_id} | ({"traceparent": str(span)} if span else {})
 
     @property
     def uuid(self) -> UUID:

@@ -15,7 +15,9 @@ from ..clock import Seconds
 from ..errors import BadArguments, ConfigError, HookledgerError
 from ..ledger import UNKNOWN_ARGUMENTS
 from ..ledger import Effect as Entry
+from ..observe import lines
 from ..observe.blame import package_of
+from ..observe.correlation import trace_context
 from ..observe.logs import RateLimitedLogger, about
 from ..observe.report import Reporter
 from ..states import CallOutcome, EffectState
@@ -24,7 +26,7 @@ from .caller import Calls
 from .circuit import Breakers
 from .declare import Effects
 from .model import Effect, Performance
-from .perform import Ending
+from .perform import LINES, Ending, call_facts, tell_call
 from .policy import continue_after, continue_after_unknown, warn_repeated
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ class Outbox:
         self._changed = asyncio.Event()
         self._stopping = False
         self._seldom = RateLimitedLogger(log)
-        self._reporter = Reporter(log)
+        self._reporter = Reporter()
 
     def wake(self) -> None:
         """Something was planned, or ended."""
@@ -178,8 +180,17 @@ class Outbox:
     # ── one effect ──
 
     async def _one(self, effect: Effect[Any, Any], entry: Entry, asked: float) -> None:
-        facts = about(event_id=str(entry.event_id), effect=entry.name, effect_key=entry.key)
-        with facts:
+        facts: dict[str, object] = {
+            "source": entry.source,
+            "event_id": str(entry.event_id),
+            "claim": entry.claim,
+            "correlation_id": entry.correlation_id or str(entry.event_id),
+            "effect": entry.name,
+            "effect_key": entry.key,
+        }
+        if context := trace_context(entry.traceparent):
+            facts["trace_id"] = context.trace_id
+        with about(**facts):
             try:
                 await self._perform(effect, entry, asked)
             except HookledgerError as error:  # an outage
@@ -234,10 +245,13 @@ class Outbox:
         return None if known is None else (known, asked)
 
     def _tell(self, effect: Effect[Any, Any], entry: Entry, ending: Ending) -> None:
+        what = Performance.of(entry)
         if ending.outcome is not CallOutcome.DONE:
-            again = continue_after(effect, entry, ending)
-            level = logging.ERROR if again is None else logging.WARNING
-            words = f"{entry.key!r}: {ending.outcome}: {ending.words}"
-            self._reporter.tell(level, f"effect {entry.name}", words, ending.error, package_of(effect.function))
-        elif ending.error is not None:
+            line, facts = LINES[ending.outcome], call_facts(what, ending, entry.kind)
+            who, package = f"effect {entry.name}", package_of(effect.function)
+            if not self._reporter.tell(line, who, ending.error, package, **facts):
+                lines.tell(line, **facts)
+            return
+        tell_call(what, ending, entry.kind)
+        if ending.error is not None:
             log.error("effect %s %r is done, but its result cannot be kept: %s", entry.name, entry.key, ending.words)

@@ -14,11 +14,14 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from ..errors import BadArguments, BadResult, HandlerEnded
+from ..observe import lines
+from ..observe.lines import Line
 from ..observe.logs import about
 from ..observe.second_connection import in_handler
+from ..observe.spans import calling, ended
 from ..observe.watchdog import Busy
 from ..retry import clean, is_refused, message_of
-from ..states import CallOutcome
+from ..states import CallOutcome, EffectKind
 from .model import Effect, Happened, Op, Performance, is_async
 from .thread import in_a_thread
 
@@ -73,18 +76,26 @@ async def perform(
     answer may be there already when a stopped process continues; a thread cannot be stopped at all.
     """
     op = Op(what)
-    with about(effect=effect.name, effect_key=what.key, op_key=op.key), in_handler(None):
-        try:
-            arguments = effect.arguments(what.arguments)
-            if effect.policy.ask_first and (found := await ask(effect, what)) not in (False, None):
-                return _ended(effect, found.result if isinstance(found, Happened) else None)
-        except BaseException as error:
-            return Ending(CallOutcome.REFUSED, error=error)  # nothing was sent yet
-        began = time.perf_counter()
-        ending = await _call(effect, what, arguments, late)
-        effect.counts.calls[ending.outcome] += 1
-        effect.counts.seconds.observe(time.perf_counter() - began)
-        return ending
+    facts = about(effect=effect.name, effect_key=what.key, op_key=op.key, correlation_id=op.correlation_id)
+    with facts, in_handler(None), calling(effect.name, what.event_id, what.number, what.traceparent) as span:
+        ending = await _perform(effect, what, late)
+    if span is not None:
+        ended(span, ending.outcome.value, ending.error)
+    return ending
+
+
+async def _perform(effect: Effect[Any, Any], what: Performance, late: Callable[[Ending], None]) -> Ending:
+    try:
+        arguments = effect.arguments(what.arguments)
+        if effect.policy.ask_first and (found := await ask(effect, what)) not in (False, None):
+            return _ended(effect, found.result if isinstance(found, Happened) else None)
+    except BaseException as error:
+        return Ending(CallOutcome.REFUSED, error=error)  # nothing was sent yet
+    began = time.perf_counter()
+    ending = await _call(effect, what, arguments, late)
+    effect.counts.calls[ending.outcome] += 1
+    effect.counts.seconds.observe(time.perf_counter() - began)
+    return ending
 
 
 async def _call(
@@ -170,6 +181,26 @@ def _ended(effect: Effect[Any, Any], result: Any) -> Ending:
         return Ending(CallOutcome.DONE, effect.keep_result(result))
     except BadResult as error:
         return Ending(CallOutcome.DONE, error=error)
+
+
+LINES: dict[CallOutcome, Line] = {
+    CallOutcome.DONE: lines.EFFECT_MADE,
+    CallOutcome.REFUSED: lines.EFFECT_FAILED,
+    CallOutcome.UNKNOWN: lines.EFFECT_UNKNOWN,
+}
+
+
+def tell_call(what: Performance, ending: Ending, kind: EffectKind) -> None:
+    """Log that a call ended."""
+    line = LINES[ending.outcome]
+    if lines.wanted(line.level):
+        lines.tell(line, **call_facts(what, ending, kind))
+
+
+def call_facts(what: Performance, ending: Ending, kind: EffectKind) -> dict[str, Any]:
+    """Return what the log line of a call that ended has."""
+    facts = {"effect": what.name, "effect_key": what.key, "op_key": Op(what).key, "kind": kind.value}
+    return {**facts, "call": what.number, "error": ending.words}
 
 
 def _failed(error: BaseException) -> Ending:

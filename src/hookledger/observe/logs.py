@@ -1,27 +1,33 @@
-"""Add the event's id and key to every log line written while it is processed."""
+"""Add the facts of the event to every log line written while it is processed, and limit how often lines repeat."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 
-_about: ContextVar[dict[str, str] | None] = ContextVar("hookledger_about", default=None)
+_NO_FACTS: Mapping[str, object] = {}
+_about: ContextVar[Mapping[str, object]] = ContextVar("hookledger_about", default=_NO_FACTS)
 
 
 @contextlib.contextmanager
-def about(**facts: str) -> Iterator[None]:
+def about(**facts: object) -> Iterator[None]:
     """Add these facts to every line logged inside, also by the handler's code.
 
     No fact may be named `event`: structlog uses that name for the message.
     """
-    token = _about.set({**(_about.get() or {}), **facts})
+    token = _about.set({**_about.get(), **facts})
     try:
         yield
     finally:
         _about.reset(token)
+
+
+def known_facts() -> Mapping[str, object]:
+    """Return the facts of the event that is being processed."""
+    return _about.get()
 
 
 class RateLimitedLogger:
@@ -46,11 +52,34 @@ class RateLimitedLogger:
         self._next, self._left_out = now + self._every, 0
 
 
+class Limit:
+    """Lets `burst` lines pass, then one in `every` seconds, and counts those left out."""
+
+    def __init__(self, burst: int = 10, every: float = 1.0) -> None:
+        self._burst = burst
+        self._every = every
+        self._room = float(burst)
+        self._at = time.monotonic()
+        self._left_out = 0
+
+    def left_out(self) -> int | None:
+        """Return how many lines were left out before this one; None if this one is to be left out."""
+        now = time.monotonic()
+        self._room = min(self._burst, self._room + (now - self._at) / self._every)
+        self._at = now
+        if self._room < 1:
+            self._left_out += 1
+            return None
+        self._room -= 1
+        count, self._left_out = self._left_out, 0
+        return count
+
+
 class AddFacts(logging.Filter):
     """Copies the facts to each record; a filter for the root logger's handler."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        for name, value in (_about.get() or {}).items():
+        for name, value in _about.get().items():
             if not hasattr(record, name):
                 setattr(record, name, value)
         return True

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from typing import Any
 
 from ..errors import BadArguments, BadResult, CallInTransaction, ForgottenAwait, HookledgerError, NoTransaction
 from ..retry import is_outage
+from . import lines
 from .blame import blame
+from .lines import Line
 from .traces import excerpt, for_logging
 
 MAX_KINDS = 500
@@ -19,25 +22,24 @@ MISTAKES = (BadArguments, BadResult, CallInTransaction, ForgottenAwait, NoTransa
 class Reporter:
     """Counts failures by where they happen, in this process."""
 
-    def __init__(self, log: logging.Logger) -> None:
-        self._log = log
+    def __init__(self) -> None:
         self._counts: OrderedDict[tuple[str, str, str | None], int] = OrderedDict()
 
-    def tell(self, level: int, who: str, message: str, error: BaseException | None, package: str = "") -> None:
-        """Log a failure of `who` at `level`. The first unexpected one of its kind is logged as an error with its
-        traceback."""
-        surprise = _unexpected(error) if level > logging.INFO else None
+    def tell(self, line: Line, who: str, error: BaseException | None, package: str = "", /, **fields: Any) -> bool:
+        """Log an unexpected failure of `who`, and return whether it was one. The first of its kind is an error with
+        its traceback, later ones are lines of the usual level with their number."""
+        surprise = _unexpected(error)
         if surprise is None:
-            self._log.log(level, "%s: %s", who, message)
-            return
+            return False
         found = blame(surprise, package)
         count = self._count((who, type(found.error).__qualname__, found.place))
         if count > 1:
-            self._log.log(level, "%s: %s (failure %d here since the start)", who, message, count)
+            lines.tell(line, **fields, failures=count)
         elif exc_info := for_logging(surprise):
-            self._log.error("%s: %s", who, message, exc_info=exc_info)
+            lines.tell(line, level=logging.ERROR, exc_info=exc_info, **fields, failures=count)
         else:
-            self._log.error("%s: %s\n%s", who, message, excerpt(surprise, package))
+            lines.tell(line, level=logging.ERROR, **fields, failures=count, traceback=excerpt(surprise, package))
+        return True
 
     def _count(self, kind: tuple[str, str, str | None]) -> int:
         count = self._counts[kind] = self._counts.pop(kind, 0) + 1

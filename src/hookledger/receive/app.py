@@ -14,7 +14,6 @@ from ..clock import SKEW_LIMIT, Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
 from ..ids import new_id
 from ..model import Arrival, Item, Proof, Recorded, Request, pack_headers
-from ..observe import deliveries
 from ..observe.logs import RateLimitedLogger
 from ..observe.metrics.counts import IntakeCounts
 from ..providers.schemes.base import KeyNeeded, Where
@@ -24,11 +23,11 @@ from .duplicates import DuplicateRules
 from .endpoint import Endpoint
 from .handshake import HandshakeReply, answer_signed, answer_unsigned, methods
 from .identify import identify
-from .reasons import REASONS
 from .record import Recorder
 from .rejections import RejectionSampler, safe_query
 from .request import AsgiUpload, Limits, Reader, Receive, Scope, Send, local_paths
 from .respond import Answer
+from .told import Told
 from .verify import verify
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -85,6 +84,7 @@ class Intake:
         self._clock = clock or Clock()
         self._skew = skew
         self._limited_log = RateLimitedLogger(log)
+        self._told = Told()
         self._loop = asyncio.get_running_loop()  # kept, because each call costs a system call
         self._reader = Reader(limits or Limits(), self._loop)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,6 +140,7 @@ class Intake:
         Each step runs for all of them before the next: code that has just run runs faster (decision 0029). Not a
         coroutine, because a task per delivery costs as much as verifying its signature.
         """
+        self._told.begin()
         authentic = self._each(self._verify, deliveries)
         identified = self._each(self._identify, authentic)
         self._each(self._record, identified)
@@ -197,8 +198,8 @@ class Intake:
                     ack.sum += waited
                 else:
                     counts.unrecorded += 1
-                if deliveries.wanted():
-                    _tell(delivery, result, response.status)
+                if self._told.wants(result):
+                    self._told.recorded(endpoint, delivery.request.headers, delivery.items, result, response.status)
                 if self._duplicates is not None:
                     self._duplicates.look(endpoint, result, delivery.items)
         except Exception as error:
@@ -212,10 +213,7 @@ class Intake:
         if isinstance(error, Rejected):
             self._rejections.note(error, endpoint, request)
             response = respond.rejected(error, endpoint.contract if endpoint else None)
-            if deliveries.wanted():
-                said = REASONS.get(error.reason) or str(error)
-                name = endpoint.name if endpoint else "no source"
-                deliveries.tell("%s: rejected with %d: %s%s", name, response.status, said, _place(error))
+            self._told.rejected(error, endpoint, response.status)
             return response
         (endpoint.counts if endpoint else self.counts.strangers).unavailable += 1
         self.counts.unavailable[error.cause if isinstance(error, Unavailable) else "internal"] += 1
@@ -286,16 +284,6 @@ class Intake:
         task = self._loop.create_task(run(coroutine))
         self._tasks.add(task)  # the loop keeps only a weak reference
         task.add_done_callback(self._tasks.discard)
-
-
-def _tell(delivery: Delivery, result: Sequence[Recorded], status: int) -> None:
-    for item, kept in zip(delivery.items, result, strict=False):
-        name = delivery.endpoint.name
-        deliveries.tell("%s: %s, answered %d: %s %s", name, kept.outcome, status, item.type, item.key)
-
-
-def _place(error: Rejected) -> str:
-    return f": {error}" if isinstance(error, UnknownSource) else ""
 
 
 def _handshake(endpoint: Endpoint, request: Request) -> HandshakeReply | None:

@@ -89,6 +89,8 @@ class AttemptRow(Struct, frozen=True):
     ended_at: datetime
     outcome: AttemptOutcome
     error: str | None
+    traceparent: str | None = None
+    """Its span, if the application has tracing."""
 
 
 class RequestRow(Struct, frozen=True):

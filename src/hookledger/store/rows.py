@@ -107,6 +107,7 @@ def outcome_values(outcome: Outcome) -> tuple[Any, ...]:
         outcome.error,
         cause_of(outcome.reason, outcome.error, outcome.where) if outcome.transition in WITH_CAUSE else None,
         outcome.waits_for,
+        outcome.traceparent,
     )
 
 
@@ -120,3 +121,8 @@ def intent_values(intent: Intent, event_id: Any = None) -> tuple[Any, ...]:
     `event_id`: as the database keeps it, if that is not a UUID."""
     where = intent.identity, intent.source, intent.name, intent.key
     return *where, event_id or intent.event_id, intent.claim, intent.arguments, intent.arguments_digest
+
+
+def trace_values(intent: Intent) -> tuple[str | None, str | None]:
+    """The columns of a planned effect by which its trace continues in the process that performs it."""
+    return intent.traceparent, intent.correlation_id

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol
 
+import msgspec
+
 from ..effects.attempt import AttemptEffects
 from ..effects.caller import Calls
 from ..effects.declare import Effects
@@ -23,8 +25,10 @@ from ..errors import (
 )
 from ..ledger import GuardAnswer
 from ..model import Claimed, Outcome, base_source
-from ..observe import deliveries
-from ..observe.logs import RateLimitedLogger, about
+from ..observe import lines, spans
+from ..observe.attempt import Watched, outcome_and_state
+from ..observe.correlation import trace_context
+from ..observe.logs import Limit
 from ..observe.metrics.counts import WorkCounts
 from ..observe.report import Reporter
 from ..observe.watchdog import Busy
@@ -44,8 +48,6 @@ log: logging.Logger = logging.getLogger(__name__)
 
 PATIENCE = 2.0
 """Seconds for which a worker that is told to stop waits for a rollback."""
-LEVELS = {"skip": logging.INFO, "wait": logging.INFO, "reschedule": logging.WARNING}
-"""Of one line per failed attempt, by how it ended."""
 
 
 class Defaults(Budget, Protocol):
@@ -95,31 +97,38 @@ class Handling:
         self._slots = slots
         self._counts = counts
         self._labels: dict[int, str] = {}
-        self._seldom = RateLimitedLogger(log)
-        self._reporter = Reporter(log)
+        self._not_begun = Limit()
+        self._reporter = Reporter()
 
     async def handle(self, handler: Handler, group: Sequence[Claimed]) -> None:
         """One event, or several in one transaction. If one of several fails, each goes alone."""
         began = time.monotonic()
+        seen = [await self._watch(handler, claimed) for claimed in group]
         try:
-            for one in await self._attempt(handler, group):
-                self.count(handler, one, AttemptOutcome.PROCESSED, began)
-            if deliveries.wanted():
-                for one in group:
-                    deliveries.tell("%s: processed by %s: %s %s", one.source, handler.name, one.type, one.key)
+            for claimed in await self._attempt(handler, group, seen):
+                self.count(handler, claimed, AttemptOutcome.PROCESSED, began)
+            logged = lines.wanted()
+            for one in seen:
+                one.processed(logged=logged)
         except NotBegun as failure:
-            self._seldom.warning("%s was not started: %s: %s", handler.name, failure.why, failure.error)
             waiting = [ways.not_started(claimed, failure.why, failure.error, failure.due_in) for claimed in group]
+            self._tell_not_begun(seen, waiting)
             await asyncio.gather(*map(self._settler.settle, waiting))
         except HandlerCommitted as error:
-            for claimed in group:  # the writes of each may have been kept: no event of the batch may run again
-                await self._failed(handler, claimed, error, began)
+            for claimed, one in zip(group, seen, strict=True):
+                # The writes of each may have been kept: no event of the batch may run again.
+                await self._failed(handler, claimed, error, one, began)
         except Exception as error:  # whatever the handler raises has a way out of `processing`
             if len(group) > 1:
+                for one in seen:
+                    one.ended("rolled back with its batch", error)
                 for claimed in group:
                     await self.handle(handler, [claimed])
                 return
-            await self._failed(handler, group[0], error, began)
+            await self._failed(handler, group[0], error, seen[0], began)
+        finally:
+            for one in seen:
+                one.ended("cancelled")
         for claimed in group:
             self._leases.drop(claimed.id)
 
@@ -134,16 +143,37 @@ class Handling:
         delay = time.time() - claimed.received_at.timestamp() if claimed.run == 1 else None
         self._counts.ended(base_source(claimed.source), label, outcome, seconds, delay)
 
-    async def _failed(self, handler: Handler, claimed: Claimed, error: Exception, began: float) -> None:
+    async def _watch(self, handler: Handler, claimed: Claimed) -> Watched:
+        """What logs and traces show of an attempt. Its span is linked to the last attempt's, if that can be read."""
+        tracer, before = spans.tracer(), None
+        if tracer is not None and claimed.claim > 1:
+            try:
+                before = trace_context(await self._store.last_traceparent(claimed.id))
+            except HookledgerError as error:
+                log.debug("the span of the last attempt is not linked: %s", error)
+        return Watched(claimed, handler.name, tracer, before)
+
+    def _tell_not_begun(self, seen: Sequence[Watched], waiting: Sequence[Outcome]) -> None:
+        for one, way in zip(seen, waiting, strict=True):
+            left_out = self._not_begun.left_out()
+            if left_out is not None:
+                facts = {**one.facts, **outcome_and_state(way.transition), "reason": way.reason}
+                lines.tell(lines.ENDED, **facts, left_out=left_out or None)
+            one.ended("not started")
+
+    async def _failed(
+        self, handler: Handler, claimed: Claimed, error: Exception, seen: Watched, began: float
+    ) -> None:
         if isinstance(error, ClaimLost):
             self._counts.late_outcomes += 1
             log.warning("outcome discarded: claim on event %s lost", claimed.id)
+            seen.ended("claim lost", error)
             return
-        with about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type):
+        with seen.inside():
             error = ways.conclusive(claimed, handler.retry or self._settings.retry, error)
             way = ways.failed(claimed, handler, self._settings, error)
-            level = LEVELS.get(way.transition, logging.ERROR)
-            self._reporter.tell(level, handler.name, f"{way.transition}: {way.reason}", error, handler.package)
+            way = msgspec.structs.replace(way, traceparent=seen.traceparent)
+            self._tell(handler, way, error)
             if isinstance(error, StaleSkipped | StaleReviewed) and error.answer is not None:
                 kept = await self._settle_stale(way, error.answer)
             else:
@@ -152,6 +182,14 @@ class Handling:
                 self.count(handler, claimed, BY_NAME[way.transition].attempt, began)
             if isinstance(error, NeedsDecision):
                 await self._retry_if_known(claimed, error)
+        ended = outcome_and_state(way.transition)["outcome"]
+        seen.ended(ended, None if way.transition in ("skip", "wait") else error)
+
+    def _tell(self, handler: Handler, way: Outcome, error: Exception) -> None:
+        facts = {**outcome_and_state(way.transition), "reason": way.reason}
+        decided = way.transition in ("skip", "wait")
+        if decided or not self._reporter.tell(lines.HANDLER_FAILED, handler.name, error, handler.package, **facts):
+            lines.tell(lines.ENDED, level=lines.ENDED.levels.get(facts["outcome"] or ""), **facts)
 
     async def _settle_stale(self, way: Outcome, answer: GuardAnswer) -> bool:
         """Write the outcome together with the answer that ended the handler, and that was rolled back with it;
@@ -186,19 +224,24 @@ class Handling:
         except HookledgerError as failure:
             log.warning("event %s waits for an operator, although its outcome may be known: %s", claimed.id, failure)
 
-    async def _attempt(self, handler: Handler, group: Sequence[Claimed]) -> Sequence[Claimed]:
+    async def _attempt(
+        self, handler: Handler, group: Sequence[Claimed], seen: Sequence[Watched]
+    ) -> Sequence[Claimed]:
         """Run the handler and write the outcome; returns the events whose claims were still ours."""
         read = [(claimed.id, await self._approval(claimed)) for claimed in group if claimed.approval_id]
         approvals = {ident: approval for ident, approval in read if approval is not None}
         library = self._runner.library(handler)
         tx = self._store.transaction(library.adapter() if library else None)
-        effects = [self._effects(handler, claimed, tx, claimed.id in approvals) for claimed in group]
+        effects = [
+            self._effects(handler, claimed, tx, claimed.id in approvals, one)
+            for claimed, one in zip(group, seen, strict=True)
+        ]
         try:
             if library:
                 await self._begin(library, tx)
-            pairs = zip(group, effects, strict=True)
             outcomes = [
-                await self._run(handler, claimed, tx, asked, approvals.get(claimed.id)) for claimed, asked in pairs
+                await self._run(handler, claimed, tx, asked, approvals.get(claimed.id), one)
+                for claimed, asked, one in zip(group, effects, seen, strict=True)
             ]
             if tx.begun:
                 await tx.commit(outcomes)
@@ -233,7 +276,9 @@ class Handling:
             log.error("event %s runs without its approval: no audit log entry %s", claimed.id, claimed.approval_id)
         return approval
 
-    def _effects(self, handler: Handler, claimed: Claimed, tx: Transaction, approved: bool) -> AttemptEffects:
+    def _effects(
+        self, handler: Handler, claimed: Claimed, tx: Transaction, approved: bool, seen: Watched
+    ) -> AttemptEffects:
         def owns() -> bool:
             return self._leases.owns(claimed.id)
 
@@ -248,6 +293,8 @@ class Handling:
             stale=handler.stale,
             approved=approved,
             on_stale=lambda: self._counts.stale.update((base_source(claimed.source),)),
+            traceparent=seen.traceparent,
+            correlation_id=seen.origin.given,
         )
 
     async def _run(
@@ -257,9 +304,12 @@ class Handling:
         tx: Transaction,
         effects: AttemptEffects,
         approved: Approval | None,
+        seen: Watched,
     ) -> Outcome:
-        async with time_limit(handler, self._settings):
-            return await self._runner.run(handler, claimed, tx, effects, self._renewal(claimed), approved)
+        with seen.inside():
+            async with time_limit(handler, self._settings):
+                way = await self._runner.run(handler, claimed, tx, effects, self._renewal(claimed), approved)
+        return way if seen.traceparent is None else msgspec.structs.replace(way, traceparent=seen.traceparent)
 
     def _renewal(self, claimed: Claimed) -> Renew:
         async def renew() -> None:

@@ -15,6 +15,8 @@ from uuid import UUID
 
 from ..errors import HookledgerError
 from ..model import Claimed
+from ..observe import lines
+from ..observe.attempt import facts_of
 from ..observe.logs import RateLimitedLogger
 from ..observe.metrics.counts import WorkCounts
 from ..store.protocol import Heartbeat
@@ -68,6 +70,9 @@ class Leases:
         """`since`: the monotonic time just before the claim was made, so that we never think it longer than it is."""
         with self._guard:
             self._held |= {claimed.id: (claimed.claim, self._deadline(since)) for claimed in claims}
+        if lines.wanted():
+            for claimed in claims:
+                lines.tell(lines.CLAIMED, **facts_of(claimed))
 
     def drop(self, ident: UUID) -> None:
         with self._guard:

@@ -10,7 +10,6 @@ from ..effects.attempt import AttemptEffects
 from ..effects.thread import in_a_thread
 from ..errors import HandlerEnded
 from ..model import Claimed, Outcome
-from ..observe.logs import about
 from ..observe.second_connection import in_handler
 from ..store.ops.reviews import Approval
 from ..store.protocol import Transaction, Transactions
@@ -46,10 +45,9 @@ class Runner:
         approved: Approval | None,
     ) -> Outcome:
         """The way out that its result means; whatever it raises is raised."""
-        with about(event_id=str(claimed.id), event_key=claimed.key, event_type=claimed.type):
-            result = await self._call(handler, claimed, tx, effects, renew, approved)
-            await effects.finish()
-            return ways.succeeded(claimed, result, handler.stages)
+        result = await self._call(handler, claimed, tx, effects, renew, approved)
+        await effects.finish()
+        return ways.succeeded(claimed, result, handler.stages)
 
     async def _call(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from ...errors import ConfigError
+from ...observe.lines import ACTED, tell
 from ..context import Context
 from .auth import Tokens
 from .call import MOST_BODY, Asked, Call
@@ -23,8 +23,6 @@ from .errors import ApiOff, Malformed, NoSuchCall, NoSuchVersion, NotJson, TooLa
 from .schema import BASE
 from .shares import Shares
 from .table import CALLS
-
-log: logging.Logger = logging.getLogger(__name__)
 
 MAX_REQUESTS, MAX_REQUESTS_EACH = 32, 16
 """Concurrent requests, in total and per client address; more get 503."""
@@ -104,7 +102,8 @@ class Api:
             late = call.late if call.takes_body else "nothing was changed"
             raise TooSlow(f"the call took more than {call.seconds:g} s: {late}") from error
         if call.takes_body:
-            log.info("%s %s by %s", call.method, call.path, asked.caller.name)
+            subject = None if call.path.endswith("/erase") else "/".join(asked.path.values()) or None
+            tell(ACTED, actor=asked.caller.name, action=f"{call.method} {call.path}", subject=subject)
         return _json(200, result)
 
 

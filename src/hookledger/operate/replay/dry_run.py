@@ -15,9 +15,9 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...effects.attempt import AttemptEffects
-from ...effects.caller import cancelled, check_arguments, in_progress, recorded
 from ...effects.circuit import Breakers
 from ...effects.declare import Effects
+from ...effects.known import cancelled, check_arguments, in_progress, recorded
 from ...effects.model import Effect, Performance
 from ...effects.restore_gap import Gap
 from ...errors import (
@@ -32,6 +32,8 @@ from ...errors import (
 from ...ledger import Effect as Entry
 from ...ledger import GuardAnswer, GuardRequest, Intent, Known, Started
 from ...model import Claimed, Kind, Outcome
+from ...observe.attempt import facts_of
+from ...observe.logs import about
 from ...states import BY_NAME, EffectKind, EffectState, State
 from ...store.call_outcome import may_adopt
 from ...store.history import History
@@ -156,11 +158,13 @@ class DryRun:
             rank=rank,
             stale=handler.stale,
             approved=approved is not None,
+            dry=True,
         )
         await _begin(tx)
         try:
-            async with time_limit(handler, self._settings):
-                outcome = await self._runner.run(handler, claimed, tx, effects, _nothing_to_renew, approved)
+            with about(**facts_of(claimed), handler=handler.name):
+                async with time_limit(handler, self._settings):
+                    outcome = await self._runner.run(handler, claimed, tx, effects, _nothing_to_renew, approved)
             if tx.begun and not answers.stopped:
                 await tx.check()
         except BaseException as error:

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ...effects.caller import recorded
+from ...effects.known import recorded
 from ...effects.model import Effect as Declared
 from ...errors import BadResult
 from ...ledger import Effect, GuardHistory, GuardRequest, answered, changed_kind, tie_of

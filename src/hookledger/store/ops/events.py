@@ -32,6 +32,12 @@ class Events(Operations):
         return [row["id"] for row in await db("find_stages", events=events, stage=stage)] if events else []
 
     @reads
+    async def last_traceparent(self, db: Session, event_id: UUID) -> str | None:
+        """The span of the last attempt that had one."""
+        found = await db("last_traceparent", id=event_id)
+        return found[0]["traceparent"] if found else None
+
+    @reads
     async def history(self, db: Session, event_id: UUID) -> History | None:
         """Everything known of one event."""
         found = await db("event", id=event_id)

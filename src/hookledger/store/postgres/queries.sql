@@ -267,9 +267,10 @@ WITH taken AS (
     RETURNING next - 1 AS place
 )
 INSERT INTO {schema}.effects (identity, kind, source, name, key, event_id, claim, arguments, arguments_digest,
-                              repeat, downstream, lane, place, state, planned_at, due_at, created_at)
+                              repeat, downstream, lane, place, state, planned_at, due_at, created_at, traceparent,
+                              correlation_id)
 SELECT $1::bytea, 'later', $2::text, $3::text, $4::text, $5::uuid, $6::bigint, $7::bytea, $8::bytea,
-       $10::text, $11::text, $12::text, taken.place, 'planned', now, now, now
+       $10::text, $11::text, $12::text, taken.place, 'planned', now, now, now, $13::text, $14::text
 FROM {now} AS clock (now) LEFT JOIN taken ON true
 WHERE ($12::text IS NULL OR taken.place IS NOT NULL) AND current_setting('hookledger.mark', true) = $9
 ON CONFLICT (identity) DO NOTHING
@@ -363,7 +364,7 @@ UPDATE {schema}.guards SET ties = ties + 1 WHERE identity = $3 AND $10 IS NOT NU
 
 -- name: settle
 -- Every way out of processing that the claim's owner has. Each increases the claim number, so that a worker with the
--- old one cannot match. $11 is the mark of the handler's transaction, or null outside one.
+-- old one cannot match. $12 is the mark of the handler's transaction, or null outside one.
 WITH left_processing AS (
     UPDATE {schema}.events AS e
     SET state = o.state, claim = e.claim + 1, reason = o.reason, result = o.result, error = o.error,
@@ -379,15 +380,15 @@ WITH left_processing AS (
                              THEN e.waiting_since ELSE e.claimed_at END,
         approval_id = CASE WHEN o.state IN ('pending', 'retrying') THEN e.approval_id END
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[], $8::text[],
-                $9::text[], $10::text[])
-      AS o (id, claim, transition, state, reason, due_in, result, error, cause, waits_for)
+                $9::text[], $10::text[], $11::text[])
+      AS o (id, claim, transition, state, reason, due_in, result, error, cause, waits_for, traceparent)
     WHERE e.id = o.id AND e.claim = o.claim AND e.state = 'processing'
-      AND ($11::text IS NULL OR current_setting('hookledger.mark', true) = $11)
-    RETURNING e.id, e.claim - 1 AS claim, e.run, e.worker, e.claimed_at, e.error, o.transition
+      AND ($12::text IS NULL OR current_setting('hookledger.mark', true) = $12)
+    RETURNING e.id, e.claim - 1 AS claim, e.run, e.worker, e.claimed_at, e.error, o.transition, o.traceparent
 ), tried AS (
-    INSERT INTO {schema}.attempts (event_id, claim, run, worker, started_at, ended_at, outcome, error)
+    INSERT INTO {schema}.attempts (event_id, claim, run, worker, started_at, ended_at, outcome, error, traceparent)
     SELECT id, claim, run, worker, claimed_at, {now},
-           {attempt_outcome}, error
+           {attempt_outcome}, error, traceparent
     FROM left_processing WHERE {attempt_outcome} IS NOT NULL
 )
 SELECT id FROM left_processing

@@ -20,7 +20,7 @@ from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..call_outcome import may_adopt
 from ..protocol import Adapter
-from ..rows import intent_values, outcome_values, stage_values
+from ..rows import intent_values, outcome_values, stage_values, trace_values
 from ..sqlstate import DATA_ERRORS, sqlstate
 from . import guards
 from .connection import is_open
@@ -148,7 +148,7 @@ class PostgresTransaction:
 
     async def plan(self, intent: Intent) -> Known | None:
         repeat = None if intent.repeat is None else intent.repeat.value
-        return await self._keep("plan", intent, repeat, intent.downstream, intent.lane)
+        return await self._keep("plan", intent, repeat, intent.downstream, intent.lane, *trace_values(intent))
 
     async def known(self, intent: Intent) -> Known | None:
         async with self.turn:
@@ -219,7 +219,7 @@ class PostgresTransaction:
         await (await self.ready()).flush()
         # Sorted: every transaction that writes several events locks them in one order.
         rows = sorted(map(outcome_values, outcomes), key=itemgetter(0))
-        settled = await self._run("settle", *(columns(rows) or [[]] * 10), self._mark)
+        settled = await self._run("settle", *(columns(rows) or [[]] * 11), self._mark)
         if stages := stage_values(outcomes):
             await self._run_shared("begin_stages", stages=stages)
         if not outcomes or len(settled) != len(outcomes):

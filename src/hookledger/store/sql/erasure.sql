@@ -80,6 +80,7 @@ UPDATE {schema}.attempts SET error = NULL WHERE event_id IN {list :events uuid} 
 -- fails.
 UPDATE {schema}.effects
 SET arguments = :empty, result = NULL, error = NULL, lane = NULL, place = NULL, key = :key,
+    correlation_id = NULL,
     fence = fence + CASE WHEN kind = 'once' THEN 0 ELSE 1 END
 WHERE identity = :identity
 

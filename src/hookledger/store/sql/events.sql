@@ -21,6 +21,10 @@ FROM (
 -- name: attempts_of_events
 SELECT * FROM {schema}.attempts WHERE event_id IN {list :events uuid} ORDER BY event_id, claim
 
+-- name: last_traceparent
+-- The span of the last attempt that had one.
+SELECT traceparent FROM {schema}.attempts WHERE event_id = :id AND traceparent IS NOT NULL ORDER BY claim DESC LIMIT 1
+
 -- name: effects_of_events
 -- What they brought about; of each the first 500.
 SELECT {effect_columns} FROM (

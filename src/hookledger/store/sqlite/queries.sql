@@ -135,8 +135,8 @@ RETURNING next - 1
 -- name: plan
 -- absent -> planned.
 INSERT INTO effects (planned_at, due_at, created_at, identity, kind, source, name, key, event_id, claim,
-                     arguments, arguments_digest, repeat, downstream, lane, place, state)
-VALUES (?1, ?1, ?1, ?2, 'later', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'planned')
+                     arguments, arguments_digest, repeat, downstream, lane, place, state, traceparent, correlation_id)
+VALUES (?1, ?1, ?1, ?2, 'later', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'planned', ?14, ?15)
 
 -- name: known
 SELECT kind, state, arguments_digest FROM effects WHERE identity = ?1
@@ -186,8 +186,8 @@ RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
 
 -- name: tried
 -- The attempt that ended.
-INSERT INTO attempts (event_id, claim, run, worker, started_at, error, ended_at, outcome)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO attempts (event_id, claim, run, worker, started_at, error, ended_at, outcome, traceparent)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: beat
 -- Renew a lease; a row comes back if it is still ours.

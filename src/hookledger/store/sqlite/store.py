@@ -223,13 +223,13 @@ class SqliteStore(Store):
     def _settle(self, connection: apsw.Connection, outcomes: Sequence[Outcome]) -> set[UUID]:
         now, settled = self._now(), set()
         for outcome in outcomes:
-            ident, claim, transition, state, reason, due_in, *rest = outcome_values(outcome)
+            ident, claim, transition, state, reason, due_in, *rest, traceparent = outcome_values(outcome)
             values = (now, ident.bytes, claim, transition, state, reason, micros(due_in), *rest)
             for row in connection.execute(self.sql("settle"), values).fetchall():
                 settled.add(outcome.id)
                 attempt = BY_NAME[transition].attempt
                 if attempt is not None:
-                    connection.execute(self.sql("tried"), (*row, now, attempt.value))
+                    connection.execute(self.sql("tried"), (*row, now, attempt.value, traceparent))
         if stages := stage_values(outcome for outcome in outcomes if outcome.id in settled):
             SqliteSession(connection, now).cursor(query("begin_stages"), {"stages": stages})
         return settled

@@ -15,7 +15,7 @@ from ...ledger import GuardAnswer, GuardRequest, Intent, Known
 from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..call_outcome import may_adopt
-from ..rows import intent_values
+from ..rows import intent_values, trace_values
 from . import guards
 from .connection import Row, Writer, rows, translate
 from .files import Connection
@@ -132,6 +132,7 @@ class SqliteTransaction:
                 intent.downstream,
                 intent.lane,
                 place,
+                *trace_values(intent),
             )
             rows(connection, self._sql("plan"), values)
             return None
