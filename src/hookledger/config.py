@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from .clock import Seconds
 from .errors import ConfigError
+from .operate.alerts.settings import AlertSettings, TargetSettings
 from .operate.retention.settings import RetentionSettings
 from .providers.fetching.settings import CurrentSettings
 from .providers.listing.base import ReconcileSettings
@@ -111,6 +112,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     operator: OperatorSettings = OperatorSettings()
     work: WorkSettings = WorkSettings()
     retention: RetentionSettings = RetentionSettings()
+    alerts: AlertSettings = AlertSettings()
     sources: dict[str, SourceSettings] = {}
 
     def __repr__(self) -> str:
@@ -201,6 +203,7 @@ def _reworded(message: str) -> str:
 
 
 __all__ = [
+    "AlertSettings",
     "Config",
     "CurrentSettings",
     "IntakeSettings",
@@ -212,6 +215,7 @@ __all__ = [
     "SecretSettings",
     "SourceRetention",
     "SourceSettings",
+    "TargetSettings",
     "TokenSettings",
     "WorkSettings",
     "decode",

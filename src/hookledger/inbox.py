@@ -16,6 +16,7 @@ from .effects.signatures import check_takes
 from .errors import ConfigError, SchemaMismatch, Unavailable
 from .ledger import MIDDLE
 from .model import Claimed, base_source
+from .operate.alerts.declare import AlertDecorators
 from .operate.api.listener import Operator
 from .operate.context import Application, Context
 from .operate.examine import Examiner
@@ -40,7 +41,7 @@ from .work.run import Runner
 from .work.slots import small_pools
 
 
-class Inbox(EffectDecorators):
+class Inbox(EffectDecorators, AlertDecorators):
     """A webhook inbox on one database. There is no silent default: name it, or give it by `bind`."""
 
     def __init__(
@@ -188,9 +189,10 @@ class Inbox(EffectDecorators):
         return Context(
             store,
             self.examiner,
-            Application(self.routes, self.effects, advice),
+            Application(self.routes, self.effects, advice, tuple(self.alert_functions)),
             lease=work.lease,
             retention=self.settings.retention,
+            alerts=self.settings.alerts,
             clock=self.clock,
         )
 

@@ -15,6 +15,7 @@ import msgspec
 from ..errors import ConfigError
 from ..inbox import Inbox
 from ..observe import deliveries
+from ..operate.alerts.targets import check_targets
 from ..operate.api.listener import load_tokens
 from ..operate.api.schema import BASE
 from ..operate.health import Receiver
@@ -114,6 +115,7 @@ def receive(
     inbox.read_secrets()
     if not no_operator:
         load_tokens(inbox)
+        check_targets(inbox.settings.alerts)
     _advise(inbox)
     run(_receive(inbox, operates=not no_operator))
 
@@ -201,6 +203,7 @@ def serve_api(
     set_up_logging(log_level, as_json=log_json)
     operator = listening(inbox.settings.operator, operator_host, operator_port)
     inbox.settings = msgspec.structs.replace(inbox.settings, operator=operator)
+    check_targets(inbox.settings.alerts)
     if receiver is not None:
         inbox.operator.receiver = _receiver(receiver)
     run(_serve_api(inbox))
@@ -260,6 +263,7 @@ def work(
     if concurrency:
         settings = msgspec.structs.replace(settings, concurrency=concurrency)
     inbox.store()  # fail early on a wrong database URL
+    check_targets(inbox.settings.alerts)
     handles = inbox.routes.only(sources, types).handles()
     if not handles:
         status.print("[yellow]No handlers are declared:[/] events will wait, then be skipped.")
@@ -338,6 +342,7 @@ def serve(
     _require_sources(inbox)
     inbox.read_secrets()
     inbox.store()  # fail early on a wrong database URL
+    check_targets(inbox.settings.alerts)
     intake, operator = inbox.settings.intake, inbox.settings.operator
     common = ["--log-level", log_level, *(["--log-json"] if log_json else [])]
     listen = ["--host", intake.host, "--port", str(intake.port)]
