@@ -30,6 +30,8 @@ FIRST_DELAY, MAX_DELAY = 2.0, 600.0
 """Seconds before the second attempt, doubled for each further one, up to ten minutes."""
 LEASE = 10.0
 """Seconds beyond the time that one attempt may take."""
+LAST = 30.0
+"""Seconds for the last round of a process that ends."""
 MAX_ROUND = 50
 """Messages that a target gets in one round, at most."""
 PRUNE = 3600.0
@@ -58,7 +60,7 @@ class AlertSender:
     async def last_round(self) -> None:
         """Look and send once more, for a process that ends when nothing is due. It never fails."""
         try:
-            async with asyncio.timeout(PATIENCE * float(self._settings.timeout)):
+            async with asyncio.timeout(LAST):
                 await asyncio.gather(*(self.round(target) for target in targets(self._context)[0]))
         except (HookledgerError, TimeoutError) as error:
             log.warning("alerts: %s", error or "a target took too long; the next process sends what is left")
