@@ -398,8 +398,8 @@ def alerts() -> str:
     lines = [
         "# Alerts\n\n",
         MADE,
-        "The kinds of alerts to people. [Alert people](../how-to/alert.md) says how to get them. Occurrences of one kind "
-        "and topic within a window (`[alerts] window`) are one message. *Severity* is PagerDuty's.\n",
+        "The kinds of alerts to people. [Alert people](../how-to/alert.md) says how to get them. Occurrences of one "
+        "kind and topic within a window (`[alerts] window`) are one message. *Severity* is PagerDuty's.\n",
     ]
     for kind, one in KINDS.items():
         lines.append(f"\n## {kind}\n\n{one.condition}\n\n| | |\n|---|---|\n| severity | {one.severity} |\n")

@@ -259,6 +259,7 @@ async def test_a_live_worker_or_a_pause_is_no_alert(store: Store, clock: Clock) 
     assert await look(store, watch) == []
     await store.pauses.resume(SOURCE, "*", "ada", "over")
     assert len(await look(store, watch)) == 1
+    await send(store)
     await store.register("w", [(SOURCE, TYPE)])
     await look(store, watch)
     clock.offset += 700
@@ -394,4 +395,3 @@ async def test_given_facts_are_told_once_by_processes_that_know_them(store: Stor
     for watch in (knows, not_, knows, not_, knows):
         messages = await look(store, watch)
     assert [one.words for one in messages] == ["it expires"]
-

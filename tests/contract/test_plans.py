@@ -380,8 +380,8 @@ WALKS = {
 and `held_effects` walk the index of leases, which has only what is being processed at the moment, the ledger's
 `waiting` that of what waits for a person, `list_rejections` and `erase_rejections` a sample that has a budget,
 `rejection_counts` a row for each source and reason, `take_changes` what workers have not looked at,
-`guards_with_ties` the latest of those; the looks for alerts a row for each cause or kind, or at most a thousand of what
-waits for a person. The audit of keys is not here: it reads the last events."""
+`guards_with_ties` the latest of those; the looks for alerts a row for each cause or kind, or at most a
+thousand of what waits for a person. The audit of keys is not here: it reads the last events."""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

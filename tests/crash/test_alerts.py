@@ -31,7 +31,7 @@ def alerting(installation: Installation, people: People, *types: str, **more: An
     path.write_text(path.read_text() + "\n" + "\n".join(lines) + "\n")
 
 
-# proves R73
+# proves R55
 def test_no_worker_is_told_by_the_process_that_is_left(installation: Installation, people: People) -> None:
     """The receiver with its operator listener is all that runs."""
     alerting(installation, people, "slack", "pagerduty", no_worker_after="1s")
@@ -75,12 +75,12 @@ def test_a_sender_killed_before_it_recorded_the_answer(installation: Installatio
     installation.receive()
     eventually(lambda: len(people.posts) > 1, "another process sends it again")
     assert len({post.headers["webhook-id"] for post in people.posts}) == 1
-    eventually(lambda: installation.database.rows("SELECT 1 AS one FROM {h}alert_messages WHERE state = 'sent'"), "recorded")
+    eventually(
+        lambda: installation.database.rows("SELECT 1 AS one FROM {h}alert_messages WHERE state = 'sent'"), "recorded"
+    )
 
 
-def test_a_sender_killed_anywhere_loses_no_alert(
-    installation: Installation, people: People, tmp_path: Path
-) -> None:
+def test_a_sender_killed_anywhere_loses_no_alert(installation: Installation, people: People, tmp_path: Path) -> None:
     """A worker that drains is killed before or after a commit, then others run: told, and twice at most."""
     alerting(installation, people, "webhook", timeout="2s", window="10ms")
     installation.receive("--no-operator")

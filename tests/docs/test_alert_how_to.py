@@ -43,18 +43,24 @@ def test_the_page(shop: Run, tmp_path: Path) -> None:  # noqa: F811
         assert [same_everywhere(line) for line in tested.stdout.splitlines()] == blocks("hookledger alerts test")
         assert tested.returncode == exits.UNEXPECTED_ANSWER
         assert shop("alerts", "test", "--target", "team", **secrets).returncode == exits.OK
-        assert shop("alerts", "test", "--target", "nobody", **secrets).returncode == exits.CONFIG
+        assert shop("alerts", "test", "--target", "unknown", **secrets).returncode == exits.CONFIG
         assert shop("work", "--drain").returncode == exits.CONFIG, "a secret is missing"
 
         database = f"sqlite:///{tmp_path}/shop.db"
         names: dict[str, Any] = {}
-        exec(compile(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[-1], "alert.md", "exec"), {"Inbox": Inbox}, names)
+        exec(
+            compile(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[-1], "alert.md", "exec"),
+            {"Inbox": Inbox},
+            names,
+        )
         asyncio.run(names["nightly"](Inbox(database)))
         del people.answers[HOOK]
         assert shop("work", "--drain", **secrets).returncode == exits.OK
         assert [text for text in people.slack if "3 invoices have no payment" in text]
         listed = shop("alerts", "--target", "own")
-        assert [same_everywhere(line) for line in listed.stdout.splitlines()] == blocks("hookledger alerts --target own")
+        assert [same_everywhere(line) for line in listed.stdout.splitlines()] == blocks(
+            "hookledger alerts --target own"
+        )
         assert shop("alerts", "--state", "failed").stderr.strip() == "No alerts."
 
 

@@ -84,12 +84,11 @@ async def test_each_kind_reaches_slack_and_pagerduty_once(database_url: str, peo
     alerts = people.settings("slack", "pagerduty", signature_failures=5)
     alerts["targets"] = {name: target | only for name, target in alerts["targets"].items()}
     inbox = shop(database_url, alerts)
-    async with inbox.operating() as context:  # the first look counts what was before
-        for name in ("slack", "pagerduty"):
-            await context.store.alert_looks.look(
-                AlertSender(context).watch(next(t for t in messages.targets(context)[0] if t.name == name))
-            )
-        await PROVOKED[kind](context.store, inbox.clock)
+    async with inbox.opened(handlers=1) as store:
+        context = inbox.context(store)
+        for target in messages.targets(context)[0]:  # the first look only counts rejections
+            await store.alert_looks.look(AlertSender(context).watch(target))
+        await PROVOKED[kind](store, inbox.clock)
     async with sending(inbox) as context:
         await all_sent(context, 2)
         await asyncio.sleep(0.5)  # several looks of both senders
@@ -159,7 +158,7 @@ async def test_a_worker_that_drains_sends_before_it_ends(database_url: str, peop
         "dead letter",
         "event in review",
         "new cause of failure",
-    ] or len(titles) == 4, titles
+    ], titles
 
 
 async def test_a_target_that_is_down_gets_it_later_and_delays_no_other(database_url: str, people: People) -> None:
@@ -207,7 +206,9 @@ async def test_a_message_that_fails_for_good_is_seen_by_doctor_and_raises_no_ale
         await asyncio.sleep(0.3)
         assert len(await messages.messages(context)) == 1, "a failed alert raises no alert"
         found = [finding for finding in await examine(context) if finding.about == "alert messages"]
-    assert [(one.level, one.says) for one in found] == [("problem", "1 failed within the last day: they reached no person")]
+    assert [(one.level, one.says) for one in found] == [
+        ("problem", "1 failed within the last day: they reached no person")
+    ]
 
 
 async def test_a_redirect_is_not_followed(database_url: str, people: People) -> None:
@@ -319,8 +320,8 @@ async def test_a_test_names_each_target_and_what_is_wrong_with_it(database_url: 
         assert results == {
             "slack": None,
             "pagerduty": "127.0.0.1 answered 400",
-            "lost": "the url of [alerts.targets.lost] in environment variable NOT_SET_ANYWHERE is not set: set it and "
-            "start again",
+            "lost": "the url of [alerts.targets.lost] in environment variable NOT_SET_ANYWHERE is not set: set it "
+            "and start again",
         }
         assert await messages.messages(context) == []
         levels = {one.level for one in await examine(context) if one.about == "alert messages"}

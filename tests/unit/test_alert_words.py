@@ -42,7 +42,10 @@ def test_a_message_says_how_many_so_far_and_how_many_more() -> None:
     assert said(count=3, follows=True).title == "3 more dead letters: stripe: TypeError: …"
     rest = said(topic="", subject="", more_topics=37, count=412)
     assert rest.title == "and 37 more topics (source and cause) with 412 more dead letters"
-    assert said(kind="consistency", subject="events", words="3 rows are lost", count=1).title == "events: 3 rows are lost"
+    assert (
+        said(kind="consistency", subject="events", words="3 rows are lost", count=1).title
+        == "events: 3 rows are lost"
+    )
 
 
 def test_a_message_names_the_next_command() -> None:

@@ -23,8 +23,8 @@ def schedule(context: Context) -> Schedule:
 
 @contextlib.asynccontextmanager
 async def maintained(context: Context, reclaimer: LeaseReclaimer, *, scheduled: bool) -> AsyncIterator[None]:
-    """Reclaim leases, run jobs, prune, send alerts, warn about events without a handler and, if `scheduled`, run daily
-    tasks, until the block ends."""
+    """Reclaim leases, run jobs, prune, send alerts, warn about events without a handler and, if `scheduled`, run
+    daily tasks, until the block ends."""
     planned = schedule(context) if scheduled else Schedule([], context.clock.now)
     unhandled = UnhandledWatch(context, reclaimer.unhandled_after)
     await unhandled.start()

@@ -177,7 +177,9 @@ class Store(Events, Workers, Decisions, ABC):
     copies: Copies
     """The copy of this inbox to another database, over the tables as the dialect reads and writes them."""
 
-    def __init__(self, database: Database, clock: Clock, ledger: Ledger, jobs: Jobs, calls: Database) -> None:
+    def __init__(  # noqa: PLR0915 - one line for each subject
+        self, database: Database, clock: Clock, ledger: Ledger, jobs: Jobs, calls: Database
+    ) -> None:
         """`calls`: where a call that a handler waits for may need an operation."""
         super().__init__(database)
         self.ledger: Ledger = ledger

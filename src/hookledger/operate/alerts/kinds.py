@@ -35,8 +35,8 @@ OTHER = Described("error", "", "occurrence", "occurrences", "topic", "See `hookl
 KINDS: dict[str, Described] = {
     AlertKind.NEW_CAUSE: Described(
         "warning",
-        "An event fails for a cause that is not among the last 4,096 that the target was told of. Not sent if the "
-        "same event became a dead letter at the same time.",
+        "An event fails for a cause that is not among the last 4,096 that the target was told of. Not sent if an "
+        "event of this cause became a dead letter or entered review at the same time.",
         "new cause of failure",
         "new causes of failure",
         "source and cause",

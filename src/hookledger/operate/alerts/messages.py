@@ -54,8 +54,8 @@ async def alert_totals(context: Context) -> dict[MessageState, int]:
 
 
 async def raise_(context: Context, kind: AlertKind | str, subject: str, words: str) -> None:
-    """Tell everyone who wants alerts of this kind: `subject: words`. It is durable when this returns; the next look of
-    each target makes a message of it. Raised again within a window, the two are one message.
+    """Tell everyone who wants alerts of this kind: `subject: words`. It is durable when this returns; the next look
+    of each target makes a message of it. Raised again within a window, the two are one message.
 
     Neither text may quote a payload or a secret.
     """
@@ -80,7 +80,9 @@ def targets(context: Context) -> tuple[list[Target], list[str]]:
     limit = float(context.alerts.timeout)
     for one in context.application.alerts:
         if one.name in context.alerts.targets:
-            problems.append(f"the alert function {one.name!r} and a target in [alerts] have the same name: rename one")
+            problems.append(
+                f"the alert function {one.name!r} and a target in [alerts] have the same name: rename one"
+            )
             continue
         found.append(Calls(one.name, one.function, one.kinds, limit))
     return found, problems

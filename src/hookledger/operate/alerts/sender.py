@@ -62,8 +62,12 @@ class AlertSender:
         try:
             async with asyncio.timeout(LAST):
                 await asyncio.gather(*(self.round(target) for target in targets(self._context)[0]))
-        except (HookledgerError, TimeoutError) as error:
-            log.warning("alerts: %s", error or "a target took too long; the next process sends what is left")
+        except HookledgerError as error:
+            log.warning("alerts: %s", error)
+        except TimeoutError:
+            log.warning("alerts: a target took too long; the next process sends what is left")
+        except Exception:
+            log.exception("alerts: internal error")
 
     async def _serve(self, target: Target) -> None:
         """Look and send. A target that fails delays no other."""

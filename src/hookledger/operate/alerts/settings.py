@@ -55,11 +55,12 @@ class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
     window: Seconds = Seconds("10m")
     """In which occurrences of one kind and topic make one message; the next window's message says how many more."""
     topics: int = 10
-    """Topics of one kind, such as causes, that get their own message in a window; one more message counts the rest."""
+    """Topics of one kind, such as causes, that get their own message in a window; one more message counts the rest.
+    """
     interval: Seconds = Seconds("5s")
     """Between looks for something to tell."""
     attempts: int = 12
-    """How often a message is tried before it counts as failed: with the default, for about an hour."""
+    """How often a message is tried before it counts as failed: with the default, for about 40 minutes."""
     timeout: Seconds = Seconds("10s")
     """For one attempt."""
     keep: Seconds = Seconds("30d")
@@ -74,7 +75,9 @@ class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
         if min(self.topics, self.attempts, self.signature_failures) < 1:
             raise ConfigError("[alerts] topics, attempts and signature_failures must be at least 1")
         if self.window <= 0 or self.interval <= 0 or self.timeout <= 0 or self.keep < self.window:
-            raise ConfigError("[alerts] window, interval and timeout must be greater than 0, and keep not below window")
+            raise ConfigError(
+                "[alerts] window, interval and timeout must be greater than 0, and keep not below window"
+            )
         for name in self.targets:
             check_name(name)
 

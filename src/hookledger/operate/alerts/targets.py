@@ -30,6 +30,8 @@ PATIENCE = 3.0
 MAX_SUMMARY = 1024
 Function = Callable[[Alert], Awaitable[None] | None]
 
+log: logging.Logger = logging.getLogger(__name__)
+
 _sending: ContextVar[bool] = ContextVar("hookledger_alert", default=False)
 
 
@@ -44,8 +46,11 @@ class NotSent(Exception):
 class Target(Protocol):
     """One place that alerts are sent to."""
 
-    name: str
-    kinds: frozenset[str]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kinds(self) -> frozenset[str]: ...
 
     async def send(self, alert: Alert) -> None:
         """Raise NotSent if the target did not take it."""
@@ -70,7 +75,9 @@ class Posts:
         except http.Unreachable as error:
             raise NotSent(str(error)) from None
         except http.Unusable:  # its text may have the path, which is a secret
-            raise NotSent(f"{self._client.host} cannot be asked: the URL is malformed, or the answer too large") from None
+            raise NotSent(
+                f"{self._client.host} cannot be asked: the URL is malformed, or the answer too large"
+            ) from None
         finally:
             _sending.reset(token)
         if not 200 <= answer.status < 300:
@@ -188,8 +195,8 @@ class Calls(Struct, frozen=True):
             async with asyncio.timeout(limit):
                 if inspect.iscoroutinefunction(self.function):
                     await self.function(alert)
-                else:
-                    await asyncio.to_thread(self.function, alert)
+                elif inspect.isawaitable(later := await asyncio.to_thread(self.function, alert)):
+                    await later  # an object that can be called, or a wrapper
         except TimeoutError:
             raise NotSent(f"the function did not end within {limit:g} s") from None
         except Exception as error:
@@ -197,8 +204,12 @@ class Calls(Struct, frozen=True):
             raise NotSent(f"the function raised {type(error).__name__}") from None
 
 
-BY_TYPE = {"webhook": Webhook, "slack": Slack, "pagerduty": PagerDuty, "apprise": Apprise}
-log: logging.Logger = logging.getLogger(__name__)
+BY_TYPE: dict[str, Callable[[str, TargetSettings, float], Target]] = {
+    "webhook": Webhook,
+    "slack": Slack,
+    "pagerduty": PagerDuty,
+    "apprise": Apprise,
+}
 
 
 def configured(settings: AlertSettings) -> list[Callable[[], Target]]:

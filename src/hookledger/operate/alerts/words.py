@@ -1,4 +1,4 @@
-"""What a message says. Strangers choose none of it but the names of sources' parts; control characters are replaced."""
+"""What a message says. Control characters are replaced: a name may come from a stranger."""
 
 from __future__ import annotations
 

@@ -36,5 +36,7 @@ def message_findings(
     if not found and usable:
         sent = totals[MessageState.SENT]
         counted = f"{sent:,}{' or more' * (sent >= COUNTED)}"
-        found.append(Finding("ok", about, f"{usable} target{'s' * (usable != 1)}, {counted} sent within the last day"))
+        found.append(
+            Finding("ok", about, f"{usable} target{'s' * (usable != 1)}, {counted} sent within the last day")
+        )
     return found

@@ -1,8 +1,8 @@
 """What alerts are about, found in durable state: `store.alert_looks`.
 
-Each target has its own looks. A look reads what is so now, compares it with what the target's last look saw, and writes
-messages about the difference and what it saw in one transaction. A crash before the commit changes nothing: the next
-look finds the same. Nothing here is on the path of a delivery or of an outcome.
+Each target has its own looks. A look reads what is so now, compares it with what the target's last look saw, and
+writes messages about the difference and what it saw in one transaction. A crash before the commit changes nothing: the
+next look finds the same. Nothing here is on the path of a delivery or of an outcome.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AlertKind(StrEnum):
     NO_WORKER = "no_worker"
     SIGNATURE_FAILURES = "signature_failures"
     CONSISTENCY = "consistency"
-    SECRET_EXPIRY = "secret_expiry"
+    SECRET_EXPIRY = "secret_expiry"  # noqa: S105 - of a kind, not of a secret
 
 
 class Look(Struct, frozen=True):
@@ -135,8 +135,8 @@ async def _now(db: Session) -> datetime:
 
 
 def _once(news: Sequence[Sight]) -> list[Sight]:
-    """Leave out a new cause whose event became a dead letter at the same time: one message says both."""
-    failed = {sight.topic for sight in news if sight.kind == AlertKind.DEAD_LETTER}
+    """Leave out a new cause whose event failed, or is in review, at the same time: one message says both."""
+    failed = {sight.topic for sight in news if sight.kind in (AlertKind.DEAD_LETTER, AlertKind.NEEDS_REVIEW)}
     return [sight for sight in news if sight.kind != AlertKind.NEW_CAUSE or sight.topic not in failed]
 
 
@@ -180,7 +180,9 @@ def digest(*parts: object) -> bytes:
 
 async def _dead_letters(db: Session, watch: Watch, look: Look, now: datetime) -> Found:
     rows = await db("failed_since", since_at=look.since_at, most=PAGE)
-    found = [_of_cause(AlertKind.DEAD_LETTER, row, digest(row["id"], row["claim"]), row["finished_at"]) for row in rows]
+    found = [
+        _of_cause(AlertKind.DEAD_LETTER, row, digest(row["id"], row["claim"]), row["finished_at"]) for row in rows
+    ]
     return _after(found, look, found[-1].at if len(rows) == PAGE else None)
 
 
@@ -190,9 +192,9 @@ async def _new_causes(db: Session, watch: Watch, look: Look, now: datetime) -> F
         ident = digest(row["cause"])
         if ident in seen:
             continue
-        for newest in await db("newest_of_cause", cause=row["cause"]):
-            if newest["outcome"] != "waiting":  # its handler asked to wait: that is no failure
-                found.append(_of_cause(AlertKind.NEW_CAUSE, newest, ident, newest["failed_at"], row["cause"]))
+        [newest] = await db("newest_of_cause", cause=row["cause"]) or [None]
+        if newest is not None and newest["outcome"] != "waiting":  # its handler asked to wait: that is no failure
+            found.append(_of_cause(AlertKind.NEW_CAUSE, newest, ident, newest["failed_at"], row["cause"]))
     return _unheard(found, look)
 
 
@@ -212,7 +214,9 @@ def _of_cause(kind: AlertKind, row: Row, ident: bytes, at: datetime, cause: str 
 
 async def _unknown_effects(db: Session, watch: Watch, look: Look, now: datetime) -> Found:
     rows = await db("unknown_now", most=FEW)
-    return _present([_of_effect(AlertKind.UNKNOWN_EFFECT, row, row["generation"], row["called_at"]) for row in rows], look)
+    return _present(
+        [_of_effect(AlertKind.UNKNOWN_EFFECT, row, row["generation"], row["called_at"]) for row in rows], look
+    )
 
 
 async def _failed_effects(db: Session, watch: Watch, look: Look, now: datetime) -> Found:
@@ -290,9 +294,7 @@ async def _signatures(db: Session, watch: Watch, look: Look, now: datetime) -> F
         count.last = n
         if n - count.base >= watch.signature_failures:
             more = n - count.base
-            news.append(
-                Sight(AlertKind.SIGNATURE_FAILURES, source, b"", row["last_at"], source, None, count=more)
-            )
+            news.append(Sight(AlertKind.SIGNATURE_FAILURES, source, b"", row["last_at"], source, None, count=more))
             count.base, count.since = n, now.timestamp()
     return Found(news, Look(look.since_at, msgspec.json.encode(counts)))
 

@@ -1,7 +1,7 @@
 """Messages to people: `store.alert_messages`. One for each target, topic and window of time, sent by any process.
 
-A window begins with the first occurrence after the last window; its message is due immediately. Occurrences after that
-message was taken to be sent go into the next window's message, which is due when that window begins.
+A window begins with the first occurrence after the last window; its message is due immediately. Occurrences after
+that message was taken to be sent go into the next window's message, which is due when that window begins.
 """
 
 from __future__ import annotations
