@@ -47,12 +47,8 @@ def test_the_page(shop: Run, tmp_path: Path) -> None:  # noqa: F811
         assert shop("work", "--drain").returncode == exits.CONFIG, "a secret is missing"
 
         database = f"sqlite:///{tmp_path}/shop.db"
-        names: dict[str, Any] = {}
-        exec(
-            compile(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[-1], "alert.md", "exec"),
-            {"Inbox": Inbox},
-            names,
-        )
+        names: dict[str, Any] = {"Inbox": Inbox}
+        exec(compile(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[-1], "alert.md", "exec"), names)
         asyncio.run(names["nightly"](Inbox(database)))
         del people.answers[HOOK]
         assert shop("work", "--drain", **secrets).returncode == exits.OK

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hookledger import Alert, Event, Inbox, Permanent, Retry, Review
+from hookledger import Alert, ConfigError, Event, Inbox, Permanent, Retry, Review, SecretSettings
 from hookledger.config import decode
 from hookledger.operate.alerts import messages
 from hookledger.operate.alerts.sender import AlertSender
@@ -102,9 +102,9 @@ async def test_each_kind_reaches_slack_and_pagerduty_once(database_url: str, peo
 async def test_a_secret_that_expires_soon_is_told(database_url: str, people: People) -> None:
     inbox = Inbox(database_url, settings=decode({"alerts": people.settings("slack")}))
     soon, later = (datetime.now(UTC) + timedelta(days=days) for days in (13, 15))
-    inbox.source("soon", provider="stripe", secrets=[{"secret": SECRET, "expires": soon}])
-    inbox.source("later", provider="stripe", secrets=[{"secret": SECRET, "expires": later}])
-    inbox.source("never", provider="stripe", secrets=[{"secret": SECRET, "expires": soon}, SECRET])
+    inbox.source("soon", provider="stripe", secrets=[SecretSettings(SECRET, soon)])
+    inbox.source("later", provider="stripe", secrets=[SecretSettings(SECRET, later)])
+    inbox.source("never", provider="stripe", secrets=[SecretSettings(SECRET, soon), SECRET])
     async with sending(inbox) as context:
         await all_sent(context, 1)
         inbox.clock.offset += 14 * 86400
@@ -329,8 +329,6 @@ async def test_a_test_names_each_target_and_what_is_wrong_with_it(database_url: 
 
 
 async def test_raise_refuses_what_it_does_not_know(database_url: str, people: People) -> None:
-    from hookledger import ConfigError
-
     inbox = shop(database_url, people.settings("slack"))
     async with inbox.operating() as context:
         with pytest.raises(ConfigError, match="unknown kind"):

@@ -131,6 +131,6 @@ def test_alert_functions_are_declared() -> None:
     with pytest.raises(ConfigError, match="two alert functions"):
         inbox.alert(page)
     with pytest.raises(ConfigError, match="takes"):
-        inbox.alert(lambda: None)  # type: ignore[type-var, misc]
+        inbox.alert(lambda: None)  # type: ignore[type-var]
     with pytest.raises(ConfigError, match="nonsense"):
         inbox.alert(only=["nonsense"])(note)

@@ -60,8 +60,8 @@ class Posts:
     """A target that takes a JSON POST."""
 
     def __init__(self, name: str, settings: TargetSettings, timeout: float) -> None:
-        self.name = name
-        self.kinds = wanted_kinds(settings.only)
+        self.name: str = name
+        self.kinds: frozenset[str] = wanted_kinds(settings.only)
         self._what = f"[alerts.targets.{name}]"
         self._base, self._path = _split(_read(settings.url or PAGERDUTY, self._what, "url"), self._what)
         self._client = http.Client(self._base, what=self._what, timeout=timeout, max_bytes=MAX_BYTES)
@@ -161,8 +161,8 @@ class Apprise:
         except ImportError:
             raise ConfigError(f"{what} needs the extra apprise: pip install 'hookledger[apprise]'") from None
 
-        self.name = name
-        self.kinds = wanted_kinds(settings.only)
+        self.name: str = name
+        self.kinds: frozenset[str] = wanted_kinds(settings.only)
         self._timeout = timeout * PATIENCE
         self._apprise: Any = apprise.Apprise()
         if not self._apprise.add(_read(settings.url or "", what, "url")):

@@ -1,8 +1,8 @@
 """What alerts are about, found in durable state: `store.alert_looks`.
 
 Each target has its own looks. A look reads what is so now, compares it with what the target's last look saw, and
-writes messages about the difference and what it saw in one transaction. A crash before the commit changes nothing: the
-next look finds the same. Nothing here is on the path of a delivery or of an outcome.
+writes messages about the difference and what it saw in one transaction. A crash before the commit changes nothing:
+the next look finds the same. Nothing here is on the path of a delivery or of an outcome.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ OVERLAP = timedelta(minutes=2)
 """How far each look reads back: a transaction may commit later than others that began after it."""
 FIRST = timedelta(days=1)
 """How far the first look of a target reads back."""
+DIED = "the worker died"
+"""A cause in our own words, as `reclaim` writes it."""
 DIGEST = 8
 
 
@@ -192,9 +194,11 @@ async def _new_causes(db: Session, watch: Watch, look: Look, now: datetime) -> F
         ident = digest(row["cause"])
         if ident in seen:
             continue
-        [newest] = await db("newest_of_cause", cause=row["cause"]) or [None]
-        if newest is not None and newest["outcome"] != "waiting":  # its handler asked to wait: that is no failure
-            found.append(_of_cause(AlertKind.NEW_CAUSE, newest, ident, newest["failed_at"], row["cause"]))
+        found += [
+            _of_cause(AlertKind.NEW_CAUSE, newest, ident, newest["failed_at"], row["cause"])
+            for newest in await db("newest_of_cause", cause=row["cause"])
+            if newest["outcome"] != "waiting"  # its handler asked to wait: that is no failure
+        ]
     return _unheard(found, look)
 
 
@@ -207,7 +211,7 @@ async def _in_review(db: Session, watch: Watch, look: Look, now: datetime) -> Fo
 def _of_cause(kind: AlertKind, row: Row, ident: bytes, at: datetime, cause: str | None = None) -> Sight:
     """Payloads may be quoted in a cause, so people get the exception's class and place."""
     cause = row["cause"] if cause is None else cause
-    masked = masked_cause(cause) if cause else "…"
+    masked = cause if cause == DIED else masked_cause(cause) if cause else "…"
     words = "its reason is in the ledger" if masked == "…" else masked
     return Sight(kind, f"{row['source']}\0{cause}", ident, at, f"{row['source']}: {words}", row["id"])
 
