@@ -35,10 +35,10 @@ class AlertDecorators:
         return self._add(function, only)
 
     def _add(self, function: F, only: Sequence[str] | None) -> F:
-        name = check_name(getattr(function, "__name__", type(function).__name__))
+        kinds = wanted_kinds(None if only is None else list(only))
         check_takes(function, "alert function", "alert")
+        name = check_name(getattr(function, "__name__", type(function).__name__))
         if name in {one.name for one in self.alert_functions}:
             raise ConfigError(f"there are two alert functions called {name!r}: rename one")
-        kinds = wanted_kinds(None if only is None else list(only))
         self.alert_functions.append(AlertFunction(name, function, kinds))
         return function

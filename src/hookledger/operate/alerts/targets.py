@@ -26,7 +26,7 @@ MAX_BYTES = 64 * 1024
 """Of an answer."""
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 PATIENCE = 3.0
-"""How many times the time-out an `@inbox.alert` function, or Apprise, may take."""
+"""How many times the timeout an `@inbox.alert` function, or Apprise, may take."""
 MAX_SUMMARY = 1024
 Function = Callable[[Alert], Awaitable[None] | None]
 

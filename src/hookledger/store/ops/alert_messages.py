@@ -82,7 +82,7 @@ class Message(Struct, frozen=True):
     count: int
     """Occurrences since the message before it."""
     more_topics: int
-    """How many topics it stands for, if it is about those over the limit."""
+    """How many topics it is about, if it is about those over the limit."""
     follows: bool
     """Whether it continues the message of the window before."""
     first_at: datetime
