@@ -23,6 +23,7 @@ TAG = re.compile(r"^# proves R\d+(?:, R\d+)*$")
 
 def settings() -> str:
     from hookledger.config import (
+        AlertSettings,
         Config,
         CurrentSettings,
         IntakeSettings,
@@ -34,6 +35,7 @@ def settings() -> str:
         RetryPolicy,
         SourceRetention,
         SourceSettings,
+        TargetSettings,
         WorkSettings,
     )
     from hookledger.effects.circuit import CircuitSettings
@@ -58,6 +60,8 @@ def settings() -> str:
         ("[work.circuit]", CircuitSettings),
         ("[monitor]", MonitorSettings),
         ("[retention]", RetentionSettings),
+        ("[alerts]", AlertSettings),
+        ("[alerts.targets.NAME]", TargetSettings),
         ("[sources.NAME]", SourceSettings),
         ("[sources.NAME.current]", CurrentSettings),
         ("[sources.NAME.reconcile]", ReconcileSettings),
@@ -90,7 +94,7 @@ def _hmac_options() -> str:
 
 def _is_table(kind: Any) -> bool:
     return (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) or any(
-        name in str(kind) for name in ("SourceSettings", "ReconcileSettings")
+        name in str(kind) for name in ("SourceSettings", "ReconcileSettings", "TargetSettings")
     )
 
 
@@ -461,7 +465,25 @@ def logs() -> str:
     return "".join(lines)
 
 
+def alerts() -> str:
+    """Describe every kind of alert."""
+    from hookledger.operate.alerts.kinds import KINDS
+
+    lines = [
+        "# Alerts\n\n",
+        MADE,
+        "The kinds of alerts to people. [Alert people](../how-to/alert.md) says how to get them. Occurrences of one "
+        "kind and topic within a window (`[alerts] window`) are one message. *Severity* is PagerDuty's.\n",
+    ]
+    for kind, one in KINDS.items():
+        lines.append(f"\n## {kind}\n\n{one.condition}\n\n| | |\n|---|---|\n| severity | {one.severity} |\n")
+        lines.append(f"| one message for each | {one.topic} |\n| says | 2 {one.many} |\n")
+        lines.append(f"| what to do | {one.do} |\n| begin with | `{one.command}` |\n")
+    return "".join(lines)
+
+
 PAGES = {
+    "alerts.md": alerts,
     "api.md": api,
     "logs.md": logs,
     "metrics.md": metrics,

@@ -15,6 +15,8 @@ from hookledger.operate.reconcile.repair import repair_arrival
 from hookledger.operate.retention.prune import Pruner
 from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import CallOutcome, State
+from hookledger.store.ops.alert_looks import AlertKind
+from hookledger.store.ops.alert_messages import Watch
 from hookledger.store.ops.audit import Audit
 from hookledger.store.ops.filters import EVERYTHING, Filter
 from hookledger.store.ops.job import Resolving
@@ -185,4 +187,8 @@ async def _rest(store: Store) -> None:
     await bulk.plan(Context(store), by, "resolve", EVERYTHING, per_second=0.5, resolving=resolving)
     await store.pruning.position("payloads", 60.0)
     await store.pruning.turn(Round(WORKER, "ada", "why", 60.0))
+    await store.alert_looks.raise_(AlertKind.CONSISTENCY, "events", "they do not add up")
+    await store.alert_looks.look(Watch("ops", frozenset(AlertKind), unproved=("no_signature",)))
+    [taken] = await store.alert_messages.take("ops", WORKER, 60.0, 1)
+    assert await store.alert_messages.sent(taken)
     await store.restores.begin(now - timedelta(hours=1), "ada", "the disk died")

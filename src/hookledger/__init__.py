@@ -36,6 +36,7 @@ from .errors import (
     Wait,
 )
 from .inbox import Inbox
+from .operate.alerts.words import Alert
 from .providers.fetching.settings import CurrentSettings
 from .providers.listing.base import Changed, Content, Listed, ReconcileSettings
 from .receive.secrets import SecretSettings
@@ -48,6 +49,7 @@ from .work.event import Event, SyncEvent
 __version__ = "0.1.0"
 
 __all__ = [
+    "Alert",
     "Approval",
     "BadArguments",
     "BadResult",

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from .clock import Seconds
 from .errors import ConfigError
+from .operate.alerts.settings import AlertSettings, TargetSettings
 from .operate.retention.settings import RetentionSettings
 from .providers.fetching.settings import CurrentSettings
 from .providers.listing.base import ReconcileSettings
@@ -129,6 +130,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     work: WorkSettings = WorkSettings()
     monitor: MonitorSettings = MonitorSettings()
     retention: RetentionSettings = RetentionSettings()
+    alerts: AlertSettings = AlertSettings()
     sources: dict[str, SourceSettings] = {}
 
     def __repr__(self) -> str:
@@ -219,6 +221,7 @@ def _reworded(message: str) -> str:
 
 
 __all__ = [
+    "AlertSettings",
     "Config",
     "CurrentSettings",
     "IntakeSettings",
@@ -231,6 +234,7 @@ __all__ = [
     "SecretSettings",
     "SourceRetention",
     "SourceSettings",
+    "TargetSettings",
     "TokenSettings",
     "WorkSettings",
     "decode",

@@ -18,6 +18,7 @@ from .ledger import MIDDLE
 from .model import Claimed, base_source
 from .observe.metrics.counts import WorkCounts
 from .observe.metrics.rollup import RateWriter, written
+from .operate.alerts.declare import AlertDecorators
 from .operate.api.listener import Operator
 from .operate.context import Application, Context
 from .operate.examine import Examiner
@@ -43,7 +44,7 @@ from .work.run import Runner
 from .work.slots import small_pools
 
 
-class Inbox(EffectDecorators):
+class Inbox(EffectDecorators, AlertDecorators):
     """A webhook inbox on one database. There is no silent default: name it, or give it by `bind`."""
 
     def __init__(
@@ -193,9 +194,10 @@ class Inbox(EffectDecorators):
         return Context(
             store,
             self.examiner,
-            Application(self.routes, self.effects, advice),
+            Application(self.routes, self.effects, advice, tuple(self.alert_functions)),
             lease=work.lease,
             retention=self.settings.retention,
+            alerts=self.settings.alerts,
             clock=self.clock,
         )
 

@@ -219,7 +219,23 @@ REJECTION = {
 }
 REJECTION_COUNT = {"source": "'d'", "reason": "'r'", "count": "1", "first_at": NOW, "last_at": NOW}
 IDENTITY = {"identity": "DIGEST", "kind": "'key'", "source": "'s'", "event_id": ID, "fingerprint": "BYTES"}
+MESSAGE = {
+    **{"id": ID, "target": "'ops'", "kind": "'dead_letter'", "topic": "'t'", "window_at": NOW, "subject": "''"},
+    **{"words": "''", "count": "1", "topics": "BYTES", "follows": "FALSE", "first_at": NOW, "last_at": NOW},
+    **{"state": "'waiting'", "attempts": "0", "due_at": NOW},
+}
+NOT_WAITING = {"due_at": NULL, "attempts": "1"}
 IMPOSSIBLE_CASES: list[tuple[str, dict[str, str], dict[str, str]]] = [
+    *(("alert_messages", MESSAGE, {name: NULL}) for name in MESSAGE),
+    ("alert_messages", MESSAGE, {"state": "'lost'"}),
+    ("alert_messages", MESSAGE, {"count": "0"}),
+    ("alert_messages", MESSAGE, {"first_at": "LATER"}),
+    ("alert_messages", MESSAGE, {"leased_until": NOW}),
+    ("alert_messages", MESSAGE, {"sent_at": NOW}),
+    ("alert_messages", MESSAGE, NOT_WAITING | {"state": "'sent'"}),
+    ("alert_messages", MESSAGE, NOT_WAITING | {"state": "'sent'", "sent_at": NOW, "attempts": "0"}),
+    ("alert_messages", MESSAGE, NOT_WAITING | {"state": "'failed'"}),
+    ("alert_messages", MESSAGE, NOT_WAITING | {"state": "'failed'", "error": "''"}),
     ("rejections", REJECTION, {"reason": "''"}),
     ("rejections", REJECTION, {"method": f"'{'x' * 33}'"}),
     ("rejections", REJECTION, {"path": f"'{'x' * 2049}'"}),
@@ -238,6 +254,13 @@ IMPOSSIBLE_CASES: list[tuple[str, dict[str, str], dict[str, str]]] = [
 async def test_impossible_cases_are_refused(raw: Raw) -> None:
     for table, row in (("rejections", REJECTION), ("rejection_counts", REJECTION_COUNT)):
         assert await accepted_in(raw, table, row)
+    for number, given in enumerate((
+        {},
+        {"leased_until": NOW, "worker": "'w'", "attempts": "1"},
+        NOT_WAITING | {"state": "'sent'", "sent_at": NOW},
+        NOT_WAITING | {"state": "'failed'", "error": "'why'"},
+    )):  # fmt: skip
+        assert await accepted_in(raw, "alert_messages", MESSAGE | given | {"topic": f"'{number}'"})
     for kind in ("key", "body", "quarantine"):
         assert await accepted_in(raw, "identities", IDENTITY | {"kind": f"'{kind}'"})
     accepted = [

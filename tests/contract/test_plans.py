@@ -234,6 +234,17 @@ SHARED: dict[str, dict[str, Any]] = {
     "unhandled_alone": UNHANDLED,
     "skip_unhandled": {"events": IDS},
 }
+LOOKS: dict[str, dict[str, Any]] = {
+    "failed_since": {"since_at": datetime.now(UTC), "most": 5000},
+    "quarantined_since": {"source": "s1", "outcome": "conflict", "first": IDENT, "most": 5000},
+    "causes_now": {"most": 500},
+    "newest_of_cause": {"cause": "TypeError: x"},
+    "in_review_now": {"most": 1000},
+    "unknown_now": {"most": 1000},
+    "marked_effects_now": {"most": 1000},
+    "marked_now": {"most": 1000},
+    "longest_due": {"late": 60.0},
+}
 EFFECT = {"identity": IDENTITIES[0], "fence": 1, "event_id": IDENT}
 DECISIONS: dict[str, dict[str, Any]] = {
     "resolve_effect": EFFECT | {"state": "unknown", "target": "done", "decided": "happened", "result": None},
@@ -364,13 +375,15 @@ WALKS = {
         "erase_rejections",
         "take_changes",
         "guards_with_ties",
+        *("causes_now", "in_review_now", "unknown_now", "marked_effects_now", "marked_now", "longest_due"),
     ),
 }
 """Begin at one end of an index and stop at their LIMIT: 1 row per kind or source, or one page of the newest; `held`
 and `held_effects` walk the index of leases, which has only what is being processed at the moment, the ledger's
 `waiting` that of what waits for a person, `list_rejections` and `erase_rejections` a sample that has a budget,
 `rejection_counts` a row for each source and reason, `take_changes` what workers have not looked at,
-`guards_with_ties` the latest of those. The audit of keys is not here: it reads the last events."""
+`guards_with_ties` the latest of those; the looks for alerts a row for each cause or kind, or at most a
+thousand of what waits for a person. The audit of keys is not here: it reads the last events."""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -453,7 +466,7 @@ async def test_no_scan_at_100_000_events(store: Store, raw: Raw) -> None:
         bad = await check_postgres(store, store.sql, POSTGRES)
         assert isinstance(store.ledger, PostgresLedger)
         bad += await check_postgres(store, store.ledger._sql, POSTGRES_LEDGER)
-    bad += await check_shared(store, SHARED | ERASED | DECISIONS | LEDGER | RESTORES | ENTITIES)
+    bad += await check_shared(store, SHARED | LOOKS | ERASED | DECISIONS | LEDGER | RESTORES | ENTITIES)
     assert not bad, "\n".join(bad)
 
 

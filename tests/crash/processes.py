@@ -166,9 +166,9 @@ class Installation:
         self.processes.append(process)
         return process
 
-    def receive(self) -> Process:
+    def receive(self, *options: str) -> Process:
         """A receiver that listens."""
-        process = self._start("receive", "hookledger", "receive")
+        process = self._start("receive", "hookledger", "receive", *options)
         self._await_listener(process)
         return process
 

@@ -20,6 +20,8 @@ from hookledger.operate.api.table import CALLS
 from hookledger.operate.context import Context
 from hookledger.receive.secrets import load_secret
 from hookledger.states import CallOutcome, EffectKind, Repeat, State
+from hookledger.store.ops.alert_looks import AlertKind
+from hookledger.store.ops.alert_messages import Watch
 from hookledger.store.ops.reviews import ANSWERS
 from tests.asgi_client import Site, ask, stripe_event
 from tests.builders import KIND, LEASE, WORKER, Way, claimed, delivered, reach, record, recorded, settle, way_out
@@ -440,6 +442,17 @@ async def test_effects_by_state_and_one_tried_now(desk: Desk) -> None:
     assert (again.status, "has changed: it is now planned" in again.json["message"]) == (409, True)
     [action] = (await desk.ask("GET", "/events/evt_1")).json["actions"]
     assert (action["name"], action["subject"]) == ("try", f"mail:{first['key']}")
+
+
+async def test_alerts(desk: Desk) -> None:
+    await desk.store.alert_looks.raise_(AlertKind.CONSISTENCY, "events", "they do not add up")
+    await desk.store.alert_looks.look(Watch("ops", frozenset({AlertKind.CONSISTENCY})))
+    answer = (await desk.ask("GET", "/alerts", role="viewer")).json
+    [row] = answer["alerts"]
+    assert (row["title"], row["command"]) == ("events: they do not add up", "hookledger doctor")
+    assert (answer["totals"], answer["next"]) == ({"waiting": 1, "sent": 0, "failed": 0}, None)
+    assert (await desk.ask("GET", "/alerts", query={"state": "sent"})).json["alerts"] == []
+    assert (await desk.ask("GET", "/alerts", query={"limit": 1})).json["next"] == row["message"]["id"]
 
 
 async def test_circuits(desk: Desk) -> None:

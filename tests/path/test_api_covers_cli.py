@@ -10,6 +10,7 @@ from hookledger.operate.api.table import CALLS
 COMMANDS = {
     "events": "list_events count_events summary",
     "show": "show_event show_request list_conflicts show_timeline show_answers",
+    "alerts list": "list_alerts",
     "audit": "list_actions",
     "failures": "list_failures",
     "lag": "list_lag",
@@ -57,6 +58,7 @@ WITHOUT = {
     "copy": "needs the other database's URL, and stops this one",
     "send": "a provider's side, for trying things out",
     "demo": "a provider's side, for trying things out",
+    "alerts test": "shows whether the caller's own process reaches the targets",
     "jobs run": "workers run jobs; GET /jobs/{job} says how far they are",
 }
 ITS_OWN = {"openapi"}

@@ -27,6 +27,7 @@ Look
  top: Show rates, lag, failures and workers live
  effects: List effects by state, and retry one now
  doctor: Check data, database, clocks and workers
+ alerts: List alerts sent to people, or test the targets
  audit: List what operators did
  keys: Audit a source's event keys
  providers: List providers or describe one

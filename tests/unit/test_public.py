@@ -10,6 +10,7 @@ from hookledger.store.sqlite.connection import check_version
 
 def test_the_list() -> None:
     assert sorted(hookledger.__all__) == [
+        "Alert",
         "Approval",
         "BadArguments",
         "BadResult",

@@ -14,6 +14,7 @@ except ImportError:  # installed without the server extra
 
 from .. import __version__
 from ..errors import HookledgerError
+from .alerts import alerts
 from .audit import audit
 from .bulk import bulk
 from .circuits import circuits
@@ -54,7 +55,7 @@ def cli() -> None:
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Run": (serve, receive, work, serve_api, migrate),
-    "Look": (events, show, failures, lag, top, effects, doctor, audit, keys, providers),
+    "Look": (events, show, failures, lag, top, effects, doctor, alerts, audit, keys, providers),
     "Decide": (retry, replay, resolve, approve, reject, settle, discard, reconcile, bulk, jobs),
     "Control": (pause, resume, circuits),
     "Intake": (rejections, quarantine, import_keys),

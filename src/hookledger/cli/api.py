@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 from ..inbox import Inbox
+from ..operate.api.listener import ended
 from ..receive.client import rate_limit_key
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -47,12 +48,14 @@ class OperatorListener:
         self._started()
         serving = asyncio.create_task(server.serve(operator.host, operator.port))
         stopping = asyncio.create_task(self._wait(self._stop))
+        alerting = asyncio.create_task(self._inbox.operator.send_alerts())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         server.stop()
         try:
             await self._drained(serving)
         finally:
+            await ended(alerting)
             await self._inbox.operator.stop()
 
     def _share(self, peer: str | None) -> str | None:

@@ -18,7 +18,7 @@ NOT_ALLOWED = 7
 STUCK = 10
 """`work`: a handler blocked the event loop beyond every timeout."""
 UNEXPECTED_ANSWER = 8
-"""`send`: the receiver gave an unexpected answer."""
+"""`send`: the receiver gave an unexpected answer; `alerts test`: a target did not take the message."""
 DEMO_FAILED = 9
 """`demo --exit`: something did not happen exactly once."""
 PROBLEM = 11

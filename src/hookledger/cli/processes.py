@@ -14,6 +14,7 @@ import msgspec
 
 from ..errors import ConfigError
 from ..inbox import Inbox
+from ..operate.alerts.targets import check_targets
 from ..operate.api.listener import load_tokens
 from ..operate.api.schema import BASE
 from ..operate.health import Receiver
@@ -106,6 +107,7 @@ def receive(
     inbox.read_secrets()
     if not no_operator:
         load_tokens(inbox)
+        check_targets(inbox.settings.alerts)
     _advise(inbox)
     with Monitor("receive", inbox, monitor_at) as monitor:
         run(_receive(inbox, monitor, operates=not no_operator))
@@ -199,6 +201,7 @@ def serve_api(
     set_up_logging(log_level, as_json=log_json)
     operator = listening(inbox.settings.operator, operator_host, operator_port)
     inbox.settings = msgspec.structs.replace(inbox.settings, operator=operator)
+    check_targets(inbox.settings.alerts)
     if receiver is not None:
         inbox.operator.receiver = _receiver(receiver)
     with Monitor(API, inbox, monitor_at) as monitor:
@@ -268,6 +271,7 @@ def work(
     if concurrency:
         settings = msgspec.structs.replace(settings, concurrency=concurrency)
     inbox.store()  # fail early on a wrong database URL
+    check_targets(inbox.settings.alerts)
     handles = inbox.routes.only(sources, types).handles()
     if not handles:
         status.print("[yellow]No handlers are declared:[/] events will wait, then be skipped.")
@@ -349,6 +353,7 @@ def serve(
     _require_sources(inbox)
     inbox.read_secrets()
     inbox.store()  # fail early on a wrong database URL
+    check_targets(inbox.settings.alerts)
     intake, operator = inbox.settings.intake, inbox.settings.operator
     common = ["--log-level", log_level, *(["--log-json"] if log_json else [])]
     listen = ["--host", intake.host, "--port", str(intake.port)]

@@ -89,6 +89,7 @@ class EffectDecorators:
     """`effect` and `ensure`: the base of Inbox."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.effects: Effects = Effects()
 
     @needs_parentheses(

@@ -8,6 +8,7 @@ from ..clock import Clock
 from ..effects.declare import Effects
 from ..store.protocol import Store
 from ..work.route import Routes
+from .alerts.settings import AlertFunction, AlertSettings
 from .examine import Examiner
 from .retention.settings import RetentionSettings
 
@@ -19,6 +20,7 @@ class Application(Struct, frozen=True):
     effects: Effects = field(default_factory=Effects)
     advice: tuple[str, ...] = ()
     """Advice about its connections, each as "what is so: what to do"."""
+    alerts: tuple[AlertFunction, ...] = ()
 
     @property
     def loaded(self) -> bool:
@@ -35,4 +37,5 @@ class Context(Struct, frozen=True):
     lease: float = 60.0
     """Seconds after its last heartbeat until a worker counts as dead."""
     retention: RetentionSettings = RetentionSettings()
+    alerts: AlertSettings = AlertSettings()
     clock: Clock = field(default_factory=Clock)

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ..work.reclaim import LeaseReclaimer
+from .alerts.sender import AlertSender
 from .bulk.runner import JobRunner
 from .context import Context
 from .rates import RateSums
@@ -23,13 +24,13 @@ def schedule(context: Context) -> Schedule:
 
 @contextlib.asynccontextmanager
 async def maintained(context: Context, reclaimer: LeaseReclaimer, *, scheduled: bool) -> AsyncIterator[None]:
-    """Reclaim leases, run jobs, prune, warn about events without a handler, sum up counts and, if `scheduled`, run
-    daily tasks, until the block ends."""
+    """Reclaim leases, run jobs, prune, send alerts, sum up counts, warn about events without a handler and, if
+    `scheduled`, run daily tasks, until the block ends."""
     planned = schedule(context) if scheduled else Schedule([], context.clock.now)
     unhandled = UnhandledWatch(context, reclaimer.unhandled_after)
     await unhandled.start()
-    sums = RateSums(context.store.rates)
-    runners = (reclaimer, JobRunner(context), pruner(context), unhandled, planned, sums)
+    alerts, sums = AlertSender(context), RateSums(context.store.rates)
+    runners = (reclaimer, JobRunner(context), pruner(context), unhandled, planned, alerts, sums)
     tasks = [asyncio.create_task(runner.run()) for runner in runners]
     try:
         yield
@@ -37,3 +38,5 @@ async def maintained(context: Context, reclaimer: LeaseReclaimer, *, scheduled: 
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if not scheduled:  # a worker that ends when nothing is due may be the only process
+            await alerts.last_round()

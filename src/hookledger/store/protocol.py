@@ -15,6 +15,8 @@ from ..ledger import GuardAnswer, GuardRequest, Intent, Known
 from ..model import Arrival, Claimed, Kind, Outcome, Recorded, Share, Waiting
 from .history import Health
 from .ledger import Ledger
+from .ops.alert_looks import AlertLooks
+from .ops.alert_messages import AlertMessages
 from .ops.alerts import Alerts
 from .ops.attention import Attention
 from .ops.audit import AuditLog
@@ -179,7 +181,9 @@ class Store(Events, Workers, Decisions, ABC):
     copies: Copies
     """The copy of this inbox to another database, over the tables as the dialect reads and writes them."""
 
-    def __init__(self, database: Database, clock: Clock, ledger: Ledger, jobs: Jobs, calls: Database) -> None:
+    def __init__(  # noqa: PLR0915 - one line for each subject
+        self, database: Database, clock: Clock, ledger: Ledger, jobs: Jobs, calls: Database
+    ) -> None:
         """`calls`: where a call that a handler waits for may need an operation."""
         super().__init__(database)
         self.ledger: Ledger = ledger
@@ -196,6 +200,10 @@ class Store(Events, Workers, Decisions, ABC):
         """Deliveries that an operator can make events of."""
         self.alerts: Alerts = Alerts(database)
         """Marks for an operator."""
+        self.alert_looks: AlertLooks = AlertLooks(database)
+        """What people are to be told,"""
+        self.alert_messages: AlertMessages = AlertMessages(database)
+        """and what they were told."""
         self.imported_keys: ImportedKeys = ImportedKeys(database)
         """Keys whose events were processed elsewhere."""
         self.key_audits: KeyAudits = KeyAudits(database)

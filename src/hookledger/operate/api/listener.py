@@ -18,6 +18,7 @@ from ...receive.health import ALIVE, Readiness
 from ...receive.request import Receive, Scope, Send
 from ...receive.secrets import text_of
 from ...store.opening import Opener, PerLoop
+from ..alerts.sender import AlertSender
 from ..context import Context
 from ..doctor import proof
 from ..gauges import DatabaseGauges
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
     from .app import Api
 
 log: logging.Logger = logging.getLogger(__name__)
+
+
+PAUSE = 5.0
+"""Seconds between two attempts to open the store, for alerts."""
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for its end."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def load_tokens(inbox: Inbox) -> Tokens:
@@ -72,6 +83,16 @@ class Operator:
     async def stop(self) -> None:
         await self._pages.close()
         await self._opened.close()
+
+    async def send_alerts(self) -> None:
+        """Send alerts until cancelled, beside workers that do so, too: without a worker, this is who says so."""
+        while True:
+            try:
+                context, _, _ = await self.start()
+            except HookledgerError:
+                await asyncio.sleep(PAUSE)
+            else:
+                return await AlertSender(context).run()
 
     def cut_off(self) -> int:
         """Cancel running requests; returns their number."""
@@ -161,13 +182,17 @@ class Operator:
         return context
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
+        alerting: asyncio.Task[None] | None = None
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 with contextlib.suppress(HookledgerError):  # the first request tries again, and reports why not
                     await self.start()
+                alerting = asyncio.create_task(self.send_alerts())
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
+                if alerting is not None:
+                    await ended(alerting)
                 await self.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

@@ -6,6 +6,7 @@ from typing import Any
 
 from . import (
     actions,
+    alerts,
     circuits,
     decide,
     effects,
@@ -62,6 +63,7 @@ CALLS: tuple[Call, ...] = (
     Call("POST", "/events/{reference}/repair", OPERATOR, reconcile.repair_event),
     Call("POST", "/events/{reference}/erase", ADMIN, retention.erase_event),
     Call("GET", "/actions", VIEWER, actions.list_actions),
+    Call("GET", "/alerts", VIEWER, alerts.list_alerts),
     Call("GET", "/failures", VIEWER, failures.list_failures),
     Call("GET", "/lag", VIEWER, failures.list_lag),
     Call("GET", "/rates", VIEWER, rates.list_rates),

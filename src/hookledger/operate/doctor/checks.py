@@ -21,7 +21,7 @@ from ..context import Context
 from ..examine import unprovable
 from ..keys.audit import webhooks as seen_webhooks
 from ..reconcile.plan import Plan
-from . import proof, trouble
+from . import messages, proof, trouble
 from .finding import Finding
 
 SKEW = 5.0
@@ -315,4 +315,5 @@ CHECKS: dict[str, Check] = {
     "guards": trouble.guards,
     "circuits": trouble.circuits,
     "alerts": trouble.alerts,
+    "alert messages": messages.alert_messages,
 }

@@ -1,0 +1,1 @@
+"""Alerts to people: what they are about, how they are worded, and who gets them."""
