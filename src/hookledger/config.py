@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from .clock import Seconds
 from .errors import ConfigError
+from .operate.consistency.settings import ConsistencySettings
 from .operate.retention.settings import RetentionSettings
 from .providers.fetching.settings import CurrentSettings
 from .providers.listing.base import ReconcileSettings
@@ -111,6 +112,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     operator: OperatorSettings = OperatorSettings()
     work: WorkSettings = WorkSettings()
     retention: RetentionSettings = RetentionSettings()
+    consistency: ConsistencySettings = ConsistencySettings()
     sources: dict[str, SourceSettings] = {}
 
     def __repr__(self) -> str:

@@ -191,6 +191,7 @@ class Inbox(EffectDecorators):
             Application(self.routes, self.effects, advice),
             lease=work.lease,
             retention=self.settings.retention,
+            consistency=self.settings.consistency,
             clock=self.clock,
         )
 

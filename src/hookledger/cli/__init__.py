@@ -16,6 +16,7 @@ from .. import __version__
 from ..errors import HookledgerError
 from .audit import audit
 from .bulk import bulk
+from .check import check
 from .circuits import circuits
 from .common import exit_code, status
 from .copy import copy
@@ -53,7 +54,7 @@ def cli() -> None:
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Run": (serve, receive, work, serve_api, migrate),
-    "Look": (events, show, failures, lag, effects, doctor, audit, keys, providers),
+    "Look": (events, show, failures, lag, effects, doctor, check, audit, keys, providers),
     "Decide": (retry, replay, resolve, approve, reject, settle, discard, reconcile, bulk, jobs),
     "Control": (pause, resume, circuits),
     "Intake": (rejections, quarantine, import_keys),

@@ -8,6 +8,7 @@ from ..clock import Clock
 from ..effects.declare import Effects
 from ..store.protocol import Store
 from ..work.route import Routes
+from .consistency.settings import ConsistencySettings
 from .examine import Examiner
 from .retention.settings import RetentionSettings
 
@@ -35,4 +36,5 @@ class Context(Struct, frozen=True):
     lease: float = 60.0
     """Seconds after its last heartbeat until a worker counts as dead."""
     retention: RetentionSettings = RetentionSettings()
+    consistency: ConsistencySettings = ConsistencySettings()
     clock: Clock = field(default_factory=Clock)

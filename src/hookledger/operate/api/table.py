@@ -7,6 +7,7 @@ from typing import Any
 from . import (
     actions,
     circuits,
+    consistency,
     decide,
     effects,
     events,
@@ -40,6 +41,7 @@ CALLS: tuple[Call, ...] = (
     Call("GET", "/summary", VIEWER, overview.summary),
     Call("GET", "/health", VIEWER, overview.health),
     Call("GET", "/workers", VIEWER, overview.list_workers),
+    Call("GET", "/consistency", VIEWER, consistency.show_consistency),
     Call("GET", "/doctor", OPERATOR, overview.doctor, seconds=LONG),
     Call("GET", "/events", VIEWER, events.list_events),
     Call("GET", "/events-count", VIEWER, events.count_events),
