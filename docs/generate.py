@@ -24,6 +24,7 @@ TAG = re.compile(r"^# proves R\d+(?:, R\d+)*$")
 def settings() -> str:
     from hookledger.config import (
         Config,
+        ConsistencySettings,
         CurrentSettings,
         IntakeSettings,
         Limits,
@@ -56,6 +57,7 @@ def settings() -> str:
         ("[work.outbox]", OutboxSettings),
         ("[work.circuit]", CircuitSettings),
         ("[retention]", RetentionSettings),
+        ("[consistency]", ConsistencySettings),
         ("[sources.NAME]", SourceSettings),
         ("[sources.NAME.current]", CurrentSettings),
         ("[sources.NAME.reconcile]", ReconcileSettings),

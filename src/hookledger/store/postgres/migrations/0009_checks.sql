@@ -1,4 +1,4 @@
--- Consistency checks: what each looks at, how far it has come, and what it found (decision 0057).
+-- Consistency checks: what each looks at, how far it has come, and what it found (decision 0059).
 --
 -- slot: the time that it was planned for; null if an operator asked for it. since, until: the arrivals that an
 -- incremental check looks at. position: the last row that it has seen, while it runs. A check whose process died is

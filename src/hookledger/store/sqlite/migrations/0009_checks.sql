@@ -1,4 +1,4 @@
--- Consistency checks: what each looks at, how far it has come, and what it found (decision 0057). PostgreSQL's file
+-- Consistency checks: what each looks at, how far it has come, and what it found (decision 0059). PostgreSQL's file
 -- describes the columns.
 CREATE TABLE consistency_checks (
     id           BLOB PRIMARY KEY NOT NULL,
