@@ -238,7 +238,8 @@ async def test_arrivals_do_not_keep_it_from_its_end(store: Store, clock: Clock, 
         nonlocal number
         number += 1
         assert number < 200, "it never ends"
-        await record(store, *(delivered(f"more_{number}_{n}") for n in range(4)))
+        if position.walk in ("deliveries", "events"):  # more than it looks at
+            await record(store, *(delivered(f"more_{number}_{n}") for n in range(4)))
         return await look(check, position, size)
 
     store.checks.look = more  # type: ignore[method-assign]
@@ -297,7 +298,7 @@ async def test_another_process_resumes_where_it_was_interrupted(
     await raw.run("DELETE FROM requests")
     expected = await found(store, clock)
     total, pieces = await rows_of(raw), 0
-    for after in range(0, 200, 7):
+    for after in range(0, 200, 5):
         try:
             await interrupted(store, clock, after, Unavailable("the database is gone"))
         except BaseException:
@@ -335,7 +336,8 @@ async def test_one_process_at_a_time(open_store: OpenStore, clock: Clock) -> Non
     assert not await one.checks.advance(check, None, 5, [], 60.0), "a process that lost it stores nothing"
     assert not await one.checks.renew(check, 60.0)
     assert await one.checks.end(check) is None
-    assert (await two.checks.last())[0].row_count == 0
+    [full] = [one for one in await two.checks.last() if one.kind == "full"]
+    assert (full.id, full.row_count, full.ended_at) == (check.id, 0, None)
 
 
 async def test_a_process_that_lost_the_check_says_so(open_store: OpenStore, clock: Clock) -> None:
@@ -397,7 +399,10 @@ async def test_each_slot_once(open_store: OpenStore, clock: Clock) -> None:
     assert await rounds() == {"full": 2, "incremental": 3}
 
 
-async def test_results_are_kept_for_a_month(store: Store, clock: Clock, raw: Raw) -> None:
+async def test_results_are_kept_for_a_month(
+    store: Store, clock: Clock, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "OVERLAP", timedelta(0))
     await recorded(store)
     await raw.run("DELETE FROM requests")
     assert await found(store, clock) == {"requests_missing": 1}

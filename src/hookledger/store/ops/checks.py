@@ -252,13 +252,13 @@ async def _look_at_parts(db: Session, events: list[UUID]) -> tuple[int, list[Sus
     """Look at the attempts, effects, calls, guards and answers of some events."""
     if not events:
         return 0, []
-    effects = await db("effects_of_events", events=events)
+    effects = await db("effects_to_check", events=events)
     parts: dict[str, list[Row]] = {
-        "attempts": await db("attempts_of_events", events=events),
+        "attempts": await db("attempts_to_check", events=events),
         "effects": effects,
-        "effect_calls": await db("calls_of_effects", identities=[row["key_0"] for row in effects]),
-        "guards": await db("guards_of_events", events=events),
-        "guard_answers": await db("answers_of_events", events=events),
+        "effect_calls": await db("calls_to_check", identities=[row["key_0"] for row in effects]),
+        "guards": await db("guards_to_check", events=events),
+        "guard_answers": await db("answers_to_check", events=events),
     }
     found: list[Suspect] = []
     for name, rows in parts.items():

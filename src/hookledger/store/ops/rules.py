@@ -117,11 +117,15 @@ async def whole(db: Session, rule: str) -> list[Row]:
 
 async def among(db: Session, rule: str, keys: Sequence[Key]) -> list[Suspect]:
     """The rows with these keys that the rule finds."""
+    return _suspects(rule, await db.run(about_keys(db, rule), {"keys": list(keys)})) if keys else []
+
+
+def about_keys(db: Session, rule: str) -> str:
+    """The rule as a query about the rows with `:keys`."""
     walk = WALKS[WALK_OF[rule]]
-    listed = db.piece(f"listed_{walk.table}")
+    listed = db.piece(f"keyed_{walk.table}")
     again = listed.replace("AS f ON f.", "AS g ON g.")
-    text = _composed(db, rule, found=_columns(walk, "k", "key_{}"), among=listed, again=again)
-    return _suspects(rule, await db.run(text, {"keys": list(keys)})) if keys else []
+    return _composed(db, rule, found=_columns(walk, "k", "key_{}"), among=listed, again=again)
 
 
 async def between(db: Session, rule: str, after: Key, last: Key) -> list[Suspect]:
@@ -138,16 +142,17 @@ async def between(db: Session, rule: str, after: Key, last: Key) -> list[Suspect
 async def next_keys(db: Session, walk: Walk, after: Key, last: Key, most: int, skip: int = 0) -> list[Key]:
     """Up to so many keys after one, up to another, in their order."""
     bounds = {f"after_{n}": value for n, value in enumerate(after)} | {f"last_{n}": v for n, v in enumerate(last)}
-    text = _page(db, walk, "next_keys")
+    text = page(db, walk, "next_keys")
     return [walk.key_of(row) for row in await db.run(text, {**bounds, "most": most, "skip": skip})]
 
 
 async def last_key(db: Session, walk: Walk) -> Key | None:
     """The last key of a table, None if it is empty."""
-    return next((walk.key_of(row) for row in await db.run(_page(db, walk, "last_key"), {})), None)
+    return next((walk.key_of(row) for row in await db.run(page(db, walk, "last_key"), {})), None)
 
 
-def _page(db: Session, walk: Walk, query: str) -> str:
+def page(db: Session, walk: Walk, query: str) -> str:
+    """`next_keys` or `last_key` of a table."""
     names = [f"{walk.alias}.{column}" for column in walk.key]
     marks = {part: ", ".join(f":{part}_{n}" for n in range(len(names))) for part in ("after", "last")}
     filling = {

@@ -11,20 +11,20 @@ SELECT {columns} FROM {among} ORDER BY {backwards} LIMIT 1
 -- The events that operators acted on, in the order of actions.
 SELECT id, event_id FROM {schema}.actions WHERE id > :after AND id <= :last ORDER BY id LIMIT :most
 
--- name: attempts_of_events
+-- name: attempts_to_check
 -- The keys of what belongs to some events.
 SELECT a.event_id AS key_0, a.claim AS key_1 FROM {schema}.attempts AS a WHERE a.event_id IN {list :events uuid}
 
--- name: effects_of_events
+-- name: effects_to_check
 SELECT f.identity AS key_0 FROM {schema}.effects AS f WHERE f.event_id IN {list :events uuid}
 
--- name: calls_of_effects
+-- name: calls_to_check
 SELECT c.identity AS key_0, c.number AS key_1 FROM {schema}.effect_calls AS c WHERE c.identity IN {list :identities bytea}
 
--- name: guards_of_events
+-- name: guards_to_check
 SELECT g.identity AS key_0 FROM {schema}.guards AS g WHERE g.event_id IN {list :events uuid}
 
--- name: answers_of_events
+-- name: answers_to_check
 SELECT w.event_id AS key_0, w.claim AS key_1, w.identity AS key_2
 FROM {schema}.guard_answers AS w WHERE w.event_id IN {list :events uuid}
 

@@ -1,5 +1,5 @@
 -- Each query of RULES finds what is wrong with rows of one table. The operation fills in the rest: {among}, the table whole
--- or the rows with the keys of a list (`listed_…`); {found}, how many there are in all or the keys; {at_most}, a limit.
+-- or the rows with the keys of a list (`keyed_…`); {found}, how many there are in all or the keys; {at_most}, a limit.
 -- So the same words serve `report`, which reads whole tables in one snapshot, and the check in pieces.
 -- PostgreSQL joins whole tables by hashing; SQLite finds what it looks for by primary key, or in a list that it makes
 -- once. Counts compared with 0 look rows up by index; PostgreSQL may hash the whole table for an EXISTS.
@@ -30,36 +30,36 @@ UNION ALL SELECT 'guards', CASE WHEN applied THEN 'applied' ELSE 'stale' END, co
 -- name: our_schema
 {schema}
 
--- name: listed_deliveries
+-- name: keyed_deliveries
 -- The rows of a table with these keys.
 {rows :keys key_0 uuid, key_1 integer} AS k {ordered} JOIN {schema}.deliveries AS d ON d.request_id = k.key_0 AND d.item = k.key_1
 
--- name: listed_requests
+-- name: keyed_requests
 {rows :keys key_0 uuid} AS k {ordered} JOIN {schema}.requests AS r ON r.id = k.key_0
 
--- name: listed_events
+-- name: keyed_events
 {rows :keys key_0 uuid} AS k {ordered} JOIN {schema}.events AS e ON e.id = k.key_0
 
--- name: listed_attempts
+-- name: keyed_attempts
 {rows :keys key_0 uuid, key_1 bigint} AS k {ordered} JOIN {schema}.attempts AS a ON a.event_id = k.key_0 AND a.claim = k.key_1
 
--- name: listed_effects
+-- name: keyed_effects
 {rows :keys key_0 bytea} AS k {ordered} JOIN {schema}.effects AS f ON f.identity = k.key_0
 
--- name: listed_effect_calls
+-- name: keyed_effect_calls
 {rows :keys key_0 bytea, key_1 integer} AS k {ordered} JOIN {schema}.effect_calls AS c ON c.identity = k.key_0 AND c.number = k.key_1
 
--- name: listed_guards
+-- name: keyed_guards
 {rows :keys key_0 bytea} AS k {ordered} JOIN {schema}.guards AS g ON g.identity = k.key_0
 
--- name: listed_guard_answers
+-- name: keyed_guard_answers
 {rows :keys key_0 uuid, key_1 bigint, key_2 bytea} AS k {ordered} JOIN {schema}.guard_answers AS w
   ON w.event_id = k.key_0 AND w.claim = k.key_1 AND w.identity = k.key_2
 
--- name: listed_identities
+-- name: keyed_identities
 {rows :keys key_0 bytea} AS k {ordered} JOIN {schema}.identities AS i ON i.identity = k.key_0
 
--- name: listed_pruned
+-- name: keyed_pruned
 {rows :keys key_0 uuid} AS k {ordered} JOIN {schema}.pruned AS p ON p.event_id = k.key_0
 
 -- name: deliveries_without_event
