@@ -17,7 +17,7 @@ from hookledger.operate.consistency.settings import ConsistencySettings
 from hookledger.states import State
 from hookledger.store.ops import checks, rules
 from hookledger.store.ops.checks import Check, Kind, Position
-from hookledger.store.ops.consistency import ENTRIES, TOTAL
+from hookledger.store.ops.consistency import ENTRIES, TOTAL, Violation
 from hookledger.store.ops.rules import WALKS, Walk
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.store import SqliteStore
@@ -333,9 +333,10 @@ async def test_one_process_at_a_time(open_store: OpenStore, clock: Clock) -> Non
     assert await two.checks.needed("full", datetime.now(UTC))
     taken = await two.checks.begin("full", "y", lease=60.0)
     assert taken is not None and (taken.id, taken.fence) == (check.id, 2)
-    assert not await one.checks.advance(check, None, 5, [], 60.0), "a process that lost it stores nothing"
+    assert not await one.checks.advance(check, Position("events"), 5, [], 60.0), "a process that lost it stores nothing"
     assert not await one.checks.renew(check, 60.0)
-    assert await one.checks.end(check) is None
+    assert await one.checks.end(check, 5, [Violation("requests_missing", 1, ())]) is None
+    assert await Raw(one).count("consistency_violations") == 0
     [full] = [one for one in await two.checks.last() if one.kind == "full"]
     assert (full.id, full.row_count, full.ended_at) == (check.id, 0, None)
 

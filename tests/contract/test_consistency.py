@@ -17,7 +17,7 @@ from hookledger.model import Claimed
 from hookledger.states import AttemptOutcome, EffectKind, State
 from hookledger.store.ops.consistency import ENTRIES, TOTAL, ConsistencyReport
 from hookledger.store.ops.reviews import ANSWERS
-from hookledger.store.ops.rules import WALKS
+from hookledger.store.ops.rules import WALK_OF, WALKS
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
@@ -147,6 +147,7 @@ async def test_a_query_that_takes_too_long_is_stopped(
         endless = "WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT max(n) FROM c"
         monkeypatch.setitem(shared("sqlite"), "endless", endless)
         monkeypatch.setitem(ENTRIES, "endless", "numbers never end")
+        monkeypatch.setitem(WALK_OF, "endless", "requests")
         with pytest.raises(Unavailable, match=r"longer than 0\.2 s"):
             await store.consistency.report(limit=0.2)
         return

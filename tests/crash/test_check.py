@@ -82,6 +82,7 @@ def test_the_next_worker_resumes_the_check_of_a_killed_one(installation: Install
     folder.mkdir()
     scene = Scene(folder, installation.database.url, "events")
     scene.do(damaged_more)
+    installation.use("tests.crash.check_app:inbox")
     installation.set('[consistency]\ninterval = "100ms"')
 
     def full() -> dict[str, Any] | None:
@@ -94,7 +95,8 @@ def test_the_next_worker_resumes_the_check_of_a_killed_one(installation: Install
     halfway = full()
     assert halfway is not None and halfway["ended_at"] is None, "it was over before the kill"
     assert json.loads(begun["position"])["walk"] in WALKS
-    scene.database.rows("UPDATE {h}consistency_checks SET leased_until = started_at")  # as if a minute had passed
+    # As if a minute had passed.
+    scene.database.rows("UPDATE {h}consistency_checks SET leased_until = started_at WHERE ended_at IS NULL")
     installation.work()
     ended = eventually(lambda: (found := full()) and found["ended_at"] and found, "the check is resumed")
     assert (ended["id"], ended["fence"], ended["problem"]) == (halfway["id"], 2, None)

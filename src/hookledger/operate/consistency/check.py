@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from ...clock import Clock
 from ...errors import HookledgerError, WrongState
-from ...store.ops.checks import SAMPLE, Check, Kind, Position, Standing, first_position
+from ...store.ops.checks import SAMPLE, Check, Kind, Standing, first_position
 from ...store.ops.consistency import ENTRIES, Violation
 from ...store.ops.rules import Suspect
 from ...store.protocol import Store
@@ -92,37 +92,41 @@ class Checker:
             return None
         try:
             async with self._renewed(check):
-                await self._walk(check, progress)
-                ended = await self._checks.end(check)
+                ended = await self._walk(check, progress)
         except BaseException as error:
             why = str(error) if isinstance(error, HookledgerError) else None
             with contextlib.suppress(HookledgerError):
                 await self._checks.give_up(check, why)
             raise
-        if ended is None:
-            raise _taken()
         for one in ended.violations:
             log.error("consistency: %d %s: %s", one.count, ENTRIES.get(one.kind, one.kind), ", ".join(one.sample))
         return ended
 
-    async def _walk(self, check: Check, progress: Progress) -> None:
-        position: Position | None = first_position(check)
+    async def _walk(self, check: Check, progress: Progress) -> Check:
+        position = first_position(check)
         rows, unsaved, saved, size = check.row_count, 0, time.monotonic(), SIZES[0]
         found = Found(check)
-        while position is not None:
+        while True:
             begun = time.monotonic()
             piece = await self._checks.look(check, position, size)
             if piece.suspects:
                 found.add(await self._checks.confirm(piece.suspects))
             rows, unsaved = rows + piece.rows, unsaved + piece.rows
             progress(position.walk, rows, found.total)
-            position, took = piece.then, time.monotonic() - begun
-            if position is None or found.new or time.monotonic() - saved > SAVE:
+            took = time.monotonic() - begun
+            if piece.then is None:
+                break
+            position = piece.then
+            if found.new or time.monotonic() - saved > SAVE:
                 if not await self._checks.advance(check, position, unsaved, found.taken(), LEASE):
                     raise _taken()
                 unsaved, saved = 0, time.monotonic()
             size = max(SIZES[0], min(SIZES[1], size * 2, int(size * PIECE / max(took, 1e-4))))
             await asyncio.sleep(took if self._pause else 0)
+        ended = await self._checks.end(check, unsaved, found.taken())
+        if ended is None:
+            raise _taken()
+        return ended
 
     @contextlib.asynccontextmanager
     async def _renewed(self, check: Check) -> AsyncIterator[None]:

@@ -158,7 +158,7 @@ class Checks(Operations):
                 [found] = await _with_violations(db, [taken])
                 return found
             why = row["problem"] or "its processes ended, and no other resumed it in time"
-            await db("end_check", id=row["id"], fence=row["fence"], problem=why)
+            await db("end_check", id=row["id"], fence=row["fence"], more=0, problem=why)
         facts = {"kind": kind, "slot": slot, "since": window[0], "until": window[1], "holder": holder}
         begun = await db("begin_check", id=new_id(), lease=lease, **facts)
         return _check(begun[0]) if begun else None
@@ -169,16 +169,13 @@ class Checks(Operations):
 
     @writes_lightly
     async def advance(
-        self, db: Session, check: Check, position: Position | None, more: int, found: Sequence[Violation], lease: float
+        self, db: Session, check: Check, position: Position, more: int, found: Sequence[Violation], lease: float
     ) -> bool:
         """Store how far it has come, with what it found since the last time; False if another process took it."""
-        where = {"id": check.id, "fence": check.fence}
-        place = None if position is None else msgspec.json.encode(position).decode()
-        if not await db("advance_check", **where, position=place, more=more, lease=lease):
+        where = {"id": check.id, "fence": check.fence, "position": msgspec.json.encode(position).decode()}
+        if not await db("advance_check", **where, more=more, lease=lease):
             return False
-        if found:
-            rows = [(one.kind, one.count, msgspec.json.encode(one.sample).decode()) for one in found]
-            await db("count_violations", id=check.id, found=rows)
+        await _count(db, check, found)
         return True
 
     @writes_lightly
@@ -187,9 +184,12 @@ class Checks(Operations):
         await db("give_up_check", id=check.id, fence=check.fence, problem=problem)
 
     @writes
-    async def end(self, db: Session, check: Check) -> Check | None:
-        """Store that it came to its end; None if another process took it."""
-        ended = await db("end_check", id=check.id, fence=check.fence, problem=None)
+    async def end(self, db: Session, check: Check, more: int, found: Sequence[Violation]) -> Check | None:
+        """Store that it came to its end, with what it found since the last time, in one commit: resumed after it, a
+        check would count everything again. None if another process took it."""
+        ended = await db("end_check", id=check.id, fence=check.fence, more=more, problem=None)
+        if ended:
+            await _count(db, check, found)
         if check.kind == "full":
             await db("forget_violations", keep=KEPT)
             await db("forget_checks", keep=KEPT)
@@ -328,6 +328,12 @@ def _time_of(ident: UUID) -> datetime:
 
 
 # ── rows ──
+
+
+async def _count(db: Session, check: Check, found: Sequence[Violation]) -> None:
+    rows = [(one.kind, one.count, msgspec.json.encode(one.sample).decode()) for one in found]
+    if rows:
+        await db("count_violations", id=check.id, found=rows)
 
 
 async def _with_violations(db: Session, rows: Sequence[Row]) -> list[Check]:

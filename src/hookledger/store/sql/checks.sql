@@ -75,7 +75,8 @@ UPDATE {schema}.consistency_checks SET leased_until = {now}, problem = :problem
 WHERE id = :id AND fence = :fence AND ended_at IS NULL RETURNING id
 
 -- name: end_check
-UPDATE {schema}.consistency_checks SET ended_at = {now}, leased_until = NULL, position = NULL, problem = :problem
+UPDATE {schema}.consistency_checks
+SET ended_at = {now}, leased_until = NULL, position = NULL, row_count = row_count + :more, problem = :problem
 WHERE id = :id AND fence = :fence AND ended_at IS NULL RETURNING *
 
 -- name: forget_violations
