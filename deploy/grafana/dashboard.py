@@ -1,7 +1,7 @@
 """Write deploy/grafana/hookledger.json, the Grafana dashboard: `python deploy/grafana/dashboard.py`.
 
-A test fails when the two differ, when an expression cannot be parsed, or when it names a metric that Hookledger does not
-have.
+A test fails when the two differ, when an expression cannot be parsed, or when it names a metric that Hookledger does
+not have.
 """
 
 from __future__ import annotations
@@ -186,7 +186,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Outbox",
             "Effects that are planned, failed or unknown, and how long the first is due.",
-            (("max by (state) (hookledger_outbox_effects)", "{{state}}"), ("max(hookledger_outbox_lag_seconds)", "lag (s)")),
+            (
+                ("max by (state) (hookledger_outbox_effects)", "{{state}}"),
+                ("max(hookledger_outbox_lag_seconds)", "lag (s)"),
+            ),
         ),
         Panel(
             "Open circuits",
@@ -198,14 +201,20 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Guards that found an event stale; effects asked for again with other arguments.",
             (
                 (f"sum by (source) (increase(hookledger_stale_total{OF}[$__rate_interval]))", "stale {{source}}"),
-                ("sum by (effect) (increase(hookledger_effect_conflicts_total[$__rate_interval]))", "conflict {{effect}}"),
+                (
+                    "sum by (effect) (increase(hookledger_effect_conflicts_total[$__rate_interval]))",
+                    "conflict {{effect}}",
+                ),
             ),
         ),
         Panel(
             "Secrets and clocks",
             "Days until the last secret of a source expires; seconds between the clocks.",
             (
-                (f"(min by (source) (hookledger_secret_expiry_timestamp_seconds{OF}) - time()) / 86400", "days {{source}}"),
+                (
+                    f"(min by (source) (hookledger_secret_expiry_timestamp_seconds{OF}) - time()) / 86400",
+                    "days {{source}}",
+                ),
                 ("max(hookledger_clock_skew_seconds)", "clock skew (s)"),
             ),
         ),

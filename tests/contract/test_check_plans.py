@@ -1,4 +1,4 @@
-"""A piece of the consistency check looks rows up and reads no table whole, in the planners' own words, at 100,000 events."""
+"""A piece of the consistency check reads no table whole: looked up in the planners' own words, at 100,000 events."""
 
 from __future__ import annotations
 

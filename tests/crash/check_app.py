@@ -1,4 +1,4 @@
-"""The application of the crash tests, whose workers check in many small steps, so that one can be killed between two."""
+"""The application of the crash tests, whose workers check in many small steps: one can be killed between two."""
 
 from hookledger.operate.consistency import check
 from tests.crash.app import inbox

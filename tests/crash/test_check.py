@@ -20,7 +20,6 @@ EVENTS = 40
 COMMAND = ("check", "--json")
 
 
-
 @pytest.fixture
 def scene(database_url: str, tmp_path: Path) -> Iterator[Scene]:
     yield Scene(tmp_path, database_url, "events")
@@ -50,7 +49,8 @@ def stored(scene: Scene) -> dict[str, Any]:
 
 
 def violations(scene: Scene, check: dict[str, Any]) -> dict[str, int]:
-    found = "SELECT c.id, v.rule, v.count FROM {h}consistency_violations AS v JOIN {h}consistency_checks AS c ON c.id = v.check_id"
+    found = "SELECT c.id, v.rule, v.count FROM {h}consistency_violations AS v "
+    found += "JOIN {h}consistency_checks AS c ON c.id = v.check_id"
     return {row["rule"]: row["count"] for row in scene.database.rows(found) if row["id"] == check["id"]}
 
 
@@ -85,20 +85,22 @@ def test_the_next_worker_resumes_the_check_of_a_killed_one(installation: Install
     installation.use("tests.crash.check_app:inbox")
     installation.set('[consistency]\ninterval = "100ms"')
 
-    def full() -> dict[str, Any] | None:
+    def full() -> dict[str, Any]:
+        """The full check, as it is stored; nothing before it begins."""
         rows = scene.database.rows("SELECT * FROM {h}consistency_checks WHERE kind = 'full'")
-        return rows[0] if rows else None
+        return rows[0] if rows else {}
 
     worker = installation.work()
-    begun = eventually(lambda: (found := full()) and found["position"] and found, "the check has come somewhere")
+    eventually(lambda: full().get("position"), "the check has come somewhere")
     worker.kill()
     halfway = full()
-    assert halfway is not None and halfway["ended_at"] is None, "it was over before the kill"
-    assert json.loads(begun["position"])["walk"] in WALKS
+    assert halfway["ended_at"] is None, "it was over before the kill"
+    assert json.loads(halfway["position"])["walk"] in WALKS
     # As if a minute had passed.
     scene.database.rows("UPDATE {h}consistency_checks SET leased_until = started_at WHERE ended_at IS NULL")
     installation.work()
-    ended = eventually(lambda: (found := full()) and found["ended_at"] and found, "the check is resumed")
+    eventually(lambda: full()["ended_at"], "the check is resumed")
+    ended = full()
     assert (ended["id"], ended["fence"], ended["problem"]) == (halfway["id"], 2, None)
     assert ended["holder"] != halfway["holder"]
     assert violations(scene, ended) == {"requests_missing": MANY}

@@ -61,8 +61,14 @@ KINDS_UNTIL_THE_TABLE_IS_MERGED = {
         "gauge",
     ),
     **dict.fromkeys(
-        ["ack_seconds", "commit_seconds", "commit_deliveries", "attempt_seconds", "settle_delay_seconds"]
-        + ["effect_seconds"],
+        [
+            "ack_seconds",
+            "commit_seconds",
+            "commit_deliveries",
+            "attempt_seconds",
+            "settle_delay_seconds",
+            "effect_seconds",
+        ],
         "histogram",
     ),
 }

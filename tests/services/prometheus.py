@@ -46,7 +46,9 @@ def _bring(name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         said = _run(["apt-get", "-qq", "download", "prometheus"], folder)
         if os.geteuid() == 0 and not list(Path(folder).glob("prometheus_*.deb")):  # no lists yet, or old ones
-            said = _run(["apt-get", "-qq", "update"], folder) + _run(["apt-get", "-qq", "download", "prometheus"], folder)
+            said = _run(["apt-get", "-qq", "update"], folder) + _run(
+                ["apt-get", "-qq", "download", "prometheus"], folder
+            )
         packages = list(Path(folder).glob("prometheus_*.deb"))
         if not packages:
             raise ServiceError(f"apt-get could not download prometheus: {said[-500:]}")

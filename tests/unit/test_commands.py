@@ -26,6 +26,7 @@ Look
  lag: Show backlog size and age by type
  effects: List effects by state, and retry one now
  doctor: Check data, database, clocks and workers
+ check: Check that every event is accounted for, row by row
  audit: List what operators did
  keys: Audit a source's event keys
  providers: List providers or describe one

@@ -39,7 +39,9 @@ def check(inbox: Inbox, incremental: bool, as_json: bool) -> None:
         async def run(context: Context) -> Check:
             ended = await checker(context, pause=False).check(kind, progress=tell)
             if ended is None:
-                raise WrongState(f"another process runs the {kind} check now: `hookledger doctor` shows how far it is")
+                raise WrongState(
+                    f"another process runs the {kind} check now: `hookledger doctor` shows how far it is"
+                )
             return ended
 
         ended = run_on(inbox, run)

@@ -34,7 +34,7 @@ async def maintained(context: Context, reclaimer: LeaseReclaimer, *, scheduled: 
     planned: list[Runner] = [schedule(context), checker(context)] if scheduled else []
     unhandled = UnhandledWatch(context, reclaimer.unhandled_after)
     await unhandled.start()
-    runners = (reclaimer, JobRunner(context), pruner(context), unhandled, *planned)
+    runners: list[Runner] = [reclaimer, JobRunner(context), pruner(context), unhandled, *planned]
     tasks = [asyncio.create_task(runner.run()) for runner in runners]
     try:
         yield

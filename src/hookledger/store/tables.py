@@ -23,8 +23,8 @@ FORBIDDEN_TOO = (
     "schema_support",
     "workers",
 )
-"""Tables about the database itself and the processes that use it, which are not copied: a check of one database proves
-nothing about another."""
+"""Tables about the database itself and the processes that use it, which are not copied: a check of one database
+proves nothing about another."""
 LOCAL = ("copies", *FORBIDDEN_TOO)
 """The same with the table that says whether writes are forbidden."""
 FORBIDS_WRITES = "forbids_writes"

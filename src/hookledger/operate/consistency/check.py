@@ -41,8 +41,8 @@ Progress = Callable[[str, int, int], None]
 
 
 class Checker:
-    """`holder`: our name on the check, so that one process at a time is at it. `pause`: rest as long as each step took,
-    as workers do."""
+    """`holder`: our name on the check, so that one process at a time is at it. `pause`: rest as long as each step
+    took, as workers do."""
 
     def __init__(
         self, store: Store, settings: ConsistencySettings, clock: Clock, holder: str, *, pause: bool = True
@@ -130,7 +130,7 @@ class Checker:
 
     @contextlib.asynccontextmanager
     async def _renewed(self, check: Check) -> AsyncIterator[None]:
-        """Renew the lease meanwhile: one step may take long."""
+        """Renew the lease: one step may take longer than it."""
 
         async def renew() -> None:
             while True:
@@ -151,7 +151,7 @@ class Found:
 
     def __init__(self, check: Check) -> None:
         self._samples = {one.kind: list(one.sample) for one in check.violations}
-        self.total = sum(one.count for one in check.violations)
+        self.total: int = sum(one.count for one in check.violations)
         self.new: dict[str, int] = {}
 
     def add(self, confirmed: list[Suspect]) -> None:

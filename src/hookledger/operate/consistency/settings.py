@@ -11,8 +11,8 @@ from ...errors import ConfigError
 
 
 class ConsistencySettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[consistency]`: when workers check that everything is accounted for. One worker at a time does it, in short reads
-    that block no acknowledgement."""
+    """`[consistency]`: when workers check that everything is accounted for. One worker at a time does it, in short
+    reads that block no acknowledgement."""
 
     enabled: bool = True
     """Whether workers check at all; `hookledger check` works in any case."""

@@ -1,7 +1,8 @@
 """The consistency check in pieces: full or incremental, stored, and resumed by another process after a crash.
 
-Each piece is one short snapshot: the next rows of a table, and what the rules say of them. What a rule finds is looked at
-once more in a new snapshot before it counts. The position is stored with what was found up to there, in one commit.
+Each piece is one short snapshot: the next rows of a table, and what the rules say of them. What a rule finds is
+looked at a second time, in a new snapshot, before it counts. The position is stored with what was found up to there, in
+one commit.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ ORDER: dict[Kind, tuple[str, ...]] = {
 
 
 class Position(Struct, frozen=True):
-    """Where a check is: in which walk, after which row. `last`: the last row of the table when the walk began, so that
-    it ends however many rows arrive."""
+    """Where a check is: in which walk, after which row. `last`: the last row of the table when the walk began, so
+    that it ends however many rows arrive."""
 
     walk: str
     after: list[str | int] | None = None

@@ -1,7 +1,7 @@
 """The rules of the consistency check, by the table whose rows they are about.
 
-Each rule is one query of `store/sql/consistency.sql`. It is asked about a whole table, or about the rows with some keys,
-in the same words; so the check in pieces finds what the check in one snapshot finds.
+Each rule is one query of `store/sql/consistency.sql`. It is asked about a whole table, or about the rows with some
+keys, in the same words; so the check in pieces finds what the check in one snapshot finds.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Suspect(Struct, frozen=True):
     rule: str
     key: Key
     id: str
-    """Of the event or, where there is none, of a request or an import; or an identity. No key of an effect or a guard:
-    it may name a person, and what is stored outlives an erasure."""
+    """Of the event or, where there is none, of a request or an import; or an identity. No key of an effect or a
+    guard: it may hold personal data, and what is stored outlives an erasure."""
 
 
 # ── whole tables ──
