@@ -1,8 +1,8 @@
 """The consistency check in pieces: full or incremental, stored, and resumed by another process after a crash.
 
 Each piece is one short snapshot: the next rows of a table, and what the rules say of them. What a rule finds is
-looked at a second time, in a new snapshot, before it counts. The position is stored in the commit that stores what was
-found up to there.
+looked at a second time, in a new snapshot, before it counts. The position is stored in the commit that stores what
+was found up to there.
 """
 
 from __future__ import annotations
