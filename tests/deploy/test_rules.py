@@ -57,13 +57,13 @@ def test_every_alert_says_what_it_means_and_what_to_do() -> None:
 
 def test_the_how_to_page_has_every_alert() -> None:
     """In the words of its annotations."""
-    page = (ROOT / "docs/how-to/monitor.md").read_text()
+    page = (ROOT / "docs/how-to/prometheus.md").read_text()
     found = re.findall(r"^### (Hookledger\w+)$", page, re.MULTILINE)
     assert found == list(alerts())
     sections = dict(zip(found, re.split(r"^### Hookledger\w+$", page, flags=re.MULTILINE)[1:], strict=True))
     for name, rule in alerts().items():
         for words in (rule["annotations"]["description"], rule["annotations"]["action"]):
-            assert words in sections[name], f"{name}: docs/how-to/monitor.md does not say: {words}"
+            assert words in sections[name], f"{name}: docs/how-to/prometheus.md does not say: {words}"
 
 
 NOT_YET = {"alerts"}
