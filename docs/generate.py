@@ -25,6 +25,7 @@ def settings() -> str:
     from hookledger.config import (
         AlertSettings,
         Config,
+        ConsistencySettings,
         CurrentSettings,
         IntakeSettings,
         Limits,
@@ -62,6 +63,7 @@ def settings() -> str:
         ("[retention]", RetentionSettings),
         ("[alerts]", AlertSettings),
         ("[alerts.targets.NAME]", TargetSettings),
+        ("[consistency]", ConsistencySettings),
         ("[sources.NAME]", SourceSettings),
         ("[sources.NAME.current]", CurrentSettings),
         ("[sources.NAME.reconcile]", ReconcileSettings),

@@ -16,6 +16,7 @@ from msgspec import Struct
 from .clock import Seconds
 from .errors import ConfigError
 from .operate.alerts.settings import AlertSettings, TargetSettings
+from .operate.consistency.settings import ConsistencySettings
 from .operate.retention.settings import RetentionSettings
 from .providers.fetching.settings import CurrentSettings
 from .providers.listing.base import ReconcileSettings
@@ -131,6 +132,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     monitor: MonitorSettings = MonitorSettings()
     retention: RetentionSettings = RetentionSettings()
     alerts: AlertSettings = AlertSettings()
+    consistency: ConsistencySettings = ConsistencySettings()
     sources: dict[str, SourceSettings] = {}
 
     def __repr__(self) -> str:

@@ -198,6 +198,7 @@ class Inbox(EffectDecorators, AlertDecorators):
             lease=work.lease,
             retention=self.settings.retention,
             alerts=self.settings.alerts,
+            consistency=self.settings.consistency,
             clock=self.clock,
         )
 

@@ -17,6 +17,7 @@ import asyncpg
 from hookledger.cli import main
 from hookledger.operate import copy
 from hookledger.operate.alerts import sender
+from hookledger.operate.consistency import check
 from hookledger.operate.reconcile import compare, reconcile
 from hookledger.operate.retention import prune
 from hookledger.store.sqlite.files import Connection
@@ -88,9 +89,10 @@ if __name__ == "__main__":
     else:
         count_sqlite(counter)
         count_postgres(counter)
-    for module in (prune, compare, reconcile, sender):
+    for module in (prune, compare, reconcile, sender, check):
         vars(module)["LEASE"] = SOON
     compare.PAGE = 3  # the listed events are a few pages
+    check.SIZES, check.SAVE = (10, 10), 0.0  # a check has many steps
     copy.ROWS = int(os.environ.get(ROWS, "40"))  # some tables take several batches
     try:
         main()

@@ -33,6 +33,7 @@ COMMANDS = {
     "rejections recheck": "recheck_rejections accept_rejections",
     "keys": "audit_keys",
     "import-keys": "compare_keys import_keys",
+    "check": "show_consistency",
     "doctor": "doctor health list_workers",
     "circuits list": "list_circuits",
     "circuits trip": "trip_circuit",

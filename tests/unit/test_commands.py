@@ -27,6 +27,7 @@ Look
  top: Show rates, lag, failures and workers live
  effects: List effects by state, and retry one now
  doctor: Check data, database, clocks and workers
+ check: Check that every event is accounted for, row by row
  alerts: List alerts sent to people, or test the targets
  audit: List what operators did
  keys: Audit a source's event keys

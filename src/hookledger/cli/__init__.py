@@ -17,6 +17,7 @@ from ..errors import HookledgerError
 from .alerts import alerts
 from .audit import audit
 from .bulk import bulk
+from .check import check
 from .circuits import circuits
 from .common import exit_code, status
 from .copy import copy
@@ -55,7 +56,7 @@ def cli() -> None:
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Run": (serve, receive, work, serve_api, migrate),
-    "Look": (events, show, failures, lag, top, effects, doctor, alerts, audit, keys, providers),
+    "Look": (events, show, failures, lag, top, effects, doctor, check, alerts, audit, keys, providers),
     "Decide": (retry, replay, resolve, approve, reject, settle, discard, reconcile, bulk, jobs),
     "Control": (pause, resume, circuits),
     "Intake": (rejections, quarantine, import_keys),

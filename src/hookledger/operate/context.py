@@ -9,6 +9,7 @@ from ..effects.declare import Effects
 from ..store.protocol import Store
 from ..work.route import Routes
 from .alerts.settings import AlertFunction, AlertSettings
+from .consistency.settings import ConsistencySettings
 from .examine import Examiner
 from .retention.settings import RetentionSettings
 
@@ -38,4 +39,5 @@ class Context(Struct, frozen=True):
     """Seconds after its last heartbeat until a worker counts as dead."""
     retention: RetentionSettings = RetentionSettings()
     alerts: AlertSettings = AlertSettings()
+    consistency: ConsistencySettings = ConsistencySettings()
     clock: Clock = field(default_factory=Clock)

@@ -17,6 +17,7 @@ from ..model import base_source
 from ..observe.logs import RateLimitedLogger
 from ..receive.secrets import SecretSettings
 from ..states import CircuitState, EffectState, State
+from .alerts.messages import alert_totals
 from .circuits import circuits
 from .context import Context
 from .workers import live_workers
@@ -35,6 +36,7 @@ PATIENCE = 8.0
 MOST = 100_000
 """Events of a state that are counted."""
 MOST_CIRCUITS = 500
+MOST_ALERTS = 1_000
 BACKLOG = (State.FAILED, State.NEEDS_REVIEW)
 QUEUE = ("pending", "retrying", "processing")
 OPEN_EFFECTS = (EffectState.PLANNED, EffectState.FAILED, EffectState.UNKNOWN)
@@ -92,7 +94,24 @@ async def secrets(context: Context, samples: Samples) -> None:
             samples.add("secret_expiry_timestamp_seconds", max(known), name)
 
 
-READERS: tuple[Reader, ...] = (queue, backlog, outbox, downstreams, processes, secrets)
+async def alerts(context: Context, samples: Samples) -> None:
+    events = Counter(dict.fromkeys(context.sources.names, 0))
+    for one in await context.store.attention.alerts(MOST_ALERTS):
+        events[base_source(one.source)] += 1
+    for source, count in events.items():
+        samples.add("event_alerts", count, source)
+    for state, count in (await alert_totals(context)).items():
+        samples.add("alert_messages", count, state)
+
+
+async def consistency(context: Context, samples: Samples) -> None:
+    standing = await context.store.checks.standing()
+    samples.add("consistency_violations", standing.total)
+    if standing.checked_at is not None:
+        samples.add("consistency_checked_timestamp_seconds", standing.checked_at.timestamp())
+
+
+READERS: tuple[Reader, ...] = (queue, backlog, outbox, downstreams, processes, secrets, alerts, consistency)
 """Every reader. One that fails, or takes too long, leaves out all: half of the metrics would look like a whole."""
 
 

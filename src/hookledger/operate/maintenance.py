@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Protocol
 
 from ..work.reclaim import LeaseReclaimer
 from .alerts.sender import AlertSender
 from .bulk.runner import JobRunner
+from .consistency.check import checker
 from .context import Context
 from .rates import RateSums
 from .reconcile.reconcile import daily
 from .retention.prune import pruner
 from .schedule import Schedule
 from .unhandled import UnhandledWatch
+
+
+class Runner(Protocol):
+    async def run(self) -> None:
+        """Run until cancelled."""
 
 
 def schedule(context: Context) -> Schedule:
@@ -25,12 +32,12 @@ def schedule(context: Context) -> Schedule:
 @contextlib.asynccontextmanager
 async def maintained(context: Context, reclaimer: LeaseReclaimer, *, scheduled: bool) -> AsyncIterator[None]:
     """Reclaim leases, run jobs, prune, send alerts, sum up counts, warn about events without a handler and, if
-    `scheduled`, run daily tasks, until the block ends."""
-    planned = schedule(context) if scheduled else Schedule([], context.clock.now)
+    `scheduled`, check consistency and run daily tasks, until the block ends."""
+    planned: list[Runner] = [schedule(context), checker(context)] if scheduled else []
     unhandled = UnhandledWatch(context, reclaimer.unhandled_after)
     await unhandled.start()
     alerts, sums = AlertSender(context), RateSums(context.store.rates)
-    runners = (reclaimer, JobRunner(context), pruner(context), unhandled, planned, alerts, sums)
+    runners: list[Runner] = [reclaimer, JobRunner(context), pruner(context), unhandled, alerts, sums, *planned]
     tasks = [asyncio.create_task(runner.run()) for runner in runners]
     try:
         yield

@@ -20,6 +20,7 @@ from .ops.alert_messages import AlertMessages
 from .ops.alerts import Alerts
 from .ops.attention import Attention
 from .ops.audit import AuditLog
+from .ops.checks import Checks
 from .ops.circuits import Circuits
 from .ops.consistency import Consistency
 from .ops.copy import Copies
@@ -210,6 +211,8 @@ class Store(Events, Workers, Decisions, ABC):
         """What the keys of a source look like."""
         self.consistency: Consistency = Consistency(database)
         """Whether everything is accounted for."""
+        self.checks: Checks = Checks(database)
+        """Consistency checks in pieces, and their results."""
         self.jobs: Jobs = jobs
         """Bulk work."""
         self.guards: Guards = Guards(database)

@@ -15,8 +15,17 @@ from .text import migrations
 
 Values = tuple[Any, ...]
 
-FORBIDDEN_TOO = ("migrations", "probe", "rate_writers", "schema_support", "workers")
-"""Tables about the database itself and the processes that use it, which are not copied."""
+FORBIDDEN_TOO = (
+    "consistency_checks",
+    "consistency_violations",
+    "migrations",
+    "probe",
+    "rate_writers",
+    "schema_support",
+    "workers",
+)
+"""Tables about the database itself and the processes that use it, which are not copied: a check of one database
+proves nothing about another."""
 LOCAL = ("copies", *FORBIDDEN_TOO)
 """The same with the table that says whether writes are forbidden."""
 FORBIDS_WRITES = "forbids_writes"

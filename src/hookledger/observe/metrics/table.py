@@ -178,6 +178,33 @@ TABLE: tuple[Metric, ...] = (
         ("source",),
         unit="s",
     ),
+    Metric(
+        "event_alerts",
+        "gauge",
+        "database",
+        "Events that are redelivered too often while they fail; counted up to 1,000.",
+        ("source",),
+    ),
+    Metric(
+        "consistency_violations",
+        "gauge",
+        "database",
+        "Rows that break a rule of consistency: what the last full check found, or one that began later.",
+    ),
+    Metric(
+        "consistency_checked_timestamp_seconds",
+        "gauge",
+        "database",
+        "When the last full consistency check ended, in seconds since 1970; absent if there was none.",
+        unit="s",
+    ),
+    Metric(
+        "alert_messages",
+        "gauge",
+        "database",
+        "Alert messages to people that are kept, counted up to 10,000 for each state; `failed` were given up.",
+        ("state",),
+    ),
 )
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in TABLE}
 

@@ -21,7 +21,7 @@ from ..context import Context
 from ..examine import unprovable
 from ..keys.audit import webhooks as seen_webhooks
 from ..reconcile.plan import Plan
-from . import messages, proof, trouble
+from . import checked, messages, proof, trouble
 from .finding import Finding
 
 SKEW = 5.0
@@ -57,6 +57,7 @@ async def examine(context: Context, *, deep: bool = False, limit: float = 300.0)
         "workers": proof.workers,
         "leases": proof.leases,
         "outbox": proof.outbox,
+        "checks": checked.checked,
         "consistency": partial(proof.consistency, limit=limit),
     }
     if deep:

@@ -19,6 +19,7 @@ from ...ids import first_id, show
 from ..causes import masked_cause
 from ..session import Operations, Row, Session, reads, writes
 from .alert_messages import Sight, Watch, tell
+from .checks import standing
 from .quarantine import QUARANTINED
 
 PAGE = 5_000
@@ -303,6 +304,13 @@ async def _signatures(db: Session, watch: Watch, look: Look, now: datetime) -> F
     return Found(news, Look(look.since_at, msgspec.json.encode(counts)))
 
 
+async def _inconsistent(db: Session, watch: Watch, look: Look, now: datetime) -> Found:
+    """What a stored consistency check found; again when a rule is kept for a while and broken once more."""
+    found = (await standing(db)).violations
+    kind = AlertKind.CONSISTENCY
+    return _present([Sight(kind, rule, digest(rule), now, rule, count=n) for rule, n in found.items() if n], look)
+
+
 async def _raised(db: Session, watch: Watch, look: Look, now: datetime) -> Found:
     known = {kind.value for kind in AlertKind}
     rows = [row for row in await db("conditions", since_at=look.since_at) if row["kind"] in known]
@@ -333,9 +341,9 @@ FINDERS: dict[str, Finder] = {
     AlertKind.CIRCUIT_OPEN: _open_circuits,
     AlertKind.NO_WORKER: _no_worker,
     AlertKind.SIGNATURE_FAILURES: _signatures,
+    AlertKind.CONSISTENCY: _inconsistent,
     AlertKind.SECRET_EXPIRY: _given,
 }
-"""`consistency` is found by `raise_` alone."""
 
 
 def _finders(watch: Watch) -> list[tuple[str, Finder]]:

@@ -51,6 +51,7 @@ class Alert(Struct, frozen=True):
     """An event with an alert."""
 
     id: UUID
+    source: str
     state: State
     alert: str
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from ...ledger import UNKNOWN_ARGUMENTS
 from ..rows import NEW
 from ..session import Operations, Row, Session, scans
+from .rules import whole
 
 TOTAL = "total"
 """The sums differ, whatever the rows say."""
@@ -134,7 +135,7 @@ async def _report(db: Session) -> ConsistencyReport:
     figures: dict[str, dict[str, int]] = {}
     for row in await db("figures"):
         figures.setdefault(row["book"], {})[row["entry"]] = row["n"]
-    found = [_violation(kind, await db(kind)) for kind in ENTRIES]
+    found = [_violation(kind, await whole(db, kind)) for kind in ENTRIES]
     return balance(figures, [violation for violation in found if violation is not None])
 
 

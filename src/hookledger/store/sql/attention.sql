@@ -25,7 +25,7 @@ SELECT source, count(*) AS n FROM (
 GROUP BY source
 
 -- name: event_alerts
-SELECT id, state, alert FROM {schema}.events {indexed events_marked}
+SELECT id, source, state, alert FROM {schema}.events {indexed events_marked}
 WHERE {marked} AND alert IS NOT NULL ORDER BY id DESC LIMIT :limit::integer
 
 -- name: listed_effects

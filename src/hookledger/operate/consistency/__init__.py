@@ -1,0 +1,1 @@
+"""The consistency check that workers run periodically, or an operator by hand."""
