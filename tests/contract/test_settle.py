@@ -14,6 +14,7 @@ from hookledger.clock import Clock
 from hookledger.errors import BadData
 from hookledger.ids import new_id
 from hookledger.model import Outcome
+from hookledger.observe.metrics.counts import WorkCounts
 from hookledger.states import BY_NAME, State
 from hookledger.store.connect import connect
 from hookledger.store.ops.workers import Reclaim
@@ -247,7 +248,7 @@ async def test_an_outcome_that_the_database_refuses_in_every_form_waits(
 
     store.settle = counted  # type: ignore[method-assign]
     with caplog.at_level(logging.WARNING):
-        settling = asyncio.create_task(Settler(store).settle(way_out(owner, "complete")))
+        settling = asyncio.create_task(Settler(store, WorkCounts()).settle(way_out(owner, "complete")))
         for _ in range(8):  # a batch of one is tried once more alone
             await tried.get()
         assert not settling.done()

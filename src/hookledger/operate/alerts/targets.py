@@ -71,7 +71,9 @@ class Posts:
         headers = {"content-type": "application/json", **self.headers(alert, body)}
         token = _sending.set(True)
         try:
-            answer = await self._client.request("POST", self._path, headers=headers, content=body)
+            answer = await self._client.request(
+                http.Outgoing(method="POST", path=self._path, headers=headers, content=body)
+            )
         except http.Unreachable as error:
             raise NotSent(str(error)) from None
         except http.Unusable:  # its text may have the path, which is a secret
