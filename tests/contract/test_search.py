@@ -380,7 +380,6 @@ async def test_a_cause_goes_with_the_trouble(store: Store, clock: Clock) -> None
 # ── lag ──────────────────────────────────────────────────────────────────────
 
 
-# proves R53
 async def test_lag(store: Store, clock: Clock) -> None:
     assert await store.search.lag() == []
     await reach(store, State.PROCESSED, KIND)
