@@ -217,7 +217,7 @@ async def tell(db: Session, watch: Watch, news: Sequence[Sight], now: datetime) 
             topics = _joined(newest.topics, draft.topics)
             if await db("extend_message", id=newest.id, topics=topics, **given):
                 continue  # else a sender has just taken it
-        next_at = now if newest is None else max(now, newest.window_at + timedelta(seconds=watch.window))
+        next_at = now if newest is None else max(now, min(now, newest.window_at) + timedelta(seconds=watch.window))
         fixed = {"id": new_id(), "target": watch.target, "kind": draft.kind, "topic": draft.topic}
         first = {"subject": draft.subject, "first_at": draft.first_at, "window_at": next_at, "topics": draft.topics}
         await db("add_message", **fixed, **first, **given, follows=newest is not None)
