@@ -137,7 +137,7 @@ class Supervisor:
             return
         self._stopping = True
         status.print(
-            f"Stopping: running handlers have up to {self._shutdown_timeout:.0f} s. Ctrl-C again stops immediately."
+            f"Stopping: this takes up to {self._shutdown_timeout:.0f} s. Ctrl-C again stops immediately."
         )
 
     def _watch(self, environment: Mapping[str, str], folder: Path, pipe: int) -> int:
