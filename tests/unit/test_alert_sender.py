@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,7 +29,7 @@ async def test_messages_that_cannot_be_deleted_stop_no_alert(
 
     monkeypatch.setattr(alerts, "prune", fail)
     monkeypatch.setattr(alerts, "round", look)
-    monkeypatch.setattr(sender.random, "uniform", lambda *_: 0.0)
+    monkeypatch.setattr(random, "uniform", lambda *_: 0.0)
     monkeypatch.setattr(sender, "targets", lambda _: ([SimpleNamespace(name="team")], []))
     task = asyncio.create_task(alerts.run())
     try:

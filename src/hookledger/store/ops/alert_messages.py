@@ -212,7 +212,8 @@ async def tell(db: Session, watch: Watch, news: Sequence[Sight], now: datetime) 
     for draft in _limited(_drafts(news), known, watch, now):
         mine = [one for one in known if (one.kind, one.topic) == (draft.kind, draft.topic)]
         untaken = [one for one in mine if one.state == MessageState.WAITING and one.attempts == 0]
-        newest = (untaken or mine or [None])[-1]  # by time the last, unless the clock was set back
+        latest = untaken or mine
+        newest = latest[-1] if latest else None  # by time the last, unless the clock was set back
         given = {"words": draft.words, "event_id": draft.event_id, "count": draft.count, "last_at": draft.last_at}
         if newest is not None and newest.state == MessageState.WAITING and newest.attempts == 0:
             topics = _joined(newest.topics, draft.topics)
