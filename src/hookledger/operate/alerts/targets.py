@@ -184,7 +184,7 @@ class Apprise:
 
 
 class Calls:
-    """An `@inbox.alert` function. A plain one runs in a thread of its own, one at a time: a thread cannot be stopped,
+    """An `@inbox.alert` function. A plain one runs in its own thread, one at a time: a thread cannot be stopped,
     so one that hangs neither keeps the process nor takes the threads of others."""
 
     def __init__(self, name: str, function: Function, kinds: frozenset[str], timeout: float = 10.0) -> None:
