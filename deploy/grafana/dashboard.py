@@ -144,10 +144,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Rollbacks",
-            "Share of attempts whose transaction was rolled back.",
+            "Share of attempts whose transaction was rolled back, other than by the handler's decision.",
             (
                 (
-                    "sum(rate(hookledger_rollbacks_total[$__rate_interval])) "
+                    'sum(rate(hookledger_rollbacks_total{cause!="decision"}[$__rate_interval])) '
                     "/ sum(rate(hookledger_attempts_total[$__rate_interval]))",
                     "rollbacks",
                 ),

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from hookledger.cli import cli
+from hookledger.observe.metrics.table import ANSWERS
 from hookledger.receive.reasons import REASONS, UNPROVED
 from tests.deploy.expressions import BUILT_IN, PROMETHEUS, ROOT, alerts, expressions, metrics, recorded, rules
 
@@ -110,8 +111,18 @@ def test_every_recorded_rule_is_new() -> None:
 def test_the_signature_failures_are_those_of_the_table() -> None:
     """The reasons by which `verify` rejects, and no others."""
     [rule] = [rule for rule in rules() if rule.get("record") == "source:hookledger_unproved:rate10m"]
-    [pattern] = re.findall(r'reason=~"([^"]+)"', rule["expr"])
-    assert {reason for reason in REASONS if re.fullmatch(pattern, reason)} == set(UNPROVED)
+    [answer] = [one for one in ANSWERS if one.name == "Signature failures"]
+    for expression in (rule["expr"], answer.promql):
+        [pattern] = re.findall(r'reason=~"([^"]+)"', expression)
+        assert {reason for reason in REASONS if re.fullmatch(pattern, reason)} == set(UNPROVED)
+
+
+def test_a_rollback_that_a_handler_decided_on_counts_nowhere() -> None:
+    [answer] = [one for one in ANSWERS if one.name == "Rollback rate"]
+    found = [one for _, one in expressions() if "hookledger_rollbacks_total" in one]
+    assert len(found) >= 3, "rules and a panel"
+    for expression in (answer.promql, *found):
+        assert expression.count("hookledger_rollbacks_total") == expression.count('{cause!="decision"}'), expression
 
 
 def _names(node: Any) -> Iterator[str]:

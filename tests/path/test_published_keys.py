@@ -166,4 +166,6 @@ async def test_a_confirmation_that_fails_is_asked_again(site: Site, amazon: tupl
     server.answer = failing
     async with serving(site) as made:
         assert (await made.ask("POST", "/sns", confirmation())).status == 503
+        counts = site.inbox.sources["sns"].endpoint.counts
+        assert (counts.unavailable, counts.unrecorded) == (1, 0), "one request is counted once"
     assert await site.events() == []

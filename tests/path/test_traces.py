@@ -184,6 +184,23 @@ async def test_a_trace_that_is_not_sampled_is_not_exported(site: Site, monkeypat
     assert (await site.event("evt_1")).event.first_processed_at is not None
 
 
+async def test_a_provider_that_cannot_be_loaded_stops_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a wrong OTEL_PYTHON_TRACER_PROVIDER makes it."""
+
+    def fail() -> None:
+        raise RuntimeError("no such provider")
+
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", fail)
+
+    @site.inbox.sources["stripe"].on("invoice.paid")
+    async def paid(event: Event) -> None:
+        pass
+
+    assert (await site.deliver(stripe_event())).status == 202
+    await site.work()
+    assert (await site.event("evt_1")).event.state == "processed"
+
+
 @pytest.mark.parametrize("fails_at", ["start_span", "get_tracer"])
 async def test_a_failing_tracer_stops_nothing(
     site: Site, fails_at: str, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch

@@ -10,10 +10,12 @@ import threading
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import pytest
 
 from hookledger import Inbox
+from hookledger.cli import monitor as monitor_module
 from hookledger.cli.monitor import Address, Monitor, address, listen
 from hookledger.clock import Seconds
 from hookledger.config import Config, MonitorSettings
@@ -170,3 +172,44 @@ async def test_slow_clients_do_not_keep_others_out() -> None:
         finally:
             for one in slow:
                 one.close()
+
+
+async def test_a_blocked_operators_loop_leaves_out_the_database_within_a_scrape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Prometheus waits ten seconds; and what runs on the other loop is not closed from here."""
+    assert monitor_module.SCRAPE < 10
+    monkeypatch.setattr(monitor_module, "SCRAPE", 0.1)
+    port, go = free_port(), threading.Event()
+
+    class Blocked:
+        metrics: object = None
+
+        async def database_metrics(self) -> str:
+            go.wait(30)
+            return "# HELP hookledger_database_up x\nhookledger_database_up 1\n"
+
+    async def scraped() -> tuple[int, bytes]:
+        return await asyncio.to_thread(asked, port, "/metrics")
+
+    started = threading.Event()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=lambda: (loop.call_soon(started.set), loop.run_forever()), daemon=True)
+    thread.start()
+    await asyncio.to_thread(started.wait, 30)
+    with Monitor("api", inbox(), f"127.0.0.1:{port}") as monitor:
+        monitor._operator = cast(Any, (Blocked(), loop))
+        try:
+            status, body = await scraped()
+            assert (status, b"hookledger_up" in body, b"database_up" in body) == (200, True, False)
+        finally:
+            go.set()
+        for _ in range(500):
+            if b"hookledger_database_up 1" in (await scraped())[1]:
+                break
+            await asyncio.sleep(0.02)
+        else:
+            pytest.fail("the loop runs again, and nothing says so")
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(30)
+    loop.close()

@@ -7,11 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import hookledger
+from hookledger.cli import cli, processes
 from hookledger.cli.supervise import WORKING, Supervisor
+from hookledger.clock import Seconds
 from hookledger.store.sqlite import watch
 from hookledger.store.sqlite.watch import LockWatch
+from hookledger.work.settings import WorkSettings
 
 
 @pytest.mark.parametrize("name", ["work", "api"])
@@ -61,3 +65,25 @@ def test_what_lies_in_the_folder_is_not_a_childs(tmp_path: Path, monkeypatch: py
     assert supervisor._children["receive"].wait(60) == 0
     os.close(read)
     os.close(write)
+
+
+def test_a_worker_is_not_killed_before_its_own_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: dict[str, float] = {}
+
+    class Told:
+        def __init__(self, commands: object, *, shutdown_timeout: float, **_: object) -> None:
+            given["seconds"] = shutdown_timeout
+
+        def run(self) -> int:
+            return 0
+
+    monkeypatch.setattr(processes, "Supervisor", Told)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(processes, "set_up_logging", lambda *_, **__: None)
+    Path("hookledger.toml").write_text(
+        'database = "sqlite:///inbox.db"\n[work]\nshutdown_timeout = "7s"\nlease = "30s"\n'
+        '[sources.stripe]\nprovider = "stripe"\nsecrets = ["whsec_made_up_for_the_tests"]\n'
+    )
+    done = CliRunner().invoke(cli, ["serve"])
+    assert done.exit_code == 0, done.output
+    assert given["seconds"] == WorkSettings(shutdown_timeout=Seconds("7s"), lease=Seconds("30s")).longest_stop

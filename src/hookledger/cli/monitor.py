@@ -43,6 +43,8 @@ BEAT = 0.25
 """Seconds between two signs of life of the event loop."""
 PATIENCE = 7.0
 """Seconds to wait for the event loop's answer; the database check on it ends earlier."""
+SCRAPE = 9.0
+"""Seconds to wait for the metrics of the database: Prometheus waits 10 for all of them."""
 LONGEST_PATH = 100
 """Bytes of a Unix socket's path; the kernel allows a few more."""
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})")
@@ -243,9 +245,11 @@ class Monitor:
             operator, loop = self._operator
             asking = operator.database_metrics()
             try:
-                async with asyncio.timeout(PATIENCE + 5):
+                async with asyncio.timeout(SCRAPE):
                     texts.append(await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, loop)))
-            except (TimeoutError, RuntimeError):
+            except TimeoutError:
+                log.debug("the metrics of the database are left out: the operator's loop did not answer in time")
+            except RuntimeError:  # the loop has ended
                 asking.close()
         return respond.Response(200, joined(texts).encode(), (("content-type", CONTENT_TYPE),))
 

@@ -14,6 +14,7 @@ import msgspec
 
 from ..errors import ConfigError
 from ..inbox import Inbox
+from ..operate.alerts.sender import LAST
 from ..operate.alerts.targets import check_targets
 from ..operate.api.listener import load_tokens
 from ..operate.api.schema import BASE
@@ -283,7 +284,8 @@ def work(
         inbox.read_secrets(required=False)
         _advise(inbox)
 
-    log.info("this worker stops within %.0f s: give it as long before you kill it", settings.longest_stop)
+    longest = settings.longest_stop + (LAST if drain else 0.0)
+    log.info("this worker stops within %.0f s: give it as long before you kill it", longest)
 
     def begin(worker: Worker) -> None:
         worker.claims_first = report_started
@@ -368,7 +370,7 @@ def serve(
         commands,
         environment=_same_inbox(inbox),
         lock_limit=inbox.settings.work.transaction_limit * 3 + 2,
-        shutdown_timeout=inbox.settings.work.shutdown_timeout + 10,
+        shutdown_timeout=inbox.settings.work.longest_stop,
     )
     raise SystemExit(supervisor.run())
 

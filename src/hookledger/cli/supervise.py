@@ -136,9 +136,7 @@ class Supervisor:
             self._shutdown_timeout = 0.0
             return
         self._stopping = True
-        status.print(
-            f"Stopping: running handlers have up to {self._shutdown_timeout:.0f} s. Ctrl-C again stops immediately."
-        )
+        status.print(f"Stopping: this takes up to {self._shutdown_timeout:.0f} s. Ctrl-C again stops immediately.")
 
     def _watch(self, environment: Mapping[str, str], folder: Path, pipe: int) -> int:
         self._due = dict.fromkeys(self._commands, 0.0)

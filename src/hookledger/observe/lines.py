@@ -135,7 +135,7 @@ EFFECT_FAILED = Line(
 ACTED = Line(
     "operator acted",
     INFO,
-    "An API call changed something; the audit log has every action.",
+    "An API call changed something. A command logs nothing: the audit log has every action of both.",
     ("actor", "action", "subject"),
 )
 

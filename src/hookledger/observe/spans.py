@@ -41,7 +41,9 @@ def tracer() -> Any | None:
     if api is None:
         return None
     global _made  # noqa: PLW0603 - a cache
-    provider = api.get_tracer_provider()
+    provider = _safely(api.get_tracer_provider)  # it loads the one that an environment variable names
+    if provider is None:
+        return None
     if provider is not _made[0]:
         real = not isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider)
         _made = provider, _safely(lambda: provider.get_tracer(NAME)) if real else None

@@ -254,8 +254,6 @@ class Intake:
         self._run(fetch(), delivery)
 
     def _finish_handshake(self, delivery: Delivery, shake: HandshakeReply) -> None:
-        delivery.endpoint.counts.unrecorded += 1
-
         async def finish() -> respond.Response:
             if shake.fetch is not None:
                 if self._fetcher is None:
@@ -265,9 +263,11 @@ class Intake:
                 endpoint, request, proof = delivery.endpoint, delivery.request, delivery.proof
                 items = identify(endpoint, request, proof, self._clock.time())
                 await self._recorder.record(arrival(endpoint, request, proof, items))
+            delivery.endpoint.counts.unrecorded += 1  # a failure is counted by its answer
             return shake.response
 
         if shake.fetch is None and not shake.keep:
+            delivery.endpoint.counts.unrecorded += 1
             delivery.answer(shake.response)
         else:
             self._run(finish(), delivery)

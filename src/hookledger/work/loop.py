@@ -272,7 +272,7 @@ class Worker:
     @property
     def _ahead(self) -> float:
         """How often the slots will be free again in a moment."""
-        return min(4.0, self._settings.prefetch / self._mean_time)
+        return min(3.0, self._settings.prefetch / self._mean_time)
 
     def _tell_first(self) -> None:
         tell, self.claims_first = self.claims_first, lambda: None

@@ -225,7 +225,8 @@ ANSWERS: tuple[Answer, ...] = (
     Answer(
         "Signature failures",
         "sum by (source) (rate(hookledger_rejections_total{"
-        'reason=~"signature_.*|credential_.*|token_.*|timestamp_.*|secret_expired|key_unknown"}[5m]))',
+        'reason=~"signature_.*|secret_expired|credential_.*|timestamp_.*|id_.*|body_malformed|body_digest_.*|token_.*|'
+        'algorithm_.*|certificate_.*|key_unknown|claim_mismatch|form_malformed|query_malformed"}[5m]))',
     ),
     Answer(
         "Accept latency, p95",
@@ -242,7 +243,7 @@ ANSWERS: tuple[Answer, ...] = (
     Answer("Effect conflicts", "sum by (effect) (increase(hookledger_effect_conflicts_total[1h]))"),
     Answer(
         "Rollback rate",
-        "sum(rate(hookledger_rollbacks_total[5m])) / sum(rate(hookledger_attempts_total[5m]))",
+        'sum(rate(hookledger_rollbacks_total{cause!="decision"}[5m])) / sum(rate(hookledger_attempts_total[5m]))',
     ),
 )
 """The figures that operators of webhooks ask for, under our names. The hit rate of inline answers comes with them."""

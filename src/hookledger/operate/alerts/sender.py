@@ -54,8 +54,8 @@ class AlertSender:
         found, problems = targets(self._context)
         for words in problems:
             log.error("alerts: %s", words)
-        if found:
-            await asyncio.gather(*(self._serve(target) for target in found), self._prune())
+        # Without a target, too, or what was made for one that was removed would stay.
+        await asyncio.gather(*(self._serve(target) for target in found), self._prune())
 
     async def last_round(self) -> None:
         """Look and send once more, for a process that ends when nothing is due. It never fails."""
@@ -135,6 +135,8 @@ class AlertSender:
                 await self.prune()
             except HookledgerError as error:
                 self._seldom.warning("alerts: old messages not deleted: %s", error)
+            except Exception:  # alerts are sent even so
+                log.exception("alerts: old messages not deleted: internal error")
             await asyncio.sleep(PRUNE)
 
     async def prune(self) -> None:

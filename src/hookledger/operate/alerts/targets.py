@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
 
+from ...effects.thread import in_a_thread
 from ...errors import ConfigError
 from ...providers import http
 from ...providers.presets import standard_webhooks
@@ -183,21 +183,28 @@ class Apprise:
             raise NotSent("the service did not take the message: the log of apprise says why")
 
 
-class Calls(Struct, frozen=True):
-    """An `@inbox.alert` function."""
+class Calls:
+    """An `@inbox.alert` function. A plain one runs in its own thread, one at a time: a thread cannot be stopped,
+    so one that hangs neither keeps the process nor takes the threads of others."""
 
-    name: str
-    function: Function
-    kinds: frozenset[str]
-    timeout: float = 10.0
+    def __init__(self, name: str, function: Function, kinds: frozenset[str], timeout: float = 10.0) -> None:
+        self.name: str = name
+        self.kinds: frozenset[str] = kinds
+        self._function = function
+        self._timeout = timeout
+        self._running: asyncio.Future[Awaitable[None] | None] | None = None
 
     async def send(self, alert: Alert) -> None:
-        limit = self.timeout * PATIENCE
+        if self._running is not None and not self._running.done():
+            raise NotSent("the function still runs with an earlier message")
+        limit = self._timeout * PATIENCE
         try:
             async with asyncio.timeout(limit):
-                if inspect.iscoroutinefunction(self.function):
-                    await self.function(alert)
-                elif inspect.isawaitable(later := await asyncio.to_thread(self.function, alert)):
+                if inspect.iscoroutinefunction(self._function):
+                    await self._function(alert)
+                    return
+                self._running = in_a_thread(lambda: self._function(alert), f"hookledger-alert-{self.name}")
+                if inspect.isawaitable(later := await asyncio.shield(self._running)):
                     await later  # an object that can be called, or a wrapper
         except TimeoutError:
             raise NotSent(f"the function did not end within {limit:g} s") from None

@@ -146,13 +146,21 @@ def _once(news: Sequence[Sight]) -> list[Sight]:
 # ── what is new, by what was seen ──
 
 
-def _after(rows: Sequence[Sight], look: Look, end: datetime | None) -> Found:
-    """Of what has a time. `end`: of the last row, if there may be more behind it."""
+def _since(look: Look, now: datetime) -> datetime:
+    """Where a look at what has a time begins: in the past, also after the database's clock was set back."""
+    return look.since_at if look.since_at <= now else now - OVERLAP
+
+
+def _after(rows: Sequence[Sight], look: Look, now: datetime, end: datetime | None = None) -> Found:
+    """Of what has a time. `end`: of the last row, if there may be more behind it. When the clock was set back, what
+    has a time to come was seen before."""
     if not rows:
         return Found((), look)
-    seen = set(look.digests)
-    news = [sight for sight in rows if sight.digest not in seen]
-    begin = max(look.since_at, max(sight.at for sight in rows) - OVERLAP if end is None else end)
+    seen, since = set(look.digests), _since(look, now)
+    set_back = since < look.since_at
+    news = [sight for sight in rows if sight.digest not in seen and not (set_back and sight.at > now)]
+    newest = min(now, max(sight.at for sight in rows))
+    begin = max(since, newest - OVERLAP if end is None else min(now, end))
     if end is not None and not news and begin == look.since_at:
         begin += timedelta(microseconds=1)  # more than a page at one moment, all of it seen
     kept = sorted({sight.digest for sight in rows if sight.at >= begin})
@@ -182,11 +190,11 @@ def digest(*parts: object) -> bytes:
 
 
 async def _dead_letters(db: Session, watch: Watch, look: Look, now: datetime) -> Found:
-    rows = await db("failed_since", since_at=look.since_at, most=PAGE)
+    rows = await db("failed_since", since_at=_since(look, now), most=PAGE)
     found = [
         _of_cause(AlertKind.DEAD_LETTER, row, digest(row["id"], row["claim"]), row["finished_at"]) for row in rows
     ]
-    return _after(found, look, found[-1].at if len(rows) == PAGE else None)
+    return _after(found, look, now, found[-1].at if len(rows) == PAGE else None)
 
 
 async def _new_causes(db: Session, watch: Watch, look: Look, now: datetime) -> Found:
@@ -240,13 +248,13 @@ def _of_effect(kind: AlertKind, row: Row, version: object, at: datetime) -> Sigh
 
 
 async def _quarantined(db: Session, watch: Watch, look: Look, now: datetime) -> Found:
-    first, found, ends = first_id(look.since_at.timestamp()), [], []
+    first, found, ends = first_id(_since(look, now).timestamp()), [], []
     for source in [row["source"] for row in await db("quarantine_sources")]:
         for outcome in QUARANTINED:
             rows = await db("quarantined_since", source=source, outcome=outcome, first=first, most=PAGE)
             found += [_quarantine(source, row) for row in rows]
             ends += [rows[-1]["received_at"]] if len(rows) == PAGE else []
-    return _after(found, look, min(ends, default=None))
+    return _after(found, look, now, min(ends, default=None))
 
 
 def _quarantine(source: str, row: Row) -> Sight:
@@ -313,13 +321,13 @@ async def _inconsistent(db: Session, watch: Watch, look: Look, now: datetime) ->
 
 async def _raised(db: Session, watch: Watch, look: Look, now: datetime) -> Found:
     known = {kind.value for kind in AlertKind}
-    rows = [row for row in await db("conditions", since_at=look.since_at) if row["kind"] in known]
+    rows = [row for row in await db("conditions", since_at=_since(look, now)) if row["kind"] in known]
     found = [
         Sight(AlertKind(row["kind"]), row["subject"], digest(row["kind"], row["subject"], row["count"]),
               row["raised_at"], row["subject"], None, row["words"])
         for row in rows
     ]  # fmt: skip
-    after = _after(found, look, None)
+    after = _after(found, look, now)
     return Found([sight for sight in after.news if sight.kind in watch.kinds], after.next)
 
 

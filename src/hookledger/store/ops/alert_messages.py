@@ -211,13 +211,15 @@ async def tell(db: Session, watch: Watch, news: Sequence[Sight], now: datetime) 
     known = [value_of(_Open, row) for row in await db("open_messages", target=watch.target, window=watch.window)]
     for draft in _limited(_drafts(news), known, watch, now):
         mine = [one for one in known if (one.kind, one.topic) == (draft.kind, draft.topic)]
-        newest = mine[-1] if mine else None
+        untaken = [one for one in mine if one.state == MessageState.WAITING and one.attempts == 0]
+        latest = untaken or mine
+        newest = latest[-1] if latest else None  # by time the last, unless the clock was set back
         given = {"words": draft.words, "event_id": draft.event_id, "count": draft.count, "last_at": draft.last_at}
         if newest is not None and newest.state == MessageState.WAITING and newest.attempts == 0:
             topics = _joined(newest.topics, draft.topics)
             if await db("extend_message", id=newest.id, topics=topics, **given):
                 continue  # else a sender has just taken it
-        next_at = now if newest is None else max(now, newest.window_at + timedelta(seconds=watch.window))
+        next_at = now if newest is None else max(now, min(now, newest.window_at) + timedelta(seconds=watch.window))
         fixed = {"id": new_id(), "target": watch.target, "kind": draft.kind, "topic": draft.topic}
         first = {"subject": draft.subject, "first_at": draft.first_at, "window_at": next_at, "topics": draft.topics}
         await db("add_message", **fixed, **first, **given, follows=newest is not None)
