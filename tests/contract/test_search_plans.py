@@ -226,7 +226,7 @@ async def _scans(store: SqliteStore, heard: list[Statement]) -> list[str]:
 OPEN, FLYING, ALL = {"effects_open"}, {"effects_leased"}, {"effects_of_event"}
 MARKED = {"events_marked", "effects_of_event"}
 LOOKS: dict[str, tuple[Callable[[Attention], Awaitable[object]], set[str]]] = {
-    "failed events": (lambda trouble: trouble.events(State.FAILED), {"events_in_state"}),
+    "failed events": (lambda trouble: trouble.events(State.FAILED), {"events_in_state", "events_failed_at"}),
     "events in review": (
         lambda trouble: trouble.events(State.NEEDS_REVIEW),
         {"events_in_state", "events_in_review"},

@@ -392,7 +392,7 @@ def test_the_remotes_fail(open_shop: Callable[[str], Shop], sqlite_url: str) -> 
     again = {remote.name: len(remote.requests) - len(events) for remote in shop.remotes.all}
     assert again.pop("FINANCE") >= len(faults), "a busy machine may be too late for a booking, too: it is repeated"
     assert again == {"MAIL": 3, "TASKS": 3, "WORKSPACES": 3}
-    told = [line for line in worker.log.splitlines() if "[hookledger.effects.outbox]" in line]
+    told = [line for line in worker.log.splitlines() if "[hookledger.events]" in line and "effect=" in line]
     assert told
     assert all("event_id=" in line for line in told), "the event's id is in every line about its effects"
     assert worker.running

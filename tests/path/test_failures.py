@@ -324,7 +324,8 @@ async def test_an_outage_has_no_traceback(shop: Site, caplog: pytest.LogCaptureF
     await shop.deliver(stripe_event())
     await shop.work()
     ended = [record for record in caplog.records if record.getMessage() == "attempt ended"]
-    assert {(record.levelno, vars(record)["reason"]) for record in ended} == {(logging.WARNING, REFUSED)}
+    assert {record.levelno for record in ended} == {logging.WARNING}
+    assert all(vars(record)["reason"].endswith(REFUSED) for record in ended)
     assert "Traceback" not in caplog.text
 
 
