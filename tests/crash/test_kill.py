@@ -1,5 +1,7 @@
 """kill -9 under load: nothing acked is lost, nothing happens twice."""
 
+import os
+import signal
 from functools import partial
 
 from tests.crash.processes import PATIENCE, Installation, events, eventually
@@ -43,9 +45,17 @@ def test_the_worker_is_killed_under_load(installation: Installation, rounds: int
         held = f"SELECT 1 AS one FROM {{h}}events WHERE state = 'processing' AND worker LIKE '%:{pid}:%'"
         return bool(database.rows(held))
 
+    def caught(pid: int) -> bool:
+        """Stopped while it holds something: otherwise it may be done before the kill."""
+        os.kill(pid, signal.SIGSTOP)
+        if busy(pid):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
     for number in range(rounds):
         victim = workers[number % 2]
-        eventually(partial(busy, victim.pid), "the worker to be killed has claimed something")
+        eventually(partial(caught, victim.pid), "the worker to be killed has claimed something")
         victim.kill()
         workers[number % 2] = installation.work()
     assert sender.exit_code(patience) == 0
