@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -56,7 +57,7 @@ class Target(Protocol):
         """Raise NotSent if the target did not take it."""
 
 
-class Posts:
+class Posts(ABC):
     """A target that takes a JSON POST."""
 
     def __init__(self, name: str, settings: TargetSettings, timeout: float) -> None:
@@ -85,8 +86,9 @@ class Posts:
         if not 200 <= answer.status < 300:
             raise NotSent(f"{self._client.host} answered {answer.status}", http.pause(answer))
 
+    @abstractmethod
     def content(self, alert: Alert) -> Any:
-        raise NotImplementedError
+        """Return what the target takes, for JSON."""
 
     def headers(self, alert: Alert, body: bytes) -> Mapping[str, str]:
         del alert, body
