@@ -11,7 +11,7 @@ import pytest
 from hookledger import Event, Inbox, Permanent, Retry, RetryPolicy, Review, Skip, State, SyncEvent
 from hookledger.config import decode
 from hookledger.errors import ConfigError, WrongState
-from hookledger.model import Kind
+from hookledger.model import Kind, Waiting
 from hookledger.operate import decide, search
 from hookledger.operate.pauses import pause
 from hookledger.operate.replay import replay as replaying
@@ -144,6 +144,42 @@ async def test_a_handler_without_a_stage_runs_first_and_decides(site_on: MakeSit
     await site.work()
     assert order[4:] == ["record None"]
     await check_books(site)
+
+
+async def test_draining_sees_the_stages_of_an_event_that_ended_while_it_looked(
+    site_on: MakeSite, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to "what is due" may be from before the commit that began the stages."""
+    site = await site_on(database_url)
+    stripe = stripe_of(site)
+    ran: list[str | None] = []
+    runs, asked = asyncio.Event(), asyncio.Event()
+    async with site.inbox.opened() as store:
+        kind: type[Store] = type(store)
+    waiting = kind.waiting
+
+    async def answered_late(store: Store) -> list[Waiting]:
+        found = await waiting(store)
+        if runs.is_set() and not asked.is_set():
+            asked.set()
+            await asyncio.sleep(0.5)
+        return found
+
+    @stripe.on("invoice.paid")
+    async def record(event: Event) -> None:
+        ran.append(event.stage)
+        runs.set()
+        await asked.wait()
+
+    @stripe.on("invoice.paid", stage="mail")
+    async def mail(event: Event) -> None:
+        ran.append(event.stage)
+
+    await site.deliver(stripe_event())
+    monkeypatch.setattr(kind, "waiting", answered_late)
+    await site.work()
+    assert ran == [None, "mail"]
+    assert await states(site, "evt_1/mail") == [State.PROCESSED]
 
 
 async def test_batches_and_plain_functions_begin_stages(site_on: MakeSite, database_url: str) -> None:

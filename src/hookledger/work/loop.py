@@ -100,7 +100,7 @@ class Worker:
         self._sources = {source for source, _ in routes.handles()}
         self._poison_types: list[Kind] = []
         self._ran_alone: dict[str, float] = {}
-        self._others_first = self._alone = self._orphans_possible = self._nothing_due = False
+        self._others_first = self._alone = self._orphans_possible = self._nothing_due = self._follows = False
         self._look_at, self._look_after, self._claimed_since = 0.0, LOOK_AFTER, 0
         self._mean_time = 0.01
         self.claims_first: Callable[[], None] = lambda: None
@@ -189,7 +189,7 @@ class Worker:
             await self._release_orphans()
         if self._room() < 1:
             return 0
-        if not self._due or time.monotonic() >= self._look_at or self._may_be_unseen():
+        if not self._due or self._follows or time.monotonic() >= self._look_at or self._may_be_unseen():
             await self._look()
         if self._poison_types and not (self._others_first and self._due):
             return await self._claim_alone()
@@ -225,6 +225,7 @@ class Worker:
 
     async def _look(self) -> None:
         """Which of the kinds that we handle have something due, the longest due first."""
+        self._follows = False  # what ends while we ask sets it again: the answer may be from before
         found = await self._store.waiting()
         if any(one.unplaced for one in found) and await self._placing.place():
             found = await self._store.waiting()
@@ -235,10 +236,9 @@ class Worker:
         self._due.found(flows)
         alone = [w.kind for w in waiting if w.alone]
         self._poison_types = [kind for kind in alone if not self._slots.resting(self._flow(kind).library)]
-        self._nothing_due = not waiting and not any(one.unplaced for one in found)
-        self._look_at = time.monotonic() + 1.0
+        self._nothing_due = not (waiting or self._follows or any(one.unplaced for one in found))
+        self._look_at, self._claimed_since = time.monotonic() + 1.0, 0
         self._look_after = max(LOOK_AFTER, len(found))  # a look costs a step for each kind
-        self._claimed_since = 0
 
     def _may_be_unseen(self) -> bool:
         """Time to ask for sources that had nothing due at the last look."""
@@ -326,7 +326,7 @@ class Worker:
         for claimed in group:
             self._leases.drop(claimed.id)
             if claimed.entity is not None or self._handler(Kind(claimed.source, claimed.type)).stages:
-                self._look_at, self._nothing_due = 0.0, False  # what follows it may be claimed
+                self._follows, self._nothing_due = True, False  # what follows it may be claimed
         if not self._is_stopping():
             self._start()  # not only after the next claim, which may take a while
         self._changed.set()
