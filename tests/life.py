@@ -257,7 +257,7 @@ class Life:
     # ── operators ──
 
     async def operate(self) -> None:
-        row = await self._event()
+        row = await (self._in_review() if self.random.random() < 0.3 else self._event())
         if row is None:
             return
         names = ["retry", "replay", "replay", "discard", "alert", *ANSWERS]
@@ -352,6 +352,11 @@ class Life:
                 where = (row.id, row.state, row.claim, "ada", "asked")
                 erased = await self.store.erasure.erase(*where, key_too=key_too, whole_request=whole)
                 self.did["erased"] += len(erased.events)
+
+    async def _in_review(self) -> EventRow | None:
+        """Reviews are so few that chance would hardly find one."""
+        rows = await self.store.search.events(Filter(states=(State.NEEDS_REVIEW,)), limit=5)
+        return self.random.choice(rows) if rows else None
 
     async def _event(self) -> EventRow | None:
         """Any that was heard of, or the one that an effect belongs to."""

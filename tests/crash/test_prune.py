@@ -22,7 +22,7 @@ SETTINGS = """
 [retention]
 events = "0s"
 batch = 5
-batch_delay = "5ms"
+batch_delay = "50ms"
 """
 
 

@@ -147,6 +147,7 @@ def test_it_continues_when_the_file_is_restored(installation: Installation) -> N
     path = path_of(installation)
     receiver, worker = installation.receive(), installation.work()
     installation.send(*events(BEFORE, prefix="before"))
+    installation.drain()  # a worker that finds no file at its start exits
     rename(path)
     sender, log = installation.start_sending(events(AFTER, prefix="after"))
     eventually(lambda: log.statuses()[503] > AFTER, "answers while it is away")

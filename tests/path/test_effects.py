@@ -702,6 +702,11 @@ async def test_a_check_is_not_asked_while_the_remote_may_still_be_at_it(site: Si
         await asyncio.sleep(0.4)
         remote.sink.gate.set()
         await eventually(lambda: len(remote.sink.performed("stripe charge")) == 1, "the remote performs it")
+
+        async def known() -> bool:
+            return (await effects(site, "evt_1"))["charge"].effect.state is EffectState.DONE
+
+        await eventually(known, "its answer is recorded")
         site.inbox.clock.offset += 61
 
         async def over() -> bool:

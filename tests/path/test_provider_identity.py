@@ -192,6 +192,7 @@ async def test_sendgrid_five_hundred_in_one_request(site_on: MakeSite, database_
         assert first.status in (200, 202)
         assert await site.deliveries() == {"accepted": 497, "duplicate": 2, "invalid": 1}
         await site.work()
+        await site.work(later=3600)  # on a busy machine one of 497 may exceed SQLite's transaction limit
         assert await done(site) == sorted(f"sg-{n}" for n in range(497))
         again = await served.post("sendgrid", body)
         assert again.status == 200
