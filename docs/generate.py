@@ -24,6 +24,7 @@ TAG = re.compile(r"^# proves R\d+(?:, R\d+)*$")
 def settings() -> str:
     from hookledger.config import (
         AlertSettings,
+        AnswerSettings,
         Config,
         ConsistencySettings,
         CurrentSettings,
@@ -34,6 +35,7 @@ def settings() -> str:
         ReconcileSettings,
         RetentionSettings,
         RetryPolicy,
+        SchemaSettings,
         SourceRetention,
         SourceSettings,
         TargetSettings,
@@ -59,11 +61,13 @@ def settings() -> str:
         ("[work.retry]", RetryPolicy),
         ("[work.outbox]", OutboxSettings),
         ("[work.circuit]", CircuitSettings),
+        ("[answers]", AnswerSettings),
         ("[monitor]", MonitorSettings),
         ("[retention]", RetentionSettings),
         ("[alerts]", AlertSettings),
         ("[alerts.targets.NAME]", TargetSettings),
         ("[consistency]", ConsistencySettings),
+        ("[schemas]", SchemaSettings),
         ("[sources.NAME]", SourceSettings),
         ("[sources.NAME.current]", CurrentSettings),
         ("[sources.NAME.reconcile]", ReconcileSettings),
@@ -243,6 +247,8 @@ def _option_table(options: list[click.Option]) -> str:
 def _commands(group: click.Group, *above: str) -> Iterator[tuple[str, click.Command]]:
     """Yield each command with its full name; a group before its commands."""
     for name, command in sorted(group.commands.items()):
+        if command.hidden:
+            continue
         yield " ".join((*above, name)), command
         if isinstance(command, click.Group):
             yield from _commands(command, *above, name)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from hookledger.clock import Clock, Seconds
 from hookledger.ids import new_id
 from hookledger.ledger import Completion
-from hookledger.model import Arrival, Claimed, Kind, Outcome
+from hookledger.model import Arrival, Claimed, Kind, Outcome, StoredAnswer
 from hookledger.operate.bulk import plan as bulk
 from hookledger.operate.context import Context
 from hookledger.operate.reconcile.repair import repair_arrival
@@ -23,6 +23,7 @@ from hookledger.store.ops.job import Resolving
 from hookledger.store.ops.pruning import Round
 from hookledger.store.ops.published import PublishedKey
 from hookledger.store.ops.rejections import RejectedRequest
+from hookledger.store.ops.schema_fields import SchemaField
 from hookledger.store.protocol import Store
 from tests.builders import KIND, SOURCE, WORKER, Way, delivered, item, record, way_out
 from tests.guards import request
@@ -78,6 +79,8 @@ async def fill(store: Store, clock: Clock, events: int = 40, pruned: int = 4) ->
     await _close(store)
     await _rest(store)
     await store.rates.add(WORKER, 1, {(SOURCE, "delivery.accepted"): events})
+    [one] = await store.search.events(limit=1)
+    await store.schema_fields.note(SOURCE, one.id, [SchemaField(one.type, "/id", "string", one.received_at, one.id)])
     books = await store.consistency.report()
     assert books.imbalances == ()
     assert books.effects.keys() == {"planned", "done", "failed", "unknown", "cancelled"}
@@ -166,10 +169,18 @@ async def _stages(store: Store) -> None:
     await store.settle([way_out(stage, "fail")])
 
 
+async def _answers(store: Store) -> None:
+    """An event whose handler answered."""
+    [found] = await store.record_claimed([delivered("answered", b"answered")], WORKER, 60.0)
+    assert found.claimed is not None
+    await store.settle([way_out(found.claimed, "complete", answer=StoredAnswer(200, b"", b"\0 an answer"))])
+
+
 async def _rest(store: Store) -> None:
     """What no event of the loop above leaves behind."""
     await _order(store)
     await _stages(store)
+    await _answers(store)
     await record(store, delivered(KEPT.format(0), b"another body", unsigned=True))  # a conflict
     await record(store, arrived(KEPT.format(1)), arrived(PRUNED.format(0)))  # duplicates
     refused = RejectedRequest(new_id(), SOURCE, "no_signature", "POST", "/stripe", b"\0", b"h", b"\xff", "::1")

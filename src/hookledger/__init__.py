@@ -1,5 +1,6 @@
 """A webhook inbox for Python: each authentic event accepted once, its handler's writes committed with its outcome."""
 
+from .answer import Answer
 from .clock import Seconds
 from .config import Config
 from .effects.files import write_file
@@ -22,12 +23,14 @@ from .errors import (
     HookledgerError,
     ListingFailed,
     NeedsDecision,
+    NotGuarded,
     NoTicket,
     NoTransaction,
     Permanent,
     Refused,
     Retry,
     Review,
+    SchemaBreak,
     Skip,
     TransactionIdle,
     TransactionTooLong,
@@ -35,6 +38,7 @@ from .errors import (
     UnknownOutcome,
     Wait,
 )
+from .idempotency.guard import Idempotent, current_event
 from .inbox import Inbox
 from .operate.alerts.words import Alert
 from .providers.fetching.settings import CurrentSettings
@@ -44,12 +48,14 @@ from .retry import RetryPolicy
 from .source import Source
 from .states import State
 from .store.ops.reviews import Approval
-from .work.event import Event, SyncEvent
+from .store.protocol import Statements
+from .work.event import Event, SyncEvent, SyncStatements
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Alert",
+    "Answer",
     "Approval",
     "BadArguments",
     "BadResult",
@@ -73,12 +79,14 @@ __all__ = [
     "HandlerCommitted",
     "Happened",
     "HookledgerError",
+    "Idempotent",
     "Inbox",
     "Listed",
     "ListingFailed",
     "NeedsDecision",
     "NoTicket",
     "NoTransaction",
+    "NotGuarded",
     "Op",
     "Permanent",
     "ReconcileSettings",
@@ -86,16 +94,20 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "Review",
+    "SchemaBreak",
     "Seconds",
     "SecretSettings",
     "Skip",
     "Source",
     "State",
+    "Statements",
     "SyncEvent",
+    "SyncStatements",
     "TransactionIdle",
     "TransactionTooLong",
     "Unavailable",
     "UnknownOutcome",
     "Wait",
+    "current_event",
     "write_file",
 ]

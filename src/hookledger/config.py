@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from .clock import Seconds
 from .errors import ConfigError
+from .inline.settings import AnswerSettings
 from .operate.alerts.settings import AlertSettings, TargetSettings
 from .operate.consistency.settings import ConsistencySettings
 from .operate.retention.settings import RetentionSettings
@@ -26,6 +27,7 @@ from .receive.request import Limits
 from .receive.secrets import SecretSettings
 from .receive.settings import SourceRetention, SourceSettings, naming
 from .retry import RetryPolicy
+from .schemas.settings import SchemaSettings
 from .work.settings import WorkSettings
 
 T = TypeVar("T")
@@ -129,10 +131,12 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     intake: IntakeSettings = IntakeSettings()
     operator: OperatorSettings = OperatorSettings()
     work: WorkSettings = WorkSettings()
+    answers: AnswerSettings = AnswerSettings()
     monitor: MonitorSettings = MonitorSettings()
     retention: RetentionSettings = RetentionSettings()
     alerts: AlertSettings = AlertSettings()
     consistency: ConsistencySettings = ConsistencySettings()
+    schemas: SchemaSettings = SchemaSettings()
     sources: dict[str, SourceSettings] = {}
 
     def __repr__(self) -> str:
@@ -233,6 +237,7 @@ __all__ = [
     "ReconcileSettings",
     "RetentionSettings",
     "RetryPolicy",
+    "SchemaSettings",
     "SecretSettings",
     "SourceRetention",
     "SourceSettings",

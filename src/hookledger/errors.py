@@ -11,7 +11,8 @@ HookledgerError
 │   ├── TooLarge           the body is over the limit
 │   ├── WrongEncoding      the content encoding is not accepted
 │   ├── TooSlow            the body did not arrive in time
-│   └── NoKey              the source requires an event key and the event has none
+│   ├── NoKey              the source requires an event key and the event has none
+│   └── ContentRefused     the content is unreadable or breaks its schema, and the source refuses such events
 ├── UnreadableError        the body does not have the form that the contract requires
 ├── Unavailable            the event cannot be recorded now, or the commit's outcome is unknown (503)
 ├── StoreError             the store refused or failed
@@ -32,6 +33,7 @@ HookledgerError
 ├── ForgottenAwait         the handler did not await an effect
 ├── CallInTransaction      the handler called an effect while it held SQLite's write lock
 ├── NoTransaction          the handler was declared with transaction=False
+├── NotGuarded             the request has no event: its route or its caller is not guarded
 ├── NoTicket               the handler read event.ticket before event.current()
 ├── UnknownOutcome         call outcome unknown; its policy or check decides
 └── Signal                 a handler raises it to decide what happens to its event
@@ -43,6 +45,7 @@ HookledgerError
     │   ├── GuardBusy      other transactions held what a handler with guards needs
     │   └── CheckPending   the effect's check cannot tell yet whether the call happened
     ├── Permanent          retrying cannot help
+    │   └── SchemaBreak    the event's content does not fit its schema, or its handler's body type
     ├── Refused            an effect raises it: the call certainly did not happen
     ├── Skip               there is nothing to do
     │   └── StaleSkipped   a guard has a newer version, and the handler declares stale="skip"
@@ -59,7 +62,10 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import UNSET, UnsetType
 
+from .waits import delay, duration, entity
+
 if TYPE_CHECKING:
+    from .answer import Answer
     from .ledger import GuardAnswer
 
 
@@ -125,6 +131,10 @@ class TooSlow(Rejected):
 
 class NoKey(Rejected):
     """The source requires an event key and the event has none."""
+
+
+class ContentRefused(Rejected):
+    """The content is unreadable or breaks its schema, and the source refuses such events."""
 
 
 class UnreadableError(HookledgerError, ValueError):
@@ -220,6 +230,10 @@ class NoTransaction(HookledgerError):
     """This handler has no transaction: it was declared with transaction=False."""
 
 
+class NotGuarded(HookledgerError):
+    """The request has no event: its route or its caller is not guarded."""
+
+
 class NoTicket(HookledgerError):
     """The handler read event.ticket before event.current() drew one: await event.current() first."""
 
@@ -242,25 +256,6 @@ class Signal(HookledgerError):
     """A handler raises it to decide what happens to its event."""
 
 
-def _delay(after: float) -> float:
-    if isinstance(after, bool) or not isinstance(after, (int, float)) or not 0 <= after <= 366 * 86400:
-        raise TypeError(f"after must be a number of seconds, at most a year, not {after!r}")
-    return float(after)
-
-
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def _duration(given: float | str) -> float:
-    """Seconds, or text such as `30s`, `15m`, `1h`, `2d`. Not `clock.Seconds`, which raises errors of this module."""
-    if not isinstance(given, str):
-        return _delay(given)
-    try:
-        return _delay(float(given[:-1]) * _SECONDS[given[-1:]])
-    except (KeyError, ValueError):
-        raise TypeError(f"a duration is a number of seconds, or text such as 30s, 15m or 1h, not {given!r}") from None
-
-
 class Retry(Signal):
     """Retry later; counts as an attempt.
 
@@ -269,7 +264,7 @@ class Retry(Signal):
 
     def __init__(self, message: str | None = None, *, after: float | None = None) -> None:
         super().__init__(message)
-        self.after: float | None = None if after is None else _delay(after)
+        self.after: float | None = None if after is None else delay(after)
 
 
 class FetchFailed(Retry):
@@ -277,15 +272,6 @@ class FetchFailed(Retry):
 
     `after`: seconds that it asks to wait; the usual backoff, if that is longer.
     """
-
-
-def _entity(given: object) -> str:
-    """The entity as text; empty where a payload has none, which is no bug of the handler's."""
-    if given is None or (isinstance(given, str) and not given.strip()):
-        return ""
-    if isinstance(given, bool) or not isinstance(given, str | int):  # no event has such an entity
-        raise TypeError(f"for_entity must be a text or a whole number, not {given!r}")
-    return str(given)
 
 
 class Wait(Signal):
@@ -306,15 +292,15 @@ class Wait(Signal):
         for_entity: str | int | UnsetType | None = UNSET,
         at_most: float | str | None = None,
     ) -> None:
-        self.for_entity: str | None = None if for_entity is UNSET else _entity(for_entity)
+        self.for_entity: str | None = None if for_entity is UNSET else entity(for_entity)
         """Empty: the handler has named none."""
         if message is None and self.for_entity is not None:
             message = f"waits for {self.for_entity}" if self.for_entity else "waits for an entity"
         super().__init__(message)
         if self.for_entity is None and at_most is not None:
             raise TypeError("at_most needs for_entity: without it an event waits as long as its retry policy allows")
-        self.after: float = _delay((60.0 if self.for_entity is None else 300.0) if after is None else after)
-        self.at_most: float = _duration("1h" if at_most is None else at_most)
+        self.after: float = delay((60.0 if self.for_entity is None else 300.0) if after is None else after)
+        self.at_most: float = duration("1h" if at_most is None else at_most)
 
 
 class CircuitOpen(Wait):
@@ -341,7 +327,25 @@ class CheckPending(Wait):
 
 
 class Permanent(Signal):
-    """Retrying cannot help: the event becomes a dead letter."""
+    """Retrying cannot help: the event becomes a dead letter.
+
+    `answer`: what the sender gets from a handler that answers; sent once, not stored.
+    """
+
+    def __init__(self, message: str | None = None, *, answer: Answer | None = None) -> None:
+        super().__init__(message)
+        self.answer: Answer | None = answer
+
+
+class SchemaBreak(Permanent):
+    """The event's content does not fit its schema, or the `body=` type of its handler.
+
+    `details`: every break that was found, a line each. Neither has values of the event.
+    """
+
+    def __init__(self, message: str | None = None, *, details: str = "") -> None:
+        super().__init__(message)
+        self.details: str = details
 
 
 class Refused(Signal):
@@ -353,7 +357,7 @@ class Refused(Signal):
 
     def __init__(self, message: str | None = None, *, after: float | None = None) -> None:
         super().__init__(message)
-        self.after: float | None = None if after is None else _delay(after)
+        self.after: float | None = None if after is None else delay(after)
 
 
 class Skip(Signal):

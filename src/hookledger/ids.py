@@ -61,6 +61,11 @@ def identity(source: str, kind: bytes, *parts: bytes) -> bytes:
     return sha256(scope + b"".join([b"%d:%b" % (len(part), part) for part in parts])).digest()
 
 
+def digest_of_field(source: str, *parts: str) -> bytes:
+    """Return the digest of a field of a source's events."""
+    return identity(source, b"field", *(part.encode("utf-8", "surrogatepass") for part in parts))
+
+
 @cache
 def _scope(source: str, kind: bytes) -> bytes:
     name = source.encode()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Unpack
 
 import msgspec
@@ -14,6 +15,13 @@ from .effects.circuit import Breakers
 from .effects.declare import EffectDecorators
 from .effects.signatures import check_takes
 from .errors import ConfigError, SchemaMismatch, Unavailable
+from .idempotency.after import decider_of
+from .idempotency.declare import GuardOptions, declare
+from .idempotency.events import GuardedSource
+from .idempotency.guard import Caller, Idempotent
+from .idempotency.routes import Repeat
+from .ids import process_name
+from .inline.answerer import InlineAnswerer
 from .ledger import MIDDLE
 from .model import Claimed, base_source
 from .observe.metrics.counts import WorkCounts
@@ -32,12 +40,16 @@ from .receive.endpoint import configure, with_secrets
 from .receive.health import HEALTH
 from .receive.keyring import Fetched
 from .receive.settings import KeyFunction, SourceOptions, SourceSettings, naming
+from .schemas.folder import Schemas, load
+from .schemas.settings import SchemaSettings
 from .source import Source, is_repair
 from .store.connect import connect
 from .store.protocol import Store, Transactions
+from .work.check import Checks
 from .work.current import Currents, CurrentStates
 from .work.loop import Worker
 from .work.metrics import WorkMetrics
+from .work.parts import Parts
 from .work.reclaim import LeaseReclaimer
 from .work.route import Routes
 from .work.run import Runner
@@ -54,8 +66,10 @@ class Inbox(EffectDecorators, AlertDecorators):
         transactions: Transactions | Sequence[Transactions] = (),
         settings: Config | None = None,
         clock: Clock | None = None,
+        schemas: str | Path | None = None,
     ) -> None:
-        """`transactions`: what `event.tx` is, on PostgreSQL, if not asyncpg: see `hookledger.contrib`."""
+        """`transactions`: what `event.tx` is, on PostgreSQL, if not asyncpg: see `hookledger.contrib`. `schemas`: the
+        folder of schemas, instead of `[schemas] path`."""
         super().__init__()
         self.settings: Config = settings or Config()
         self.database = database or self.settings.database
@@ -71,6 +85,8 @@ class Inbox(EffectDecorators, AlertDecorators):
         self.currents: Currents = Currents()
         self.sources: dict[str, Source] = {}
         self.keyring: Fetched = Fetched()
+        self._schemas_at = None if schemas is None else str(schemas)
+        self._schemas: Schemas | None = None
         self._asgi: Asgi | None = None
         self._operator: Operator | None = None
         self._add_sources(self.settings)
@@ -78,6 +94,7 @@ class Inbox(EffectDecorators, AlertDecorators):
     def bind(self, settings: Config) -> None:
         """Take the settings of a file, for an inbox that was made without them; its sources are added."""
         self.settings = settings
+        self._schemas = None
         self.database = settings.database or self.database
         for source in self.sources.values():
             source.endpoint = msgspec.structs.replace(source.endpoint, proxies=settings.intake.proxies)
@@ -132,8 +149,33 @@ class Inbox(EffectDecorators, AlertDecorators):
             raise ConfigError(f"the sources {taken[endpoint.path]!r} and {name!r} have the same path {endpoint.path}")
         if endpoint.path in HEALTH:
             raise ConfigError(f"source {name!r} cannot be at {endpoint.path}: that answers health checks")
+        self._schemas = None
         self.sources[name] = Source(endpoint, self.routes, self.currents)
         return self.sources[name]
+
+    def idempotent(
+        self,
+        name: str,
+        *,
+        caller: Caller,
+        routes: Sequence[str] | Mapping[str, Repeat],
+        repeat: Repeat = "never",
+        **options: Unpack[GuardOptions],
+    ) -> Idempotent:
+        """Guard routes of your own that take `Idempotency-Key`: `app = guard(app)`, or `app.add_middleware(guard)`.
+
+        `caller`: a function of the ASGI scope, run after your authentication: the caller's id, or None for a request
+        that is not authenticated, which is passed on unguarded. `routes`: such as "POST /orders/{id}/refunds", with
+        the policy of each if it is a mapping. `repeat`: what follows an attempt whose outcome is unknown: "never",
+        "transaction", "safe" or "accept".
+        """
+        guard = declare(self, name, caller, routes, repeat, options)
+        if name in self.sources:
+            raise ConfigError(f"there are two sources called {name!r}")
+        self.sources[name] = GuardedSource(guard.endpoint, self.routes, self.currents)
+        for route in guard.routes:
+            self.routes.add(name, route.name, decider_of(route, guard.settings.keep))
+        return guard
 
     def advice(self) -> list[str]:
         """What is allowed and yet may surprise, about each source."""
@@ -147,8 +189,9 @@ class Inbox(EffectDecorators, AlertDecorators):
 
     # ── parts ──
 
-    def store(self, database: str | None = None) -> Store:
-        """A store for this inbox's database, or another one with the same settings; not open yet."""
+    def store(self, database: str | None = None, *, lease: float | None = None) -> Store:
+        """A store for this inbox's database, or another one with the same settings; not open yet. `lease`: of its
+        handlers, if that is not the workers'."""
         if not (database := database or self.database):
             raise ConfigError(
                 "no database: give Inbox(…) a URL; on the command line --database, HOOKLEDGER_DATABASE, or database "
@@ -160,7 +203,7 @@ class Inbox(EffectDecorators, AlertDecorators):
             clock=self.clock,
             schema=self.settings.db_schema,
             pooler=self.settings.pooler,
-            lease=work.lease,
+            lease=work.lease if lease is None else lease,
             transaction_limit=work.transaction_limit,
         )
 
@@ -199,6 +242,7 @@ class Inbox(EffectDecorators, AlertDecorators):
             retention=self.settings.retention,
             alerts=self.settings.alerts,
             consistency=self.settings.consistency,
+            notes_fields=self.settings.schemas.drift,
             clock=self.clock,
         )
 
@@ -218,7 +262,7 @@ class Inbox(EffectDecorators, AlertDecorators):
         work = self.settings.work
         current = CurrentStates(self.currents, store.tickets, Breakers(store.circuits, work.circuit))
         return DryRun(
-            store, self.routes, self.effects, Runner(self.read, self.transactions, current, self.rank), work
+            store, self.routes, self.effects, Runner(self.checks(), self.transactions, current, self.rank), work
         )
 
     def worker(
@@ -238,7 +282,7 @@ class Inbox(EffectDecorators, AlertDecorators):
             store,
             routes or self.routes,
             self.effects,
-            self.read,
+            self.checks(),
             work or self.settings.work,
             transactions=self.transactions,
             currents=self.currents,
@@ -248,6 +292,46 @@ class Inbox(EffectDecorators, AlertDecorators):
             stuck=stuck,
             counts=self.work_counts,
         )
+
+    def answerer(self, store: Store, *, stuck: Callable[[], None] = lambda: None) -> InlineAnswerer:
+        """What records deliveries whose handlers answer, and runs these. The store has a lease of `[answers]`."""
+        self.effects.verify()
+        answers = self.settings.answers
+        work = msgspec.structs.replace(self.settings.work, lease=answers.lease, concurrency=answers.concurrency)
+        rules = {name: source.settings.max_running for name, source in self.sources.items()}
+
+        def parts(**given: Any) -> Parts:
+            return Parts(
+                store,
+                self.routes,
+                self.effects,
+                self.checks(),
+                work,
+                handles=None,
+                transactions=self.transactions,
+                currents=self.currents,
+                max_running={name: most for name, most in rules.items() if most is not None},
+                rank=self.rank,
+                counts=self.work_counts,
+                **given,
+            )
+
+        reclaimer = self.lease_reclaimer(store, work)
+        return InlineAnswerer(store, self.routes, parts, reclaimer, answers, work, name=process_name(), stuck=stuck)
+
+    async def answers_here(
+        self, stack: contextlib.AsyncExitStack, *, stuck: Callable[[], None] = lambda: None
+    ) -> InlineAnswerer:
+        """An answerer on the running loop, with connections that no ack waits for; closed with the stack."""
+        store = self.store(lease=self.settings.answers.lease)
+        await store.open(handlers=self.settings.answers.concurrency)
+        stack.push_async_callback(store.close)
+        for transactions in self.transactions:
+            await store.check(transactions)
+        answerer = self.answerer(store, stuck=stuck)
+        answerer.start()
+        stack.push_async_callback(answerer.stop)
+        return answerer
 
     def lease_reclaimer(self, store: Store, work: WorkSettings | None = None) -> LeaseReclaimer:
         return LeaseReclaimer(store, self.routes, self.effects, work or self.settings.work, self.work_counts)
@@ -266,6 +350,29 @@ class Inbox(EffectDecorators, AlertDecorators):
             raise ConfigError(f"source {claimed.source!r} is not declared: its events cannot be read; declare it")
         contract = source.endpoint.contract
         return contents(contract, decode(contract, claimed.body))[claimed.item]
+
+    def schemas(self) -> Schemas:
+        """The schemas of its sources, compiled; ConfigError names file and place of one that is wrong."""
+        if self._schemas is None:
+            self._schemas = load(self.schema_settings, self.sources)
+        return self._schemas
+
+    @property
+    def schema_settings(self) -> SchemaSettings:
+        """Where its schemas are."""
+        given, path = self.settings.schemas, self._schemas_at
+        return given if path is None else msgspec.structs.replace(given, path=path)
+
+    def read_schemas(self) -> None:
+        """Give the intake the schemas of the sources that check content there."""
+        for source in self.sources.values():
+            if source.settings.schema_check == "intake":
+                schemas = self.schemas().of(source.name)
+                source.endpoint = msgspec.structs.replace(source.endpoint, schemas=schemas)
+
+    def checks(self) -> Checks:
+        """What workers check of an event before its handler runs."""
+        return Checks(self.read, self.schemas())
 
     def rank(self, claimed: Claimed) -> int:
         """The rank of an event's type, by which a guard orders events with the same version."""

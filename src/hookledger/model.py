@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct
@@ -117,6 +117,8 @@ class Item(Struct, frozen=True, array_like=True):
     """Its place among them: when it happened, if that is signed; None: when it arrives."""
     hold: bool = False
     """Whether what follows it in its entity waits while it is failed or in review."""
+    version: str = ""
+    """The version by which its handler is selected; empty: it has none."""
 
     @property
     def by_key_alone(self) -> bool:
@@ -161,14 +163,55 @@ class Recorded(Struct, frozen=True):
 
 
 class Kind(Struct, frozen=True):
-    """One source and event type."""
+    """What decides about an event's handler: its source, type and version."""
 
     source: str
     type: str
+    version: str = ""
+    """Empty for events without a version."""
+
+    @property
+    def label(self) -> str:
+        """The type, quoted, and the version of events that have one."""
+        return f"{self.type!r} in version {self.version!r}" if self.version else repr(self.type)
+
+    def __str__(self) -> str:
+        """The same without quotation marks."""
+        return f"{self.type} in version {self.version}" if self.version else self.type
 
 
-Pattern = tuple[str, str]
-"""A source, and a type or a type prefix ending in `*`: what a handler processes."""
+ANY_VERSION = "*"
+MAX_VERSION = 64
+"""Characters of a version."""
+
+
+class Pattern(NamedTuple):
+    """What a handler processes."""
+
+    source: str
+    type: str
+    """Exact, or a prefix ending in `*`."""
+    version: str = ANY_VERSION
+    """Exact, or a prefix ending in `*`; `*` is every event, also without a version."""
+
+    def takes(self, kind: Kind) -> bool:
+        return self.takes_type(kind) and covers_version(self.version, kind.version)
+
+    def takes_type(self, kind: Kind) -> bool:
+        """Whether it is for this type, perhaps in other versions."""
+        return self.source == kind.source and covers(self.type, kind.type)
+
+    def __str__(self) -> str:
+        return self.type if self.version == ANY_VERSION else f"{self.type} in version {self.version}"
+
+
+Handled = Sequence[Pattern | tuple[str, str]]
+"""What handlers process; (source, type pattern) is in every version."""
+
+
+def covers_version(pattern: str, version: str) -> bool:
+    """Whether a version, or a pattern ending in `*`, matches this version."""
+    return version == pattern or (pattern.endswith("*") and version.startswith(pattern[:-1]))
 
 
 def covers(pattern: str, kind: str) -> bool:
@@ -257,11 +300,28 @@ class Claimed(Struct, frozen=True):
     """Seconds since it waited first in this run, by `Wait(for_entity=…)`; None: it has not."""
     approval_id: UUID | None = None
     """The audit log entry by which an operator let this run pass a review."""
+    version: str = ""
+    """Empty: it has none."""
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.source, self.type, self.version)
 
     @property
     def stage(self) -> str | None:
         """Which stage of its event it is; None: the event itself."""
         return self.source.partition("/")[2] or None
+
+
+class StoredAnswer(Struct, frozen=True):
+    """What a handler answered, as it is sent and kept."""
+
+    status: int
+    headers: bytes
+    """In wire form: those that the handler set, and the content type."""
+    body: bytes
+    keep: float = 86400.0
+    """Seconds for which it is kept."""
 
 
 class Outcome(Struct, frozen=True):
@@ -283,3 +343,5 @@ class Outcome(Struct, frozen=True):
     """With `complete`: the stages that the event has from now on, if it was never processed before."""
     traceparent: str | None = None
     """The attempt's span, if the application has tracing."""
+    answer: StoredAnswer | None = None
+    """With `complete`: what is kept, in the same commit, for deliveries that come later."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
+from .answer import Answer
 from .clock import Seconds
 from .effects.attempt import Stale
 from .effects.model import is_async
@@ -18,24 +19,34 @@ from .providers.fetching.settings import CurrentSettings, current_settings
 from .providers.listing.base import Lister, ReconcileSettings
 from .providers.listing.ready import lister as ready_made
 from .receive.advice import advice
+from .receive.answer_rule import answer_rule
 from .receive.endpoint import Endpoint
 from .receive.secrets import text_of
 from .receive.settings import SourceSettings, naming
 from .retry import RetryPolicy
+from .schemas.typed import Body
 from .states import KeyOrigin
 from .work.current import Currents, Present
 from .work.event import Event, Facts, SyncEvent
-from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes
+from .work.route import AsyncFunction, Handler, PlainFunction, Result, Routes, check_version_pattern
 
+AnswerAsync = Callable[[Event[Any]], Awaitable[Answer]]
+AnswerPlain = Callable[[SyncEvent[Any]], Answer]
+AA = TypeVar("AA", bound=AnswerAsync)
+AP = TypeVar("AP", bound=AnswerPlain)
 A = TypeVar("A", bound=Callable[[Event[Any]], Awaitable[Result]])
 P = TypeVar("P", bound=Callable[[SyncEvent[Any]], Result])
 C = TypeVar("C", bound=Present)
 L = TypeVar("L", bound=Lister)
+B = TypeVar("B")
 F = TypeVar("F", bound=Callable[[Any], Any])
 
 
 class Source:
     """One configured endpoint, and where its handlers are declared."""
+
+    delivered: bool = True
+    """Whether a receiver serves it."""
 
     def __init__(self, endpoint: Endpoint, routes: Routes, currents: Currents) -> None:
         self.endpoint = endpoint
@@ -66,6 +77,7 @@ class Source:
         """What an application may call it."""
         return self.name if self.name.isidentifier() else "source"
 
+    @overload
     def on(
         self,
         *types: str,
@@ -76,7 +88,36 @@ class Source:
         replay: Literal["converges"] | None = None,
         stale: Stale | None = None,
         stage: str | None = None,
-    ) -> Registration:
+        version: str | None = None,
+        body: None = None,
+    ) -> Registration: ...
+    @overload
+    def on(
+        self,
+        *types: str,
+        retry: RetryPolicy | None = None,
+        timeout: float | str | None = None,
+        batch: int = 1,
+        transaction: bool = True,
+        replay: Literal["converges"] | None = None,
+        stale: Stale | None = None,
+        stage: str | None = None,
+        version: str | None = None,
+        body: type[B],
+    ) -> TypedRegistration[B]: ...
+    def on(
+        self,
+        *types: str,
+        retry: RetryPolicy | None = None,
+        timeout: float | str | None = None,
+        batch: int = 1,
+        transaction: bool = True,
+        replay: Literal["converges"] | None = None,
+        stale: Stale | None = None,
+        stage: str | None = None,
+        version: str | None = None,
+        body: type[Any] | None = None,
+    ) -> Registration | TypedRegistration[Any]:
         """Declare the handler of these event types; a type may end in `*`, and an exact one beats a pattern.
 
         `batch`: run up to so many events in one transaction. If one of them fails, each is run alone.
@@ -88,6 +129,11 @@ class Source:
         transaction back and skips the event, or sends it to review. Calls that were made stay recorded.
         `stage`: one of several independent handlers of an event, with its own state, attempts, retry and replay. The
         stages of an event begin when it is processed; a handler without a stage runs first.
+        `version`: only events of this version, as the source's option `version` reads it; it may end in `*`. An exact
+        version beats a pattern, and the type decides before the version. A handler without it takes every event that
+        no more exact one takes, also without a version. Events of a version that no handler takes wait.
+        `body`: the type of `event.content`: a msgspec Struct, a dataclass, a TypedDict or a pydantic model. Content
+        that does not fit becomes a dead letter before the handler runs.
         """
         example = f'@{self._variable}.on("invoice.paid")'
         if not types:
@@ -110,15 +156,63 @@ class Source:
         if stage is not None:
             with naming(self.name):
                 check_stage_name(stage)
+        if version is not None:
+            with naming(self.name):
+                check_version_pattern(version)
+            if self.endpoint.version is None:
+                raise ConfigError(
+                    f"source {self.name!r} reads no versions, so no event would reach a handler with version=: "
+                    'set its option version, such as version="contract" or version="header:X-Version"'
+                )
         limit = None if timeout is None else Seconds(timeout)
+        with naming(self.name):
+            made = None if body is None else Body(body)
 
         def add(function: AsyncFunction | PlainFunction) -> None:
             check_takes(function, f"source {self.name!r}: handler", "event")
-            handler = Handler(function, retry, limit, batch, transaction, replay, stale)
+            handler = Handler(function, retry, limit, batch, transaction, replay, stale, made)
             for pattern in types:
-                self._routes.add(self.name, pattern, handler, stage)
+                self._routes.add(self.name, pattern, handler, stage, version)
 
-        return Registration(add)
+        return Registration(add) if body is None else TypedRegistration(add)
+
+    def answer(
+        self,
+        *types: str,
+        deadline: float | str,
+        late: Answer | None = None,
+        failed: Answer | None = None,
+        concurrent: Literal["wait", 409, 429] = "wait",
+        retry: RetryPolicy | None = None,
+        timeout: float | str | None = None,
+        stale: Stale | None = None,
+    ) -> AnswerRegistration:
+        """Declare the handler of these event types whose Answer is the response to the request.
+
+        The event is recorded and claimed in one commit, handled, and its answer committed with the outcome and the
+        handler's writes; only then it is sent, and again to each redelivery.
+
+        `deadline`: how long after the whole request it is sent at the latest. Past it, the sender gets `late`, or 503
+        without it, and the handler finishes; the next delivery gets its answer. A provider that does not retry needs
+        `late`; Slack, Discord and Twilio have a form for it.
+        `failed`: for an event that failed for good or waits for an operator; default: the provider's form of success.
+        `concurrent`: what a delivery gets while another one of its event is handled: it waits for the same answer, or
+        gets 409 or 429.
+        `retry`, `timeout` and `stale` are those of `on`.
+        """
+        limit = None if timeout is None else Seconds(timeout)
+        with naming(self.name):
+            rule = answer_rule(self.endpoint, types, deadline, late, failed, concurrent)
+            if stale not in (None, "skip", "review"):
+                raise ConfigError(f'stale is "skip", "review" or nothing, not {stale!r}')
+
+        def add(function: AnswerAsync | AnswerPlain) -> None:
+            check_takes(function, f"source {self.name!r}: handler", "event")
+            handler = Handler(function, retry, limit, stale=stale, answers=rule)
+            for pattern in types:
+                self._routes.add(self.name, pattern, handler)
+
+        return AnswerRegistration(add)
 
     # ── the truth ──
 
@@ -212,6 +306,38 @@ class Registration:
     @overload
     def __call__(self, function: P) -> P: ...
     def __call__(self, function: AsyncFunction | PlainFunction) -> AsyncFunction | PlainFunction:
+        self._add(function)
+        return function
+
+
+class AnswerRegistration:
+    """The decorator that `Source.answer` returns; its overloads tell async handlers from plain functions."""
+
+    def __init__(self, add: Callable[[AnswerAsync | AnswerPlain], None]) -> None:
+        self._add = add
+
+    @overload
+    def __call__(self, function: AA) -> AA: ...
+    @overload
+    def __call__(self, function: AP) -> AP: ...
+    def __call__(self, function: AnswerAsync | AnswerPlain) -> AnswerAsync | AnswerPlain:
+        self._add(function)
+        return function
+
+
+class TypedRegistration(Generic[B]):
+    """The decorator that `Source.on(…, body=B)` returns: the handler's event has this content."""
+
+    def __init__(self, add: Callable[[AsyncFunction | PlainFunction], None]) -> None:
+        self._add = add
+
+    @overload
+    def __call__(
+        self, function: Callable[[Event[Any, B]], Awaitable[Result]]
+    ) -> Callable[[Event[Any, B]], Awaitable[Result]]: ...
+    @overload
+    def __call__(self, function: Callable[[SyncEvent[Any, B]], Result]) -> Callable[[SyncEvent[Any, B]], Result]: ...
+    def __call__(self, function: Any) -> Any:
         self._add(function)
         return function
 

@@ -13,7 +13,7 @@ import pytest
 from hookledger.clock import Clock
 from hookledger.errors import Unavailable
 from hookledger.ids import key_identity
-from hookledger.model import Claimed
+from hookledger.model import Claimed, StoredAnswer
 from hookledger.states import AttemptOutcome, EffectKind, State
 from hookledger.store.ops.consistency import ENTRIES, TOTAL, ConsistencyReport
 from hookledger.store.ops.reviews import ANSWERS
@@ -176,6 +176,8 @@ async def story(store: Store, clock: Clock) -> dict[str, UUID]:
     lost = await start(store, owner, "lost")
     await finish(store, lost.identity, 1, "unknown")
     assert await settle(store, owner, "review")
+    told["answered"] = (owner := await claimed(store, "answered")).id
+    assert await settle(store, owner, "complete", answer=StoredAnswer(200, b"", b"done"))
     told["failed"] = (owner := await claimed(store, "failed")).id
     assert await settle(store, owner, "fail")
     told["buried"] = await recorded(store, "buried")
@@ -397,6 +399,7 @@ DEEDS: dict[str, BulkAction] = {
         "UPDATE guard_answers SET claim = 99 WHERE event_id = {late}",
         {"answers_without_attempt": 1},
     ),
+    "an answer is of a run that never was": ("UPDATE answers SET run = 9", {"kept_answers_astray": 1}),
     "an effect forgets that it was called": (
         "UPDATE effects SET number = 0 WHERE key = 'paid'",
         {"calls_missing": 1},

@@ -7,7 +7,7 @@ import pytest
 from hookledger.clock import Clock
 from hookledger.errors import WrongState
 from hookledger.ids import new_id
-from hookledger.model import Claimed, Kind
+from hookledger.model import Claimed, Kind, StoredAnswer
 from hookledger.operate import search
 from hookledger.operate.audit import by
 from hookledger.operate.bulk import plan as bulk
@@ -56,6 +56,7 @@ TABLES = (
     "effect_lanes",
     "guards",
     "guard_answers",
+    "answers",
 )
 
 
@@ -90,7 +91,8 @@ async def planted(store: Store) -> Context:
     await transaction.once(intent(owner, MARK, "credit", EffectKind.ONCE, repeat=None, arguments=b'"%b"' % RAW))
     await transaction.plan(intent(owner, MARK, "mail", LATER, arguments=b'"%b"' % RAW, lane=MARK))
     assert (await transaction.newer(request(owner, 1731, MARK))).applied
-    await transaction.commit([way_out(owner, "complete", result=MARK)])
+    answer = StoredAnswer(200, b"x-name: " + RAW, RAW)
+    await transaction.commit([way_out(owner, "complete", result=MARK, answer=answer)])
     [mail] = await take(store, "mail")
     await finish(store, mail.identity, 1, "done", result=b'"%b"' % RAW, error=MARK)
     await record(store, arrival(item("evt_1", b"other " + RAW, delivery_id=MARK), body=b"other " + RAW))

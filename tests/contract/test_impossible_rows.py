@@ -572,3 +572,19 @@ async def test_impossible_guards_are_refused(raw: Raw) -> None:
     assert await accepted_in(raw, "guards", GUARD)
     assert await accepted_in(raw, "guard_answers", ANSWER)
     assert [row for row in IMPOSSIBLE_GUARDS if await accepted_in(raw, *row)] == []
+
+
+KEPT_ANSWER = {"event_id": ID, "run": "1", "status": "200", "headers": "BYTES", "body": "BYTES"}
+KEPT_ANSWER |= {"answered_at": NOW, "expires_at": "LATER"}
+IMPOSSIBLE_ANSWERS: list[dict[str, str]] = [
+    *(KEPT_ANSWER | {name: NULL} for name in KEPT_ANSWER),
+    *(KEPT_ANSWER | {"status": status} for status in ("199", "302", "500", "0")),
+    KEPT_ANSWER | {"run": "0"},
+    KEPT_ANSWER | {"expires_at": NOW},
+]
+
+
+async def test_impossible_answers_are_refused(raw: Raw) -> None:
+    for status in ("201", "422"):
+        assert await accepted_in(raw, "answers", KEPT_ANSWER | {"status": status})
+    assert [row for row in IMPOSSIBLE_ANSWERS if await accepted_in(raw, "answers", row)] == []

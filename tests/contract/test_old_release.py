@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 from hookledger.clock import Clock
-from hookledger.errors import BadData
+from hookledger.errors import BadData, WrongState
 from hookledger.ids import stage_id
 from hookledger.model import Claimed, Kind
 from hookledger.states import DeliveryOutcome, State
@@ -267,4 +267,32 @@ async def test_an_old_worker_cannot_end_an_approved_run(
     await transaction.commit([way_out(mine, "complete")])
     row = await event(store, ident)
     assert (row.state, row.approval_id, await raw.count("done")) == (State.PROCESSED, None, 1)
+    await balanced(store)
+
+
+async def test_an_old_worker_leaves_sources_with_versions_alone(
+    store: Store, old: OldProcess, clock: Clock, raw: Raw
+) -> None:
+    """It would run each event with the handler of any version. The first event with one pauses the source for it, and
+    for it alone; its other sources go on. What this release says of pauses does not name it."""
+    await record(store, delivered("before", b"before"), delivered("elsewhere", b"elsewhere", source="github"))
+    [before] = await old.claim(KIND)
+    await record(store, delivered("a", b"a", version="2024-06-20"))
+    versioned = Kind(SOURCE, TYPE, "2024-06-20")
+    clock.offset += 10
+    assert await old.claim(KIND) == await old.claim(versioned) == []
+    assert await old.waiting() == [Kind("github", TYPE)]
+    assert keys(await old.claim(Kind("github", TYPE))) == ["elsewhere"]
+    assert await old.settle(way_out(before, "complete")) == {before.id}, "what it has claimed it may finish"
+    assert await store.pauses.pauses() == []
+    with pytest.raises(WrongState):
+        await store.pauses.resume(SOURCE, "*", "ada", "why")
+    [owner] = await store.claim("w", [versioned], 10, LEASE)
+    assert await store.settle([way_out(owner, "complete", stages=("mail",))]) == {owner.id}
+    assert await old.claim(Kind(f"{SOURCE}/mail", TYPE)) == []
+    assert keys(await store.claim("w", [Kind(f"{SOURCE}/mail", TYPE, versioned.version)], 10, LEASE)) == ["a"]
+    # An operator's pause of the same source is another one.
+    await store.pauses.pause(SOURCE, "*", "ada", "why")
+    await store.pauses.resume(SOURCE, "*", "ada", "why")
+    assert await old.claim(KIND) == []
     await balanced(store)

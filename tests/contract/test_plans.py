@@ -26,7 +26,7 @@ pytestmark = pytest.mark.without_statistics
 
 ROWS = 100_000
 TABLES = {"events", "requests", "identities", "deliveries", "effects", "effect_calls", "rejections", "actions"}
-TABLES |= {"guards", "guard_answers", "attempts"}
+TABLES |= {"guards", "guard_answers", "attempts", "answers"}
 
 # Of 1000 events: 97 wait (20 kinds; one in ten only later), 2 wait alone, 1 is in work, 900 are finished.
 STATE = """CASE WHEN n % 1000 = 1 THEN 'processing' WHEN n % 10 = 0 AND n % 20 = 0 THEN 'pending'
@@ -93,6 +93,7 @@ FILL_SQLITE = [
        SELECT rid, n, 'retry', 'ada', 'why', id, 'failed', 'pending' FROM filling""",
     f"INSERT INTO guards ({GUARD_COLUMNS}) SELECT " + GUARD_VALUES.format(t="n", empty="x''"),
     f"INSERT INTO guard_answers ({ANSWER_COLUMNS}) SELECT " + ANSWER_VALUES.format(t="n", empty="x''"),
+    "INSERT INTO answers SELECT id, 1, 200, x'', x'', n, n + 1 FROM filling",
     ATTEMPTS.format(t="n"),
     "DROP TABLE filling",
     "ANALYZE",
@@ -122,13 +123,14 @@ FILL_POSTGRES = [
        SELECT rid, now(), 'retry', 'ada', 'why', id, 'failed', 'pending' FROM filling""",
     f"INSERT INTO guards ({GUARD_COLUMNS}) SELECT " + GUARD_VALUES.format(t="now()", empty="''::bytea"),
     f"INSERT INTO guard_answers ({ANSWER_COLUMNS}) SELECT " + ANSWER_VALUES.format(t="now()", empty="''::bytea"),
+    "INSERT INTO answers SELECT id, 1, 200, '', '', now(), now() + interval '1 day' FROM filling",
     ATTEMPTS.format(t="now()"),
     "DROP TABLE filling",
     *(f"ANALYZE {table}" for table in sorted(TABLES)),
 ]
 
 IDENT = new_id()
-IDS, CLAIMS, KINDS = [new_id() for _ in range(50)], [1] * 50, (["s1", "s2"], ["t1", "t2"])
+IDS, CLAIMS, KINDS = [new_id() for _ in range(50)], [1] * 50, (["s1", "s2"], ["t1", "t2"], ["", "2024"])
 POSTGRES: dict[str, tuple[Any, ...]] = {
     "take_identities": ([(b"\0" * 32, "key", "s", IDENT, b"f")] * 50,),
     "owners": ([bytes([n]) * 32 for n in range(50)],),
@@ -136,8 +138,8 @@ POSTGRES: dict[str, tuple[Any, ...]] = {
     "write": ([],),
     "add_new": ([],),
     "waiting": (),
-    "claim": (*KINDS, "w", 60.0, [0, 1], [16, 16]),
-    "claim_alone": (*KINDS, "w", 60.0),
+    "claim": ("w", 60.0, *KINDS, [0, 1], [16, 16]),
+    "claim_alone": ("w", 60.0, *KINDS),
     "settle": (
         IDS,
         CLAIMS,
@@ -176,7 +178,7 @@ POSTGRES_LEDGER: dict[str, tuple[Any, ...]] = {
     "claim": ("w", ["e1", "e2"], [8, 8], [60.0, 60.0], ["", ""]),
     "due": (["e1", "e2"],),
 }
-UNHANDLED = {"source": "s1", "type": "t1", "older_than": 3600.0, "limit": 1000}
+UNHANDLED = {"source": "s1", "type": "t1", "version": "v1", "older_than": 3600.0, "limit": 1000}
 SHARED: dict[str, dict[str, Any]] = {
     "known_owners": {"identities": IDENTITIES},
     "count_rejections": {"numbers": [("s1", "r1", 1)]},
@@ -475,26 +477,28 @@ WAITING_SQLITE = [
        WITH RECURSIVE c (n) AS (SELECT {start} UNION ALL SELECT n + 1 FROM c WHERE n < {end})
        SELECT unhex(printf('%032x', n)), '{source}', n, x'', x'', x'7b7d', 'h', 'f' FROM c""",
     """INSERT INTO events (id, source, type, key, key_origin, fingerprint, request_id, item, received_at,
-                           run_started_at, state, due_at)
+                           run_started_at, state, due_at, version)
        WITH RECURSIVE c (n) AS (SELECT {start} UNION ALL SELECT n + 1 FROM c WHERE n < {end})
        SELECT unhex(printf('%032x', n)), '{source}', 't' || (n % {types}), 'k' || n, 'signed_id', x'',
-              unhex(printf('%032x', n)), 0, n, n, 'pending', 1700000000000000 + n FROM c""",
+              unhex(printf('%032x', n)), 0, n, n, 'pending', 1700000000000000 + n, '{version}' FROM c""",
 ]
 WAITING_POSTGRES = [
     """INSERT INTO requests (id, source, received_at, query, headers, body, scheme, secret)
        SELECT lpad(to_hex(n), 32, '0')::uuid, '{source}', now(), '', '', '{{}}', 'h', 'f'
        FROM generate_series({start}, {end}) AS n""",
     """INSERT INTO events (id, source, type, key, key_origin, fingerprint, request_id, item, received_at,
-                           run_started_at, state, due_at)
+                           run_started_at, state, due_at, version)
        SELECT lpad(to_hex(n), 32, '0')::uuid, '{source}', 't' || (n % {types}), 'k' || n, 'signed_id', '',
-              lpad(to_hex(n), 32, '0')::uuid, 0, now(), now(), 'pending', to_timestamp(1700000000 + n)
+              lpad(to_hex(n), 32, '0')::uuid, 0, now(), now(), 'pending', to_timestamp(1700000000 + n), '{version}'
        FROM generate_series({start}, {end}) AS n""",
 ]
 
 
-async def wait_in_line(raw: Raw, on_sqlite: bool, source: str, start: int, end: int, types: int = 1) -> None:
+async def wait_in_line(
+    raw: Raw, on_sqlite: bool, source: str, start: int, end: int, types: int = 1, version: str = ""
+) -> None:
     for statement in WAITING_SQLITE if on_sqlite else WAITING_POSTGRES:
-        await raw.run(statement.format(source=source, start=start, end=end, types=types))
+        await raw.run(statement.format(source=source, start=start, end=end, types=types, version=version))
 
 
 async def pages(store: Store, shares: Sequence[Share]) -> list[int]:
@@ -505,8 +509,9 @@ async def pages(store: Store, shares: Sequence[Share]) -> list[int]:
     assert isinstance(store, PostgresStore)
     named = [(kind, number, share.limit) for number, share in enumerate(shares) for kind in share.kinds]
     sources, types = [kind.source for kind, *_ in named], [kind.type for kind, *_ in named]
+    versions = [kind.version for kind, *_ in named]
     numbers, limits = [number for _, number, _ in named], [limit for *_, limit in named]
-    run = f"checked(ARRAY{sources}, ARRAY{types}, 'w', 60.0, ARRAY{numbers}, ARRAY{limits})"
+    run = f"checked('w', 60.0, ARRAY{sources}, ARRAY{types}, ARRAY{versions}, ARRAY{numbers}, ARRAY{limits})"
     found = []
     async with store._use() as connection:
         await connection.execute(f"PREPARE checked AS {store.sql('claim')}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hookledger.clock import Clock
-from hookledger.model import Kind
+from hookledger.model import Kind, Pattern
 from hookledger.operate.context import Context
 from hookledger.operate.workers import workers
 from hookledger.states import State
@@ -17,7 +17,7 @@ async def test_register_and_list(store: Store, clock: Clock) -> None:
     clock.offset += 10
     await store.register("b", [])
     seen = {w.id: w for w in await store.workers()}
-    assert seen["a"].handles == (("stripe", "invoice.*"), ("github", "push"))
+    assert seen["a"].handles == (Pattern("stripe", "invoice.*"), Pattern("github", "push"))
     assert seen["b"].handles == ()
     assert 10 <= seen["a"].seen_ago < 70
     assert 0 <= seen["b"].seen_ago < 60
@@ -28,7 +28,7 @@ async def test_registering_again_replaces(store: Store, clock: Clock) -> None:
     clock.offset += 100
     await store.register("a", [("stripe", "y")])
     [worker] = await store.workers()
-    assert worker.handles == (("stripe", "y"),)
+    assert worker.handles == (Pattern("stripe", "y"),)
     assert worker.seen_ago < 60
 
 
@@ -55,7 +55,7 @@ async def test_a_forgotten_worker_is_known_again_with_its_next_beat(store: Store
     await heartbeat.beat([], LEASE)
     await heartbeat.close()
     [worker] = await store.workers()
-    assert (worker.id, worker.handles) == ("a", (("stripe", "invoice.*"),))
+    assert (worker.id, worker.handles) == ("a", (Pattern("stripe", "invoice.*"),))
 
 
 async def test_a_worker_that_stopped_is_unregistered_immediately(store: Store) -> None:
@@ -67,7 +67,7 @@ async def test_a_worker_that_stopped_is_unregistered_immediately(store: Store) -
     assert (seen["a"].left, seen["a"].alive(LEASE), seen["a"].handles) == (
         True,
         False,
-        (("stripe", "invoice.*"),),
+        (Pattern("stripe", "invoice.*"),),
     )
     assert (seen["b"].left, seen["b"].alive(LEASE)) == (False, True)
     assert [worker.id for worker in await workers(Context(store))] == ["b"]

@@ -20,7 +20,9 @@ from tests.services import terminal
 ALL = sorted((Path(__file__).resolve().parents[2] / "docs" / "how-to").glob("*.md"))
 OWN_PROCESS = {"logs-and-traces"}
 """Its code sets up logging and tracing of the whole process: test_logs_how_to.py."""
-PAGES = [page for page in ALL if "```python" in page.read_text() and page.stem not in OWN_PROCESS]
+OTHERS = {"redis"}
+"""Needs no inbox: test_redis_how_to.py."""
+PAGES = [page for page in ALL if "```python" in page.read_text() and page.stem not in OWN_PROCESS | OTHERS]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -99,6 +99,7 @@ ELSEWHERE = {
     "paypal": "tests/unit/test_certificates.py signs by hand",
     "plaid": "tests/unit/test_tokens.py signs with PyJWT",
     "twilio_json": "has published vectors, under twilio",
+    "twilio_voice": "the scheme of twilio, which has an oracle",
 }
 
 

@@ -34,6 +34,7 @@ COMMANDS = {
     "keys": "audit_keys",
     "import-keys": "compare_keys import_keys",
     "check": "show_consistency",
+    "schemas drift": "list_fields",
     "doctor": "doctor health list_workers",
     "circuits list": "list_circuits",
     "circuits trip": "trip_circuit",
@@ -55,11 +56,14 @@ WITHOUT = {
     "receive": "a process",
     "work": "a process",
     "api": "a process",
+    "answering": "a process that only a receiver starts",
     "migrate": "the schema is changed by whoever deploys",
     "copy": "needs the other database's URL, and stops this one",
     "send": "a provider's side, for trying things out",
     "demo": "a provider's side, for trying things out",
     "alerts test": "shows whether the caller's own process reaches the targets",
+    "schemas infer": "writes a file beside the application's code, for its author",
+    "schemas check": "tries files beside the application's code, for their author",
     "jobs run": "workers run jobs; GET /jobs/{job} says how far they are",
 }
 ITS_OWN = {"openapi"}

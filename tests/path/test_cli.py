@@ -78,7 +78,7 @@ def shop(environment: dict[str, str], run: Run) -> Run:
 def test_help_and_version(run: Run) -> None:
     shown = run("--help")
     assert shown.returncode == exits.OK
-    assert all(f"  {name} " in shown.stdout for name in cli.commands)
+    assert all(command.hidden != (f"  {name} " in shown.stdout) for name, command in cli.commands.items())
     assert "0.1.0" in run("--version").stdout
 
 

@@ -17,7 +17,7 @@ from psycopg_pool import AsyncConnectionPool
 from hookledger import Event, Inbox, State
 from hookledger.cli import cli, exits
 from hookledger.contrib.psycopg import AsyncConnections
-from hookledger.model import Arrival
+from hookledger.model import Arrival, Pattern
 from hookledger.operate import pauses, search
 from hookledger.operate.audit import by
 from hookledger.operate.doctor.checks import examine
@@ -357,7 +357,7 @@ async def test_a_dedicated_worker_leaves_the_rest_to_others(site: Site) -> None:
         await site.inbox.work(drain=True, sources=["b"], types=["invoice.*"])
         assert Counter(done) == {"b invoice.paid": 10, "b invoice.made": 10}
         [worker] = await store.workers()
-        assert worker.handles == (("b", "invoice.*"),)
+        assert worker.handles == (Pattern("b", "invoice.*"),)
         await site.inbox.work(drain=True, types=["charge"])
         assert set(done) == {"b invoice.paid", "b invoice.made", "a charge", "b charge"}
         await site.work()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from hookledger import Answer as InlineAnswer
 from hookledger import Event, Op, Permanent, Refused, Skip, State
 from hookledger.cli import cli, common
 from hookledger.observe import lines
@@ -148,6 +149,10 @@ def declare_every_end(site: Site) -> None:
     async def outage(event: Event) -> None:
         raise ConnectionError("refused")
 
+    @stripe.answer("answered", deadline=20)
+    async def answered(event: Event) -> InlineAnswer:
+        return InlineAnswer("done")
+
 
 ENDS = {
     "all.effects": ["effect made", "effect reused", "effect planned", "attempt ended", "effect made"],
@@ -201,6 +206,8 @@ def scenario(site: Site) -> Callable[[], Any]:
             await site.deliver(stripe_event(f"evt_{kind}", kind))
         await site.deliver(stripe_event("evt_skip", "skip"))
         await site.deliver(stripe_event("evt_skip", "skip", amount=1))
+        for _ in range(2):
+            await site.deliver(stripe_event("evt_answered", "answered"))
         await site.deliver(b"[1")
         await site.deliver(stripe_event("evt_2"), secret="whsec_of_somebody_else")
         await site.work()

@@ -358,7 +358,7 @@ async def test_without_a_transaction(site: Site) -> None:
 def test_declarations_that_cannot_work(site: Site) -> None:
     source = site.inbox.sources["stripe"]
     with pytest.raises(ConfigError, match='stale is "skip", "review" or nothing'):
-        source.on("a", stale="ignore")  # type: ignore[arg-type]
+        source.on("a", stale="ignore")  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="needs the handler's transaction"):
         source.on("a", stale="skip", transaction=False)
 

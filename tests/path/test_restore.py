@@ -153,7 +153,7 @@ async def test_an_outage_does_not_let_a_call_through(site: Site, kind: str, monk
         asking: Any = Restores(restores)
         return Gap(asking)
 
-    monkeypatch.setattr("hookledger.work.loop.Gap", gap)
+    monkeypatch.setattr("hookledger.work.parts.Gap", gap)
     await deliver(site, "evt_1", "t")
     await finish(site)
     row, known = await event(site, "evt_1"), (await effects(site, "evt_1"))["charge"]

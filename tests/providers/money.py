@@ -194,6 +194,30 @@ EXAMPLES: list[Example] = [
         expects=[{"type": "SmsStatus", "key_origin": "digest", "object_id": "SM0002"}],
     ),
     Example(
+        contract="twilio_voice",
+        secret="made_up_auth_token",
+        body={
+            "AccountSid": "AC0001",
+            "ApiVersion": "2010-04-01",
+            "CallSid": "CA0001",
+            "CallStatus": "in-progress",
+            "Digits": "1",
+            "Direction": "inbound",
+            "From": "+15550101",
+            "To": "+15550100",
+        },
+        headers={"I-Twilio-Idempotency-Token": "token-1"},
+        expects=[
+            {
+                "type": "CallStatus.in-progress",
+                "key": "CA0001:token-1",
+                "key_origin": "composite",
+                "object_id": "CA0001",
+                "delivery_id": "token-1",
+            }
+        ],
+    ),
+    Example(
         contract="twilio_json",
         secret="made_up_auth_token",
         body=[
@@ -728,6 +752,7 @@ OTHER: dict[str, Change] = {
     "slack_commands": Change(body={"trigger_id": "13345224609.738474920.another"}),
     "slack_interactions": Change(body={"trigger_id": "12321423423.333649436676.another"}),
     "twilio": Change(body={"MessageStatus": "read", "SmsStatus": "read"}),
+    "twilio_voice": Change(headers={"I-Twilio-Idempotency-Token": "token-2"}),
     "twilio_json": Change(body={"0.id": "EZ0002"}),
     "svix": Change(headers={"svix-id": "msg_0002"}),
     "standard_webhooks": Change(headers={"webhook-id": "msg_0002"}),

@@ -214,6 +214,7 @@ ANSWERS: dict[str, tuple[int, bytes | None]] = {
     "slack_commands": (200, b""),
     "slack_interactions": (200, b""),
     "twilio": (200, b'<?xml version="1.0" encoding="UTF-8"?><Response/>'),
+    "twilio_voice": (200, b'<?xml version="1.0" encoding="UTF-8"?><Response/>'),
 }
 
 

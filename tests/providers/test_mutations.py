@@ -185,6 +185,7 @@ LISTED: dict[str, set[str]] = {
     "postmark_inbound": {UNCOVERED, CASE},
     "twilio": {SAME_FORM},
     "twilio_json": {SAME_FORM},
+    "twilio_voice": {SAME_FORM},
 }
 """Of which contracts mutated requests are accepted at all, and why. PayPal's checksum finds every single byte."""
 

@@ -262,7 +262,7 @@ EXAMPLES: list[Example] = [
         },
         expects=[
             {
-                "type": "2.cardsearch",
+                "type": "command.cardsearch",
                 "key": "786008729715212338",
                 "key_origin": "signed_id",
                 "object_id": "771825006014889984",

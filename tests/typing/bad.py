@@ -5,7 +5,9 @@ The marks say `expect` for what mypy --strict and pyright report, `expect by pyr
 
 # pyright: strict
 # ruff: noqa: PLE1142 - one of the mistakes
-from hookledger import Event, Inbox, Op, SyncEvent
+from msgspec import Struct
+
+from hookledger import Event, Inbox, Op, Statements, SyncEvent, SyncStatements
 
 inbox = Inbox("sqlite:///never-opened.db")
 stripe = inbox.source("stripe", provider="stripe", secrets=["whsec_made_up"])
@@ -144,3 +146,34 @@ async def session(event: Event[Session]) -> None:
 async def helper(event: Event) -> None:
     await event.tx.execute("SELECT 1")
     await event.tx.add("x")  # expect: the default has no such method
+
+
+# ── content of a type ──
+
+
+class Invoice(Struct):
+    id: str
+    cents: int
+
+
+class Order(Struct):
+    id: str
+
+
+@stripe.on("typed", body=Invoice)
+async def typed(event: Event[Statements, Invoice]) -> None:
+    print(event.content.currency)  # expect: no such field
+    event.content.cents.upper()  # expect: an int
+    print(event.content["id"])  # expect: no dict
+
+
+@stripe.on("other", body=Order)  # expect: the handler takes another type
+async def other(event: Event[Statements, Invoice]) -> None: ...
+
+
+@stripe.on("other.plainly", body=Order)  # expect: the handler takes another type
+def other_plainly(event: SyncEvent[SyncStatements, Invoice]) -> None: ...
+
+
+@stripe.on("instance", body=Order("1"))  # expect: a type, no value
+async def instance(event: Event) -> None: ...

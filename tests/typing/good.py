@@ -4,7 +4,7 @@
 import asyncio
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, assert_type
+from typing import Any, TypedDict, assert_type
 from uuid import UUID
 
 from msgspec import Struct
@@ -20,7 +20,9 @@ from hookledger import (
     ReconcileSettings,
     Review,
     SecretSettings,
+    Statements,
     SyncEvent,
+    SyncStatements,
 )
 
 inbox = Inbox("sqlite:///never-opened.db")
@@ -46,6 +48,17 @@ class Charge(Struct):
 
     id: str
     at: datetime
+
+
+class Invoice(Struct):
+    """Content of an event."""
+
+    id: str
+    cents: int
+
+
+class AsDict(TypedDict):
+    id: str
 
 
 class Session:
@@ -162,3 +175,29 @@ async def other_helper(event: Event[Session]) -> str:
 
 # A decorated handler is still the function that it was.
 assert_type(voided(SyncEvent.__new__(SyncEvent)), str)
+
+
+# ── content of a type ──
+
+
+@stripe.on("typed", body=Invoice)
+async def typed(event: Event[Statements, Invoice]) -> str:
+    assert_type(event.content, Invoice)
+    await event.tx.execute("SELECT 1")
+    return event.content.id
+
+
+@stripe.on("typed.session", body=Invoice)
+async def typed_in_a_session(event: Event[Session, Invoice]) -> None:
+    await event.tx.add(event.content.cents + 1)
+
+
+@stripe.on("typed.plainly", body=AsDict, batch=2)
+def typed_plainly(event: SyncEvent[SyncStatements, AsDict]) -> None:
+    assert_type(event.content, AsDict)
+    event.tx.execute("SELECT 1")
+
+
+@stripe.on("untyped")
+async def untyped(event: Event) -> None:
+    print(event.content["whatever"])

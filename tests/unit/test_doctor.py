@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from hookledger.model import Kind, Waiting
+from hookledger.model import Kind, Pattern, Waiting
 from hookledger.operate.doctor.checks import health_findings
 from hookledger.operate.doctor.finding import Finding
 from hookledger.operate.doctor.proof import (
@@ -35,7 +35,7 @@ GOOD = {
     "data_checksums": "on",
 }
 WAL = {"journal_mode": "wal", "synchronous": "2"}
-WORKER = WorkerInfo("w", (("stripe", "*"),), 3.0)
+WORKER = WorkerInfo("w", (Pattern("stripe", "*"),), 3.0)
 
 
 def waiting(due_in: float, name: str = "invoice.paid") -> Waiting:
@@ -110,7 +110,7 @@ def test_workers() -> None:
 
 
 def test_types_without_a_handler() -> None:
-    old = msgspec.structs.replace(WORKER, handles=(("stripe", "invoice.*"),))
+    old = msgspec.structs.replace(WORKER, handles=(Pattern("stripe", "invoice.*"),))
     queue = [waiting(-7200.0, "charge.refunded"), waiting(20.0, "customer.created"), waiting(-1.0)]
     [found] = unhandled_findings([old], queue, 60.0)
     assert (found.level, found.about) == ("warn", "source stripe")
@@ -118,7 +118,7 @@ def test_types_without_a_handler() -> None:
     assert "`hookledger lag`" in found.do
     assert levels(worker_findings([old], queue, 60.0)) == ["ok"], "more workers would not help"
     assert unhandled_findings([WORKER], queue, 60.0) == []
-    for handles in ((), (("github", "*"),)):
+    for handles in ((), (Pattern("github", "*"),)):
         other = msgspec.structs.replace(WORKER, handles=handles)
         assert unhandled_findings([other], queue, 60.0) == [], "that the source is not served is said already"
     assert unhandled_findings([], queue, 60.0) == [], "and that none is alive"
@@ -126,8 +126,19 @@ def test_types_without_a_handler() -> None:
     assert "and 2 more" in unhandled_findings([old], many, 60.0)[0].says
 
 
+def test_versions_without_a_handler() -> None:
+    """They are another finding than types: they are never skipped."""
+    worker = msgspec.structs.replace(WORKER, handles=(Pattern("stripe", "invoice.paid", "2024-*"),))
+    kinds = [Kind("stripe", "invoice.paid", version) for version in ("2023-10-16", "2024-06-20", "")]
+    queue = [Waiting(kind, -1.0) for kind in (*kinds, Kind("stripe", "charge.refunded", "2024-06-20"))]
+    versions, types = unhandled_findings([worker], queue, 60.0)
+    assert versions.says.startswith("no handler of this version: events wait until there is one")
+    assert versions.says.endswith(": invoice.paid in version 2023-10-16, invoice.paid without a version")
+    assert types.says.endswith("handles them: charge.refunded in version 2024-06-20")
+
+
 def test_a_source_that_only_other_workers_could_serve() -> None:
-    old = msgspec.structs.replace(WORKER, handles=(("github", "*"),))
+    old = msgspec.structs.replace(WORKER, handles=(Pattern("github", "*"),))
     assert source_findings([WORKER], [waiting(-20.0)], ["stripe"], 60.0) == []
     assert source_findings([], [waiting(-20.0)], ["stripe"], 60.0) == [], "that none is alive is said already"
     [due] = source_findings([old], [waiting(-20.0), waiting(-1.0, "other")], ["stripe"], 60.0)

@@ -32,7 +32,7 @@ class Pool:
 
 def event(source: str, kind: str = "t", key: str = "") -> Claimed:
     given: dict[str, Any] = dict.fromkeys(Claimed.__struct_fields__)
-    return Claimed(**given | {"id": new_id(), "source": source, "type": kind, "key": key})
+    return Claimed(**given | {"id": new_id(), "source": source, "type": kind, "key": key, "version": ""})
 
 
 def flow(source: str, library: Any = None, batch: int = 1) -> Flow:
@@ -421,7 +421,7 @@ def routes() -> Routes:
 def test_a_dedicated_worker_registers_what_it_works_on(
     routes: Routes, sources: list[str], types: list[str], handles: set[str]
 ) -> None:
-    assert {f"{source}: {pattern}" for source, pattern in routes.only(sources, types).handles()} == handles
+    assert {f"{one.source}: {one}" for one in routes.only(sources, types).handles()} == handles
 
 
 def test_the_same_handler_runs_in_a_dedicated_worker(routes: Routes) -> None:
@@ -433,7 +433,7 @@ def test_the_same_handler_runs_in_a_dedicated_worker(routes: Routes) -> None:
         only = routes.only(["stripe"], types)
         told = only.handles()
         for kind in kinds:
-            handled = any(source == kind.source and _covers(pattern, kind) for source, pattern in told)
+            handled = any(one.source == kind.source and _covers(one.type, kind) for one in told)
             assert only.find(kind) == (routes.find(kind) if handled else None), (types, kind)
 
 

@@ -79,12 +79,15 @@ class Store:
         self.up = True
         self.rescues = self.skips = 0
         self.ledger = Ledger()
-        self.entities = self
+        self.entities = self.answers = self
         self.locked = False
 
     async def forget(self, after: object) -> None:
         if self.locked:
             raise Unavailable("canceling statement due to lock timeout")
+
+    async def prune(self) -> int:
+        return 0
 
     async def health(self) -> Health:
         return Health(self.up, 1, 0.0)

@@ -15,6 +15,7 @@ except ImportError:  # installed without the server extra
 from .. import __version__
 from ..errors import HookledgerError
 from .alerts import alerts
+from .answering import answering
 from .audit import audit
 from .bulk import bulk
 from .check import check
@@ -42,6 +43,7 @@ from .reconcile import reconcile
 from .rejections import rejections
 from .replay import discard, replay
 from .review import approve, reject, settle
+from .schemas import schemas
 from .send import send
 from .top import top
 
@@ -59,11 +61,12 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Look": (events, show, failures, lag, top, effects, doctor, check, alerts, audit, keys, providers),
     "Decide": (retry, replay, resolve, approve, reject, settle, discard, reconcile, bulk, jobs),
     "Control": (pause, resume, circuits),
-    "Intake": (rejections, quarantine, import_keys),
+    "Intake": (rejections, quarantine, schemas, import_keys),
     "Data": (prune, erase, copy),
     "Try": (send, demo),
 }
 cli.add_sections(SECTIONS)
+cli.add_command(answering)  # hidden: only a receiver starts it
 
 
 def _wait_for_readers() -> None:

@@ -25,7 +25,7 @@ from ..operate.quarantine.difference import Conflict
 from ..operate.replay.preview import Preview, Verdict
 from ..operate.replay.replay import preview
 from ..operate.search import Summary
-from ..operate.timeline import Entry, proved, timeline
+from ..operate.timeline import Entry, answer_words, proved, timeline
 from ..states import EffectState, KeyOrigin, State
 from ..store.history import EventRow, History
 from ..store.ops.filters import EVERYTHING, Filter
@@ -174,6 +174,8 @@ def _readable(shown: Shown) -> Any:
     values = msgspec.to_builtins(history)
     if history.request:
         values["request"]["headers"] = unpack_headers(history.request.headers)
+    if history.answer:
+        values["answer"]["headers"] = unpack_headers(history.answer.headers)
     for known, told in zip(history.effects, values["effects"], strict=True):
         if known.effect.repeat is not None:
             told["effect"]["idempotency_key"] = known.effect.idempotency_key
@@ -234,6 +236,7 @@ def _print_history(shown: Shown) -> None:
         ("source", unbroken(event.source)),
         ("stage", f"{event.stage} of event {event.parent}" if event.stage else ""),
         ("type", unbroken(event.type)),
+        ("version", unbroken(event.version)),
         ("key", [unbroken(event.key), Text(f"({event.key_origin})")]),
         ("provider id", unbroken(event.provider_id or "")),
         ("object", unbroken(event.object_id or "")),
@@ -244,6 +247,7 @@ def _print_history(shown: Shown) -> None:
         ("same body as", f"event {history.body_of}" if history.body_of else ""),
         ("attention", [_marked(word) for word in words(ATTENTION * event.attention)]),
         ("result", event.result or ""),
+        ("answer", answer_words(history.answer) if history.answer else ""),
         ("cause", event.cause or ""),
         ("run, attempts", counted(history)),
         ("approved", _approved(history)),

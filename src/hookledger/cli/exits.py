@@ -22,7 +22,7 @@ UNEXPECTED_ANSWER = 8
 DEMO_FAILED = 9
 """`demo --exit`: something did not happen exactly once."""
 PROBLEM = 11
-"""`doctor`: there is a problem, or a warning with `--fail-on warn`."""
+"""`doctor`: there is a problem, or a warning with `--fail-on warn`. `schemas check`: an event breaks its schema."""
 NOT_PROCESSED = 12
 """`replay --dry-run`: the event would not be processed or skipped, or that is not known: the dry run stopped."""
 DIFFERENCES = 20

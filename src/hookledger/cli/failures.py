@@ -70,6 +70,7 @@ def lag(inbox: Inbox, as_json: bool) -> None:
 
     \b
     no handler: no live worker handles the type
+    no handler of this version: one handles the type in other versions; these wait
     no handler here: no worker is alive, and this application has none
     """
     found = run_on(inbox, search.lag)
@@ -77,12 +78,13 @@ def lag(inbox: Inbox, as_json: bool) -> None:
         print_json(found)
         return
     counted = (number("pending"), number("retrying"), number("in work"))
-    listing = Listing("source", "type", *counted, "overdue by", "oldest received", heads=2)
+    named = ("source", "type", *(("version",) if any(one.kind.version for one in found) else ()))
+    listing = Listing(*named, *counted, "overdue by", "oldest received", heads=len(named))
     for one in found:
         counts = (f"{n:,}" for n in (one.pending, one.retrying, one.processing))
         late = "" if one.overdue is None or one.overdue < 0 else duration(one.overdue)
         late = ", ".join(filter(None, (late, one.unhandled)))
-        listing.add(one.kind.source, one.kind.type, *counts, late, f"{duration(one.age)} ago")
+        listing.add(*(getattr(one.kind, name) for name in named), *counts, late, f"{duration(one.age)} ago")
     listing.print(empty="No backlog: every event is settled.")
 
 

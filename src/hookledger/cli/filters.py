@@ -71,6 +71,7 @@ def limit_option(default: int) -> Callable[[F], F]:
 FIELDS = (
     "source",
     "type",
+    "version",
     "key",
     "account",
     "effect",
@@ -99,6 +100,7 @@ def filters_events(command: F) -> F:
         help=f"Only in this state: {', '.join(State)}; repeatable.",
     )
     @_filter("--type", help="Only of this type; may end in *, such as 'order.*'.")
+    @_filter("--version", help="Only of this version; may end in *, such as '2024-*'.")
     @_filter("--key", help="Only with this event key.")
     @_filter("--object", help="Only about the object with this id.")
     @_filter("--account", help="Only of this account, as `show` prints it.")

@@ -26,8 +26,9 @@ async def hindrances(context: Context, event: EventRow, effect: Effect | None = 
     live = await live_workers(context)
     found = [] if live else [NO_WORKER]
     if event.state is State.PENDING:
-        if live and not handles(handled_by(live), Kind(event.source, event.type)):
-            found.append(f"No live worker handles type {event.type} of source {event.source}")
+        kind = Kind(event.source, event.type, event.version)
+        if live and not handles(handled_by(live), kind):
+            found.append(f"No live worker handles type {kind} of source {event.source}")
         for pause in await pauses(context):
             if pause.source == event.source and covers(pause.pattern, event.type):
                 resume = shlex.join(["hookledger", "resume", pause.source, pause.pattern, "--reason", "WHY"])

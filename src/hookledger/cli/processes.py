@@ -19,10 +19,12 @@ from ..operate.alerts.targets import check_targets
 from ..operate.api.listener import load_tokens
 from ..operate.api.schema import BASE
 from ..operate.health import Receiver
+from ..receive.asgi import OpenAnswerer
 from ..receive.health import PROBE_TOKEN, probe_token
 from ..work.loop import Worker
 from ..work.settings import EXIT_END
 from . import exits
+from .answering import open_process
 from .common import inbox_options, run, set_up_logging, setting, status
 from .listeners import free_port, listening, override_listeners, url
 from .monitor import Monitor, monitor_option, watch_worker
@@ -111,11 +113,13 @@ def receive(
         check_targets(inbox.settings.alerts)
     _advise(inbox)
     with Monitor("receive", inbox, monitor_at) as monitor:
-        run(_receive(inbox, monitor, operates=not no_operator))
+        said = ["--log-level", log_level, *(["--log-json"] if log_json else []), *(["--log-dev"] if log_dev else [])]
+        process = open_process(inbox, _same_inbox(inbox), said)
+        run(_receive(inbox, monitor, process, operates=not no_operator))
 
 
 def _require_sources(inbox: Inbox) -> None:
-    if not inbox.sources:
+    if not any(source.delivered for source in inbox.sources.values()):
         raise ConfigError("no source is configured: add [sources.NAME] to hookledger.toml, or give --app")
 
 
@@ -125,7 +129,7 @@ def _advise(inbox: Inbox) -> None:
         log.warning("%s", line)
 
 
-async def _receive(inbox: Inbox, monitor: Monitor, *, operates: bool) -> None:
+async def _receive(inbox: Inbox, monitor: Monitor, answers: OpenAnswerer, *, operates: bool) -> None:
     from ..receive.http import Listener
     from .api import OperatorListener
 
@@ -134,7 +138,7 @@ async def _receive(inbox: Inbox, monitor: Monitor, *, operates: bool) -> None:
         free_port(one.host, one.port)
     async with inbox.opened():
         pass  # report a database problem at start-up rather than per delivery
-    opened = await inbox.asgi.start(writer_process=intake.writer_process)
+    opened = await inbox.asgi.start(writer_process=intake.writer_process, answerer=answers)
     listener = Listener(opened, opened.limits)
     monitor.metrics.parts.append(opened.metrics.collect)
     monitor.watch(opened.ready)
@@ -146,7 +150,7 @@ async def _receive(inbox: Inbox, monitor: Monitor, *, operates: bool) -> None:
             operating.stop()
 
     _on_signals(stop)
-    for source in inbox.sources.values():
+    for source in filter(lambda one: one.delivered, inbox.sources.values()):
         where = f"{url(intake)}{source.endpoint.path}"
         status.print(f"Receiving {source.name} ({source.endpoint.contract.title}) at {where}", markup=False)
     serving = [listener.serve(intake.host, intake.port)]
@@ -277,7 +281,7 @@ def work(
     if not handles:
         status.print("[yellow]No handlers are declared:[/] events will wait, then be skipped.")
     else:
-        kinds = ", ".join(f"{source}: {pattern}" for source, pattern in handles)
+        kinds = ", ".join(f"{one.source}: {one}" for one in handles)
         status.print(f"Working on {kinds}; {settings.concurrency} concurrently.", markup=False)
 
     if PARENT_PIPE not in os.environ:  # under `serve` the receiver logs it

@@ -74,7 +74,8 @@ def send(
     --set data.object.customer=cus_1 changes a field. The value is JSON if it parses as JSON, else text. Numbers in
     the path are list indexes, \\. is a dot in a name. Only the last name may be new.
     """
-    inbox.examiner.source(source)  # raises for an unknown source
+    if not inbox.examiner.source(source).delivered:  # raises for an unknown source
+        raise ConfigError(f"source {source!r} guards your own routes: send the request to your application")
     if listing:
         _list(inbox.sources[source].endpoint.contract, as_json=as_json)
         return

@@ -79,7 +79,7 @@ def lower_priority(pid: int) -> None:
         Path(f"/proc/{pid}/autogroup").write_text(str(NICE))
 
 
-def _safe_path() -> list[str]:
+def safe_path() -> list[str]:
     """Return Python options that keep the current folder off the children's path, as for the installed command: the
     project's folder may have a `queue.py`."""
     return [] if Path(sys.argv[0]).name == "__main__.py" else ["-P"]
@@ -197,7 +197,7 @@ class Supervisor:
             self._children[name].kill()
 
     def _start(self, name: str, environment: Mapping[str, str], pipe: int) -> None:
-        command = [sys.executable, *_safe_path(), "-m", "hookledger", name, *self._commands[name]]
+        command = [sys.executable, *safe_path(), "-m", "hookledger", name, *self._commands[name]]
         self._children[name] = child = subprocess.Popen(  # noqa: S603 - our own command
             command, env=dict(environment), pass_fds=[pipe], start_new_session=True
         )

@@ -95,6 +95,12 @@ REJECTED = Line(
     "A request that is answered with 4xx. Limited per source; INFO where no source has its path.",
     ("source", "reason", "status", "path", "left_out"),
 )
+ANSWERED = Line(
+    "answered from the ledger",
+    DEBUG,
+    "A redelivery got the answer that its event's handler gave before; nothing ran.",
+    (*_NAMED, "status"),
+)
 CLAIMED = Line("event claimed", DEBUG, "A worker claimed the event.", _EVENT)
 ENDED = Line(
     "attempt ended",
@@ -140,7 +146,7 @@ ACTED = Line(
 )
 
 LINES: tuple[Line, ...] = (
-    *(ACCEPTED, DUPLICATE, QUARANTINED, INVALID, REJECTED, CLAIMED, ENDED, HANDLER_FAILED),
+    *(ACCEPTED, DUPLICATE, QUARANTINED, INVALID, REJECTED, ANSWERED, CLAIMED, ENDED, HANDLER_FAILED),
     *(EFFECT_MADE, EFFECT_PLANNED, EFFECT_REUSED, EFFECT_UNKNOWN, EFFECT_FAILED, ACTED),
 )
 """Every line."""

@@ -40,4 +40,6 @@ class Context(Struct, frozen=True):
     retention: RetentionSettings = RetentionSettings()
     alerts: AlertSettings = AlertSettings()
     consistency: ConsistencySettings = ConsistencySettings()
+    notes_fields: bool = True
+    """Whether maintenance notes which fields events have."""
     clock: Clock = field(default_factory=Clock)

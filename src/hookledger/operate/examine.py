@@ -102,6 +102,13 @@ class Examiner:
     def identify(self, request: RequestRow) -> tuple[Item, ...]:
         """Return the events in a request that was authentic when it arrived, as its source is configured now."""
         endpoint = self.endpoint(request.source)
+        if not self.source(request.source).delivered:
+            raise WrongState(
+                f"request {request.id} is one to your own route, whose caller was answered: nothing can be "
+                "accepted of it; the caller sends it with a new key"
+            )
+        # It was accepted: whether its content fits a schema is not asked again.
+        endpoint = msgspec.structs.replace(endpoint, schemas=None)
         kept = Request("POST", endpoint.path, request.query, _headers(request.headers), request.body, request.remote)
         signed_at = None if request.signed_at is None else request.signed_at.timestamp()
         proof = Proof(request.scheme, request.secret, signed_at)

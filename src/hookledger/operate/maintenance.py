@@ -16,6 +16,7 @@ from .rates import RateSums
 from .reconcile.reconcile import daily
 from .retention.prune import pruner
 from .schedule import Schedule
+from .schemas.drift import FieldWatch
 from .unhandled import UnhandledWatch
 
 
@@ -31,13 +32,14 @@ def schedule(context: Context) -> Schedule:
 
 @contextlib.asynccontextmanager
 async def maintained(context: Context, reclaimer: LeaseReclaimer, *, scheduled: bool) -> AsyncIterator[None]:
-    """Reclaim leases, run jobs, prune, send alerts, sum up counts, warn about events without a handler and, if
-    `scheduled`, check consistency and run daily tasks, until the block ends."""
+    """Reclaim leases, run jobs, prune, send alerts, sum up counts, note fields, warn about events without a handler
+    and, if `scheduled`, check consistency and run daily tasks, until the block ends."""
     planned: list[Runner] = [schedule(context), checker(context)] if scheduled else []
     unhandled = UnhandledWatch(context, reclaimer.unhandled_after)
     await unhandled.start()
     alerts, sums = AlertSender(context), RateSums(context.store.rates)
     runners: list[Runner] = [reclaimer, JobRunner(context), pruner(context), unhandled, alerts, sums, *planned]
+    runners.append(FieldWatch(context))
     tasks = [asyncio.create_task(runner.run()) for runner in runners]
     try:
         yield

@@ -31,7 +31,7 @@ async def pause(context: Context, by: Audit, source: str, pattern: str = "*") ->
 async def running_stages(context: Context, source: str) -> list[str]:
     """Return the stages of a source that are not paused, as SOURCE/STAGE: those that workers handle, or that wait."""
     handled = handled_by(await live_workers(context)) + context.application.routes.handles()
-    known = {name for name, _ in handled} | {one.kind.source for one in await context.store.waiting()}
+    known = {one.source for one in handled} | {one.kind.source for one in await context.store.waiting()}
     paused = {one.source for one in await pauses(context) if one.pattern == "*"}
     return sorted(name for name in known - paused if base_source(name) == source != name)
 

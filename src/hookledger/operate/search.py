@@ -17,7 +17,7 @@ from ..store.ops.pruning import Tombstone
 from ..store.ops.search import FailureGroup, Lag, Page
 from .context import Context
 from .errors import Ambiguous, NotFound
-from .workers import handled_by, handles, live_workers
+from .workers import handled_by, handles, handles_type, live_workers
 
 
 class Summary(Struct, frozen=True):
@@ -61,12 +61,12 @@ async def lag(context: Context) -> list[Lag]:
     """Return the backlog by source and type, oldest first; marked if no live worker handles it or, without a live
     worker, the loaded application does not."""
     live, application = await live_workers(context), context.application
-    patterns = handled_by(live)
+    patterns = handled_by(live) if live else application.routes.handles() if application.loaded else None
 
     def lacking(kind: Kind) -> str | None:
-        if live:
-            return None if handles(patterns, kind) else "no handler"
-        return "no handler here" if application.loaded and application.routes.find(kind) is None else None
+        if patterns is None or handles(patterns, kind):
+            return None
+        return f"no handler{' of this version' * handles_type(patterns, kind)}{' here' * (not live)}"
 
     return [msgspec.structs.replace(one, unhandled=lacking(one.kind)) for one in await context.store.search.lag()]
 

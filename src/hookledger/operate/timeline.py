@@ -12,7 +12,7 @@ from ..ids import operation_key
 from ..ledger import Effect, EffectHistory, GuardAnswer
 from ..model import LISTED, base_source
 from ..states import EffectKind, EffectState
-from ..store.history import ActionRow, AttemptRow, DeliveryRow, History, RequestRow
+from ..store.history import ActionRow, AnswerRow, AttemptRow, DeliveryRow, History, RequestRow
 from ..store.ops.reviews import ANSWERS
 
 UNSIGNED = {
@@ -28,7 +28,7 @@ class Entry(Struct, frozen=True):
 
     at: datetime
     kind: str
-    """delivery, authentication, attempt, guard, effect, action."""
+    """delivery, authentication, attempt, guard, effect, answer, action."""
     what: str
     """What happened, in a word or two: accepted, claimed, processed, call started, done, applied, stale, tie …"""
     words: str
@@ -48,7 +48,7 @@ class Entry(Struct, frozen=True):
     """NAME:KEY."""
 
 
-_ORDER = ("delivery", "authentication", "action", "attempt", "guard", "effect")
+_ORDER = ("delivery", "authentication", "action", "attempt", "guard", "effect", "answer")
 """Order among entries of the same time."""
 
 
@@ -61,6 +61,7 @@ def timeline(history: History) -> tuple[Entry, ...]:
         *_working(history),
         *(_guard(known.answer) for known in history.guards),
         *(entry for known in history.effects for entry in _effect(known)),
+        *_answer(history),
         *(_action(action) for action in history.actions),
     ]
     return tuple(sorted(entries, key=lambda entry: (entry.at, _ORDER.index(entry.kind), entry.claim or 0)))
@@ -71,12 +72,13 @@ def _delivery(history: History, delivery: DeliveryRow) -> Entry:
     kept = "" if delivery.kept else "bytes not kept"
     first = delivery.request_id == history.event.request_id and delivery.item == history.event.item
     body = f"the body of event {history.body_of}" if first and history.body_of else ""
+    version = f"version {history.event.version}" if first and history.event.version else ""
     retry = f"retry {delivery.retry}" if delivery.retry else ""
     return Entry(
         delivery.received_at,
         "delivery",
         str(delivery.outcome),
-        ", ".join(filter(None, (delivery.delivery_id, retry, seen, kept, body))),
+        ", ".join(filter(None, (delivery.delivery_id, version, retry, seen, kept, body))),
         base_source(history.event.source),
         delivery=f"{delivery.request_id}:{delivery.item}",
         delivery_id=delivery.delivery_id,
@@ -126,6 +128,18 @@ def _working(history: History) -> Iterator[Entry]:
         yield Entry(
             event.claimed_at, "attempt", "claimed", words, event.worker or "", claim=event.claim, run=event.run
         )
+
+
+def _answer(history: History) -> Iterator[Entry]:
+    answer = history.answer
+    if answer is not None:
+        yield Entry(answer.answered_at, "answer", "stored", answer_words(answer), run=answer.run)
+
+
+def answer_words(answer: AnswerRow) -> str:
+    """Return what redeliveries get, without its content."""
+    until = f"{'expired' if answer.expired else 'kept until'} {answer.expires_at:%Y-%m-%d %H:%M:%S}"
+    return f"{answer.status}, {len(answer.body):,} bytes, {until}"
 
 
 def _guard(answer: GuardAnswer) -> Entry:

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from msgspec.structs import astuple
+from msgspec.structs import replace as with_version
 
 from ..errors import HookledgerError
 from ..model import Kind, base_source
 from ..receive.endpoint import Endpoint
 from ..store.ops.filters import Filter
 from .context import Context
-from .workers import handled_by, handles, live_workers
+from .workers import handled_by, handles, handles_type, live_workers, version_words
 
 log: logging.Logger = logging.getLogger(__name__)
 
 RECENT = timedelta(days=1)
 SHOWN = 10
 """Maximum number of types named in one line."""
+
+
+class _Found(NamedTuple):
+    """What has no handler."""
+
+    kinds: list[Kind]
+    """Types."""
+    versions: list[Kind]
+    """Versions that wait, of types that are handled in others."""
+    sources: list[str]
 
 
 class UnhandledWatch:
@@ -45,39 +58,44 @@ class UnhandledWatch:
     async def _tell(self, *, recent: bool) -> None:
         try:
             async with asyncio.timeout(5.0):
-                kinds, sources = await self._find(recent)
+                found = await self._find(recent)
         except (HookledgerError, TimeoutError) as error:
             log.debug("cannot check for unhandled events: %s", error)
             return
-        kinds = [kind for kind in kinds if kind not in self._said]
-        sources = [source for source in sources if source not in self._said]
-        self._said.update(kinds, sources)
-        for line in _words(kinds, sources, self._skipped_after):
+        kinds, versions = ([one for one in some if one not in self._said] for some in (found.kinds, found.versions))
+        new = _Found(kinds, versions, [source for source in found.sources if source not in self._said])
+        self._said.update(*new)
+        for line in _words(new, self._skipped_after):
             log.warning("%s", line)
 
-    async def _find(self, recent: bool) -> tuple[list[Kind], list[str]]:
-        """Return the types that no live worker handles, this one included, and the sources without any handler. The
-        types wait, or their source's settings name them; `recent`: also settled ones that arrived within a day."""
+    async def _find(self, recent: bool) -> _Found:
+        """Return what no live worker handles, this one included. The types wait, or their source's settings name
+        them; `recent`: also settled ones that arrived within a day."""
         store, examiner = self._context.store, self._context.sources
         live = handled_by(await live_workers(self._context))
         patterns = [*self._context.application.routes.handles(), *live]
         sources = [name for name in examiner.names if examiner.source(name).plan().runs]
 
+        def needs(kind: Kind) -> bool:
+            """Types that a source leaves out, and sources of other applications, need no handler."""
+            source = base_source(kind.source)
+            return source in sources and examiner.endpoint(source).allows(kind.type)
+
         def lacks(kind: Kind) -> bool:
-            """Whether a kind lacks a handler; types that a source leaves out, and sources of other applications, need
-            none."""
-            if base_source(kind.source) not in sources or handles(patterns, kind):
-                return False
-            return examiner.endpoint(base_source(kind.source)).allows(kind.type)
+            """Whether a type lacks a handler, in every version."""
+            return needs(kind) and not handles_type(patterns, kind)
 
         named = [Kind(name, kind) for name in sources for kind in _named_types(examiner.endpoint(name))]
-        found = {kind for kind in (*named, *(one.kind for one in await store.waiting())) if lacks(kind)}
+        waiting = {one.kind for one in await store.waiting()}
+        found = {with_version(kind, version="") for kind in (*named, *waiting) if lacks(kind)}
+        versions = {kind for kind in waiting if needs(kind) and not lacks(kind) and not handles(patterns, kind)}
         since = datetime.now(UTC) - RECENT
         for kind in filter(lacks, await store.search.kinds() if recent else ()):
             if kind not in found and await store.search.events(Filter(kind.source, kind.type, since=since), limit=1):
                 found.add(kind)
-        handled = {source for source, _ in patterns}
-        return sorted(found, key=astuple), [source for source in sources if source not in handled]
+        handled = {one.source for one in patterns}
+        idle = [source for source in sources if source not in handled]
+        return _Found(sorted(found, key=astuple), sorted(versions, key=astuple), idle)
 
 
 def _named_types(endpoint: Endpoint) -> list[str]:
@@ -85,11 +103,16 @@ def _named_types(endpoint: Endpoint) -> list[str]:
     return sorted(kind for kind in endpoint.settings.types or () if not kind.endswith("*"))
 
 
-def _words(kinds: list[Kind], sources: list[str], skipped_after: float) -> list[str]:
-    """Return a line for each source."""
-    by_source: dict[str, list[str]] = {}
+def _by_source(kinds: list[Kind], words: Callable[[Kind], str] = str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
     for kind in kinds:
-        by_source.setdefault(kind.source, []).append(kind.type)
+        found.setdefault(kind.source, []).append(words(kind))
+    return found
+
+
+def _words(found: _Found, skipped_after: float) -> list[str]:
+    """Return a line for each source."""
+    by_source = _by_source(found.kinds)
     then = f"they wait {skipped_after / 60:g} min for one that does, then they are skipped"
     lines = []
     for source, types in by_source.items():
@@ -98,5 +121,11 @@ def _words(kinds: list[Kind], sources: list[str], skipped_after: float) -> list[
             f"no live worker handles these types of source {source!r}: {', '.join(types[:SHOWN])}{more}; {then}: "
             "declare a handler, or limit the source with types="
         )
-    idle = [source for source in sources if source not in by_source]
+    for source, types in _by_source(found.versions, version_words).items():
+        more = f" and {len(types) - SHOWN} more" if len(types) > SHOWN else ""
+        lines.append(
+            f"no live worker handles these versions of source {source!r}: {', '.join(types[:SHOWN])}{more}; they "
+            "wait for one that does: declare a handler with version=, or one without it, which takes every version"
+        )
+    idle = [source for source in found.sources if source not in by_source]
     return lines + [f"no live worker has a handler for source {source!r}: declare one" for source in idle]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..model import Kind, Pattern, covers
+from collections.abc import Iterable
+
+from ..model import Kind, Pattern
 from ..store.ops.workers import WorkerInfo
 from .context import Context
 
@@ -17,10 +19,20 @@ async def live_workers(context: Context) -> list[WorkerInfo]:
 
 
 def handled_by(workers: list[WorkerInfo]) -> list[Pattern]:
-    """Return source and type, or type pattern, of each of their handlers."""
+    """Return what each of their handlers processes."""
     return [pattern for worker in workers for pattern in worker.handles]
 
 
-def handles(patterns: list[Pattern], kind: Kind) -> bool:
+def handles(patterns: Iterable[Pattern], kind: Kind) -> bool:
     """Whether one of the patterns covers this kind."""
-    return any(source == kind.source and covers(pattern, kind.type) for source, pattern in patterns)
+    return any(pattern.takes(kind) for pattern in patterns)
+
+
+def version_words(kind: Kind) -> str:
+    """Return the type, and its version or that it has none: for types that have a handler in other versions."""
+    return str(kind) if kind.version else f"{kind.type} without a version"
+
+
+def handles_type(patterns: Iterable[Pattern], kind: Kind) -> bool:
+    """Whether one of them covers the kind's type, in whichever version: then its events wait, and are not skipped."""
+    return any(one.takes_type(kind) for one in patterns)

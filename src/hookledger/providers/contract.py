@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ..errors import ConfigError
 from ..ledger import FIRST, LAST, MIDDLE
+from .behaviour import Answer, LateForm, Retries
 from .fetching.facts import Fetcher
 from .fields import ABSENT, Body, Content, Field, Query, inside
 from .handshake import Handshake
@@ -46,35 +47,6 @@ UNKNOWN_TYPE = "unknown"
 Grade = Literal["run", "code", "docs", "quoted", "memory", "none"]
 """How a fact was confirmed: by running the provider's own verifier or a published test vector; in its code; in its
 documentation; quoted by others; from memory, so not confirmed; or nothing to confirm."""
-
-
-class Answer(Struct, frozen=True):
-    """The response that the provider accepts as success."""
-
-    status: int = 202
-    body: bytes | None = None
-    """None: a short JSON about what was recorded, visible in the provider's log."""
-    content_type: str | None = None
-
-
-class Retries(Struct, frozen=True, kw_only=True):
-    """What the provider does after a failed delivery."""
-
-    automatic: bool | None = None
-    """None: unknown."""
-    hours: float | None = None
-    """From the first delivery to the last automatic retry; None: unknown."""
-    schedule: str = ""
-    disables: str = ""
-    """What it does with an endpoint that keeps failing, and when: a clause that begins with the verb."""
-    signs_each_attempt: Literal["yes", "no", "unknown"] = "unknown"
-    """Whether it signs each attempt again, with the time of that attempt; only `yes` allows a narrow window for the
-    signed time. Relevant only if a time is signed."""
-    why: str = ""
-    """How that is known, or what is unknown."""
-    advice: str = ""
-    """What to set at the provider so that an outage loses no events, as `what happens: what to do`; logged at
-    start-up."""
 
 
 class Lister(Struct, frozen=True, kw_only=True):
@@ -198,6 +170,8 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
     and its handler fetches the current state from the provider."""
     type: tuple[Field, ...] = ()
     """Joined by "."; those after the first may be absent."""
+    type_names: tuple[tuple[str, str], ...] = ()
+    """Words for values of the type's first field, such as numbers; only for types of several fields."""
     object_id: tuple[Field, ...] = ()
     """The first one present is used."""
     occurred_at: Field | None = None
@@ -213,6 +187,8 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
     """The provider's id of this arrival."""
     retry: tuple[Field, ...] = ()
     """The retry's number, then its reason; stored with the delivery."""
+    version: Field | None = None
+    """The version of the event's form, by which sources with `version = "contract"` select the handler."""
     hook_id: Field | None = None
     """The provider's id of the webhook, to detect that two webhooks deliver to one source."""
     volatile: tuple[Body, ...] = ()
@@ -251,6 +227,9 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
 
     # Behaviour of the provider
     answer: Answer = Answer()
+    late: tuple[LateForm, ...] = ()
+    """What is sent past the deadline of a handler that answers, unless its declaration says; the first form that
+    matches the type is used."""
     rejection: int | None = None
     """The status that it requires for unauthentic requests, if it tests that; None: 400 or 401."""
     deadline: float | None = None
@@ -274,6 +253,8 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
             raise ConfigError("each arrival of a hint is a separate event: remove its key")
         if self.tokens and (self.items is not None or not all(map(self.scheme.signs, self.tokens))):
             raise ConfigError("tokens must be signed, and a request with tokens must hold one event")
+        if self.type_names and len(self.type) < 2:
+            raise ConfigError("type_names needs a type of several fields: add one, or remove type_names")
         named = self.repeatable.union(*(g.types for g in self.shared), *(s.types for s in self.shown))
         if self.types and not all(name in self.types or name.partition(".")[0] in self.types for name in named):
             raise ConfigError("types in shared, shown and repeatable must be among the documented types")
@@ -336,6 +317,11 @@ class Contract(Struct, frozen=True, kw_only=True, dict=True):
         """Each type's `Says`."""
         every = [said for group in self.shared for said in group.says]
         return {said.type: tuple(one for one in every if one.type == said.type) for said in every}
+
+    @cached_property
+    def named_types(self) -> dict[bytes, bytes]:
+        """`type_names`, as bytes."""
+        return {value.encode(): name.encode() for value, name in self.type_names}
 
     @cached_property
     def _ranked(self) -> tuple[re.Pattern[str], re.Pattern[str]]:

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigError
-from .contract import Contract, Retries
+from .behaviour import Retries
+from .contract import Contract
 from .fields import body, field
 from .schemes.hmac import Hmac
 from .schemes.message import fields

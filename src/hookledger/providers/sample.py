@@ -126,8 +126,9 @@ def _find(contract: Contract, kind: str | None) -> Known | None:
 def _generic(contract: Contract, kind: str, ident: str, at: float) -> Any:
     """Return a body with every field that the contract reads, with made-up values."""
     content: dict[str, Any] = {}
+    values = {name: int(value) if value.isdecimal() else value for value, name in contract.type_names}
     for field, part in zip(contract.type, _kinds(contract, kind), strict=False):
-        _put(content, field, part)
+        _put(content, field, values.get(part, part) if field is contract.type[0] else part)
     _put(content, contract.id, ident)
     for field in (*contract.key, *contract.immutable):
         _put(content, field, ident)

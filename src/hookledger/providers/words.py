@@ -124,6 +124,7 @@ def facts(contract: Contract) -> list[Fact]:
     add("account", " or ".join(map(written, contract.account)))
     add("delivery id", written(contract.delivery_id) if contract.delivery_id else "")
     add("retry", ", ".join(map(written, contract.retry)))
+    add("version", written(contract.version) if contract.version else "")
     add("webhook", written(contract.hook_id) if contract.hook_id else "")
     add("volatile", ", ".join(map(written, contract.volatile)))
     for group in contract.shared:
@@ -157,7 +158,10 @@ def _type(contract: Contract) -> str:
     if not contract.type:
         return "none"
     unsigned = contract.body_authenticated and not contract.type_authenticated
-    return " + ".join(map(written, contract.type)) + " (not signed)" * unsigned
+    fields = [written(field) for field in contract.type]
+    if contract.type_names:
+        fields[0] += f" ({', '.join(f'{value} is {name}' for value, name in contract.type_names)})"
+    return " + ".join(fields) + " (not signed)" * unsigned
 
 
 def key(contract: Contract) -> str:

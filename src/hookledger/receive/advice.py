@@ -40,6 +40,11 @@ def _on_proof(endpoint: Endpoint) -> list[str]:
         hidden = sorted(kind for kind in endpoint.repeatable if not contract.shows_any(kind))
         if hidden:
             said.append(f"the body does not show {', '.join(hidden)}: a second one with the same body is quarantined")
+    if endpoint.version is not None and not contract.scheme.signs(endpoint.version):
+        said.append(
+            f"{written(endpoint.version)} is not signed: anyone who holds a delivery back can send its body first, "
+            "in another version, so let each handler check what it reads"
+        )
     if getattr(contract.scheme, "test_key", None):
         said.append("it accepts deliveries signed with a test key: do not use it in production")
     return said

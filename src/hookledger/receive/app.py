@@ -10,14 +10,16 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
+from ..answer import AnswerRule
 from ..clock import SKEW_LIMIT, Clock
 from ..errors import Rejected, Unauthentic, Unavailable, UnknownSource, WrongMethod
 from ..ids import new_id
-from ..model import Arrival, Item, Proof, Recorded, Request, pack_headers
+from ..model import Arrival, Item, Kind, Proof, Recorded, Request, pack_headers
 from ..observe.logs import RateLimitedLogger
 from ..observe.metrics.counts import IntakeCounts
 from ..providers.schemes.base import KeyNeeded, Where
 from . import respond
+from .answering import Answerer, Answering
 from .client import rate_limit_key
 from .duplicates import DuplicateRules
 from .endpoint import Endpoint
@@ -72,8 +74,9 @@ class Intake:
         limits: Limits | None = None,
         clock: Clock | None = None,
         skew: Callable[[], float] = lambda: 0.0,
+        answerer: Answerer | None = None,
     ) -> None:
-        """`endpoints`: by path."""
+        """`endpoints`: by path. `answerer`: runs the handlers that answer."""
         self._endpoints = endpoints
         self._methods = {path: methods(endpoint) for path, endpoint in endpoints.items()}
         self._recorder = recorder
@@ -85,6 +88,9 @@ class Intake:
         self._skew = skew
         self._limited_log = RateLimitedLogger(log)
         self._told = Told()
+        self._answering: Answering | None = None
+        if answerer is not None:
+            self._answering = Answering(answerer, self._told, duplicates, self.error_response)
         self._loop = asyncio.get_running_loop()  # kept, because each call costs a system call
         self._reader = Reader(limits or Limits(), self._loop)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -179,6 +185,11 @@ class Intake:
 
     def _record(self, delivery: Delivery) -> bool:
         made = arrival(delivery.endpoint, delivery.request, delivery.proof, delivery.items)
+        if delivery.endpoint.answers is not None and self._answering is not None:
+            rule = _answer_rule(delivery.endpoint, delivery.items)
+            if rule is not None:
+                self._answering.take(delivery, made, rule)
+                return False
         self._recorder.submit(made, partial(self._respond, delivery))
         return False
 
@@ -284,6 +295,16 @@ class Intake:
         task = self._loop.create_task(run(coroutine))
         self._tasks.add(task)  # the loop keeps only a weak reference
         task.add_done_callback(self._tasks.discard)
+
+
+def _answer_rule(endpoint: Endpoint, items: tuple[Item, ...]) -> AnswerRule | None:
+    """Return how a delivery is answered by its handler; None: as any other, because none runs for it now."""
+    if endpoint.answers is None or len(items) != 1:
+        return None
+    [item] = items
+    if not item.whole or item.invalid or item.skip or item.review or item.ordered:
+        return None
+    return endpoint.answers(Kind(endpoint.name, item.type, item.version))
 
 
 def _handshake(endpoint: Endpoint, request: Request) -> HandshakeReply | None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from ..answer import AnswerRule
 from ..errors import ConfigError, HookledgerError, Unavailable
 from ..ids import process_name
-from ..model import Request
+from ..model import Kind, Request
 from ..observe.logs import RateLimitedLogger
 from ..observe.metrics.counts import IntakeCounts
 from ..observe.metrics.rollup import RateWriter, written
@@ -20,8 +23,10 @@ from ..providers.schemes.base import Where
 from ..store.opening import Opener, PerLoop
 from ..store.protocol import Store
 from . import respond
+from .answering import Answerer
 from .app import Delivery, Intake
 from .duplicates import DuplicateRules
+from .endpoint import Endpoint
 from .health import ALIVE, HEALTH, PROBE, Readiness, may_see_details
 from .kept_keys import KeptKeys
 from .metrics import IntakeMetrics
@@ -34,6 +39,9 @@ if TYPE_CHECKING:
     from ..inbox import Inbox
 
 log: logging.Logger = logging.getLogger(__name__)
+
+OpenAnswerer = Callable[[contextlib.AsyncExitStack], Awaitable[Answerer]]
+"""Opens an answerer, which is closed with the stack."""
 
 
 class OpenIntake:
@@ -97,6 +105,7 @@ class Asgi:
         self._inbox = inbox
         self._opener = Opener(inbox.store)
         self._opened: PerLoop[OpenIntake] = PerLoop()
+        self._answer_process: OpenAnswerer | None = None
         self._rejections: RejectionSampler | None = None
         self._limited_log = RateLimitedLogger(log)
         self.limits: Limits = inbox.settings.intake.limits
@@ -112,8 +121,10 @@ class Asgi:
         """How many requests were rejected since the start, by reason."""
         return {} if self._rejections is None else self._rejections.reasons
 
-    async def start(self, *, writer_process: bool = False) -> OpenIntake:
-        """Open the intake. `writer_process`: on SQLite, record deliveries in a separate process."""
+    async def start(self, *, writer_process: bool = False, answerer: OpenAnswerer | None = None) -> OpenIntake:
+        """Open the intake. `writer_process`: on SQLite, record deliveries in a separate process. `answerer`: opens
+        what runs the handlers that answer, if any are declared; default: they run here."""
+        self._answer_process = answerer
         return await self._opened.open(partial(self._open, writer_process))
 
     async def stop(self) -> None:
@@ -123,7 +134,8 @@ class Asgi:
     async def _open(self, writer_process: bool, stack: contextlib.AsyncExitStack) -> OpenIntake:
         inbox, settings = self._inbox, self._inbox.settings.intake
         inbox.read_secrets()
-        sources = list(inbox.sources.values())
+        inbox.read_schemas()
+        sources = [source for source in inbox.sources.values() if source.delivered]
         store = await self._opener.open(stack, writer_process=writer_process)
         counts = IntakeCounts()
         recorder = Recorder(
@@ -134,7 +146,8 @@ class Asgi:
             queues=store.queues,
             counts=counts,
         )
-        metrics = IntakeMetrics((source.endpoint for source in sources), counts, lambda: recorder.queued)
+        endpoints = [_with_answers(source.endpoint, inbox) for source in sources]
+        metrics = IntakeMetrics(endpoints, counts, lambda: recorder.queued)
         if inbox.settings.monitor.rates:
             await stack.enter_async_context(written(RateWriter(store.rates, process_name(), metrics.totals)))
         stack.push_async_callback(recorder.drain)
@@ -157,8 +170,11 @@ class Asgi:
         limits = settings.limits.fitting(largest)
         if (fitting := limits.body_bytes) > settings.limits.body_bytes:
             log.warning("intake.limits.body_bytes is too small for a max_body of %d: using %d", largest, fitting)
+        answerer = None
+        if any(endpoint.answers is not None for endpoint in endpoints):
+            answerer = await (self._answer_process or inbox.answers_here)(stack)
         intake = Intake(
-            {source.endpoint.path: source.endpoint for source in sources},
+            {endpoint.path: endpoint for endpoint in endpoints},
             recorder,
             rejections,
             duplicates=duplicates,
@@ -166,6 +182,7 @@ class Asgi:
             limits=limits,
             clock=inbox.clock,
             skew=lambda: readiness.skew,
+            answerer=answerer,
         )
         self._rejections, self.limits = rejections, limits
         return OpenIntake(intake, readiness, limits, metrics)
@@ -216,6 +233,18 @@ class Asgi:
                 await self.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def _with_answers(endpoint: Endpoint, inbox: Inbox) -> Endpoint:
+    """Return the endpoint with the rules of its handlers that answer, if there are any."""
+    if endpoint.settings.mode != "run" or not inbox.routes.answering(endpoint.name):
+        return endpoint
+
+    def rule_of(kind: Kind) -> AnswerRule | None:
+        handler = inbox.routes.find(kind)
+        return None if handler is None or handler.answers is None else handler.answers.of(kind.type)
+
+    return msgspec.structs.replace(endpoint, answers=rule_of)
 
 
 class KeyFetches:

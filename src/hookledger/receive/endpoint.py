@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Struct
 
+from ..answer import AnswerRule
 from ..errors import ConfigError
-from ..model import Request
+from ..model import MAX_VERSION, Kind, Request
 from ..observe.metrics.counts import SourceCounts
 from ..providers.contract import Contract
 from ..providers.fields import Body, Constant, Field, Header, Present, field
@@ -18,6 +19,7 @@ from ..providers.reading import outline
 from ..providers.schemes.base import Keyring, NoKeys
 from ..providers.schemes.hmac import Hmac
 from ..providers.schemes.jwt import Jwt
+from ..schemas.folder import Schemas
 from ..states import KeyOrigin
 from .client import NO_PROXIES, Proxies
 from .entities import EntityRule, entity_rule
@@ -26,6 +28,9 @@ from .settings import KeyFunction, SourceSettings, naming
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,255}")
+
+FROM_CONTRACT = "contract"
+"""In `version`: as the provider's contract says."""
 
 _URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 
@@ -70,7 +75,13 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """Returns the signed part of a request, if that is not the body byte for byte."""
     entities: EntityRule | None = None
     """What names the entity of an event, and whether events of one are ordered; None: events have no entities."""
+    version: Field | None = None
+    """The field with the version of an event; None: events have no version."""
+    schemas: Schemas | None = None
+    """Its schemas, if the intake checks content; None if only workers do."""
     keyring: Keyring = NoKeys()
+    answers: Callable[[Kind], AnswerRule | None] | None = None
+    """How deliveries of a type are answered by their handler, None for types without one; None: no type has one."""
     counts: SourceCounts = msgspec.field(default_factory=SourceCounts)
 
     def allows(self, kind: str) -> bool:
@@ -131,7 +142,8 @@ def configure(
         _check_url(contract, settings.public_url, proxies)
         fields = tuple(map(field, settings.key)) or contract.key_fields
         _check_key(contract, settings, fields, key_function)
-        entities = entity_rule(contract, settings)
+        entities, version = entity_rule(contract, settings), _version(contract, settings.version)
+        picked = (*fields, *(entities.fields if entities else ()), *((version,) if version else ()))
         signed = key_function is None and bool(fields) and all(map(contract.scheme.signs, fields))
         return Endpoint(
             name=name,
@@ -143,7 +155,7 @@ def configure(
             tolerance=_tolerance(contract, settings.tolerance),
             max_body=_max_body(contract, settings.max_body),
             proxies=proxies,
-            outline=None if key_function else outline(contract, (*fields, *(entities.fields if entities else ()))),
+            outline=None if key_function or settings.schema_check == "intake" else outline(contract, picked),
             key_fields=fields,
             key_function=key_function,
             key_origin=_origin(key_function, fields, signed),
@@ -160,6 +172,7 @@ def configure(
             ),
             canonical=_canonical(contract),
             entities=entities,
+            version=version,
             keyring=keyring or NoKeys(),
         )
 
@@ -207,6 +220,23 @@ def _check_key(
         raise ConfigError("a key of fixed text gives all events the same key: add a field that differs")
     if fields and contract.items is not None and not any(isinstance(given, Body | Present) for given in fields):
         raise ConfigError(f"{contract.title} sends several events in one request: add a body field to the key")
+
+
+def _version(contract: Contract, given: str | None) -> Field | None:
+    """Return the field with an event's version. Raises ConfigError for one that cannot be read."""
+    if given is None:
+        return None
+    if given == FROM_CONTRACT:
+        if contract.version is None:
+            raise ConfigError(
+                f"it is unknown where {contract.title} names the version of an event: set version to header:NAME, "
+                "body:PATH.TO.FIELD, query:NAME or text:WORDS"
+            )
+        return contract.version
+    read = field(given)
+    if isinstance(read, Constant) and len(read.text) > MAX_VERSION:
+        raise ConfigError(f"version must have at most {MAX_VERSION} characters, not {len(read.text)}")
+    return read
 
 
 def _check_url(contract: Contract, url: str | None, proxies: Proxies) -> None:

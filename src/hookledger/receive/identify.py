@@ -12,7 +12,7 @@ import msgspec
 from ..errors import NoKey, Rejected, UnreadableError
 from ..ids import MAX_TEXT, body_identity, key_identity, new_id, show, token_identity
 from ..ids import identity as digest_of
-from ..model import Item, Proof, Request
+from ..model import MAX_VERSION, Item, Proof, Request
 from ..providers.contract import UNKNOWN_TYPE, Contract, TypeFields
 from ..providers.fields import Body, Content, Field, exact, found, written
 from ..providers.reading import contents, decode
@@ -22,6 +22,7 @@ from ..providers.tolerant import decode_plain
 from ..states import KeyOrigin
 from .bodies import known_body, known_unreadable_body
 from .endpoint import Endpoint
+from .schema_check import with_breaks
 
 EARLIEST = 0.0
 LATEST = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
@@ -38,9 +39,9 @@ OBSERVED = 'the source only observes: mode = "observe"'
 def identify(endpoint: Endpoint, request: Request, _proof: Proof, now: float) -> tuple[Item, ...]:
     """Return the events in a request; no body content makes it fail.
 
-    Raises NoKey if the source requires a key and an event has none, and Rejected (`type_rejected`) if it rejects
-    every type in the request. An empty array of events gives no items. The proof is not read: the parameter makes
-    it a type error to identify before verifying.
+    Raises NoKey if the source requires a key and an event has none, Rejected (`type_rejected`) if it rejects every
+    type in the request, and ContentRefused if it refuses the content of every event. An empty array of events gives
+    no items. The proof is not read: the parameter makes it a type error to identify before verifying.
     """
     contract, raw = endpoint.contract, request.body
     if endpoint.outline is not None:
@@ -53,12 +54,14 @@ def identify(endpoint: Endpoint, request: Request, _proof: Proof, now: float) ->
     try:
         found = contents(contract, decode(contract, raw))
     except UnreadableError as problem:
-        return (_item(endpoint, request, now, {}, _digest(endpoint, request), invalid=str(problem)),)
+        unreadable = _item(endpoint, request, now, {}, _digest(endpoint, request), invalid=str(problem))
+        return tuple(with_breaks(endpoint, [unreadable], [None], raw))
     if contract.items is None:
-        return _allowed(endpoint, [_whole(endpoint, request, now, found[0], _fingerprint(endpoint, request))])
+        whole = _whole(endpoint, request, now, found[0], _fingerprint(endpoint, request))
+        return _allowed(endpoint, with_breaks(endpoint, [whole], found, raw))
     digest = sha256(raw).digest()
     items = [_part(endpoint, request, now, part, digest, number) for number, part in enumerate(found)]
-    return _allowed(endpoint, items)
+    return _allowed(endpoint, with_breaks(endpoint, items, found, raw))
 
 
 def _whole(endpoint: Endpoint, request: Request, now: float, content: object, fingerprint: bytes) -> Item:
@@ -167,6 +170,7 @@ def _item(
         alert=alert,
         account=_first(contract.account, request, content) if contract.account else None,
         retry=_retry(contract, request, content) if contract.retry else None,
+        version=_version(endpoint.version, request, content) if endpoint.version is not None else "",
     )
     rule = endpoint.entities
     if rule is None:
@@ -323,6 +327,11 @@ def _text(field: Field | None, request: Request, content: Content) -> str | None
     return None if value is None else show(value)
 
 
+def _version(field: Field, request: Request, content: Content) -> str:
+    """Return the event's version, cut to what is stored; empty without one."""
+    return (_text(field, request, content) or "")[:MAX_VERSION].strip()
+
+
 def _type(contract: Contract, request: Request, content: Content) -> tuple[str, str]:
     """Return the event type, and the value of its first field."""
     if len(contract.type) == 1:  # as most types are
@@ -331,6 +340,8 @@ def _type(contract: Contract, request: Request, content: Content) -> tuple[str, 
     values = [_value(field, request, content) for field in contract.type]
     if not values or values[0] is None:
         return UNKNOWN_TYPE, UNKNOWN_TYPE
+    if contract.type_names:
+        values[0] = contract.named_types.get(values[0], values[0])
     first = show(values[0])
     return show(b".".join([value for value in values if value is not None])), first
 

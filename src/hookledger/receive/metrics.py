@@ -21,7 +21,9 @@ class IntakeMetrics:
     """`endpoints`: of every source. `queued`: returns how many deliveries wait for a commit."""
 
     def __init__(self, endpoints: Iterable[Endpoint], counts: IntakeCounts, queued: Callable[[], int]) -> None:
-        self._sources: dict[str, SourceCounts] = {endpoint.name: endpoint.counts for endpoint in endpoints}
+        served = list(endpoints)
+        self._sources: dict[str, SourceCounts] = {endpoint.name: endpoint.counts for endpoint in served}
+        self._answering = {endpoint.name for endpoint in served if endpoint.answers is not None}
         self._counts = counts
         self._queued = queued
 
@@ -39,6 +41,11 @@ class IntakeMetrics:
                 samples.add("ack_seconds", counts.ack, name)
                 for outcome, count in counts.outcomes.items():
                     samples.add("deliveries_total", count, name, outcome)
+            if name in self._answering:
+                for result, count in counts.answers.items():
+                    samples.add("answers_total", count, name, result)
+                for result, count in counts.lookups.items():
+                    samples.add("answer_lookups_total", count, name, result)
         for cause, count in self._counts.unavailable.items():
             samples.add("unavailable_total", count, cause)
         samples.add("commit_seconds", self._counts.commit_seconds)

@@ -48,6 +48,8 @@ REASONS = {
     NOT_A_DELIVERY: "the request is a handshake, not a delivery",
     "key_missing": "the source requires an event key, and the event has none",
     "type_rejected": "the source does not accept this event type",
+    "schema_break": "the content breaks its schema, and the source refuses such events",
+    "content_unreadable": "the content is unreadable, and the source refuses such events",
     "unknown_source": "no source has this path",
     "method": "deliveries must be POST requests",
     "handshake_token": "the handshake does not present the source's verify_token",

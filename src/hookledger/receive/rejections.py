@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from ..errors import HookledgerError, Malformed, Rejected, Unauthentic
+from ..errors import ContentRefused, HookledgerError, Malformed, Rejected, Unauthentic
 from ..ids import new_id
 from ..model import Request, pack_headers
 from ..observe.metrics.counts import IntakeCounts
@@ -27,7 +27,7 @@ from .endpoint import Endpoint
 
 log: logging.Logger = logging.getLogger(__name__)
 
-SAMPLED = (Malformed, Unauthentic)
+SAMPLED = (Malformed, Unauthentic, ContentRefused)
 """May be real deliveries; requests to unknown sources and oversized ones are only counted."""
 EVERY = 2.0
 """Seconds between two writes."""

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import (
+    ContentRefused,
     Forbidden,
     Malformed,
     NoKey,
@@ -22,7 +23,7 @@ from ..errors import (
     WrongEncoding,
     WrongMethod,
 )
-from ..model import Recorded
+from ..model import Recorded, unpack_headers
 from ..providers.contract import Contract
 from ..providers.handshake import Handshake
 from ..states import DeliveryOutcome
@@ -37,6 +38,7 @@ STATUS: dict[type[Rejected], int] = {
     TooSlow: 408,
     TooLarge: 413,
     WrongEncoding: 415,
+    ContentRefused: 400,
     NoKey: 422,
     Rejected: 422,
 }
@@ -81,6 +83,17 @@ def recorded(contract: Contract, items: Sequence[Recorded]) -> Response:
         return Response(status, b'{"status":"recorded"}', authentic=True)
     [item] = items
     return Response(status, _in_json(EventReply(item.outcome, item.event_id)), _JSON, True)
+
+
+def answered(status: int, headers: bytes, body: bytes) -> Response:
+    """Return what a handler answered. `headers`: in wire form."""
+    return Response(status, body, tuple(unpack_headers(headers)), authentic=True)
+
+
+def busy(status: int, retry_after: int) -> Response:
+    """Return the response to a recorded delivery that has no answer yet: come again."""
+    error = b'{"error":"unavailable"}' if status == 503 else b'{"error":"busy"}'
+    return Response(status, error, (*_JSON, ("retry-after", str(retry_after))), authentic=True)
 
 
 def _all_known(items: Sequence[Recorded]) -> bool:
@@ -133,7 +146,8 @@ def head(status: int, headers: _Pairs, length: int, keep: bool) -> bytes:
 
 
 async def send(response: Response, send_message: Send) -> None:
-    headers = [(name.encode(), value.encode()) for name, value in response.headers]
-    headers.append((b"content-length", str(len(response.body)).encode()))
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
+    if response.status != HTTPStatus.NO_CONTENT:
+        headers.append((b"content-length", str(len(response.body)).encode()))
     await send_message({"type": "http.response.start", "status": response.status, "headers": headers})
     await send_message({"type": "http.response.body", "body": response.body})

@@ -84,6 +84,9 @@ class SourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     entity: tuple[str, ...] = ()
     """What an event is about: the first of these fields of the body that is present, such as `data.object.customer`,
     or a field as in `key`; default: the provider's object id, if `ordered` is set. `Wait(for_entity=…)` needs it."""
+    version: str | None = None
+    """Where an event says in which version its content is, by which `source.on(…, version=…)` selects its handler: a
+    field as in `key`, or `contract` for the provider's own. None: events have no version."""
     after_failure: Literal["continue", "hold"] = "continue"
     """What happens to ordered events that follow a failed one, or one in review, of their entity: `hold` keeps them
     until an operator has decided about it."""
@@ -111,6 +114,13 @@ class SourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Handlers of it that may run concurrently in one worker process, stages included; default: as many as the worker
     runs."""
     retention: SourceRetention = SourceRetention()
+    schema_check: Literal["worker", "intake"] = "worker"
+    """Who checks content against the schemas of `[schemas]`. Workers always do, before the handler. `intake`: the
+    receiver does, too, before the event is recorded; each delivery then takes longer to acknowledge."""
+    schema_break: Literal["keep", "refuse"] = "keep"
+    """What the receiver does with content that breaks its schema or is unreadable, if `schema_check` is `intake`:
+    `keep` records a dead letter and answers 2xx; `refuse` answers 400 and records nothing, so that the provider may
+    give up."""
     reconciled: bool = False
     """Whether you fetch missed events by other means; turns off the warning that the provider does not redeliver."""
     reconcile: ReconcileSettings | None = None
@@ -126,6 +136,8 @@ class SourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ConfigError(f"weight must be from 1 to {MAX_WEIGHT}, not {self.weight}")
         if self.max_running is not None and self.max_running < 1:
             raise ConfigError(f"max_running must be at least 1, not {self.max_running}; to stop a source, pause it")
+        if self.schema_break == "refuse" and self.schema_check != "intake":
+            raise ConfigError('schema_break = "refuse" needs schema_check = "intake": workers see recorded events')
 
     def __repr__(self) -> str:
         return f"SourceSettings({self.provider!r}, {len(self.secrets)} secrets)"  # neither secrets nor tokens
@@ -150,6 +162,7 @@ class SourceOptions(TypedDict, total=False):
     repeatable: Names | None
     ordered: Names
     entity: Sequence[str]
+    version: str | None
     after_failure: Literal["continue", "hold"]
     on_failed: Literal["record", "retry", "alert"]
     redelivery_alert: int
@@ -162,6 +175,8 @@ class SourceOptions(TypedDict, total=False):
     weight: int
     max_running: int | None
     retention: SourceRetention | Mapping[str, Duration] | None
+    schema_check: Literal["worker", "intake"]
+    schema_break: Literal["keep", "refuse"]
     reconciled: bool
     reconcile: ReconcileSettings | None
     current: str | CurrentSettings | None

@@ -1,6 +1,6 @@
 """Durable state, behind one protocol with one method per transition."""
 
-SCHEMA_RANGE = (10, 10)
+SCHEMA_RANGE = (13, 13)
 """The oldest schema version that this release works with, and the newest that it knows (decision 0050)."""
 BEFORE_FIRST = -1
 """The version of a database that was made before the first release."""

@@ -10,11 +10,15 @@ MAX_NAME = 50
 MAX_EFFECT = 100
 """Of the name of an effect, which the cause begins with."""
 MAX_IDENTIFIER = 40
+BREAK = "schema break in "
 
 _BUDGET = re.compile(r"^(?:attempts exhausted \(\d+\)|older than the retry policy allows|waited too long): ")
 _PLACE = r"[\w./+…-]+:\d+"
 _BUG = re.compile(rf"a bug in {_PLACE}: ")
 _WHERE = re.compile(rf" in [\w.…]+ at {_PLACE}$")
+_BREAK = re.compile(r"schema break in (.+?) at (/.*?): expected ")
+"""What `schemas/breaks.py` writes: the schema, and a pointer without names that are values."""
+_NUMBERED = re.compile(r"/\d+(?=/|$)")
 _CLASS = re.compile(r"^[\w.]+: ")
 _EXCEPTION = re.compile(r"[\w.]*(?:Error|Exception|Timeout|Outcome|Busy|Lost|Group)(?:: |$)")
 _CODE = re.compile(r"(?i)\b(?:http|status|code|error)[ :/=]{1,3}[1-5]\d\d\b")
@@ -40,6 +44,8 @@ def cause_of(reason: str | None, error: str | None = None, where: str | None = N
     text = reason or (lines[-1] if lines else "")
     text = _BUG.sub("", _BUDGET.sub("", text, count=1), count=1)
     text = "".join(character if character.isprintable() else " " for character in text)
+    if broken := _BREAK.match(text):
+        return _of_break(broken[1], _NUMBERED.sub("/*", broken[2]))
     text = _COMMAND.sub("hookledger resolve …", text)
     kind = _CLASS.match(text)
     begin = kind[0] if kind else ""
@@ -54,6 +60,19 @@ def cause_of(reason: str | None, error: str | None = None, where: str | None = N
         return None
     end = f" in {where}" if where else ""
     return words[: MAX_CAUSE - len(end)].rstrip() + end
+
+
+def first_cause(reason: str) -> str | None:
+    """Return the cause of an event that fails at intake; its reason is the cause, but for a schema break."""
+    return cause_of(reason) if reason.startswith(BREAK) else reason[:MAX_CAUSE]
+
+
+def _of_break(schema: str, pointer: str) -> str:
+    """Return the cause of a schema break, the same for each index of an array. The ends of both stay."""
+    schema = schema if len(schema) <= MAX_CAUSE // 2 else "…" + schema[1 - MAX_CAUSE // 2 :]
+    words = f"schema break in {schema} at "
+    room = MAX_CAUSE - len(words)
+    return words + (pointer if len(pointer) <= room else "…" + pointer[1 - room :])
 
 
 def effect_cause(name: str, state: str, error: str | None) -> str:
@@ -78,6 +97,8 @@ def is_identifier(word: str) -> bool:
 def masked(reason: str) -> str:
     """A reason without the words of its exception, which may quote a payload: what ran out, the place of a bug, the
     class, and `…`."""
+    if reason.startswith(BREAK):  # it has no values of the payload
+        return reason
     end = 0
     for pattern in (_BUDGET, _BUG, _EXCEPTION):
         if found := pattern.match(reason, end):

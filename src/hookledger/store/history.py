@@ -66,6 +66,8 @@ class EventRow(Struct, frozen=True):
     """The event that it is a stage of."""
     stage: str | None = None
     """The stage's name; its source is NAME/STAGE."""
+    version: str = ""
+    """The version by which its handler is selected; empty: it has none."""
 
 
 class DeliveryRow(Struct, frozen=True):
@@ -121,6 +123,21 @@ class ActionRow(Struct, frozen=True):
     """What it answered or changed: the reason of a review, or an effect's result as JSON. For operators only."""
 
 
+class AnswerRow(Struct, frozen=True):
+    """What the event's handler answered."""
+
+    run: int
+    """The run that answered."""
+    status: int
+    headers: bytes
+    """In wire form."""
+    body: bytes
+    answered_at: datetime
+    expires_at: datetime
+    """Redeliveries get it until then."""
+    expired: bool
+
+
 class OtherEvent(Struct, frozen=True):
     """Another event of the same entity."""
 
@@ -162,6 +179,8 @@ class History(Struct, frozen=True):
     guards: tuple[GuardHistory, ...] = ()
     stages: tuple[EventRow, ...] = ()
     """Its stages, by name."""
+    answer: AnswerRow | None = None
+    """What its handler answered, while that is kept."""
 
     def effect(self, identity: bytes) -> EffectHistory:
         """Return the effect with this identity."""

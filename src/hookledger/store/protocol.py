@@ -12,12 +12,13 @@ from uuid import UUID
 
 from ..clock import Clock
 from ..ledger import GuardAnswer, GuardRequest, Intent, Known
-from ..model import Arrival, Claimed, Kind, Outcome, Recorded, Share, Waiting
+from ..model import Arrival, Claimed, Handled, Kind, Outcome, Recorded, Share, Waiting
 from .history import Health
 from .ledger import Ledger
 from .ops.alert_looks import AlertLooks
 from .ops.alert_messages import AlertMessages
 from .ops.alerts import Alerts
+from .ops.answers import Answers, Claim
 from .ops.attention import Attention
 from .ops.audit import AuditLog
 from .ops.checks import Checks
@@ -41,6 +42,7 @@ from .ops.reconciling import Reconciling
 from .ops.rejections import Rejections
 from .ops.restores import Restores
 from .ops.reviews import Reviews
+from .ops.schema_fields import SchemaFields
 from .ops.search import Search
 from .ops.stages import Stages
 from .ops.tickets import Tickets
@@ -109,7 +111,7 @@ class Transaction(Protocol):
         """Raise what a commit now would raise: write what is held back, and check deferred constraints."""
 
     async def commit(self, outcomes: Sequence[Outcome]) -> None:
-        """Write the outcomes as the last statement, then commit.
+        """Write the outcomes, their stages and answers last, then commit.
 
         Raises ClaimLost when any claim is no longer ours, HandlerCommitted when the handler ended the transaction
         itself; then nothing of it is kept that the handler did not commit on its own.
@@ -171,7 +173,7 @@ class Heartbeat(Protocol):
     """A separate connection that renews leases, used by the heartbeat's thread."""
 
     async def beat(self, claims: Sequence[tuple[UUID, int]], lease: float) -> set[UUID]:
-        """Register the worker and what it handles, and renew these leases; returns the ids that are still ours."""
+        """Register the worker, if it is one, and renew these leases; returns the ids that are still ours."""
 
     async def close(self) -> None: ...
 
@@ -230,6 +232,8 @@ class Store(Events, Workers, Decisions, ABC):
         """Deletion of data past its retention period."""
         self.rates: Rates = Rates(database)
         """Counts over time."""
+        self.schema_fields: SchemaFields = SchemaFields(database)
+        """Which fields the events of each source have."""
         self.published: PublishedKeys = PublishedKeys(database)
         """Keys that providers publish."""
         self.erasure: Erasure = Erasure(database)
@@ -238,6 +242,8 @@ class Store(Events, Workers, Decisions, ABC):
         """Order among the events of one entity."""
         self.reviews: Reviews = Reviews(database)
         """Answers to events in review."""
+        self.answers: Answers = Answers(database)
+        """What handlers answered."""
         self.stages: Stages = Stages(database)
         """Stages that an operator adds to processed events."""
 
@@ -282,6 +288,11 @@ class Store(Events, Workers, Decisions, ABC):
         was recorded or when that is not known, BadData when a row is refused.
         """
 
+    @abstractmethod
+    async def record_claimed(self, arrivals: Sequence[Arrival], worker: str, lease: float) -> list[Claim]:
+        """Record arrivals of one item each as `record` does, and claim in the same commit what is new and pending,
+        unless its kind is paused; with the state and the answer of each event that is known."""
+
     # ── work ──
     @abstractmethod
     async def waiting(self) -> list[Waiting]:
@@ -305,6 +316,13 @@ class Store(Events, Workers, Decisions, ABC):
         """The same for at most one event that crashed twice or more."""
 
     @abstractmethod
+    async def claim_seen(
+        self, event_id: UUID, seen: int, worker: str, lease: float, *, crashed: bool = False
+    ) -> Claimed | None:
+        """The same for one event, due or not, if its claim number is still the one that was seen; None where another
+        was faster, or where `claim_shares` would leave it out. `crashed`: also one that crashed twice."""
+
+    @abstractmethod
     def transaction(self, adapter: Adapter | None = None) -> Transaction:
         """A transaction for one handler, not begun yet; in the user's own library if there is an adapter to it."""
 
@@ -317,8 +335,9 @@ class Store(Events, Workers, Decisions, ABC):
         """processing → wherever each outcome says; returns the ids that were still ours."""
 
     @abstractmethod
-    async def heartbeat(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> Heartbeat:
-        """A heartbeat connection for the running loop; a beat waits at most `patience` seconds for anyone."""
+    async def heartbeat(self, worker: str, handles: Handled | None, patience: float) -> Heartbeat:
+        """A heartbeat connection for the running loop; a beat waits at most `patience` seconds for anyone. `handles`:
+        what the other workers are told; None: it is no worker, and only renews its leases."""
 
     @abstractmethod
     async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:

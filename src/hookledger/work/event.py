@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from functools import cached_property
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec
 from uuid import UUID
 
@@ -21,13 +22,17 @@ from ..store.protocol import Statements
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # every type checker has it; only there a TypeVar has a default
 
+    from .check import Checked
+
     Tx = TypeVar("Tx", default=Statements)
     SyncTx = TypeVar("SyncTx", default="SyncStatements")
+    Body = TypeVar("Body", default=Any)
 else:
     from typing import TypeVar
 
     Tx = TypeVar("Tx")
     SyncTx = TypeVar("SyncTx")
+    Body = TypeVar("Body")
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,10 +53,19 @@ class Facts:
 
     _ticket: int | None = None
 
-    def __init__(self, claimed: Claimed, read: Callable[[Claimed], Any], approved: Approval | None = None) -> None:
+    def __init__(
+        self,
+        claimed: Claimed,
+        read: Callable[[Claimed], Any],
+        approved: Approval | None = None,
+        checked: Checked | None = None,
+    ) -> None:
         self._claimed = claimed
         self._read = read
         self._approved = approved
+        self._checked = checked
+        if checked is not None:
+            self.__dict__["json"] = checked.json  # decoded already
 
     def __repr__(self) -> str:
         return f"<event {self.id} {self._claimed.source} {self.type} {self.key!r}>"
@@ -73,6 +87,11 @@ class Facts:
     @property
     def type(self) -> str:
         return self._claimed.type
+
+    @property
+    def version(self) -> str:
+        """The version that the source's rule `version` read from the first delivery; empty: it has none."""
+        return self._claimed.version
 
     @property
     def key(self) -> str:
@@ -157,8 +176,12 @@ class Facts:
         return self._read(self._claimed)
 
 
-class Event(Facts, Generic[Tx]):
-    """For async handlers. `Event[AsyncSession]` where an adapter hands out sessions."""
+class Event(Facts, Generic[Tx, Body]):
+    """For async handlers. `Event[AsyncSession]` where an adapter hands out sessions; `Event[Statements, Invoice]`
+    where the handler is declared with `body=Invoice`."""
+
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(GenericAlias)  # `Event[AsyncSession]`: here a TypeVar has no default
 
     def __init__(
         self,
@@ -169,12 +192,19 @@ class Event(Facts, Generic[Tx]):
         renew: Renew,
         current: Current,
         approved: Approval | None = None,
+        checked: Checked | None = None,
     ) -> None:
-        super().__init__(claimed, read, approved)
+        super().__init__(claimed, read, approved, checked)
         self._tx = tx
         self._effects = effects
         self._renew = renew
         self._current = current
+
+    @property
+    def content(self) -> Body:
+        """The event's content as the `body=` type of its handler; without one as `json` has it."""
+        content: Body = self.json if self._checked is None else self._checked.content
+        return content
 
     @property
     def tx(self) -> Tx:
@@ -263,8 +293,12 @@ class SyncStatements:
         return self._wait(self._tx.fetchval(sql, *args))
 
 
-class SyncEvent(Facts, Generic[SyncTx]):
-    """For plain functions. `SyncEvent[Session]` where an adapter hands out sessions."""
+class SyncEvent(Facts, Generic[SyncTx, Body]):
+    """For plain functions. `SyncEvent[Session]` where an adapter hands out sessions; `SyncEvent[SyncStatements,
+    Invoice]` where the handler is declared with `body=Invoice`."""
+
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self,
@@ -276,8 +310,9 @@ class SyncEvent(Facts, Generic[SyncTx]):
         current: Current,
         loop: asyncio.AbstractEventLoop,
         approved: Approval | None = None,
+        checked: Checked | None = None,
     ) -> None:
-        super().__init__(claimed, read, approved)
+        super().__init__(claimed, read, approved, checked)
         self._tx = tx
         self._effects = effects
         self._renew = renew
@@ -286,6 +321,12 @@ class SyncEvent(Facts, Generic[SyncTx]):
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @property
+    def content(self) -> Body:
+        """The event's content as the `body=` type of its handler; without one as `json` has it."""
+        content: Body = self.json if self._checked is None else self._checked.content
+        return content
 
     @property
     def tx(self) -> SyncTx:

@@ -19,6 +19,7 @@ from ..errors import (
     HookledgerError,
     MayHaveCommitted,
     NeedsDecision,
+    SchemaBreak,
     StaleReviewed,
     StaleSkipped,
     WrongState,
@@ -37,6 +38,7 @@ from ..states import BY_NAME, AttemptOutcome, State
 from ..store.ops.reviews import Approval
 from ..store.protocol import Store, Transaction, Transactions
 from . import outcome as ways
+from .check import Checked
 from .event import Renew
 from .lease import Leases
 from .outcome import Budget, Settler
@@ -57,6 +59,10 @@ class Defaults(Budget, Protocol):
     def timeout(self) -> float: ...
     @property
     def lease(self) -> float: ...
+
+
+Ended = Callable[[Outcome, Exception | None], None]
+"""Told of each outcome once it is recorded, and of what the handler raised."""
 
 
 class NotBegun(Exception):
@@ -84,8 +90,10 @@ class Handling:
         planned: Callable[[], None],
         slots: Slots,
         counts: WorkCounts,
+        ended: Ended | None = None,
     ) -> None:
         """`planned` is told when the outbox has something to do."""
+        self._ended: Ended = ended or (lambda outcome, error: None)
         self._store = store
         self._settler = settler
         self._calls = calls
@@ -103,17 +111,16 @@ class Handling:
     async def handle(self, handler: Handler, group: Sequence[Claimed]) -> None:
         """One event, or several in one transaction. If one of several fails, each goes alone."""
         began = time.monotonic()
-        seen = [await self._watch(handler, claimed) for claimed in group]
+        seen: Sequence[Watched] = [await self._watch(handler, claimed) for claimed in group]
         try:
-            for claimed in await self._attempt(handler, group, seen):
+            group, seen, checked = await self._check(handler, group, seen, began)
+            for claimed in await self._attempt(handler, group, seen, checked):
                 self.count(handler, claimed, AttemptOutcome.PROCESSED, began)
             logged = lines.wanted()
             for one in seen:
                 one.processed(logged=logged)
         except NotBegun as failure:
-            waiting = [ways.not_started(claimed, failure.why, failure.error, failure.due_in) for claimed in group]
-            self._tell_not_begun(seen, waiting)
-            await asyncio.gather(*map(self._settler.settle, waiting))
+            await self._put_off(group, seen, failure)
         except HandlerCommitted as error:
             for claimed, one in zip(group, seen, strict=True):
                 # The writes of each may have been kept: no event of the batch may run again.
@@ -131,6 +138,26 @@ class Handling:
                 one.ended("cancelled")
         for claimed in group:
             self._leases.drop(claimed.id)
+
+    async def _put_off(self, group: Sequence[Claimed], seen: Sequence[Watched], failure: NotBegun) -> None:
+        waiting = [ways.not_started(claimed, failure.why, failure.error, failure.due_in) for claimed in group]
+        self._tell_not_begun(seen, waiting)
+        for way, kept in zip(waiting, await asyncio.gather(*map(self._settler.settle, waiting)), strict=True):
+            if kept:
+                self._ended(way, failure.error)
+
+    async def _check(
+        self, handler: Handler, group: Sequence[Claimed], seen: Sequence[Watched], began: float
+    ) -> tuple[Sequence[Claimed], Sequence[Watched], list[Checked | None]]:
+        """The events whose content fits, with what was decoded; the others have failed, each alone."""
+        fitting: list[tuple[Claimed, Watched, Checked | None]] = []
+        for claimed, one in zip(group, seen, strict=True):
+            try:
+                fitting.append((claimed, one, self._runner.check(handler, claimed)))
+            except Exception as error:  # a `body=` type of the user's may raise anything
+                await self._failed(handler, claimed, error, one, began)
+                self._leases.drop(claimed.id)
+        return [c for c, _, _ in fitting], [s for _, s, _ in fitting], [checked for _, _, checked in fitting]
 
     def count(self, handler: Handler, claimed: Claimed, outcome: AttemptOutcome | None, began: float | None) -> None:
         """Count an attempt whose outcome is recorded; `began`: when, if that is known."""
@@ -180,6 +207,7 @@ class Handling:
                 kept = await self._settler.settle(way)
             if kept:
                 self.count(handler, claimed, BY_NAME[way.transition].attempt, began)
+                self._ended(way, error)
             if isinstance(error, NeedsDecision):
                 await self._retry_if_known(claimed, error)
         ended = outcome_and_state(way.transition)["outcome"]
@@ -187,7 +215,7 @@ class Handling:
 
     def _tell(self, handler: Handler, way: Outcome, error: Exception) -> None:
         facts = {**outcome_and_state(way.transition), "reason": way.reason}
-        decided = way.transition in ("skip", "wait")
+        decided = way.transition in ("skip", "wait") or isinstance(error, SchemaBreak)
         if decided or not self._reporter.tell(lines.HANDLER_FAILED, handler.name, error, handler.package, **facts):
             lines.tell(lines.ENDED, level=lines.ENDED.levels.get(facts["outcome"] or ""), **facts)
 
@@ -225,9 +253,15 @@ class Handling:
             log.warning("event %s waits for an operator, although its outcome may be known: %s", claimed.id, failure)
 
     async def _attempt(
-        self, handler: Handler, group: Sequence[Claimed], seen: Sequence[Watched]
+        self,
+        handler: Handler,
+        group: Sequence[Claimed],
+        seen: Sequence[Watched],
+        checked: Sequence[Checked | None],
     ) -> Sequence[Claimed]:
         """Run the handler and write the outcome; returns the events whose claims were still ours."""
+        if not group:
+            return ()
         read = [(claimed.id, await self._approval(claimed)) for claimed in group if claimed.approval_id]
         approvals = {ident: approval for ident, approval in read if approval is not None}
         library = self._runner.library(handler)
@@ -240,13 +274,15 @@ class Handling:
             if library:
                 await self._begin(library, tx)
             outcomes = [
-                await self._run(handler, claimed, tx, asked, approvals.get(claimed.id), one)
-                for claimed, asked, one in zip(group, effects, seen, strict=True)
+                await self._run(handler, claimed, tx, asked, approvals.get(claimed.id), one, content)
+                for claimed, asked, one, content in zip(group, effects, seen, checked, strict=True)
             ]
             if tx.begun:
                 await tx.commit(outcomes)
                 if any(asked.planned for asked in effects):
                     self._planned()
+                for outcome in outcomes:
+                    self._ended(outcome, None)
                 return group
         except BaseException as error:
             why = ways.contended(group[0], error) if any(asked.guarded for asked in effects) else error
@@ -255,6 +291,9 @@ class Handling:
             await undo(handler, tx, why)
         await tx.rollback()  # nothing was begun, and nothing may be from now on
         kept = await asyncio.gather(*map(self._settler.settle, outcomes))
+        for outcome, mine in zip(outcomes, kept, strict=True):
+            if mine:
+                self._ended(outcome, None)
         return [claimed for claimed, mine in zip(group, kept, strict=True) if mine]
 
     async def _begin(self, library: Transactions, tx: Transaction) -> None:
@@ -305,10 +344,11 @@ class Handling:
         effects: AttemptEffects,
         approved: Approval | None,
         seen: Watched,
+        checked: Checked | None,
     ) -> Outcome:
         with seen.inside():
             async with time_limit(handler, self._settings):
-                way = await self._runner.run(handler, claimed, tx, effects, self._renewal(claimed), approved)
+                way = await self._runner.run(handler, claimed, tx, effects, self._renewal(claimed), approved, checked)
         return way if seen.traceparent is None else msgspec.structs.replace(way, traceparent=seen.traceparent)
 
     def _renewal(self, claimed: Claimed) -> Renew:

@@ -11,12 +11,8 @@ from typing import Any
 from uuid import UUID
 from weakref import WeakSet
 
-from ..effects.caller import Calls
-from ..effects.circuit import Breakers
 from ..effects.declare import Effects
-from ..effects.outbox import Outbox
 from ..effects.perform import busy_with, performed_by
-from ..effects.restore_gap import Gap
 from ..errors import HookledgerError
 from ..model import Claimed, Kind, Outcome
 from ..observe.metrics.counts import WorkCounts
@@ -26,15 +22,15 @@ from ..states import BY_NAME
 from ..store.history import Health
 from ..store.protocol import Store, Transactions
 from . import outcome as ways
-from .current import Currents, CurrentStates
-from .handle import Handling, busy_in
-from .lease import Leases
-from .outcome import Settler
+from .check import Checks
+from .current import Currents
+from .handle import busy_in
+from .parts import Parts
 from .placing import Placing
 from .route import Handler, Routes
-from .run import Rank, Read, Runner
+from .run import Rank
 from .settings import CALLS_END, CANCEL_END, CLAIM_END, SETTLE_END, WorkSettings, worker_name
-from .slots import Slots, small_pools
+from .slots import small_pools
 from .turns import Asked, Due, Flow, Hand
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -51,7 +47,7 @@ class Worker:
         store: Store,
         routes: Routes,
         effects: Effects,
-        read: Read,
+        checks: Checks,
         settings: WorkSettings,
         *,
         transactions: Sequence[Transactions] = (),
@@ -69,35 +65,38 @@ class Worker:
         self._routes = routes
         self._settings = settings
         self.name: str = name or worker_name()
-        self._leases = Leases(
-            lambda patience: store.heartbeat(self.name, routes.handles(), patience),
-            settings.lease,
-            self._on_lost,
-            patience=routes.longest_timeout(settings.timeout) + settings.lease,
+        parts = Parts(
+            store,
+            routes,
+            effects,
+            checks,
+            settings,
+            name=self.name,
+            handles=routes.handles(),
+            transactions=transactions,
+            currents=currents,
+            max_running=max_running,
+            rank=rank,
+            lost=self._on_lost,
             stuck=stuck,
             counts=counts,
+            claims=self._tell_first,
         )
-        self._settler = Settler(store, counts)
-        breakers = Breakers(store.circuits, settings.circuit)
-        self._calls = Calls(store.ledger, breakers, self.name, Gap(store.restores))
-        self._outbox = Outbox(
-            store.ledger, effects, self._calls, breakers, settings.outbox, self.name, self._tell_first
+        self._leases, self._settler, self._calls, self._outbox = (
+            parts.leases,
+            parts.settler,
+            parts.calls,
+            parts.outbox,
         )
+        self._library, self._slots, self._handling = parts.library, parts.slots, parts.handling
         self._transactions = transactions
         self._currents = currents
-        runner = Runner(read, transactions, CurrentStates(currents, store.tickets, breakers), rank)
-        self._library = runner.library
-        self._slots = slots = Slots(settings.concurrency, max_running)
-        counts.slots, counts.running = settings.concurrency, lambda: settings.concurrency - slots.left
-        parts = (store, self._settler, self._calls, self._leases, effects, runner, settings)
-        self._handling = Handling(*parts, self._outbox.wake, slots, counts)
         self._placing = Placing(store)
         self._due = Due(weights)
         self._hand = Hand(self._flow)
         self._running: dict[asyncio.Task[None], list[Claimed]] = {}
         self._settling: dict[asyncio.Task[bool], UUID] = {}
-        self._flows: dict[Kind, Flow] = {}
-        self._sources = {source for source, _ in routes.handles()}
+        self._sources = {one.source for one in routes.handles()}
         self._poison_types: list[Kind] = []
         self._ran_alone: dict[str, float] = {}
         self._others_first = self._alone = self._orphans_possible = self._nothing_due = self._follows = False
@@ -245,10 +244,8 @@ class Worker:
         return self._claimed_since >= self._look_after and bool(self._sources - self._due.sources)
 
     def _flow(self, kind: Kind) -> Flow:
-        if kind not in self._flows:
-            handler = self._handler(kind)
-            self._flows[kind] = Flow(kind.source, self._library(handler), handler.batch)
-        return self._flows[kind]
+        handler = self._handler(kind)
+        return Flow(kind.source, self._library(handler), handler.batch)
 
     def _handler(self, kind: Kind) -> Handler:
         handler = self._routes.find(kind)
@@ -292,7 +289,7 @@ class Worker:
         """As many of the events in hand as there are slots; those that a limit stops wait."""
         while self._slots.left and (found := self._hand.next(self._may_start)):
             flow, group = found
-            handler = self._handler(Kind(group[0].source, group[0].type))
+            handler = self._handler(group[0].kind)
             task = asyncio.create_task(self._one(handler, group))
             self._slots.take(*flow.limited)
             self._running[task] = group
@@ -314,7 +311,7 @@ class Worker:
         group = self._running.get(task)  # type: ignore[arg-type]  # whatever task it is
         if not group:
             return None
-        return busy_in(self._handler(Kind(group[0].source, group[0].type)), group[0])
+        return busy_in(self._handler(group[0].kind), group[0])
 
     def _ended(self, flow: Flow, task: asyncio.Task[None]) -> None:
         group = self._running.pop(task)
@@ -325,14 +322,14 @@ class Worker:
             log.error("worker: internal error", exc_info=error)
         for claimed in group:
             self._leases.drop(claimed.id)
-            if claimed.entity is not None or self._handler(Kind(claimed.source, claimed.type)).stages:
+            if claimed.entity is not None or self._handler(claimed.kind).stages:
                 self._follows, self._nothing_due = True, False  # what follows it may be claimed
         if not self._is_stopping():
             self._start()  # not only after the next claim, which may take a while
         self._changed.set()
 
     def _cut_short(self, claimed: Claimed, task: asyncio.Task[None]) -> Outcome:
-        handler = self._handler(Kind(claimed.source, claimed.type))
+        handler = self._handler(claimed.kind)
         owned, by_worker = self._leases.owns(claimed.id), task in self._cancelled or self._is_stopping()
         way = ways.cut_short(claimed, handler, self._settings, owned=owned, by_worker=by_worker)
         if owned:

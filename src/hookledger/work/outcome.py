@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from ..answer import Answer, AnswerRule
 from ..batching import Batcher, retry_individually
 from ..errors import (
     BadData,
@@ -25,6 +26,7 @@ from ..errors import (
     Refused,
     Retry,
     Review,
+    SchemaBreak,
     Signal,
     Skip,
     StoreError,
@@ -36,11 +38,11 @@ from ..ids import show
 from ..model import Claimed, Outcome
 from ..observe.blame import Blame, blame
 from ..observe.metrics.counts import WorkCounts
-from ..observe.traces import excerpt
+from ..observe.traces import MAX_TRACE, excerpt
 from ..retry import RetryPolicy, clean, is_permanent, message_of
 from ..store.protocol import Store
 from ..store.sqlstate import hint, is_contention
-from .route import Handler, Result
+from .route import Handler, Returned
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -60,9 +62,22 @@ class Budget(Protocol):
     def bug_attempts(self) -> int: ...
 
 
-def succeeded(claimed: Claimed, result: Result, stages: tuple[str, ...] = ()) -> Outcome:
+def succeeded(
+    claimed: Claimed, result: Returned, stages: tuple[str, ...] = (), answers: AnswerRule | None = None
+) -> Outcome:
     """The handler returned; `stages` of the event begin, if it was never processed before."""
-    return Outcome(claimed.id, claimed.claim, "complete", result=_summary(result), stages=stages)
+    if answers is None:
+        return Outcome(claimed.id, claimed.claim, "complete", result=_summary(result), stages=stages)
+    if not isinstance(result, Answer):
+        raise BadResult(f"a handler declared with answer returns an Answer, not {type(result).__name__}")
+    if not result.successful:
+        raise BadResult(
+            f"a handler returns an answer with status 2xx, which is kept, not {result.status}: raise "
+            f"Permanent(answer=Answer(…, status={result.status})) to refuse the request"
+        )
+    words = f"answered {result.status}, {len(result.body)} bytes"
+    stored = result.stored(answers.keep)
+    return Outcome(claimed.id, claimed.claim, "complete", result=words, stages=stages, answer=stored)
 
 
 def interrupted(claimed: Claimed) -> Outcome:
@@ -109,6 +124,9 @@ def contended(claimed: Claimed, error: BaseException) -> BaseException:
 def failed(claimed: Claimed, handler: Handler | None, budget: Budget, error: BaseException) -> Outcome:
     """The handler raised: what that means for the event."""
     package = handler.package if handler else ""
+    if isinstance(error, SchemaBreak):  # found before the handler ran: no line of code is to blame
+        reason = clean(message_of(error), MAX_REASON)
+        return Outcome(claimed.id, claimed.claim, "fail", reason=reason, error=clean(error.details, MAX_TRACE))
     found = blame(error, package)
     way = _way(claimed, _policy(handler, budget, found), found, error)
     if way.transition == "skip":
@@ -271,6 +289,8 @@ class Settler:
 def _summary(result: object) -> str | None:
     if result is None:
         return None
+    if isinstance(result, Answer):
+        raise BadResult("a handler declared with on answers no request: declare it with answer, or return None")
     if not isinstance(result, str | dict):
         raise BadResult(f"a handler returns None, a string or a small dict, not {type(result).__name__}")
     try:

@@ -10,9 +10,10 @@ from ..effects.declare import Effects
 from ..effects.policy import continue_after_unknown
 from ..errors import HookledgerError
 from ..ledger import Effect
-from ..model import Kind, Waiting, covers
+from ..model import Waiting
 from ..observe.metrics.counts import WorkCounts
 from ..states import EffectKind
+from ..store.ops.answers import PRUNED
 from ..store.ops.entities import START
 from ..store.ops.workers import Expired, Reclaim, WorkerInfo
 from ..store.protocol import Store
@@ -20,6 +21,10 @@ from .route import Routes
 from .settings import WorkSettings
 
 log: logging.Logger = logging.getLogger(__name__)
+
+
+BATCHES = 20
+"""Of expired answers that one round deletes."""
 
 
 class Grace:
@@ -94,11 +99,15 @@ class LeaseReclaimer:
         await self._forget()
 
     async def _forget(self) -> None:
-        """Forget entities. What keeps it from that, such as a lock, is no reason to doubt the heartbeats."""
+        """Forget entities, and answers that have expired. What keeps it from that, such as a lock, is no reason to
+        doubt the heartbeats."""
         try:
             self._forgotten = await self._store.entities.forget(self._forgotten) or START
+            for _ in range(BATCHES):
+                if await self._store.answers.prune() < PRUNED:
+                    break
         except HookledgerError as error:
-            log.warning("maintenance: entities are not forgotten: %s", error)
+            log.warning("maintenance: entities and expired answers are not forgotten: %s", error)
 
     def _disturb(self) -> None:
         self._grace.disturb()
@@ -116,6 +125,15 @@ class LeaseReclaimer:
             if reclaimed == 0:
                 break
         return total
+
+    async def reclaim_one(self, event: Expired) -> bool:
+        """The same for one event; its calls whose leases expired become unknown with those of all others."""
+        reclaimed = await self._store.reclaim([self._decide(event)])
+        self._counts.leases_reclaimed += reclaimed
+        if reclaimed:
+            log.warning("reclaimed event %s from %s", event.id, event.worker)
+            await self.mark_unknown()
+        return bool(reclaimed)
 
     async def mark_unknown(self) -> int:
         """started → unknown, for every call whose lease expired."""
@@ -140,7 +158,7 @@ class LeaseReclaimer:
         return continue_after_unknown(declared, effect)
 
     def _decide(self, event: Expired) -> Reclaim:
-        handler = self._routes.find(Kind(event.source, event.type))
+        handler = self._routes.find(event.kind)
         policy = (handler.retry if handler else None) or self._retry
         exhausted = policy.exhausted(event.attempts, event.run_age)
         reason = f"the worker died (crash {event.crashes + 1})"
@@ -149,7 +167,8 @@ class LeaseReclaimer:
         return Reclaim(event.id, event.claim, policy.delay(event.attempts), reason)
 
     async def skip_unhandled(self) -> int:
-        """pending → skipped, where no worker seen within the configured time handles the type."""
+        """pending → skipped, where no worker seen within the configured time handles the type in any version. Events
+        of one version wait for its handler, which may be deployed later."""
         overdue = [w for w in await self._store.waiting() if -w.due_in > self.unhandled_after]
         if not overdue:
             return 0
@@ -165,8 +184,5 @@ class LeaseReclaimer:
 
     def _handled(self, waiting: Waiting, workers: list[WorkerInfo]) -> bool:
         """Also by this application: its worker may be dedicated to other sources or types, but the handler exists."""
-        return self._routes.find(waiting.kind) is not None or any(
-            source == waiting.kind.source and covers(pattern, waiting.kind.type)
-            for worker in workers
-            for source, pattern in worker.handles
-        )
+        patterns = [*self._routes.handles(), *(one for worker in workers for one in worker.handles)]
+        return any(one.takes_type(waiting.kind) for one in patterns)

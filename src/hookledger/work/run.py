@@ -14,10 +14,10 @@ from ..observe.second_connection import in_handler
 from ..store.ops.reviews import Approval
 from ..store.protocol import Transaction, Transactions
 from . import outcome as ways
+from .check import Checked, Checks
 from .event import Current, Event, Renew, SyncEvent, SyncStatements
-from .route import AsyncFunction, Handler, PlainFunction, Result
+from .route import AsyncFunction, Handler, PlainFunction, Returned
 
-Read = Callable[[Claimed], Any]
 Rank = Callable[[Claimed], int]
 """The rank of an event's type among those of its source."""
 
@@ -25,8 +25,9 @@ Rank = Callable[[Claimed], int]
 class Runner:
     """`transactions`: the user's own libraries."""
 
-    def __init__(self, read: Read, transactions: Sequence[Transactions], current: Current, rank: Rank) -> None:
-        self._read = read
+    def __init__(self, checks: Checks, transactions: Sequence[Transactions], current: Current, rank: Rank) -> None:
+        self._read = checks.read
+        self.check: Callable[[Handler, Claimed], Checked | None] = checks.check
         self._current = current
         self.rank = rank
         self._adapters = {transaction.plain: transaction for transaction in transactions}
@@ -43,11 +44,12 @@ class Runner:
         effects: AttemptEffects,
         renew: Renew,
         approved: Approval | None,
+        checked: Checked | None = None,
     ) -> Outcome:
         """The way out that its result means; whatever it raises is raised."""
-        result = await self._call(handler, claimed, tx, effects, renew, approved)
+        result = await self._call(handler, claimed, tx, effects, renew, approved, checked)
         await effects.finish()
-        return ways.succeeded(claimed, result, handler.stages)
+        return ways.succeeded(claimed, result, handler.stages, handler.answers)
 
     async def _call(
         self,
@@ -57,11 +59,12 @@ class Runner:
         effects: AttemptEffects,
         renew: Renew,
         approved: Approval | None,
-    ) -> Result:
+        checked: Checked | None,
+    ) -> Returned:
         given = tx.tx if handler.transaction else None
         try:
             with in_handler(handler.name if handler.transaction else None):
-                return await self._start(handler, claimed, given, effects, renew, approved)
+                return await self._start(handler, claimed, given, effects, renew, approved, checked)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -78,13 +81,16 @@ class Runner:
         effects: AttemptEffects,
         renew: Renew,
         approved: Approval | None,
-    ) -> Awaitable[Result]:
+        checked: Checked | None,
+    ) -> Awaitable[Returned]:
         if handler.plain:
             loop = asyncio.get_running_loop()
             if tx is not None and True not in self._adapters:
                 tx = SyncStatements(tx, loop)
-            event: SyncEvent[Any] = SyncEvent(claimed, self._read, tx, effects, renew, self._current, loop, approved)
+            event: SyncEvent[Any] = SyncEvent(
+                claimed, self._read, tx, effects, renew, self._current, loop, approved, checked
+            )
             plain: PlainFunction = handler.function  # type: ignore[assignment]  # `plain` says so
             return in_a_thread(lambda: plain(event), "hookledger-handler")
         function: AsyncFunction = handler.function  # type: ignore[assignment]  # `plain` says so
-        return function(Event(claimed, self._read, tx, effects, renew, self._current, approved))
+        return function(Event(claimed, self._read, tx, effects, renew, self._current, approved, checked))

@@ -40,7 +40,7 @@ class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Seconds = Seconds("30s")
     """For a handler that names none itself."""
     unhandled_after: Seconds = Seconds("1h")
-    """How long an event waits for a worker that handles it, before it is skipped."""
+    """How long an event waits for a worker that handles its type, in any version, before it is skipped."""
     transaction_limit: Seconds = Seconds("1s")
     """How long a handler may hold SQLite's write lock."""
     retry: RetryPolicy = RetryPolicy()

@@ -124,7 +124,7 @@ class Due:
     def took(self, asked: Sequence[Asked], claimed: Sequence[Claimed]) -> None:
         """What a claim brought. Kinds that brought less than their share have nothing due; others go to the end."""
         owner = {kind: number for number, one in enumerate(asked) for kind in one.share.kinds}
-        got = Counter(owner[Kind(one.source, one.type)] for one in claimed)
+        got = Counter(owner[one.kind] for one in claimed)
         for number, (flow, share) in enumerate(asked):
             self._places[flow.source] += flow.runs(got[number]) / self._weight(flow.source)
             kinds = self._kinds[flow][len(share.kinds) :]
@@ -156,7 +156,7 @@ class Hand:
 
     def add(self, claimed: Sequence[Claimed]) -> None:
         for one in claimed:
-            flow = self._flow_of(Kind(one.source, one.type))
+            flow = self._flow_of(one.kind)
             self._queues.setdefault(flow, deque()).append(one)
 
     def next(self, may_start: Callable[[Flow], bool]) -> tuple[Flow, list[Claimed]] | None:
@@ -183,7 +183,7 @@ class Hand:
         """Take this event, if it is here."""
         found = next((one for one in self if one.id == ident), None)
         if found is not None:
-            flow = self._flow_of(Kind(found.source, found.type))
+            flow = self._flow_of(found.kind)
             self._queues[flow].remove(found)
             if not self._queues[flow]:
                 del self._queues[flow]
@@ -208,4 +208,4 @@ class Hand:
 
 def _fits(claimed: Claimed, group: Sequence[Claimed]) -> bool:
     """Whether it may run in one transaction with these."""
-    return (claimed.source, claimed.type) == (group[0].source, group[0].type)
+    return claimed.kind == group[0].kind

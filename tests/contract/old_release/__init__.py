@@ -31,7 +31,7 @@ from tests.builders import LEASE
 
 SCHEMA_RANGE = (1, 1)
 """The schema versions that it works with. It knows nothing of `schema_support`."""
-SINCE = {"entity": None, "waited": None, "approval_id": None}
+SINCE = {"entity": None, "waited": None, "approval_id": None, "version": ""}
 """What a worker gets of an event only since."""
 
 
@@ -69,6 +69,10 @@ class OldProcess:
 
     async def record_new(self, arrival: Arrival) -> bool:
         """Whether it was new, as far as one statement can tell."""
+        raise NotImplementedError
+
+    async def waiting(self) -> list[Kind]:
+        """What a look finds."""
         raise NotImplementedError
 
     async def claim(self, *kinds: Kind, limit: int = 100) -> list[Claimed]:
@@ -119,6 +123,10 @@ class OldOnPostgres(OldProcess):
         async with self._store._opened().bare() as connection:
             row = _arrival(Verdict(arrival, 0, item, new), arrival.body)
             return bool(await connection.fetch(self._sql("add_new"), [row]))
+
+    async def waiting(self) -> list[Kind]:
+        async with self._store._opened().bare() as connection:
+            return [Kind(row["source"], row["type"]) for row in await connection.fetch(self._sql("waiting"))]
 
     async def claim(self, *kinds: Kind, limit: int = 100) -> list[Claimed]:
         named = [kind.source for kind in kinds], [kind.type for kind in kinds]
@@ -178,6 +186,13 @@ class OldOnSqlite(OldProcess):
     async def record_new(self, arrival: Arrival) -> bool:
         [recorded] = await self.record(arrival)  # it had no shorter way
         return recorded.outcome in NEW
+
+    async def waiting(self) -> list[Kind]:
+        def job(connection: apsw.Connection) -> list[Kind]:
+            found = read_rows(connection, self._sql["waiting"], (self._now,))
+            return [Kind(row["source"], row["type"]) for row in found]
+
+        return await self._store._do(job)
 
     async def claim(self, *kinds: Kind, limit: int = 100) -> list[Claimed]:
         def job(connection: apsw.Connection) -> list[Claimed]:

@@ -33,21 +33,31 @@ def histogram(name: str) -> Histogram:
     return Histogram(BY_NAME[name].buckets)
 
 
+ANSWERS = ("run", "stored", "late", "refused", "rule")
+"""What a delivery whose handler answers got."""
+LOOKUPS = ("hit", "miss")
+"""Whether a duplicate got the handler's answer."""
+
+
 class SourceCounts:
     """What the intake counts for one source. Every request ends in one of `ack`, `unavailable`, `unrecorded` and the
     rejections."""
 
-    __slots__ = ("ack", "outcomes", "unavailable", "unrecorded")
+    __slots__ = ("ack", "answers", "lookups", "outcomes", "unavailable", "unrecorded")
 
     def __init__(self) -> None:
         self.outcomes: dict[DeliveryOutcome, int] = dict.fromkeys(DeliveryOutcome, 0)
         self.ack: Histogram = histogram("ack_seconds")
         self.unavailable: int = 0
+        self.answers: dict[str, int] = dict.fromkeys(ANSWERS, 0)
+        """Of deliveries whose handlers answer."""
+        self.lookups: dict[str, int] = dict.fromkeys(LOOKUPS, 0)
+        """Of duplicates among them."""
         self.unrecorded: int = 0
         """Handshakes, and deliveries with nothing to record."""
 
 
-UNAVAILABLE = ("database", "queue_full", "no_room", "no_body", "clock_skew", "keys", "internal")
+UNAVAILABLE = ("database", "queue_full", "no_room", "no_body", "clock_skew", "keys", "answers", "internal")
 """Why a request gets 503."""
 
 

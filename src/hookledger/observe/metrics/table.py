@@ -69,6 +69,21 @@ TABLE: tuple[Metric, ...] = (
         SHORT,
         "s",
     ),
+    Metric(
+        "answers_total",
+        "counter",
+        "receive",
+        "Deliveries whose handlers answer: `run` got the handler's answer, `stored` the same again, `late` what is "
+        "sent past the deadline, `refused` 4xx or 503, `rule` the answer to failed and other known events.",
+        ("source", "result"),
+    ),
+    Metric(
+        "answer_lookups_total",
+        "counter",
+        "receive",
+        "Duplicates of them: a `hit` got the handler's answer, a `miss` something else.",
+        ("source", "result"),
+    ),
     Metric("commit_seconds", "histogram", "receive", "The time of one commit.", (), SHORT, "s"),
     Metric("commit_deliveries", "histogram", "receive", "Deliveries in one commit.", (), SIZES),
     Metric("intake_queue", "gauge", "receive", "Deliveries that wait for a commit."),
@@ -245,5 +260,10 @@ ANSWERS: tuple[Answer, ...] = (
         "Rollback rate",
         'sum(rate(hookledger_rollbacks_total{cause!="decision"}[5m])) / sum(rate(hookledger_attempts_total[5m]))',
     ),
+    Answer(
+        "Answer cache hit rate",
+        'sum by (source) (rate(hookledger_answer_lookups_total{result="hit"}[5m])) / '
+        "sum by (source) (rate(hookledger_answer_lookups_total[5m]))",
+    ),
 )
-"""The figures that operators of webhooks ask for, under our names. The hit rate of inline answers comes with them."""
+"""The figures that operators of webhooks ask for, under our names."""

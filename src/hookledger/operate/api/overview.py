@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ...model import Kind
 from ...providers import words
 from ...providers.catalogue import contracts, known
 from ...store import SCHEMA_RANGE
@@ -32,10 +31,18 @@ class HealthView(Struct, frozen=True):
     """Requests without a valid token since the start."""
 
 
+class Handles(Struct, frozen=True):
+    source: str
+    type: str
+    """Exact, or a pattern ending in `*`."""
+    version: str
+    """Exact, or a pattern ending in `*`; `*` is every event, also without a version."""
+
+
 class WorkerView(Struct, frozen=True):
     id: str
-    handles: list[Kind]
-    """Source and type, or type pattern, of each handler."""
+    handles: list[Handles]
+    """What each handler processes."""
     seen_ago: float
     alive: bool
 
@@ -86,7 +93,7 @@ async def list_workers(asked: Look) -> Workers:
     lease = asked.context.lease
     return Workers(
         [
-            WorkerView(one.id, [Kind(*pattern) for pattern in one.handles], one.seen_ago, one.alive(lease))
+            WorkerView(one.id, [Handles(*pattern) for pattern in one.handles], one.seen_ago, one.alive(lease))
             for one in await workers(asked.context)
         ]
     )

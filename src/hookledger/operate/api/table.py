@@ -21,6 +21,7 @@ from . import (
     reconcile,
     rejections,
     retention,
+    schemas,
     sources,
 )
 from .auth import Role
@@ -96,6 +97,7 @@ CALLS: tuple[Call, ...] = (
         late=STAYS,
     ),
     Call("GET", "/sources/{source}/keys", VIEWER, sources.audit_keys),
+    Call("GET", "/sources/{source}/fields", VIEWER, schemas.list_fields),
     Call("POST", "/sources/{source}/keys/compare", VIEWER, sources.compare_keys),
     Call("POST", "/sources/{source}/keys/import", ADMIN, sources.import_keys),
     Call("POST", "/sources/{source}/pause", OPERATOR, pauses.pause_source),

@@ -14,7 +14,7 @@ from ...ledger import Call, Effect, EffectHistory, GuardHistory, Tie
 from ...model import unpack_headers
 from ...states import EffectKind, EffectState, Repeat, State
 from ...store.causes import masked, masked_cause
-from ...store.history import ActionRow, AttemptRow, DeliveryRow, EventRow, History, RequestRow, Turn
+from ...store.history import ActionRow, AnswerRow, AttemptRow, DeliveryRow, EventRow, History, RequestRow, Turn
 from ...store.ops.rejections import RejectionRow
 from ..replay.preview import Preview
 
@@ -112,6 +112,21 @@ class GuardView(Struct, frozen=True):
     """and of which event."""
 
 
+class AnswerView(Struct, frozen=True):
+    """What the event's handler answered. Headers and body only for operators."""
+
+    run: int
+    status: int
+    headers: list[Header] | None
+    body: bytes | None
+    """The exact body, in base64."""
+    size: int
+    answered_at: datetime
+    expires_at: datetime
+    expired: bool
+    """Whether redeliveries no longer get it."""
+
+
 class DecidedEffect(Struct, frozen=True):
     """An effect and its event, after a decision about the effect."""
 
@@ -147,6 +162,8 @@ class EventView(Struct, frozen=True):
     """Why it is not its turn: another event of its entity has it, or holds it."""
     stages: tuple[EventRow, ...]
     """Its stages, by name. Each is an event in calls like this one, by its own id."""
+    answer: AnswerView | None
+    """What its handler answered, while that is kept."""
     complete: bool
     """False for a viewer: arguments, results and errors are left out."""
 
@@ -165,7 +182,21 @@ def event_view(history: History, preview: Preview, *, complete: bool) -> EventVi
         body_of=history.body_of,
         turn=history.turn,
         stages=tuple(row_view(row, complete=complete) for row in history.stages),
+        answer=_answer_view(history.answer, complete=complete) if history.answer else None,
         complete=complete,
+    )
+
+
+def _answer_view(answer: AnswerRow, *, complete: bool) -> AnswerView:
+    return AnswerView(
+        run=answer.run,
+        status=answer.status,
+        headers=[Header(*pair) for pair in unpack_headers(answer.headers)] if complete else None,
+        body=answer.body if complete else None,
+        size=len(answer.body),
+        answered_at=answer.answered_at,
+        expires_at=answer.expires_at,
+        expired=answer.expired,
     )
 
 

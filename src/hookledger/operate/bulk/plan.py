@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from ...ids import new_id
+from ...model import Kind
 from ...states import BY_NAME
 from ...store.ops.audit import Audit
 from ...store.ops.filters import Filter
@@ -78,7 +79,8 @@ async def look(context: Context, name: BulkAction, where: Filter, resolving: Res
     allowed = sum(group.count for group in groups if group.state in states)
     if where.lacks_stage is not None:
         for group in groups:
-            check_stage(context.application, group.source, group.type, where.lacks_stage)
+            kind = Kind(group.source, group.type)
+            check_stage(context.application, kind, where.lacks_stage, any_version=True)
         return JobPreview(name, sum(group.count for group in groups), groups, allowed, {}, 0, consequence=ADDED)
     verdicts: Counter[str] = Counter()
     if name == "replay":

@@ -128,6 +128,11 @@ async def sources(context: Context) -> list[Finding]:
     found: list[Finding] = []
     for name in names:
         source, about = context.sources.source(name), f"source {name}"
+        if not source.delivered:
+            found.append(
+                Finding("ok", about, "guards routes of your application by Idempotency-Key; keys kept forever")
+            )
+            continue
         advice = [line.partition(": ")[2] for line in source.advice()]
         for line in advice:
             says, _, do = line.partition(": ")
@@ -214,10 +219,13 @@ def _provable(context: Context, source: str) -> bool:
 
 
 async def quarantine(context: Context) -> list[Finding]:
-    """Report deliveries of the last day that are still quarantined."""
+    """Report deliveries of the last day that are still quarantined. The caller of a guarded route was told so."""
+    guards = {name for name in context.sources.names if not context.sources.source(name).delivered}
     since = datetime.now(UTC) - DAY
     found = await context.store.quarantine.quarantined(limit=MOST)
-    recent = [one for one in found if one.received_at > since and one.accepted_as is None]
+    recent = [
+        one for one in found if one.received_at > since and one.accepted_as is None and one.source not in guards
+    ]
     if not recent:
         return [Finding("ok", "quarantine", "no delivery was quarantined within the last day")]
     says = f"{len(recent):,} quarantined within the last day: known keys with other content, or known content"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...model import Waiting
+from ...model import Kind, Waiting
 from ...store.ops.consistency import ENTRIES, TOTAL, ConsistencyReport, Violation
 from ...store.ops.workers import WorkerInfo
 from ..context import Context
-from ..workers import handles
+from ..workers import handles, handles_type, version_words
 from ..workers import workers as seen_workers
 from .finding import Finding
 
@@ -127,7 +127,11 @@ async def workers(context: Context) -> list[Finding]:
     is_idle = bool(sources.names) and not needed  # all of them only observe
     seen, waiting = await seen_workers(context), await context.store.waiting()
     found = worker_findings(seen, waiting, lease, is_idle=is_idle)
-    return [*found, *source_findings(seen, waiting, needed, lease), *unhandled_findings(seen, waiting, lease)]
+    found += source_findings(seen, waiting, needed, lease)
+    if any(one.kind.version for one in waiting):  # counted only here, because that reads the whole queue
+        counts = {one.kind: one.pending + one.retrying for one in await context.store.search.lag()}
+        return [*found, *unhandled_findings(seen, waiting, lease, counts)]
+    return [*found, *unhandled_findings(seen, waiting, lease)]
 
 
 def worker_findings(
@@ -156,7 +160,7 @@ def source_findings(
 ) -> list[Finding]:
     """Find sources that no live worker serves while others are served."""
     alive = [worker for worker in seen if worker.alive(lease)]
-    served = {source for worker in alive for source, _ in worker.handles}
+    served = {one.source for worker in alive for one in worker.handles}
     found = []
     for source in sorted({*needed, *(one.kind.source for one in waiting)} - served) if alive else []:
         due = [one for one in waiting if one.kind.source == source and one.due_in <= 0]
@@ -170,21 +174,39 @@ def source_findings(
     return found
 
 
-def unhandled_findings(seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], lease: float) -> list[Finding]:
-    """Find types that no live worker handles, of sources that are served."""
+def unhandled_findings(
+    seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], lease: float, counts: Mapping[Kind, int] | None = None
+) -> list[Finding]:
+    """Find types and versions that no live worker handles, of sources that are served. `counts`: how many events of a
+    kind wait."""
     alive = [worker for worker in seen if worker.alive(lease)]
-    served = {source for worker in alive for source, _ in worker.handles}
-    found: dict[str, list[str]] = {}
+    served = {one.source for worker in alive for one in worker.handles}
+    patterns = [pattern for worker in alive for pattern in worker.handles]
+    found: dict[tuple[str, bool], list[str]] = {}
     for one in waiting:
-        if one.kind.source in served and not _is_handled(alive, one):
-            found.setdefault(one.kind.source, []).append(one.kind.type)
-    do = "`hookledger lag` lists them; declare a handler, run a worker for them, or limit the source with types="
+        if one.kind.source in served and not handles(patterns, one.kind):
+            by_version = handles_type(patterns, one.kind)
+            words = version_words(one.kind) if by_version else str(one.kind)
+            n = (counts or {}).get(one.kind)
+            found.setdefault((one.kind.source, by_version), []).append(words + (f" ({n:,})" if n else ""))
     return [
         Finding(
-            "warn", f"source {source}", f"no handler: events wait, and no live worker handles them: {_few(types)}", do
+            "warn",
+            f"source {source}",
+            f"{NO_VERSION if by_version else NO_HANDLER}: {_few(types)}",
+            DO_IF[by_version],
         )
-        for source, types in found.items()
+        for (source, by_version), types in found.items()
     ]
+
+
+NO_HANDLER = "no handler: events wait, and no live worker handles them"
+NO_VERSION = "no handler of this version: events wait until there is one, and no live worker handles them"
+DO_IF = {
+    False: "`hookledger lag` lists them; declare a handler, run a worker for them, or limit the source with types=",
+    True: "`hookledger lag` says how many; declare a handler with version=, run a worker that has it, or discard",
+}
+"""What to do, by whether the type has a handler in other versions."""
 
 
 def _is_handled(alive: Sequence[WorkerInfo], waiting: Waiting) -> bool:
@@ -192,7 +214,7 @@ def _is_handled(alive: Sequence[WorkerInfo], waiting: Waiting) -> bool:
 
 
 def _kinds(waiting: Sequence[Waiting]) -> str:
-    return _few([f"{one.kind.source} {one.kind.type}" for one in waiting])
+    return _few([f"{one.kind.source} {one.kind}" for one in waiting])
 
 
 def _few(names: Sequence[str]) -> str:

@@ -84,13 +84,19 @@ def blocked_findings(found: Sequence[Blocking]) -> list[Finding]:
 def _blocked(one: Blocking) -> Finding:
     about, kind = f"source {one.kind.source}", one.kind
     says = (
-        f"no live worker handles type {kind.type}, which has its turn in {one.entities:,} "
+        f"no live worker handles type {kind}, which has its turn in {one.entities:,} "
         f"entit{'y' if one.entities == 1 else 'ies'}: what follows there waits, since {one.since:%Y-%m-%d %H:%M} UTC"
     )
+    where = f"--source {shlex.quote(kind.source)} --type {shlex.quote(kind.type)}"
+    if kind.version:
+        do = (
+            f"run a worker that handles it, or `hookledger bulk discard {where} --version {shlex.quote(kind.version)}"
+        )
+        return Finding("problem", about, says, f"{do} --reason WHY`")
     do = "run a worker that handles it, or take it out of `ordered`; else it is skipped after `work.unhandled_after`"
     if not one.retrying:
         return Finding("warn", about, says, do)
-    where = f"--source {shlex.quote(kind.source)} --type {shlex.quote(kind.type)} --state retrying"
+    where += " --state retrying"
     do = f"run a worker that handles it, or `hookledger bulk discard {where} --reason WHY`"
     return Finding("problem", about, f"{says}; {one.retrying:,} of these are retrying, and never skipped", do)
 

@@ -102,10 +102,11 @@ class DryRun:
             raise WrongState(f"event {event.id}: {obstacle}")
         if not self._routes.handles():
             raise ConfigError("no handler is loaded: a dry run needs the application; give --app")
-        handler = self._routes.find(Kind(event.source, event.type))
+        kind = Kind(event.source, event.type, event.version)
+        handler = self._routes.find(kind)
         if handler is None:
             raise ConfigError(
-                f"no handler of this application handles {event.type!r} of {event.source!r}: "
+                f"no handler of this application handles {kind.label} of {event.source!r}: "
                 "give the application that has one with --app"
             )
         if handler.only_stages:
@@ -160,11 +161,12 @@ class DryRun:
             approved=approved is not None,
             dry=True,
         )
+        run, checked = self._runner.run, self._runner.check(handler, claimed)
         await _begin(tx)
         try:
             with about(**facts_of(claimed), handler=handler.name):
                 async with time_limit(handler, self._settings):
-                    outcome = await self._runner.run(handler, claimed, tx, effects, _nothing_to_renew, approved)
+                    outcome = await run(handler, claimed, tx, effects, _nothing_to_renew, approved, checked)
             if tx.begun and not answers.stopped:
                 await tx.check()
         except BaseException as error:

@@ -25,6 +25,7 @@ from ...states import BY_NAME, EffectKind, EffectState, State
 from ...store.history import EventRow, Evidence, History
 from ...work.route import Handler
 from ..context import Application
+from ..workers import handles_type
 
 CANNOT_FORESEE = (
     "Effects that no run of this event has requested yet, and those that another event requested first, cannot be "
@@ -148,7 +149,7 @@ def preview_replay(history: History | Evidence, application: Application, repeat
     runs = {attempt.claim: attempt.run for attempt in history.attempts}
     known = _present([told.effect for told in history.effects])
     effects = tuple(_forecast(effect, application, effect.identity in repeat, runs) for effect in known)
-    handler = application.routes.find(Kind(event.source, event.type))
+    handler = application.routes.find(Kind(event.source, event.type, event.version))
     undecided = [*obstacles(history), *(f"{e.label} {e.why}" for e in effects if e.in_replay is InReplay.UNDECIDED)]
     active = [f"{e.label} {e.why}" for e in effects if e.in_replay in _ACTIVE]
     writes, reasons = _writes(history, application, handler)
@@ -209,7 +210,10 @@ def _writes(
     again = "again" if event.first_processed_at else "for the first time: no run was processed yet"
     if handler is None:
         if application.loaded:
-            unhandled = f"nothing here: no handler of this application handles {event.type!r} of {event.source!r}"
+            kind = Kind(event.source, event.type, event.version)
+            unhandled = f"nothing here: no handler of this application handles {kind.label} of {event.source!r}"
+            if handles_type(application.routes.handles(), kind):
+                return [unhandled], ["It waits for a handler of its version."]
             return [unhandled], ["Unless another worker handles it, the event waits, and is finally skipped."]
         words = "The application is not loaded (--app): what it declares about handler and effects is not known here."
         return [f"whatever its handler does outside the ledger, {again}"], [words]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace as with_source
+
 from ...errors import ConfigError
 from ...model import Kind, check_stage_name, stage_source
 from ...store.history import EventRow, History
@@ -25,13 +27,20 @@ async def replay_stage(context: Context, by: Audit, event: EventRow, stage: str)
 
 async def add_stage(context: Context, by: Audit, event: EventRow, stage: str) -> History:
     """Add a stage to a processed event that lacks it. Raises as `replay_stage` does, and WrongState if it has it."""
-    check_stage(context.application, event.source, event.type, stage)
+    check_stage(context.application, Kind(event.source, event.type, event.version), stage)
     ident = await context.store.stages.add(event.id, event.claim, stage, *by)
     return await search.find(context, str(ident))
 
 
-def check_stage(application: Application, source: str, kind: str, stage: str) -> None:
-    """Raise ConfigError if no stage can have this name, or an application that is loaded has no handler for it."""
+def check_stage(application: Application, kind: Kind, stage: str, *, any_version: bool = False) -> None:
+    """Raise ConfigError if no stage can have this name, or an application that is loaded has no handler for it.
+    `any_version`: one for another version of the type will do."""
     check_stage_name(stage)
-    if application.loaded and application.routes.find(Kind(stage_source(source, stage), kind)) is None:
-        raise ConfigError(f"no handler of this application handles {kind!r} of {source!r} in stage {stage!r}")
+    wanted = with_source(kind, source=stage_source(kind.source, stage))
+    patterns = application.routes.handles()
+    if application.loaded and not any(
+        one.takes_type(wanted) if any_version else one.takes(wanted) for one in patterns
+    ):
+        raise ConfigError(
+            f"no handler of this application handles {kind.label} of {kind.source!r} in stage {stage!r}"
+        )

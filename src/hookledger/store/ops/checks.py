@@ -255,7 +255,7 @@ async def _look_at_actions(db: Session, check: Check, bounds: tuple[Key, Key], s
 
 
 async def _look_at_parts(db: Session, events: list[UUID]) -> tuple[int, list[Suspect]]:
-    """Look at the attempts, effects, calls, guards and answers of some events."""
+    """Look at the attempts, effects, calls, guards, their answers and the handlers' of some events."""
     if not events:
         return 0, []
     effects = await db("effects_to_check", events=events)
@@ -265,6 +265,7 @@ async def _look_at_parts(db: Session, events: list[UUID]) -> tuple[int, list[Sus
         "effect_calls": await db("calls_to_check", identities=[row["key_0"] for row in effects]),
         "guards": await db("guards_to_check", events=events),
         "guard_answers": await db("answers_to_check", events=events),
+        "answers": await db("kept_answers_to_check", events=events),
     }
     found: list[Suspect] = []
     for name, rows in parts.items():

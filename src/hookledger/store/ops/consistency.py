@@ -44,6 +44,7 @@ ENTRIES: dict[str, str] = {
     "guards_without_answer": "guards have a version that no attempt of their event applied",
     "answers_astray": "answers of guards belong to no event, or to no guard",
     "answers_without_attempt": "answers of guards have no attempt that they were committed with",
+    "kept_answers_astray": "answers of handlers are of no event, or of a run that it never had",
 }
 """What is the matter with the rows that each query finds, after their number."""
 

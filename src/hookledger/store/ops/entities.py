@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from ...ids import new_id
 from ...model import Kind
@@ -105,8 +106,8 @@ class Entities(Operations):
     @scans()
     async def blocked_by(self, db: Session, kinds: Sequence[Kind]) -> list[Blocking]:
         """Entities whose turn events of these kinds have while others wait behind them, most first."""
-        found = await db("blocked_by", kinds=[(kind.source, kind.type) for kind in kinds])
-        return [Blocking(Kind(r["source"], r["type"]), r["n"], r["retrying"], r["since"]) for r in found]
+        found = await db("blocked_by", kinds=[astuple(kind) for kind in kinds])
+        return [Blocking(value_of(Kind, r), r["n"], r["retrying"], r["since"]) for r in found]
 
 
 async def turn_of(db: Session, event: EventRow) -> Turn | None:

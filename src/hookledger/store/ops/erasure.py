@@ -52,7 +52,8 @@ class Erasure(Operations):
 
         That is: bytes, headers, query and remote address of its requests, quarantined ones too; the same body in the
         sample of rejected requests; the ids of provider and object, reason, result and error; tracebacks of attempts
-        and calls; arguments, results and errors of its effects; the reasons why jobs were not allowed to act on it.
+        and calls; arguments, results and errors of its effects; its answer; the reasons why jobs were not allowed to
+        act on it.
 
         Identities, digests, effect keys, guards with their versions and the event's key stay; with `key_too`, digests
         replace the keys that are shown. Audit log entries stay, without the results that they replaced and the
@@ -145,6 +146,7 @@ async def _empty(db: Session, events: Sequence[Row], requests: list[UUID], key_t
         await db("erase_delivery_ids", requests=requests)
         await db("erase_later_delivery_ids", events=idents)
     await db("erase_job_items", events=idents)
+    await db("delete_answers", events=idents)
     return len(await db("erase_attempts", events=idents))
 
 

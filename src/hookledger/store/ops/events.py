@@ -11,6 +11,7 @@ from ...states import State
 from ..history import AttemptRow, DeliveryRow, EventRow, History, RequestRow
 from ..rows import action_of, effect_histories, value_of
 from ..session import Operations, Session, reads, searches
+from .answers import answer_of
 from .entities import turn_of
 from .guards import answers_of
 
@@ -64,6 +65,7 @@ class Events(Operations):
             await turn_of(db, event),
             tuple(guards),
             tuple(value_of(EventRow, row) for row in await db("stages_of_events", events=[event_id])),
+            await answer_of(db, event_id),
         )
 
     @searches

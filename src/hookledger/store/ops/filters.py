@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct
 
 from ...errors import ConfigError
@@ -30,6 +31,8 @@ class Filter(Struct, frozen=True, forbid_unknown_fields=True):
     source: Words | None = None
     type: Words | None = None
     """Exact, or ending in `*`."""
+    version: Words | None = None
+    """Exact, or ending in `*`: the version by which the handler is selected."""
     states: tuple[State, ...] = ()
     """In one of these; in any if there is none."""
     key: Words | None = None
@@ -57,7 +60,7 @@ class Filter(Struct, frozen=True, forbid_unknown_fields=True):
     """Processed events of the source, which must be given, without this stage: those from before there was one."""
 
     def __post_init__(self) -> None:
-        for name in ("source", "type", "key", "object_id", "account", "text", "error", "cause", "effect"):
+        for name in ("source", "type", "version", "key", "object_id", "account", "text", "error", "cause", "effect"):
             check_words(f"the filter's {name}", getattr(self, name))
         for name in ("since", "until"):
             _check_moment(name, getattr(self, name))
@@ -106,7 +109,15 @@ def _check_moment(name: str, value: datetime | None) -> None:
 
 
 EVERYTHING = Filter()
-EQUAL = frozenset({"source", "type", "key", "object_id", "account", "cause"})
+
+
+def written(where: Filter) -> str:
+    """Return the filter as JSON, without what it leaves open: earlier releases do not know every field."""
+    given = {name: getattr(where, name) for name in where.__struct_fields__}
+    return msgspec.json.encode({n: value for n, value in given.items() if value != getattr(EVERYTHING, n)}).decode()
+
+
+EQUAL = frozenset({"source", "type", "key", "object_id", "account", "cause", "version"})
 """Columns that are compared as a whole."""
 
 
@@ -130,6 +141,10 @@ def _needed(where: Filter) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "type_begins", {"type": where.type[:-1], "type_end": where.type[:-1] + LAST}
     elif where.type is not None:
         yield "type", {"type": where.type}
+    if where.version is not None and where.version.endswith("*"):
+        yield "version_begins", {"version": where.version[:-1], "version_end": where.version[:-1] + LAST}
+    elif where.version is not None:
+        yield "version", {"version": where.version}
     for name in ("source", "key", "object_id", "account", "cause", "since", "until"):
         if (value := getattr(where, name)) is not None:
             yield name, {name: value}

@@ -15,7 +15,7 @@ from ...states import State
 from ..rows import value_of
 from ..session import Row, Session
 from .audit import Audit, Change, record_action
-from .filters import Filter, Words, check_words
+from .filters import Filter, Words, check_words, written
 
 BulkAction = Literal["retry", "replay", "discard", "resolve"]
 """What a job does to each of its events: as the single action does it."""
@@ -199,7 +199,7 @@ async def add_job(db: Session, new: NewJob, total: int, effects: int | None, *, 
     [row] = await db(
         "add_job",
         **facts,
-        filter=msgspec.json.encode(new.where).decode(),
+        filter=written(new.where),
         total=total,
         frozen=frozen,
         effect=resolving.effect if resolving else None,

@@ -207,7 +207,7 @@ class Pruning(Operations):
 
     @writes_lightly
     async def prune(self, db: Session, chosen: Sequence[Candidate], quiet: float, round_: Round | None) -> int:
-        """Delete events with their deliveries, attempts, guards' answers and bytes; returns how many.
+        """Delete events with their deliveries, attempts, answers, guards' answers and bytes; returns how many.
 
         Identities, guards and effects stay, the effects without arguments and errors. An event stays if it changed
         since it was chosen, if another transaction has it locked, if one of its effects is not finished, or if it was
@@ -326,6 +326,7 @@ async def _take(db: Session, going: Sequence[Row], effects: list[bytes], quiet: 
     await db("record_pruned", events=idents)
     await db("prune_attempts", events=idents)
     await db("prune_answers", events=idents)
+    await db("delete_answers", events=idents)
     await db("prune_events", events=idents)
     left = await db("prune_later_deliveries", events=idents, quiet=quiet)
     left += await db("prune_first_deliveries", named=[(row["request_id"], row["item"]) for row in going])

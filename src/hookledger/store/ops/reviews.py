@@ -44,6 +44,11 @@ class Reviews(Operations):
             return Approval(row["actor"], row["at"], row["reason"])
         return None
 
+    @reads
+    async def settled_by_hand(self, db: Session, event_id: UUID) -> bool:
+        """Whether an event is processed because an operator settled it."""
+        return bool(await db("settled_by_hand", event_id=event_id))
+
     @writes
     async def approve(
         self, db: Session, event_id: UUID, expected: State, actor: str, reason: str, *, seen: int

@@ -82,6 +82,7 @@ WALKS: dict[str, Walk] = {
         {"event_id": "uuid", "claim": "bigint", "identity": "bytea"},
         ("answers_astray", "answers_without_attempt"),
     ),
+    "answers": Walk("answers", "n", {"event_id": "uuid"}, ("kept_answers_astray",)),
     "identities": Walk("identities", "i", {"identity": "bytea"}, ("identities_astray",)),
     "pruned": Walk("pruned", "p", {"event_id": "uuid"}, ("pruned_and_here",)),
     "keys of events": Walk("events", "e", {"id": "uuid"}, ("events_without_identity",), wide=True),

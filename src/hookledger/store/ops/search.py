@@ -88,7 +88,8 @@ class Lag(Struct, frozen=True):
     age: float
     """Seconds since the oldest was received."""
     unhandled: str | None = None
-    """Why it is not processed: `no handler` in any live worker, or `no handler here` if no worker lives."""
+    """Why it is not processed: `no handler` in any live worker, or `no handler of this version`, if one handles the
+    type in others; with `here` added if no worker lives: in this application."""
 
 
 class Stream(Struct, frozen=True):
@@ -175,7 +176,7 @@ class Search(Operations):
         """Every kind with events that are not settled yet, that with the oldest first."""
         counted = ("pending", "retrying", "processing", "overdue", "age")
         found = await db("lag")
-        return [Lag(Kind(row["source"], row["type"]), *(row[name] for name in counted)) for row in found]
+        return [Lag(value_of(Kind, row), *(row[name] for name in counted)) for row in found]
 
     @searches
     async def kinds(self, db: Session, source: str | None = None) -> list[Kind]:

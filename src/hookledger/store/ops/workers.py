@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ...model import Kind
+from ...model import ANY_VERSION, Handled, Kind, Pattern
 from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes
 
@@ -24,6 +24,11 @@ class Expired(Struct, frozen=True):
     crashes: int
     run_age: float
     worker: str | None
+    version: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.source, self.type, self.version)
 
 
 class Reclaim(Struct, frozen=True):
@@ -40,8 +45,8 @@ class WorkerInfo(Struct, frozen=True):
     """A worker as the database shows it."""
 
     id: str
-    handles: tuple[tuple[str, str], ...]
-    """(source, type pattern) of each of its handlers."""
+    handles: tuple[Pattern, ...]
+    """What each of its handlers processes."""
     seen_ago: float
     left: bool = False
     """Whether it recorded that it stopped."""
@@ -60,7 +65,7 @@ class Workers(Operations):
         await db("know_sources", names=[(name,) for name in sorted(names)])
 
     @writes
-    async def register(self, db: Session, worker: str, handles: Sequence[tuple[str, str]]) -> None:
+    async def register(self, db: Session, worker: str, handles: Handled) -> None:
         """Make a worker and what it handles known to the others."""
         await register(db, worker, handles)
 
@@ -101,19 +106,30 @@ class Workers(Operations):
     @writes
     async def skip_unhandled(self, db: Session, kind: Kind, older_than: float, limit: int) -> int:
         """pending → skipped, for events without a handler for so many seconds, unless their kind is paused."""
-        of_kind = {"source": kind.source, "type": kind.type}
-        if not await db("may_run", **of_kind):
+        of_type = {"source": kind.source, "type": kind.type}
+        if not await db("may_run", **of_type):
             return 0
-        given = {**of_kind, "older_than": older_than, "limit": limit}
+        given = {**of_type, "version": kind.version, "older_than": older_than, "limit": limit}
         found = [*await db("unhandled", **given), *await db("unhandled_alone", **given)]
         return len(await db("skip_unhandled", events=[row["id"] for row in found]))
 
 
-async def register(db: Session, worker: str, handles: Sequence[tuple[str, str]]) -> None:
+async def register(db: Session, worker: str, handles: Handled | None) -> None:
     """Register a worker. Each heartbeat does it too: a worker that was silent for long may have been deleted."""
-    await db("register", worker=worker, handles=msgspec.json.encode(handles).decode())
+    if handles is None:  # what only answers is no worker: alerts about missing ones must not count it
+        return
+    given = [Pattern(*one) for one in handles]
+    every = [(one.source, one.type) for one in given if one.version == ANY_VERSION]
+    some = [one for one in given if one.version != ANY_VERSION]  # in another column: earlier releases read pairs
+    await db("register", worker=worker, handles=_json(every), versions=_json(some))
+
+
+def _json(patterns: Sequence[tuple[str, ...]]) -> str:
+    return msgspec.json.encode(patterns).decode()
 
 
 def _worker(row: Row) -> WorkerInfo:
-    handles = msgspec.json.decode(row["handles"], type=tuple[tuple[str, str], ...])
+    every = msgspec.json.decode(row["handles"], type=list[tuple[str, str]])
+    some = msgspec.json.decode(row["versions"], type=list[tuple[str, str, str]])
+    handles = tuple(Pattern(*one) for one in (*every, *some))
     return value_of(WorkerInfo, row, handles=handles, left=row["stopped_at"] is not None)

@@ -10,6 +10,7 @@ from uuid import UUID
 import asyncpg
 from asyncpg import Connection
 
+from ...model import Handled
 from ..ops.workers import register
 from .connection import OUTAGE, transaction, translate
 from .dialect import Dialect
@@ -26,10 +27,10 @@ class PostgresHeartbeat:
         options: dict[str, Any],
         sql: Dialect,
         queries: Queries,
-        who: tuple[str, Sequence[tuple[str, str]]],
+        who: tuple[str, Handled | None],
         patience: float,
     ) -> None:
-        """`who`: the worker, and what it handles."""
+        """`who`: the worker, and what it handles; None: it is not registered."""
         self._url = url
         self._options = options
         self._sql = sql

@@ -99,7 +99,7 @@ async def _write(connection: Connection[Any], sql: Sql, classification: Classifi
 
 
 def _arrival(verdict: Verdict, body: bytes | None) -> tuple[Any, ...]:
-    """The composite type `arrival_in_order`; a request that is not kept has no body there."""
+    """The composite type `arrival_with_version`; a request that is not kept has no body there."""
     arrival, place, item, recorded, _ = verdict
     proof = arrival.proof
     state, reason = first_state(item)
@@ -134,4 +134,5 @@ def _arrival(verdict: Verdict, body: bytes | None) -> tuple[Any, ...]:
         item.ordered,
         item.order_at,
         item.hold,
+        item.version,
     )

@@ -39,15 +39,20 @@ INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, re
 SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
 
 -- name: add_events
--- The events that they brought.
+-- The events that they brought. The cause is as `causes.py` makes it: of a schema break, the schema and the place
+-- without the indexes of arrays.
 INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
                              fingerprint, request_id, item, received_at, run_started_at, state, reason,
-                             due_at, finished_at, cause, account, entity, order_at, hold)
+                             due_at, finished_at, cause, account, entity, order_at, hold, version)
 SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
        fingerprint, request_id, item, now, now, state, reason,
        CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
-       CASE WHEN state IN ('failed', 'needs_review') THEN nullif(left(reason, 200), '') END, account,
-       entity, CASE WHEN ordered THEN coalesce(to_timestamp(order_at), now) END, hold
+       CASE WHEN state NOT IN ('failed', 'needs_review') THEN NULL
+            WHEN reason LIKE 'schema break in %' THEN left(
+                split_part(reason, ' at ', 1) || ' at '
+                || regexp_replace(split_part(split_part(reason, ': expected ', 1), ' at ', 2), '/\d+(?=/|$)', '/*', 'g'), 200)
+            ELSE nullif(left(reason, 200), '') END, account,
+       entity, CASE WHEN ordered THEN coalesce(to_timestamp(order_at), now) END, hold, version
 
 -- name: add_new
 -- The usual case in one statement and one round trip: each arrival with a single identity that is free is recorded
@@ -56,7 +61,7 @@ SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_times
 WITH durably AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true)
 ), a AS MATERIALIZED (
-    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival_in_order[]), durably
+    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival_with_version[]), durably
 ), won AS (
     INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)
     SELECT identity, 'key', source, event_id, fingerprint FROM a ORDER BY identity
@@ -112,7 +117,7 @@ WHERE (SELECT count(*) FROM (
 -- The classified batch in one statement: the bytes of new and quarantined deliveries (body is null for the others),
 -- the new events, and a delivery for every item.
 WITH a AS MATERIALIZED (
-    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival_in_order[])
+    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival_with_version[])
 ), kept AS (
     {keep_requests}
     FROM a WHERE body IS NOT NULL
@@ -128,39 +133,39 @@ SELECT request_id, item, event_id, source, now, outcome, event_state, delivery_i
 -- Each kind in the queue and when its first event is due: a walk from kind to kind along the index,
 -- so that a long queue costs no more than a short one.
 WITH RECURSIVE kinds AS (
-    (SELECT source, type, due_at FROM {schema}.events
+    (SELECT source, type, version, due_at FROM {schema}.events
      WHERE state IN ('pending', 'retrying') AND crashes < 2
-     ORDER BY source, type, due_at LIMIT 1)
+     ORDER BY source, type, version, due_at LIMIT 1)
     UNION ALL
-    SELECT n.source, n.type, n.due_at FROM kinds k CROSS JOIN LATERAL (
-        SELECT source, type, due_at FROM {schema}.events
-        WHERE state IN ('pending', 'retrying') AND crashes < 2 AND (source, type) > (k.source, k.type)
-        ORDER BY source, type, due_at LIMIT 1
+    SELECT n.source, n.type, n.version, n.due_at FROM kinds k CROSS JOIN LATERAL (
+        SELECT source, type, version, due_at FROM {schema}.events
+        WHERE state IN ('pending', 'retrying') AND crashes < 2 AND {later_kind}
+        ORDER BY source, type, version, due_at LIMIT 1
     ) n
 ), alone AS (
-    (SELECT source, type, due_at FROM {schema}.events
+    (SELECT source, type, version, due_at FROM {schema}.events
      WHERE state IN ('pending', 'retrying') AND crashes >= 2
-     ORDER BY source, type, due_at LIMIT 1)
+     ORDER BY source, type, version, due_at LIMIT 1)
     UNION ALL
-    SELECT n.source, n.type, n.due_at FROM alone k CROSS JOIN LATERAL (
-        SELECT source, type, due_at FROM {schema}.events
-        WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND (source, type) > (k.source, k.type)
-        ORDER BY source, type, due_at LIMIT 1
+    SELECT n.source, n.type, n.version, n.due_at FROM alone k CROSS JOIN LATERAL (
+        SELECT source, type, version, due_at FROM {schema}.events
+        WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND {later_kind}
+        ORDER BY source, type, version, due_at LIMIT 1
     ) n
 )
-SELECT source, type, alone, extract(epoch FROM min(due_at) - {now})::float8 AS due_in, {unplaced} AS unplaced
+SELECT source, type, version, alone, extract(epoch FROM min(due_at) - {now})::float8 AS due_in, {unplaced} AS unplaced
 FROM (SELECT *, false AS alone FROM kinds UNION ALL SELECT *, true FROM alone) AS k
 WHERE {not_paused}
-GROUP BY source, type, alone ORDER BY due_in
+GROUP BY source, type, version, alone ORDER BY due_in
 
 -- name: take_due
 -- The events of `due` -> processing, and what a worker needs of them.
 UPDATE {schema}.events AS e
-SET state = 'processing', claim = claim + 1, attempts = attempts + 1, worker = $3, claimed_at = {now},
-    leased_until = {now} + make_interval(secs => $4), due_at = NULL
+SET state = 'processing', claim = claim + 1, attempts = attempts + 1, worker = $1, claimed_at = {now},
+    leased_until = {now} + make_interval(secs => $2), due_at = NULL
 FROM due, {schema}.requests AS r
 WHERE e.id = due.id AND r.id = e.request_id
-RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
+RETURNING e.id, e.claim, e.source, e.type, e.version, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
           e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
           extract(epoch FROM e.claimed_at - e.run_started_at)::float8 AS run_age,
           e.item, r.headers, r.query, r.body, e.entity,
@@ -172,13 +177,14 @@ RETURNING e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e
 -- is paused is locked, and the lock step, so that LIMIT is the limit; SKIP LOCKED, so that workers do not wait for one
 -- another. The detour over arrays is for the planner: it cannot know `most`, and expects few rows of an array.
 WITH kinds AS MATERIALIZED (
-    SELECT k.* FROM unnest($1::text[], $2::text[], $5::integer[], $6::integer[]) AS k (source, type, share, most)
+    SELECT k.* FROM unnest($3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[])
+        AS k (source, type, version, share, most)
     WHERE {not_paused}
 ), locked AS MATERIALIZED (
     SELECT e.id, e.due_at, k.most, row_number() OVER (PARTITION BY k.share ORDER BY e.due_at) AS nth
     FROM kinds AS k CROSS JOIN LATERAL (
         SELECT id, due_at FROM {schema}.events
-        WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes < 2
+        WHERE source = k.source AND type = k.type AND version = k.version AND state IN ('pending', 'retrying') AND crashes < 2
           AND due_at <= {now}
         ORDER BY due_at LIMIT k.most FOR NO KEY UPDATE SKIP LOCKED
     ) AS e
@@ -192,15 +198,25 @@ WITH kinds AS MATERIALIZED (
 -- name: claim_alone
 -- The same for one event that has crashed its worker twice; the worker runs nothing beside it.
 WITH kinds AS MATERIALIZED (
-    SELECT k.source, k.type FROM unnest($1::text[], $2::text[]) AS k (source, type) WHERE {not_paused}
+    SELECT k.* FROM unnest($3::text[], $4::text[], $5::text[]) AS k (source, type, version) WHERE {not_paused}
 ), due AS MATERIALIZED (
     SELECT e.id, e.due_at FROM kinds AS k CROSS JOIN LATERAL (
         SELECT id, due_at FROM {schema}.events
-        WHERE source = k.source AND type = k.type AND state IN ('pending', 'retrying') AND crashes >= 2
+        WHERE source = k.source AND type = k.type AND version = k.version AND state IN ('pending', 'retrying') AND crashes >= 2
           AND due_at <= {now}
         ORDER BY due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
     ) AS e
     ORDER BY e.due_at LIMIT 1
+)
+{take_due}
+
+-- name: claim_seen
+-- The same for chosen events, due or not, that have had no other claim since this number was seen.
+WITH due AS MATERIALIZED (
+    SELECT k.id, k.due_at FROM {schema}.events AS k
+    WHERE k.id = ANY($3::uuid[]) AND k.claim = $4::bigint AND (k.crashes < 2 OR $5::boolean)
+      AND {claimable}
+    FOR NO KEY UPDATE OF k SKIP LOCKED
 )
 {take_due}
 

@@ -14,9 +14,11 @@ from asyncpg.pool import Pool, PoolConnectionProxy
 
 from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
-from ...model import Arrival, Claimed, Kind, Outcome, Recorded, Share, Waiting
+from ...model import Arrival, Claimed, Handled, Kind, Outcome, Recorded, Share, Waiting
+from ...states import DeliveryOutcome
 from .. import BEFORE_FIRST, fits, is_newer, out_of_range
 from ..history import Health
+from ..ops.answers import Claim, answers_of, claims, met, states
 from ..ops.copy import Copies
 from ..ops.jobs import Jobs
 from ..protocol import Adapter, Store, Transactions
@@ -35,7 +37,10 @@ from .session import PostgresDatabase, Queries, values_of
 from .tables import PostgresTables
 from .transaction import LazyTransaction, PostgresTransaction
 
-_GIVEN = ("not_paused", "unplaced", "into_answers", "or_again", "begin_stages", "other_stage", "is_same_event")
+_GIVEN = (
+    *("not_paused", "later_kind", "claimable", "unplaced", "into_answers", "or_again", "begin_stages", "other_stage"),
+    *("is_same_event", "keep_answer"),
+)
 _QUERIES = load(__package__, **{name: shared("postgres")[name] for name in _GIVEN})
 
 
@@ -177,24 +182,44 @@ class PostgresStore(Store):
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
         return await self._opened().insist(lambda c: intake.record(c, self.sql, arrivals))
 
+    async def record_claimed(self, arrivals: Sequence[Arrival], worker: str, lease: float) -> list[Claim]:
+        async def run(connection: Any) -> list[Claim]:
+            async with transaction(connection, BEGIN):
+                classification = await intake.record_inside(connection, self.sql, arrivals)
+                recorded = [one.recorded for one in classification.verdicts]
+                new = [one.event_id for one in recorded if one.outcome is DeliveryOutcome.ACCEPTED]
+                rows = await connection.fetch(self.sql("claim_seen"), worker, lease, new, 0, False) if new else []
+                claimed = {row["id"]: value_of(Claimed, row) for row in rows}
+                sql, names = self._queries["answer_states"]
+                known = met(recorded, claimed)
+                found = await connection.fetch(sql, *values_of(names, {"events": known})) if known else []
+                return claims(recorded, claimed, states(found))
+
+        return await self._opened().insist(run)
+
     # ── work ──
 
     async def waiting(self) -> list[Waiting]:
         rows = await self._fetch("waiting")
-        return [
-            Waiting(Kind(row["source"], row["type"]), row["due_in"], row["alone"], row["unplaced"]) for row in rows
-        ]
+        return [Waiting(value_of(Kind, row), row["due_in"], row["alone"], row["unplaced"]) for row in rows]
 
     async def claim_shares(self, worker: str, shares: Sequence[Share], lease: float) -> list[Claimed]:
         kinds = [kind for share in shares for kind in share.kinds]
         numbers = [number for number, share in enumerate(shares) for _ in share.kinds]
-        return await self._claim("claim", kinds, worker, lease, numbers, [shares[n].limit for n in numbers])
+        return await self._claim("claim", worker, lease, kinds, numbers, [shares[n].limit for n in numbers])
 
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
-        return await self._claim("claim_alone", kinds, worker, lease)
+        return await self._claim("claim_alone", worker, lease, kinds)
 
-    async def _claim(self, name: str, kinds: Sequence[Kind], *args: Any) -> list[Claimed]:
-        rows = await self._fetch(name, [kind.source for kind in kinds], [kind.type for kind in kinds], *args)
+    async def claim_seen(
+        self, event_id: UUID, seen: int, worker: str, lease: float, *, crashed: bool = False
+    ) -> Claimed | None:
+        rows = await self._fetch("claim_seen", worker, lease, [event_id], seen, crashed)
+        return value_of(Claimed, rows[0]) if rows else None
+
+    async def _claim(self, name: str, worker: str, lease: float, kinds: Sequence[Kind], *args: Any) -> list[Claimed]:
+        named = ([getattr(kind, part) for kind in kinds] for part in ("source", "type", "version"))
+        rows = await self._fetch(name, worker, lease, *named, *args)
         return [value_of(Claimed, row) for row in sorted(rows, key=itemgetter("due_at", "id"))]
 
     def transaction(self, adapter: Adapter | None = None) -> PostgresTransaction:
@@ -216,19 +241,22 @@ class PostgresStore(Store):
             return set()
         # Sorted as in `reclaim`, `beat` and a handler's commit, so that they do not deadlock.
         values = sorted(map(outcome_values, outcomes), key=itemgetter(0))
-        stages = stage_values(outcomes)
-        if not stages:
+        stages, answers = stage_values(outcomes), answers_of(outcomes)
+        if not stages and not answers:
             rows = await self._fetch("settle", *columns(values), None)
             return {row["id"] for row in rows}
-        sql, names = self._queries["begin_stages"]
         async with self._use() as connection, transaction(connection, BEGIN):
             rows = await connection.fetch(self.sql("settle"), *columns(values), None)
             settled = {row["id"] for row in rows}
-            begun = [stage for stage in stages if stage[1] in settled]
-            await connection.execute(sql, *values_of(names, {"stages": begun}))
+            if begun := [stage for stage in stages if stage[1] in settled]:
+                sql, names = self._queries["begin_stages"]
+                await connection.execute(sql, *values_of(names, {"stages": begun}))
+            if kept := [answer for answer in answers if answer["event_id"] in settled]:
+                sql, names = self._queries["keep_answer"]
+                await connection.executemany(sql, [values_of(names, answer) for answer in kept])
         return settled
 
-    async def heartbeat(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> PostgresHeartbeat:
+    async def heartbeat(self, worker: str, handles: Handled | None, patience: float) -> PostgresHeartbeat:
         return PostgresHeartbeat(self._url, self._options(), self.sql, self._queries, (worker, handles), patience)
 
     async def renew(self, event_id: UUID, claim: int, lease: float) -> bool:

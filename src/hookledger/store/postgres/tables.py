@@ -48,6 +48,7 @@ _IN: dict[str, Callable[[Any], Any]] = {
     "timestamp with time zone": lambda value: _EPOCH + value * _MICROSECOND,
     "boolean": bool,
     "text": lambda value: value.replace("\0", "\ufffd"),  # which no text here can hold
+    "character varying": lambda value: value.replace("\0", "\ufffd"),
 }
 KINDS = {*_OUT, *_IN, "bytea", "smallint", "integer", "bigint", "double precision"}
 """The types of columns that a copy knows."""

@@ -19,6 +19,7 @@ from ...ledger import GuardAnswer, GuardRequest, Intent, Known
 from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..call_outcome import may_adopt
+from ..ops.answers import answers_of
 from ..protocol import Adapter
 from ..rows import intent_values, outcome_values, stage_values, trace_values
 from ..sqlstate import DATA_ERRORS, sqlstate
@@ -226,6 +227,8 @@ class PostgresTransaction:
             await self._check_mark()
             if outcomes:
                 raise ClaimLost()
+        for answer in answers_of(outcomes):  # after the check, which shows that the transaction is still ours
+            await self._run_shared("keep_answer", **answer)
 
     async def _check_mark(self) -> None:
         """Raise HandlerCommitted if the transaction that we began has ended. The caller holds the turn."""

@@ -89,15 +89,15 @@ SELECT {elapsed {now} - max(coalesce(stopped_at, seen_at))} AS seconds FROM {sch
 
 -- name: longest_due
 -- Since when an event of each kind is due that is not paused: a walk from kind to kind along the index.
-WITH RECURSIVE kinds (source, type, due_at) AS (
-    SELECT * FROM (SELECT source, type, due_at FROM {schema}.events {indexed events_waiting}
+WITH RECURSIVE kinds (source, type, version, due_at) AS (
+    SELECT * FROM (SELECT source, type, version, due_at FROM {schema}.events {indexed events_waiting}
                    WHERE state IN ('pending', 'retrying') AND crashes < 2
-                   ORDER BY source, type, due_at LIMIT 1) AS first
+                   ORDER BY source, type, version, due_at LIMIT 1) AS first
     UNION ALL
-    SELECT n.source, n.type, n.due_at FROM kinds AS k JOIN {schema}.events AS n ON n.id = (
+    SELECT n.source, n.type, n.version, n.due_at FROM kinds AS k JOIN {schema}.events AS n ON n.id = (
         SELECT id FROM {schema}.events {indexed events_waiting}
-        WHERE state IN ('pending', 'retrying') AND crashes < 2 AND (source, type) > (k.source, k.type)
-        ORDER BY source, type, due_at LIMIT 1)
+        WHERE state IN ('pending', 'retrying') AND crashes < 2 AND {later_kind}
+        ORDER BY source, type, version, due_at LIMIT 1)
 )
 SELECT min(k.due_at) AS due_at FROM kinds AS k WHERE k.due_at < {now} - {seconds :late::float8} AND {not_paused}
 

@@ -28,6 +28,9 @@ SELECT g.identity AS key_0 FROM {schema}.guards AS g WHERE g.event_id IN {list :
 SELECT w.event_id AS key_0, w.claim AS key_1, w.identity AS key_2
 FROM {schema}.guard_answers AS w WHERE w.event_id IN {list :events uuid}
 
+-- name: kept_answers_to_check
+SELECT n.event_id AS key_0 FROM {schema}.answers AS n WHERE n.event_id IN {list :events uuid}
+
 -- name: covered
 -- Up to which arrival checks have looked, and the present.
 SELECT max(CASE kind WHEN 'full' THEN started_at ELSE until END) AS covered_until, {now} AS now_at

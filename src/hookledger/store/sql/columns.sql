@@ -46,9 +46,26 @@ SET kind = excluded.kind, version = excluded.version, position = excluded.positi
     other_event_id = excluded.other_event_id, at = excluded.at
 
 -- name: not_paused
--- This kind `k` is not paused. A pattern that ends in `*` is every type with that prefix.
-NOT EXISTS (SELECT 1 FROM {schema}.pauses AS p WHERE p.source = k.source AND (
+-- This kind `k` is not paused, except for workers of earlier releases (decision 0063). A pattern that ends in `*` is every type with that prefix.
+NOT EXISTS (SELECT 1 FROM {schema}.pauses AS p WHERE p.source = k.source AND NOT p.older AND (
     p.pattern = k.type OR substr(k.type, 1, length(p.pattern) - 1) || '*' = p.pattern))
+
+-- name: later_kind
+-- Whether an event in the queue is of a kind after `k`.
+(source, type, version) > (k.source, k.type, k.version)
+
+-- name: later_kind (sqlite)
+-- Differs because SQLite begins at the first row that is equal to these columns, and would walk the whole kind: no event
+-- is due at the last moment. It compares columns in the index only with what is no column: hence the plus.
+(source, type, version, due_at) > (+k.source, +k.type, +k.version, 9223372036854775807)
+
+-- name: later_type
+-- Whether an event is of a source and type after `k`.
+(source, type) > (k.source, k.type)
+
+-- name: later_type (sqlite)
+-- Differs as `later_kind` does: no event has the last id.
+(source, type, id) > (+k.source, +k.type, x'ffffffffffffffffffffffffffffffff')
 
 -- name: never
 -- When an event is due that is not the first of its entity.
@@ -57,6 +74,10 @@ NOT EXISTS (SELECT 1 FROM {schema}.pauses AS p WHERE p.source = k.source AND (
 -- name: never (sqlite)
 -- Differs because times are microseconds.
 253370764800000000
+
+-- name: claimable
+-- A delivery of this event `k` may claim it, due or not: a worker could claim it when it is due.
+k.state IN ('pending', 'retrying') AND k.due_at < {never} AND {not_paused}
 
 -- name: unplaced
 -- Whether it is to be decided which event of some entity is first.

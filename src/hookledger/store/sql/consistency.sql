@@ -56,6 +56,9 @@ UNION ALL SELECT 'guards', CASE WHEN applied THEN 'applied' ELSE 'stale' END, co
 {rows :keys key_0 uuid, key_1 bigint, key_2 bytea} AS k {ordered} JOIN {schema}.guard_answers AS w
   ON w.event_id = k.key_0 AND w.claim = k.key_1 AND w.identity = k.key_2
 
+-- name: keyed_answers
+{rows :keys key_0 uuid} AS k {ordered} JOIN {schema}.answers AS n ON n.event_id = k.key_0
+
 -- name: keyed_identities
 {rows :keys key_0 bytea} AS k {ordered} JOIN {schema}.identities AS i ON i.identity = k.key_0
 
@@ -291,6 +294,12 @@ SELECT {found}, w.event_id AS id, w.name || ':' || w.key AS label
 FROM {among} JOIN {schema}.events AS e ON e.id = w.event_id
 LEFT JOIN {schema}.attempts AS t ON t.event_id = w.event_id AND t.claim = w.claim
 WHERE t.event_id IS NULL AND NOT (e.state = 'processing' AND e.claim = w.claim) {at_most}
+
+-- name: kept_answers_astray
+-- An answer is committed with the outcome of its run, and goes with its event.
+SELECT {found}, n.event_id AS id, NULL AS label
+FROM {among} LEFT JOIN {schema}.events AS e ON e.id = n.event_id
+WHERE e.id IS NULL OR n.run > e.run {at_most}
 
 -- name: stuck_events
 -- Leases that expired long ago.

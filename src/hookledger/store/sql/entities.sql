@@ -133,16 +133,17 @@ SELECT g.id, 0, 'kept', g.source, g.entity FROM {rows :kept id uuid, source text
 
 -- name: blocked_by
 -- Entities in which an event of these kinds has the turn and others wait.
-SELECT a.source, a.type, count(*) AS n, count(*) FILTER (WHERE a.state = 'retrying') AS retrying,
+SELECT a.source, a.type, a.version, count(*) AS n, count(*) FILTER (WHERE a.state = 'retrying') AS retrying,
        min(a.received_at) AS since
-FROM {rows :kinds source text, type text} AS k
-{ordered} JOIN {schema}.events AS a {indexed events_first} ON a.source = k.source AND a.type = k.type
+FROM {rows :kinds source text, type text, version text} AS k
+{ordered} JOIN {schema}.events AS a {indexed events_first}
+    ON a.source = k.source AND a.type = k.type AND a.version = k.version
 WHERE a.order_at IS NOT NULL AND (a.leased_until IS NOT NULL OR a.due_at < {never})
   AND a.state IN ('pending', 'retrying') AND (SELECT count(*) FROM (
     SELECT 1 FROM {schema}.events AS q {indexed events_queued}
     WHERE q.source = a.source AND q.entity = a.entity AND q.order_at IS NOT NULL AND q.due_at IS NOT NULL
       AND q.waits_for IS NULL AND q.id <> a.id LIMIT 1) AS one) > 0
-GROUP BY a.source, a.type ORDER BY n DESC, a.source, a.type
+GROUP BY a.source, a.type, a.version ORDER BY n DESC, a.source, a.type, a.version
 
 -- name: entity_window
 SELECT source, entity FROM {schema}.entities WHERE (source, entity) > (:source::text, :entity::text)

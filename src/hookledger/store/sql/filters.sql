@@ -10,6 +10,9 @@ e.{column} = :{column}::text
 -- name: where_type_begins
 e.type >= :type::text AND e.type < :type_end::text
 
+-- name: where_version_begins
+e.version >= :version::text AND e.version < :version_end::text AND e.version <> ''
+
 -- name: where_states
 -- Written out: the planner must see which partial index they are in.
 e.state IN ({states})

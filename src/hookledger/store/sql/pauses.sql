@@ -6,7 +6,7 @@ RETURNING source, pattern, since, actor, reason
 
 -- name: resume
 -- Returns nothing when it is not paused.
-DELETE FROM {schema}.pauses WHERE source = :source AND pattern = :pattern RETURNING source
+DELETE FROM {schema}.pauses WHERE source = :source AND pattern = :pattern AND NOT older RETURNING source
 
 -- name: list_pauses
-SELECT * FROM {schema}.pauses ORDER BY source, pattern
+SELECT source, pattern, since, actor, reason FROM {schema}.pauses WHERE NOT older ORDER BY source, pattern

@@ -34,5 +34,9 @@ SET state = 'processed', claim = claim + 1, finished_at = {now},
 WHERE id = :event_id AND state = 'needs_review' AND claim = :seen
 RETURNING run
 
+-- name: settled_by_hand
+SELECT id FROM {schema}.events
+WHERE id = :event_id AND state = 'processed' AND substr(reason, 1, 16) = 'settled by hand:'
+
 -- name: approval
 SELECT actor, at, reason FROM {schema}.actions WHERE id = :approval_id AND name = 'approve'

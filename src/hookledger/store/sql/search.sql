@@ -139,7 +139,7 @@ WITH RECURSIVE kinds (source, type) AS (
     UNION ALL
     SELECT n.source, n.type FROM kinds AS k JOIN {schema}.events AS n ON n.id = (
         SELECT id FROM {schema}.events {indexed events_of_kind}
-        WHERE (source, type) > (k.source, k.type) AND (source, type) < (:last_source::text, :last_type::text)
+        WHERE {later_type} AND (source, type) < (:last_source::text, :last_type::text)
         ORDER BY source, type LIMIT 1)
 )
 SELECT source, type FROM kinds LIMIT :limit::integer
@@ -218,21 +218,21 @@ GROUP BY source, type, cause, effect, effect_state, effect_error
 
 -- name: lag
 -- What is not settled yet, by kind, from the indexes of the queue.
-SELECT source, type, count(*) FILTER (WHERE state = 'pending') AS pending,
+SELECT source, type, version, count(*) FILTER (WHERE state = 'pending') AS pending,
        count(*) FILTER (WHERE state = 'retrying') AS retrying,
        count(*) FILTER (WHERE state = 'processing') AS processing,
        {elapsed {now} - min(CASE WHEN due_at < {never} THEN due_at END)} AS overdue, {elapsed {now} - min(received_at)} AS age
 FROM (
-    SELECT source, type, state, due_at, received_at FROM {schema}.events {indexed events_waiting}
+    SELECT source, type, version, state, due_at, received_at FROM {schema}.events {indexed events_waiting}
     WHERE state IN ('pending', 'retrying') AND crashes < 2
     UNION ALL
-    SELECT source, type, state, due_at, received_at FROM {schema}.events {indexed events_waiting_alone}
+    SELECT source, type, version, state, due_at, received_at FROM {schema}.events {indexed events_waiting_alone}
     WHERE state IN ('pending', 'retrying') AND crashes >= 2
     UNION ALL
-    SELECT source, type, state, due_at, received_at FROM {schema}.events {indexed events_leased}
+    SELECT source, type, version, state, due_at, received_at FROM {schema}.events {indexed events_leased}
     WHERE leased_until IS NOT NULL AND state = 'processing'
 ) AS q
-GROUP BY source, type ORDER BY age DESC
+GROUP BY source, type, version ORDER BY age DESC
 
 -- name: count_by_source
 -- Events by source and state: reads all of them.

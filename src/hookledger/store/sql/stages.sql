@@ -4,10 +4,10 @@
 -- A row for each stage `s` of its event `p`.
 INSERT INTO {schema}.events (id, parent, stage, source, type, key, key_origin, provider_id, object_id, occurred_at,
                              fingerprint, request_id, item, received_at, run_started_at, state, due_at, account, entity,
-                             order_at, hold)
+                             order_at, hold, version)
 SELECT s.stage_id, p.id, s.stage_name, p.source || '/' || s.stage_name, p.type, p.key, p.key_origin, p.provider_id,
        p.object_id, p.occurred_at, p.fingerprint, p.request_id, p.item, p.received_at, {now}, 'pending', {now}, p.account,
-       p.entity, p.order_at, p.hold
+       p.entity, p.order_at, p.hold, p.version
 FROM {rows :stages stage_id uuid, event_id uuid, stage_name text} AS s {ordered} JOIN {schema}.events AS p ON p.id = s.event_id
 
 -- name: begin_stages

@@ -1,9 +1,10 @@
 -- name: register
-INSERT INTO {schema}.workers (id, handles, started_at, seen_at) VALUES (:worker, :handles, {now}, {now})
-ON CONFLICT (id) DO UPDATE SET handles = excluded.handles, seen_at = excluded.seen_at, stopped_at = NULL
+INSERT INTO {schema}.workers (id, handles, versions, started_at, seen_at)
+VALUES (:worker, :handles, :versions, {now}, {now})
+ON CONFLICT (id) DO UPDATE SET handles = excluded.handles, versions = excluded.versions, seen_at = excluded.seen_at, stopped_at = NULL
 
 -- name: workers
-SELECT id, handles, {elapsed {now} - seen_at} AS seen_ago, stopped_at FROM {schema}.workers
+SELECT id, handles, versions, {elapsed {now} - seen_at} AS seen_ago, stopped_at FROM {schema}.workers
 
 -- name: leave
 -- A worker that stopped. What it handled is still known: a deploy may be replacing it.
@@ -22,7 +23,7 @@ WHERE leased_until IS NOT NULL AND state = 'processing' AND worker = :worker
 
 -- name: expired
 -- Leases that have expired.
-SELECT id, claim, source, type, attempts, crashes, {elapsed {now} - run_started_at} AS run_age, worker
+SELECT id, claim, source, type, version, attempts, crashes, {elapsed {now} - run_started_at} AS run_age, worker
 FROM {schema}.events {indexed events_leased} WHERE state = 'processing' AND leased_until < {now}
 ORDER BY leased_until LIMIT :limit
 
@@ -51,14 +52,14 @@ SELECT 1 FROM (SELECT :source::text AS source, :type::text AS type) AS k WHERE {
 -- name: unhandled
 -- The longest due of a kind. An event that was ever claimed had a handler then.
 SELECT id FROM {schema}.events {indexed events_waiting}
-WHERE source = :source AND type = :type AND state IN ('pending', 'retrying') AND crashes < 2
+WHERE source = :source AND type = :type AND version = :version AND state IN ('pending', 'retrying') AND crashes < 2
   AND due_at <= {now} - {seconds :older_than} AND state = 'pending'
 ORDER BY due_at LIMIT :limit {lock_free events}
 
 -- name: unhandled_alone
 -- The same for those that crashed their workers.
 SELECT id FROM {schema}.events {indexed events_waiting_alone}
-WHERE source = :source AND type = :type AND state IN ('pending', 'retrying') AND crashes >= 2
+WHERE source = :source AND type = :type AND version = :version AND state IN ('pending', 'retrying') AND crashes >= 2
   AND due_at <= {now} - {seconds :older_than} AND state = 'pending'
 ORDER BY due_at LIMIT :limit {lock_free events}
 

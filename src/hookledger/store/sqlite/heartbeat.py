@@ -8,6 +8,7 @@ from uuid import UUID
 
 import apsw
 
+from ...model import Handled
 from ..ops.workers import register
 from .connection import connect, in_transaction, translate
 from .files import Connection
@@ -24,11 +25,11 @@ class SqliteHeartbeat:
         path: Path,
         sql: Callable[[str], str],
         now: Callable[[], int],
-        who: tuple[str, Sequence[tuple[str, str]]],
+        who: tuple[str, Handled | None],
         patience: float,
         watch: LockWatch,
     ) -> None:
-        """`who`: the worker, and what it handles."""
+        """`who`: the worker, and what it handles; None: it is not registered."""
         self._path = path
         self._sql = sql
         self._now = now

@@ -13,7 +13,7 @@ import apsw
 
 from ...model import Arrival, Recorded
 from ...states import FINAL, DeliveryOutcome, State
-from ..causes import MAX_CAUSE
+from ..causes import first_cause
 from ..classify import Classification, Owner, Proposal, Verdict, all_new, classify, conflicts, first_state, proposals
 from ..rows import NEW, Content, keeping, unheld
 
@@ -147,7 +147,7 @@ def _event(now: int, request_id: bytes, event_id: bytes, verdict: Verdict) -> tu
     state, reason = first_state(item)
     due = now if state is _PENDING else None
     finished = now if due is None and state in FINAL else None
-    cause = reason[:MAX_CAUSE] if reason and state in _TROUBLE else None
+    cause = first_cause(reason) if reason and state in _TROUBLE else None
     return (
         now,
         now,
@@ -171,4 +171,5 @@ def _event(now: int, request_id: bytes, event_id: bytes, verdict: Verdict) -> tu
         item.entity,
         None if not item.ordered else now if item.order_at is None else micros(item.order_at),
         int(item.hold),
+        item.version,
     )

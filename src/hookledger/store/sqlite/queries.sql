@@ -56,8 +56,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: add_events
 INSERT INTO events (received_at, run_started_at, due_at, finished_at, id, source, type, key, key_origin,
                     provider_id, object_id, occurred_at, fingerprint, request_id, item, state, reason, cause, account,
-                    entity, order_at, hold)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                    entity, order_at, hold, version)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_deliveries
 INSERT INTO deliveries (received_at, request_id, item, event_id, source, outcome, event_state, delivery_id, fingerprint,
@@ -66,41 +66,41 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: waiting
 -- Each kind in the queue and when its first event is due: a walk from kind to kind along the index.
-WITH RECURSIVE kinds (source, type, due_at) AS (
-    SELECT * FROM (SELECT source, type, due_at FROM events INDEXED BY events_waiting
+WITH RECURSIVE kinds (source, type, version, due_at) AS (
+    SELECT * FROM (SELECT source, type, version, due_at FROM events INDEXED BY events_waiting
                    WHERE state IN ('pending', 'retrying') AND crashes < 2
-                   ORDER BY source, type, due_at LIMIT 1)
+                   ORDER BY source, type, version, due_at LIMIT 1)
     UNION ALL
-    SELECT n.source, n.type, n.due_at FROM kinds k JOIN events n ON n.rowid = (
+    SELECT n.source, n.type, n.version, n.due_at FROM kinds k JOIN events n ON n.rowid = (
         SELECT rowid FROM events INDEXED BY events_waiting
-        WHERE state IN ('pending', 'retrying') AND crashes < 2 AND (source, type) > (k.source, k.type)
-        ORDER BY source, type, due_at LIMIT 1)
-), alone (source, type, due_at) AS (
-    SELECT * FROM (SELECT source, type, due_at FROM events INDEXED BY events_waiting_alone
+        WHERE state IN ('pending', 'retrying') AND crashes < 2 AND {later_kind}
+        ORDER BY source, type, version, due_at LIMIT 1)
+), alone (source, type, version, due_at) AS (
+    SELECT * FROM (SELECT source, type, version, due_at FROM events INDEXED BY events_waiting_alone
                    WHERE state IN ('pending', 'retrying') AND crashes >= 2
-                   ORDER BY source, type, due_at LIMIT 1)
+                   ORDER BY source, type, version, due_at LIMIT 1)
     UNION ALL
-    SELECT n.source, n.type, n.due_at FROM alone k JOIN events n ON n.rowid = (
+    SELECT n.source, n.type, n.version, n.due_at FROM alone k JOIN events n ON n.rowid = (
         SELECT rowid FROM events INDEXED BY events_waiting_alone
-        WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND (source, type) > (k.source, k.type)
-        ORDER BY source, type, due_at LIMIT 1)
+        WHERE state IN ('pending', 'retrying') AND crashes >= 2 AND {later_kind}
+        ORDER BY source, type, version, due_at LIMIT 1)
 )
-SELECT source, type, alone, min(due_at) - ?1 AS due_in, {unplaced} AS unplaced
+SELECT source, type, version, alone, min(due_at) - ?1 AS due_in, {unplaced} AS unplaced
 FROM (SELECT *, 0 AS alone FROM kinds UNION ALL SELECT *, 1 FROM alone) AS k
 WHERE {not_paused}
-GROUP BY source, type, alone ORDER BY due_in
+GROUP BY source, type, version, alone ORDER BY due_in
 
 -- name: due
 -- The first due events of one kind.
 SELECT id, due_at FROM events INDEXED BY events_waiting
-WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes < 2 AND due_at <= ?1
-ORDER BY due_at LIMIT ?4
+WHERE source = ?2 AND type = ?3 AND version = ?4 AND state IN ('pending', 'retrying') AND crashes < 2 AND due_at <= ?1
+ORDER BY due_at LIMIT ?5
 
 -- name: due_alone
 -- The first due event of one kind that has crashed its worker twice.
 SELECT id, due_at FROM events INDEXED BY events_waiting_alone
-WHERE source = ?2 AND type = ?3 AND state IN ('pending', 'retrying') AND crashes >= 2 AND due_at <= ?1
-ORDER BY due_at LIMIT ?4
+WHERE source = ?2 AND type = ?3 AND version = ?4 AND state IN ('pending', 'retrying') AND crashes >= 2 AND due_at <= ?1
+ORDER BY due_at LIMIT ?5
 
 -- name: claim
 -- pending, retrying -> processing.
@@ -111,7 +111,7 @@ WHERE id = ?2 AND state IN ('pending', 'retrying')
 
 -- name: claimed
 -- What a worker needs of the event it claimed.
-SELECT e.id, e.claim, e.source, e.type, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
+SELECT e.id, e.claim, e.source, e.type, e.version, e.key, e.key_origin, e.provider_id, e.object_id, e.occurred_at,
        e.received_at, e.run, e.attempts, e.snoozes, e.crashes,
        (e.claimed_at - e.run_started_at) / 1e6 AS run_age, e.item, r.headers, r.query, r.body, e.entity,
        iif(e.waiting_since >= e.run_started_at, (e.claimed_at - e.waiting_since) / 1e6, NULL) AS waited,

@@ -81,7 +81,7 @@ MACROS: dict[str, Macro] = {
 @cache
 def queries() -> dict[str, str]:
     """Those of the hot path."""
-    given = ("not_paused", "unplaced", "into_answers", "or_again")
+    given = ("not_paused", "later_kind", "unplaced", "into_answers", "or_again")
     return load(__package__, **{name: part(name) for name in given})
 
 

@@ -12,16 +12,27 @@ import apsw
 
 from ...clock import Clock
 from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
-from ...model import Arrival, Claimed, Kind, Outcome, Recorded, Share, Waiting
-from ...states import BY_NAME
+from ...model import Arrival, Claimed, Handled, Kind, Outcome, Recorded, Share, Waiting
+from ...states import BY_NAME, DeliveryOutcome
 from .. import BEFORE_FIRST, fits, is_newer, out_of_range
 from ..history import Health
+from ..ops.answers import Claim, answers_of, claims, met, states
 from ..ops.copy import Copies
 from ..protocol import Adapter, Store, Transactions
 from ..rows import outcome_values, stage_values, value_of
 from ..text import migrations
 from . import intake, second_library
-from .connection import Checkpointer, Row, Writer, check_version, in_transaction, read_rows, rows, translate
+from .connection import (
+    Checkpointer,
+    Row,
+    Writer,
+    check_version,
+    converted,
+    in_transaction,
+    read_rows,
+    rows,
+    translate,
+)
 from .files import Connection
 from .heartbeat import SqliteHeartbeat
 from .intake import micros
@@ -169,12 +180,25 @@ class SqliteStore(Store):
             return await self._writer_client.record(self._now(), arrivals)
         return await self._write(lambda c: intake.record(c, self.sql, self._now(), arrivals))
 
+    async def record_claimed(self, arrivals: Sequence[Arrival], worker: str, lease: float) -> list[Claim]:
+        def job(connection: apsw.Connection) -> list[Claim]:
+            now = self._now()
+            recorded = [one for [one] in intake.record(connection, self.sql, now, arrivals)]
+            claimed = {}
+            for new in [one.event_id for one in recorded if one.outcome is DeliveryOutcome.ACCEPTED]:
+                if (taken := self._claim_seen(connection, now, new, 0, worker, lease)) is not None:
+                    claimed[new] = taken
+            found = SqliteSession(connection, now).cursor(query("answer_states"), {"events": met(recorded, claimed)})
+            return claims(recorded, claimed, states(converted(found)))
+
+        return await self._write(job)
+
     # ── work ──
 
     async def waiting(self) -> list[Waiting]:
         found = await self._read("waiting", self._now())
         return [
-            Waiting(Kind(row["source"], row["type"]), row["due_in"] / 1e6, bool(row["alone"]), bool(row["unplaced"]))
+            Waiting(value_of(Kind, row), row["due_in"] / 1e6, bool(row["alone"]), bool(row["unplaced"]))
             for row in found
         ]
 
@@ -184,13 +208,38 @@ class SqliteStore(Store):
     async def claim_alone(self, worker: str, kinds: Sequence[Kind], lease: float) -> list[Claimed]:
         return await self._claim("due_alone", worker, [Share(tuple(kinds), 1)], lease)
 
+    async def claim_seen(
+        self, event_id: UUID, seen: int, worker: str, lease: float, *, crashed: bool = False
+    ) -> Claimed | None:
+        return await self._write(
+            lambda c: self._claim_seen(c, self._now(), event_id, seen, worker, lease, crashed=crashed)
+        )
+
+    def _claim_seen(
+        self,
+        connection: apsw.Connection,
+        now: int,
+        event_id: UUID,
+        seen: int,
+        worker: str,
+        lease: float,
+        *,
+        crashed: bool = False,
+    ) -> Claimed | None:
+        asked = {"event_id": event_id.bytes, "seen": seen, "crashed": crashed}
+        if not connection.execute(query("may_be_claimed"), asked).get:
+            return None
+        connection.execute(self.sql("claim"), (now, event_id.bytes, worker, micros(lease)))
+        [row] = read_rows(connection, self.sql("claimed"), (event_id.bytes,))
+        return value_of(Claimed, row)
+
     async def _claim(self, due: str, worker: str, shares: Sequence[Share], lease: float) -> list[Claimed]:
         def longest_due(connection: apsw.Connection, share: Share, now: int) -> list[tuple[int, bytes]]:
             found = [
                 (row[1], row[0])
                 for kind in share.kinds
                 if connection.execute(query("may_run"), {"source": kind.source, "type": kind.type}).get
-                for row in connection.execute(self.sql(due), (now, kind.source, kind.type, share.limit))
+                for row in connection.execute(self.sql(due), (now, kind.source, kind.type, kind.version, share.limit))
             ]
             return sorted(found)[: share.limit]
 
@@ -232,9 +281,11 @@ class SqliteStore(Store):
                     connection.execute(self.sql("tried"), (*row, now, attempt.value, traceparent))
         if stages := stage_values(outcome for outcome in outcomes if outcome.id in settled):
             SqliteSession(connection, now).cursor(query("begin_stages"), {"stages": stages})
+        for answer in answers_of(outcome for outcome in outcomes if outcome.id in settled):
+            SqliteSession(connection, now).cursor(query("keep_answer"), answer)
         return settled
 
-    async def heartbeat(self, worker: str, handles: Sequence[tuple[str, str]], patience: float) -> SqliteHeartbeat:
+    async def heartbeat(self, worker: str, handles: Handled | None, patience: float) -> SqliteHeartbeat:
         return SqliteHeartbeat(
             self._path, self.sql, self._now, (worker, handles), min(patience, self._wait), self._watch
         )

@@ -1,0 +1,1 @@
+"""Answers: the event of a request is handled while its sender waits."""

@@ -1,0 +1,196 @@
+"""A compiled schema, and the breaks that it finds in content. Patterns take linear time; a check is bounded.
+
+`jsonschema_rs` finds all errors, with all alternatives that did not fit, before it returns the first: half a million
+wrong items cost 700 MB. So a large content is explained by a part of it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ..errors import ConfigError
+from .bounds import check_bounds
+from .breaks import MAX_BREAKS, Break, expected, found, pointer
+from .bundle import Document, Folder, bundle, names_in
+
+MAX_PATTERN = 1024 * 1024
+"""Bytes that one compiled pattern may take."""
+SMALL = 1_000
+"""Values of content that is explained whole."""
+FIRST_ITEMS = 20
+"""Items of each array that are explained in larger content."""
+FIRST_FIELDS = 500
+OF_NUMBER = frozenset({"minItems", "contains", "minContains", "uniqueItems", "minProperties"})
+"""Keywords that may break only because a part was left out."""
+_UNUSUAL_NUMBER = re.compile(rb"[0-9][eE]\+?[0-9]{3}|NaN|Infinity")
+"""In bytes of which content may have a number that JSON cannot hold."""
+LARGEST = 1.7976931348623157e308
+
+
+class NotJson(ValueError):
+    """The content has a number that JSON does not have."""
+
+    def __init__(self, path: Sequence[str | int]) -> None:
+        super().__init__("not a number of JSON")
+        self.path = path
+
+
+class Schema:
+    """One file of the folder, compiled. `name`: SOURCE/TYPE/VERSION.json, as causes have it."""
+
+    def __init__(self, name: str, document: Document, file: Path | str | None = None) -> None:
+        """Raises ConfigError, with file and place, for a schema that is wrong or whose check has no bound."""
+        said = str(file or name)
+        self.name = name
+        self.document = document
+        self._known = names_in(document)
+        self._validator = _compiled(document, said)
+
+    def check(self, content: object, raw: bytes | None = None) -> list[Break]:
+        """Return the breaks in an event's content; none if it fits. `raw`: the bytes that it was decoded from."""
+        if raw is None or _UNUSUAL_NUMBER.search(raw):
+            return self._check_plain(content)
+        try:
+            if self._validator.is_valid(content):
+                return []
+        except ValueError:  # a lone surrogate in a name
+            pass
+        return self._check_plain(content)
+
+    def _check_plain(self, content: object) -> list[Break]:
+        try:
+            # The validator sees infinity and NaN as null.
+            plain = _plain(content) if _is_unusual(content) else content
+        except NotJson as error:
+            return [Break(pointer(error.path, self._known), "a number of JSON", "NaN")]
+        return [] if self._validator.is_valid(plain) else self._explained(plain)
+
+    def _explained(self, plain: object) -> list[Break]:
+        if _size(plain) <= SMALL:
+            breaks = [self._break(error) for error in islice(self._validator.iter_errors(plain), MAX_BREAKS)]
+        else:
+            part = _part(plain)
+            errors = islice(self._validator.iter_errors(part), FIRST_FIELDS)
+            kept = [error for error in errors if error.kind.name not in OF_NUMBER]
+            breaks = [self._break(error) for error in kept[:MAX_BREAKS]]
+        return list(dict.fromkeys(breaks)) or [Break("", "content that fits the schema", found(plain))]
+
+    def _break(self, error: Any) -> Break:
+        error = _telling(error)
+        kind, path = error.kind, list(error.instance_path)
+        if kind.name == "required":
+            return Break(pointer([*path, kind.property], self._known), "a value", "nothing")
+        value = getattr(kind, "value", None)
+        return Break(pointer(path, self._known), expected(kind.name, value), found(error.instance))
+
+
+def load_schema(folder: Folder, path: PurePosixPath) -> Schema:
+    """Return a file's schema, compiled. ConfigError names file and place."""
+    return Schema(str(path), bundle(folder, path), folder.root / path)
+
+
+def _compiled(document: Document, said: str) -> Any:
+    try:
+        import jsonschema_rs  # an extra, and only needed where there are schemas
+    except ImportError:
+        raise ConfigError("schemas need jsonschema-rs: pip install 'hookledger[schemas]'") from None
+    try:
+        validator = jsonschema_rs.Draft202012Validator(
+            document,
+            retriever=_denied,
+            # Linear in the text, without look-around and back-references; the other engine backtracks.
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN, dfa_size_limit=MAX_PATTERN),
+        )
+    except jsonschema_rs.ValidationError as error:
+        place = "".join(f"/{part}" for part in error.instance_path)
+        raise ConfigError(f"{said} at {place or '/'}: {_why(error)}") from None
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise ConfigError(f"{said}: it cannot be compiled: {error}") from None
+    check_bounds(document, said)
+    return validator
+
+
+def _why(error: Any) -> str:
+    words = str(error.message)[:200]
+    if error.kind.name == "pattern" or words.endswith('"regex"'):
+        return f"{words}: patterns have no look-around and no back-references, and are of limited size"
+    return words
+
+
+def _denied(uri: str) -> Any:
+    raise ValueError(f"nothing is fetched: {uri}")
+
+
+def _telling(error: Any) -> Any:
+    """Return the error inside the one alternative that was meant, if all others are of another type."""
+    while error.kind.name in ("anyOf", "oneOf", "oneOfNotValid"):
+        here = list(error.instance_path)
+        meant = [
+            branch
+            for branch in getattr(error.kind, "context", ())
+            if branch and not any(one.kind.name == "type" and list(one.instance_path) == here for one in branch)
+        ]
+        if len(meant) != 1:
+            break
+        error = meant[0][0]
+    return error
+
+
+# ── content that is not quite JSON, or large ──
+
+
+def _is_unusual(value: object) -> bool:
+    """Whether it has what JSON does not: lone surrogates, infinity or NaN. Providers send such."""
+    match value:
+        case str():
+            return not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)
+        case float():
+            return not math.isfinite(value)
+        case list():
+            return any(map(_is_unusual, value))
+        case dict():
+            return any(map(_is_unusual, value)) or any(map(_is_unusual, value.values()))
+    return False
+
+
+def _plain(value: object, path: tuple[str | int, ...] = ()) -> object:
+    """Return content as JSON: each lone surrogate replaced, a number that is too large as the largest."""
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case float():
+            if math.isnan(value):
+                raise NotJson(path)
+            return math.copysign(min(abs(value), LARGEST), value)
+        case list():
+            return [_plain(inner, (*path, number)) for number, inner in enumerate(value)]
+        case dict():
+            return {str(_plain(name)): _plain(inner, (*path, name)) for name, inner in value.items()}
+    return value
+
+
+def _size(value: object) -> int:
+    """Return the number of values, as far as SMALL."""
+    count, waiting = 0, [value]
+    while waiting and count <= SMALL:
+        one = waiting.pop()
+        count += 1
+        if isinstance(one, list):
+            waiting += one[: SMALL + 1]
+        elif isinstance(one, dict):
+            waiting += islice(one.values(), SMALL + 1)
+    return count
+
+
+def _part(value: object) -> object:
+    """Return the beginning of each array and object; paths stay what they are."""
+    if isinstance(value, list):
+        return [_part(inner) for inner in value[:FIRST_ITEMS]]
+    if isinstance(value, dict):
+        return {name: _part(inner) for name, inner in islice(value.items(), FIRST_FIELDS)}
+    return value
