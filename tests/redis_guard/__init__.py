@@ -1,0 +1,1 @@
+"""The guard on Redis, with a real Valkey."""
