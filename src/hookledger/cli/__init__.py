@@ -26,7 +26,7 @@ from .decide import resolve, retry
 from .demo import demo
 from .doctor import doctor
 from .effects import effects
-from .events import events, show
+from .events import events
 from .failures import failures, lag
 from .groups import Sections
 from .import_keys import import_keys
@@ -45,6 +45,7 @@ from .replay import discard, replay
 from .review import approve, reject, settle
 from .schemas import schemas
 from .send import send
+from .show import show
 from .top import top
 
 EPILOG = "Each command's --help names the environment variables of its settings."

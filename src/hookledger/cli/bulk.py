@@ -18,10 +18,9 @@ from ..operate.workers import live_workers
 from ..store.ops.filters import Filter
 from ..store.ops.job import BulkAction, Job, Resolving
 from .common import actor_option, inbox_options, print_json, prints_json, reason_option, run_on, status, table_console
-from .events import coloured
 from .filters import FiltersEvents, filters_events
 from .follow import follow
-from .table import Listing, number, say
+from .table import Listing, coloured, number, say
 
 F = TypeVar("F", bound=Callable[..., Any])
 

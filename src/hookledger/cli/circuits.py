@@ -9,9 +9,8 @@ from ..operate import circuits as operate
 from ..states import CircuitState
 from ..store.ops.audit import Audit
 from .common import audited, inbox_options, print_json, prints_json, run_on
-from .events import moment
 from .groups import ListsByDefault
-from .table import Listing, number, prose, say
+from .table import Listing, moment, number, prose, say
 
 
 @click.group(cls=ListsByDefault)

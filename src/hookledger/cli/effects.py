@@ -18,12 +18,11 @@ from ..store.history import History
 from ..store.ops.audit import Audit
 from ..store.ops.filters import EffectFilter
 from .common import audited, inbox_options, print_json, prints_json, run_on, second, status
-from .events import coloured
 from .failures import duration
 from .filters import limit_option, source_option
 from .groups import ListsByDefault
 from .next_steps import hindrances, say_hindrances
-from .table import Listing, number, print_command, prose, say
+from .table import Listing, coloured, number, print_command, prose, say
 
 
 @click.group(cls=ListsByDefault)

@@ -14,11 +14,10 @@ from ..store.ops.audit import Audit
 from ..store.ops.job import ItemOutcome, Job, JobItem, NotAllowedGroup
 from .bulk import job_size
 from .common import audited, inbox_options, print_json, prints_json, run_on, second, status, table_console
-from .events import coloured, moment
 from .filters import limit_option, options_of
 from .follow import counted, follow
 from .groups import ListsByDefault
-from .table import Listing, number, option_pairs, print_command, print_facts, prose, say
+from .table import Listing, coloured, moment, number, option_pairs, print_command, print_facts, prose, say
 
 
 @click.group(cls=ListsByDefault)

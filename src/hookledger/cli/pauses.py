@@ -19,8 +19,7 @@ from .common import (
     reason_option,
     run_on,
 )
-from .events import moment
-from .table import Listing, prose, say
+from .table import Listing, moment, prose, say
 
 
 @click.command()

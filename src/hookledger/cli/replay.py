@@ -34,9 +34,9 @@ from .common import (
     status,
     table_console,
 )
-from .events import coloured, moment, previewed
 from .next_steps import hindrances, say_next
-from .table import Listing, print_facts, prose, say
+from .show import previewed
+from .table import Listing, coloured, moment, print_facts, prose, say
 
 COLOURS = {Verdict.SAFE: "green", Verdict.WILL_DO: "yellow", Verdict.NEEDS_A_DECISION: "magenta"}
 OPEN = (EffectState.PLANNED, EffectState.STARTED, EffectState.UNKNOWN)

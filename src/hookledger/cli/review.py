@@ -17,10 +17,10 @@ from ..store.history import EventRow, History
 from ..store.ops.audit import Audit
 from ..store.ops.reviews import Approval
 from .common import actor_option, audited, inbox_options, print_json, prints_json, reason_option, run_on
-from .events import moment, previewed
 from .next_steps import hindrances, say_next
 from .replay import print_closed, print_preview, run_dry
-from .table import say
+from .show import previewed
+from .table import moment, say
 
 
 @click.command()

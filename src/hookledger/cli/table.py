@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from rich.cells import chop_cells
 from rich.console import Console
 from rich.text import Text
 
+from ..states import EffectState, State
 from .common import status, table_console
 from .log_lines import printable
 
@@ -25,6 +27,15 @@ WIDEST = 2**31
 """Width where columns are not limited."""
 READABLE = 24
 """Minimum width of a folded column with longer text."""
+
+COLOURS = {
+    State.PROCESSED: "green",
+    State.FAILED: "red",
+    State.NEEDS_REVIEW: "magenta",
+    State.RETRYING: "yellow",
+    State.PROCESSING: "cyan",
+}
+EFFECT_COLOURS = {EffectState.DONE: "green", EffectState.FAILED: "red", EffectState.UNKNOWN: "magenta"}
 
 _WORDS = re.compile(r"`[^`\n]+`\S*|\S+")
 """A command in backticks is one word, so that it can be copied from one line."""
@@ -278,3 +289,12 @@ def _bold(line: Text) -> Text:
 def _print(console: Console, lines: Iterable[Text]) -> None:
     for line in lines:
         console.print(line, soft_wrap=True)
+
+
+def coloured(state: State | EffectState) -> Text:
+    colour = COLOURS.get(state) if isinstance(state, State) else EFFECT_COLOURS.get(state)
+    return Text(state, colour or "")
+
+
+def moment(value: datetime | None) -> str:
+    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] if value else ""
