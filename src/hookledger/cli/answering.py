@@ -43,6 +43,7 @@ def answering(inbox: Inbox, descriptor: int, log_level: str, log_json: bool, log
     """Run handlers that answer, for a receiver"""
     set_up_logging(log_level, as_json=log_json, dev=log_dev)
     with socket.socket(fileno=descriptor) as line:
+        line.set_inheritable(False)  # its end is ours, not also that of a program that a handler starts
         # A handler that blocks the event loop cannot be stopped; what it held is reclaimed after the exit.
         run(serve(inbox, line, stuck=lambda: end_now(exits.STUCK)))
     logging.shutdown()

@@ -195,6 +195,8 @@ class _Connection(asyncio.Protocol):
         self._heard = bytearray()
         self._owes = False
         self._silent = 0
+        self._ended = False
+        """Whether the process has exited, or was killed."""
         self._patience = patience
         self._stalls = stalls
         self._look_timer = self._loop.call_later(LOOK, self._look)
@@ -226,15 +228,22 @@ class _Connection(asyncio.Protocol):
         del self._heard[:start]
 
     def _look(self) -> None:
+        if self._ended:  # at the last look, so that what it said has been read; a child of it still has the socket
+            self._transport.abort()
+            return
+        self._look_timer = self._loop.call_later(LOOK, self._look)
         self._silent = self._silent + 1 if self._owes else 0
-        if self._silent * LOOK >= self._patience:
-            log.error("the answering process is silent: killed, will restart")
-            self._process.kill()
+        if self._process.poll() is not None:
+            self._ended = True
+        elif self._silent * LOOK >= self._patience:
+            self._kill("the answering process is silent: killed, will restart")
         elif self._stalls():
-            log.error("the answering process holds SQLite's write lock too long: killed, will restart")
-            self._process.kill()
-        else:
-            self._look_timer = self._loop.call_later(LOOK, self._look)
+            self._kill("the answering process holds SQLite's write lock too long: killed, will restart")
+
+    def _kill(self, why: str) -> None:
+        log.error(why)
+        self._process.kill()
+        self._ended = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._look_timer.cancel()
