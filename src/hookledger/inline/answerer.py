@@ -134,8 +134,9 @@ class InlineAnswerer:
         """See `Answerer`."""
         if self._stopping:
             raise Unavailable("it is stopping").because("answers")
-        if len(self._asked) >= self._settings.queue:
-            raise Unavailable(f"the queue is full: {len(self._asked)} deliveries are answered").because("queue_full")
+        most = max(len(self._asked), len(self._runs))  # past its deadline a delivery is gone, and its event is not
+        if most >= self._settings.queue:
+            raise Unavailable(f"the queue is full: {most} deliveries are answered").because("queue_full")
         task = self._loop.create_task(self._answer(arrival, left, told, done))
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from math import ceil
 from typing import Protocol
 from uuid import UUID
@@ -13,7 +14,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from ..errors import Permanent
-from ..model import Claimed, Outcome
+from ..model import Claimed, Outcome, base_source
 from ..observe.watchdog import Busy
 from ..receive.answering import Reply
 from ..work import outcome as ways
@@ -21,6 +22,7 @@ from ..work.handle import Ended, busy_in
 from ..work.parts import Parts
 from ..work.route import Handler
 from ..work.settings import CALLS_END, CANCEL_END, SETTLE_END, WorkSettings
+from ..work.slots import Library, Limited
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -38,9 +40,11 @@ class MakeParts(Protocol):
 class Run:
     """One event that is handled here."""
 
-    def __init__(self, claimed: Claimed, handler: Handler) -> None:
+    def __init__(self, claimed: Claimed, handler: Handler, limited: tuple[str, Library]) -> None:
         self.claimed = claimed
         self.handler = handler
+        self.limited = limited
+        """What limits how many run: its source, and its library."""
         self.task: asyncio.Task[None] | None = None
         """None: not started."""
         self.cancelled: bool = False
@@ -59,11 +63,15 @@ class Runs:
     def __init__(self, parts: MakeParts, work: WorkSettings, *, name: str, stuck: Callable[[], None]) -> None:
         self.parts: Parts = parts(name=name, lost=self._on_lost, stuck=stuck, ended=self._on_ended)
         self._work = work
-        self._slots = asyncio.Semaphore(work.concurrency)
         self._runs: dict[UUID, Run] = {}
+        self._ready: dict[UUID, Run] = {}
+        """Those that wait until they may start, in the order in which they came."""
         self._settling: set[asyncio.Task[bool]] = set()
         self._stopping = False
         self._loop = asyncio.get_running_loop()
+
+    def __len__(self) -> int:
+        return len(self._runs)
 
     def get(self, event_id: UUID) -> Run | None:
         return self._runs.get(event_id)
@@ -71,15 +79,33 @@ class Runs:
     def hold(self, claimed: Claimed, handler: Handler, since: float) -> Run:
         """Keep an event that was claimed after this monotonic time."""
         self.parts.leases.hold([claimed], since)
-        run = self._runs[claimed.id] = Run(claimed, handler)
+        limited = base_source(claimed.source), self.parts.library(handler)
+        run = self._runs[claimed.id] = Run(claimed, handler, limited)
         return run
 
     def start(self, run: Run) -> None:
+        """Start a run, or let it wait for a slot."""
         if self._stopping:
             self._end(run, ways.released(run.claimed))
             return
-        run.task = self._loop.create_task(self._handle(run))
-        run.task.add_done_callback(lambda task: self._ended(run, task))
+        self._ready[run.claimed.id] = run
+        self._start_ready()
+
+    def _start_ready(self) -> None:
+        """Start what waits, first come first served; what a limit stops does not stop others."""
+        for run in list(self._ready.values()):
+            if self.parts.slots.left <= 0:
+                return
+            if all(map(self._has_slot, run.limited)):
+                del self._ready[run.claimed.id]
+                self.parts.slots.take(*run.limited)
+                run.task = self._loop.create_task(self.parts.handling.handle(run.handler, [run.claimed]))
+                run.task.add_done_callback(partial(self._ended, run))
+
+    def _has_slot(self, limited: Limited) -> bool:
+        """A library that could not begin a transaction is asked again: its event is put off and waits elsewhere."""
+        slots = self.parts.slots
+        return slots.free(limited) > 0 or (not isinstance(limited, str) and slots.resting(limited))
 
     async def stop(self) -> None:
         """Let what runs finish, cut it short after [work] shutdown_timeout, and release what was not started."""
@@ -108,14 +134,6 @@ class Runs:
             await asyncio.wait(self._settling, timeout=SETTLE_END)
         await asyncio.to_thread(self.parts.leases.stop)
 
-    async def _handle(self, run: Run) -> None:
-        async with self._slots:
-            self.parts.slots.take(run.claimed.source)
-            try:
-                await self.parts.handling.handle(run.handler, [run.claimed])
-            finally:
-                self.parts.slots.release(run.claimed.source)
-
     def _on_ended(self, outcome: Outcome, error: Exception | None) -> None:
         """The outcome is recorded: what its delivery is answered."""
         run = self._runs.get(outcome.id)
@@ -124,14 +142,16 @@ class Runs:
 
     def _ended(self, run: Run, task: asyncio.Task[None]) -> None:
         claimed = run.claimed
+        self.parts.slots.release(*run.limited)
         if task.cancelled():
             owned = self.parts.leases.owns(claimed.id)
             by_us = run.cancelled or self._stopping
             self._end(run, ways.cut_short(claimed, run.handler, self._work, owned=owned, by_worker=by_us))
-            return
-        if error := task.exception():
-            log.error("a handler that answers: internal error", exc_info=error)
-        self._forget(run)
+        else:
+            if error := task.exception():
+                log.error("a handler that answers: internal error", exc_info=error)
+            self._forget(run)
+        self._start_ready()
 
     def _end(self, run: Run, way: Outcome) -> None:
         """Settle a run that did not do so itself."""
@@ -143,6 +163,8 @@ class Runs:
     def _forget(self, run: Run) -> None:
         """If it has no outcome yet, that is unknown: no answer, and the next delivery finds what became of it."""
         self.parts.leases.drop(run.claimed.id)
+        if self._ready.get(run.claimed.id) is run:
+            del self._ready[run.claimed.id]
         if self._runs.get(run.claimed.id) is run:
             del self._runs[run.claimed.id]
         run.answer(RETRY)

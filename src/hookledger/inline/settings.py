@@ -16,7 +16,8 @@ class AnswerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: int = 16
     """Concurrent handlers."""
     queue: int = 1024
-    """Deliveries that may wait for their answers; beyond it the receiver answers 503."""
+    """Deliveries that may wait for their answers, and events that may be handled or wait for it, also past their
+    deadlines; beyond it the receiver answers 503."""
     waiting: int = 128
     """Deliveries of one event that may wait for its answer; beyond it the receiver answers 429."""
 
