@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -17,7 +17,6 @@ from ..errors import (
     ClaimLost,
     HandlerCommitted,
     HookledgerError,
-    MayHaveCommitted,
     NeedsDecision,
     SchemaBreak,
     StaleReviewed,
@@ -33,7 +32,6 @@ from ..observe.logs import Limit
 from ..observe.metrics.counts import WorkCounts
 from ..observe.report import Reporter
 from ..observe.watchdog import Busy
-from ..retry import message_of
 from ..states import BY_NAME, AttemptOutcome, State
 from ..store.ops.reviews import Approval
 from ..store.protocol import Store, Transaction, Transactions
@@ -45,11 +43,9 @@ from .outcome import Budget, Settler
 from .route import Handler
 from .run import Runner
 from .slots import Slots
+from .undo import undo
 
 log: logging.Logger = logging.getLogger(__name__)
-
-PATIENCE = 2.0
-"""Seconds for which a worker that is told to stop waits for a rollback."""
 
 
 class Defaults(Budget, Protocol):
@@ -368,35 +364,3 @@ def busy_in(handler: Handler, claimed: Claimed) -> Busy:
 def time_limit(handler: Handler, settings: Defaults) -> asyncio.Timeout:
     """Of one attempt."""
     return asyncio.timeout(settings.timeout if handler.timeout is None else handler.timeout)
-
-
-async def undo(handler: Handler, tx: Transaction, error: BaseException) -> NoReturn:
-    """Roll back, and raise why the attempt ended: `error`, what explains it, or HandlerCommitted.
-
-    Also a worker that is told to stop has time for this: what was committed must not be run again.
-    """
-    explained = tx.explain(error) if isinstance(error, Exception) else error
-    abandoned = handler.plain and isinstance(error, asyncio.CancelledError | TimeoutError)  # its thread lives on
-    committed = await _answer(asyncio.ensure_future(tx.rollback(abandoned=abandoned)))
-    if committed and not isinstance(error, HandlerCommitted):
-        raise HandlerCommitted(f"{HandlerCommitted()}; then {type(error).__name__}: {message_of(error)}") from error
-    if explained is not error:
-        raise explained from error
-    raise error
-
-
-async def _answer(rollback: asyncio.Future[bool]) -> bool:
-    """Whether the handler had committed. If we are stopped before that is known, it counts as if it had."""
-    try:
-        return await asyncio.shield(rollback)
-    except asyncio.CancelledError:
-        await asyncio.wait([rollback], timeout=PATIENCE)
-        if rollback.done():
-            return rollback.result()
-        rollback.add_done_callback(_unheard)
-        raise MayHaveCommitted() from None
-
-
-def _unheard(rollback: asyncio.Future[bool]) -> None:
-    if not rollback.cancelled() and (error := rollback.exception()):
-        log.warning("the transaction of a handler that was stopped: %s", error)

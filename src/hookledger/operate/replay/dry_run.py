@@ -40,10 +40,11 @@ from ...store.history import History
 from ...store.ops.reviews import Approval
 from ...store.protocol import Store, Transaction
 from ...work import outcome as ways
-from ...work.handle import time_limit, undo
+from ...work.handle import time_limit
 from ...work.route import Handler, Routes
 from ...work.run import Runner
 from ...work.settings import WorkSettings
+from ...work.undo import undo
 from .preview import obstacles
 
 T = TypeVar("T")
