@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from hookledger import Answer, Event, Source, State
+from hookledger import Answer, Event, Source, State, Wait
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite
 
@@ -18,8 +19,8 @@ async def site(site_on: MakeSite, database_url: str) -> Site:
     return await site_on(database_url, {"answers": {"lease": "3s", "queue": 5, "concurrency": 2}})
 
 
-def add_source(site: Site, **options: int) -> Source:
-    return site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **options)  # type: ignore[arg-type]
+def add_source(site: Site, **options: Any) -> Source:
+    return site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **options)
 
 
 async def test_events_whose_deadline_is_over_count_until_they_have_ended(site: Site) -> None:
@@ -85,3 +86,24 @@ async def test_what_waits_for_a_slot_at_the_end_is_given_back(site: Site) -> Non
     assert await site.state("evt_0") is State.PROCESSED
     history = await site.event("evt_1")
     assert (history.event.state, history.event.attempts) == (State.PENDING, 0)
+
+
+async def test_an_event_that_waits_for_another_is_not_run_by_its_duplicates(site: Site) -> None:
+    ran: list[str] = []
+
+    @add_source(site, entity=("data.object.id",)).answer("*", deadline=20, late=LATE)
+    async def handle(event: Event) -> Answer:
+        ran.append(event.key)
+        if event.type == "first":
+            return Answer("first")
+        if "evt_first" not in ran:
+            raise Wait(for_entity="in_1", at_most="1h")
+        return Answer("second")
+
+    assert (await site.deliver(stripe_event("evt_second", "second"))).status == 503
+    duplicates = [await site.deliver(stripe_event("evt_second", "second")) for _ in range(3)]
+    assert ran == ["evt_second"]
+    assert [one.status for one in duplicates] == [202] * 3
+    assert (await site.deliver(stripe_event("evt_first", "first"))).body == b"first"
+    await site.work(later=400)
+    assert (await site.deliver(stripe_event("evt_second", "second"))).body == b"second"

@@ -200,7 +200,7 @@ class InlineAnswerer:
                 return KNOWN
             run = self._runs.get(event_id)
             if run is None and not self._is_held(state):
-                if state.crashes >= MAX_CRASHES or self._stopping:
+                if state.waits or state.crashes >= MAX_CRASHES or self._stopping:
                     return LATER
                 run = await self._take(state)
                 if run is not None:

@@ -32,6 +32,8 @@ class AnswerState(Struct, frozen=True):
     attempts: int
     crashes: int
     worker: str | None
+    waits: bool
+    """Whether it waits for an event of some entity."""
     run_age: float
     lease_left: float | None
     """Seconds until its lease ends, negative when it has; None: it is not leased."""
