@@ -48,22 +48,32 @@ class Answer:
 
     __slots__ = ("body", "headers", "status")
 
+    status: int
+    body: bytes
+    headers: tuple[tuple[str, str], ...]
+    """Names in lower case."""
+
     def __init__(
         self,
         body: str | bytes | dict[str, Any] | list[Any] = b"",
         status: int = 200,
         headers: Headers = (),
     ) -> None:
-        self.status: int = _checked_status(status)
+        checked = _checked_status(status)
         data, kind = _encoded(body)
-        self.body: bytes = data
-        if self.body and status in _BODYLESS:
-            raise BadResult(f"an answer with status {status} has no body: leave it out, or use status 200")
+        if data and checked in _BODYLESS:
+            raise BadResult(f"an answer with status {checked} has no body: leave it out, or use status 200")
         pairs = _checked_headers(headers)
         if kind is not None and not any(name == "content-type" for name, _ in pairs):
             pairs = (("content-type", kind), *pairs)
-        self.headers: tuple[tuple[str, str], ...] = pairs
-        """Names in lower case."""
+        for name, value in (("status", checked), ("body", data), ("headers", pairs)):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"an answer is checked when it is made: make another one instead of setting {name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.body, self.status, self.headers)
 
     @property
     def successful(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -82,6 +84,19 @@ def test_a_status_without_content_has_no_body() -> None:
     assert Answer(status=204).body == b""
     with pytest.raises(BadResult, match="no body"):
         Answer("x", status=204)
+
+
+@pytest.mark.parametrize("name, value", [("headers", (("x", "a\r\nset-cookie: b"),)), ("status", 500), ("body", "é")])
+def test_an_answer_is_not_changed_after_it_was_checked(name: str, value: object) -> None:
+    answer = Answer("x")
+    with pytest.raises(AttributeError, match="make another one"):
+        setattr(answer, name, value)
+    assert answer == Answer("x")
+
+
+def test_an_answer_can_be_copied() -> None:
+    answer = Answer({"text": "done"}, 201, [("X-One", "1"), ("X-One", "2")])
+    assert copy.deepcopy(answer) == pickle.loads(pickle.dumps(answer)) == answer
 
 
 def test_an_answer_shows_nothing_of_its_body() -> None:
