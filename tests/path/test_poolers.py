@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from hookledger import Event, Inbox, State, SyncEvent
+from hookledger import Answer, Event, Inbox, State, SyncEvent
 from hookledger.config import decode
 from hookledger.contrib.psycopg import Connections
 from hookledger.contrib.sqlalchemy import AsyncSessions
@@ -178,3 +178,31 @@ async def test_a_handler_that_commits_is_found_out_there_too(site: Site, through
     await inbox.work(drain=True)
     assert {row.state for row in await site.events()} == {State.NEEDS_REVIEW}
     assert len(await done(site)) == 20
+
+
+@pytest.mark.parametrize("writes", [True, False])
+async def test_handlers_answer(site: Site, through: MakeInbox, writes: bool) -> None:
+    """Those of many events together, and those that other processes wait for."""
+    inboxes, ran = [through(pooler=True), through(pooler=True)], []
+
+    async def handle(event: Event) -> Answer:
+        ran.append(event.key)
+        if writes:
+            await event.tx.execute("INSERT INTO done VALUES ($1)", event.key)
+        await asyncio.sleep(0.05)
+        return Answer({"event": event.key, "run": len(ran)})
+
+    sites = []
+    for inbox in inboxes:
+        inbox.sources["stripe"].answer("a", deadline=30)(handle)
+        sites.append(Site(inbox))
+    names = [f"evt_{n:03}" for n in range(40)]
+    sent = [one.deliver(stripe_event(name, "a")) for name in names for one in sites for _ in range(2)]
+    bodies: dict[str, set[bytes]] = {name: set() for name in names}
+    for answer in await asyncio.gather(*sent):
+        assert answer.status == 200
+        bodies[answer.json["event"]].add(answer.body)
+    assert sorted(ran) == names
+    assert {len(found) for found in bodies.values()} == {1}
+    for one in inboxes:
+        await one.asgi.stop()
