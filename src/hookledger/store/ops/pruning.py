@@ -211,7 +211,8 @@ class Pruning(Operations):
 
         Identities, guards and effects stay, the effects without arguments and errors. An event stays if it changed
         since it was chosen, if another transaction has it locked, if one of its effects is not finished, or if it was
-        redelivered within the last `quiet` seconds. An event and its stages go together, or stay.
+        redelivered within the last `quiet` seconds, or if its answer has not expired. An event and its stages go
+        together, or stay.
         """
         rows = await db("lock_events_to_prune", chosen=_claims(chosen), quiet=quiet)
         over = await _over(db, [row["id"] for row in rows])

@@ -64,13 +64,14 @@ FROM (SELECT DISTINCT request_id FROM {schema}.deliveries WHERE request_id > :af
 CROSS JOIN {schema}.deliveries AS d WHERE d.request_id = next_requests.request_id ORDER BY d.request_id, d.item
 
 -- name: lock_events_to_prune
--- Those that are still as they were chosen, and quiet.
+-- Those that are still as they were chosen, and quiet. While a redelivery would get the answer of one, it stays.
 SELECT e.id, e.request_id, e.item, e.parent FROM {rows :chosen id uuid, claim bigint} AS c CROSS JOIN {schema}.events AS e
 WHERE e.id = c.id AND e.claim = c.claim
   AND e.state IN ('processed', 'skipped', 'failed', 'discarded') AND NOT e.attention AND e.alert IS NULL
   AND (SELECT count(*) FROM {schema}.deliveries AS d
        WHERE d.event_id = e.id AND d.outcome NOT IN ('accepted', 'invalid', 'reconciled')
          AND d.received_at > {now} - {seconds :quiet}) = 0
+  AND (SELECT count(*) FROM {schema}.answers AS n WHERE n.event_id = e.id AND n.expires_at > {now}) = 0
 ORDER BY e.id {lock_free e}
 
 -- name: lock_effects_to_prune
