@@ -12,14 +12,26 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hookledger.errors import Unavailable
 from hookledger.ids import new_id
-from hookledger.inline.client import AnswerClient
+from hookledger.inline.client import MAX_HELD, AnswerClient
+from hookledger.inline.settings import AnswerSettings
 from hookledger.model import Arrival, Proof
 from hookledger.receive.answering import Reply
+from hookledger.receive.http import MAX_CONNECTIONS
+from hookledger.receive.request import Limits
 
 ARRIVAL = Arrival(new_id(), "stripe", b"", b"", b"{}", None, Proof("hmac", ""), (), ())
+
+SILENT = """
+import socket, sys
+line = socket.socket(fileno=int(sys.argv[1]))
+while line.recv(1 << 20):
+    pass
+"""
+"""A process that reads everything and says nothing."""
 
 LEAVES_A_CHILD = """
 import os, socket, sys
@@ -63,3 +75,22 @@ async def test_a_process_that_ended_is_noticed_while_a_child_of_it_has_the_socke
     assert isinstance(await asyncio.wait_for(answered, 20), Unavailable)
     await asyncio.wait_for(again.wait(), 20)  # it is started again
     await client.close()
+
+
+async def test_deliveries_that_wait_leave_room_for_others() -> None:
+    """Their bodies count in the receiver's budget until they are answered, also those that the process has read."""
+
+    def start(descriptor: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", SILENT, str(descriptor)], pass_fds=[descriptor])
+
+    client = AnswerClient(start, queue=1000, patience=60.0, leave=0.0)
+    large, ended, taken = replace(ARRIVAL, body=bytes(1024 * 1024)), [], 0
+    with pytest.raises(Unavailable, match="full"):
+        for _ in range(100):
+            client.ask(large, 60.0, lambda recorded: None, ended.append)
+            taken += 1
+            await asyncio.sleep(0.01)
+    assert MAX_HELD // len(large.body) - 1 <= taken <= Limits().body_bytes // 2 // len(large.body) // 2
+    await client.close()
+    assert len(ended) == taken
+    assert AnswerSettings().queue <= MAX_CONNECTIONS // 2

@@ -19,8 +19,8 @@ from .frames import LENGTH, Ask, Said, frame, read_said
 
 log: logging.Logger = logging.getLogger(__name__)
 
-MAX_BUFFER = 32 * 1024 * 1024
-"""Bytes that may wait for a process that does not read."""
+MAX_HELD = 32 * 1024 * 1024
+"""Bytes of the deliveries that wait; other deliveries need the rest of `intake.limits.body_bytes`."""
 LOOK = 0.5
 """Seconds between two looks at the process. Looks are counted, not seconds: our own standing still is one of them."""
 FIRST_DELAY, MAX_DELAY = 0.1, 30.0
@@ -35,11 +35,12 @@ Start = Callable[[int], subprocess.Popen[bytes]]
 class _Asked:
     """A delivery that was sent to the process."""
 
-    __slots__ = ("done", "told")
+    __slots__ = ("done", "size", "told")
 
-    def __init__(self, told: Callable[[Recorded], None], done: Done) -> None:
+    def __init__(self, told: Callable[[Recorded], None], done: Done, size: int) -> None:
         self.told = told
         self.done = done
+        self.size = size
 
 
 class AnswerClient:
@@ -64,6 +65,8 @@ class AnswerClient:
         self._loop = asyncio.get_running_loop()
         self._numbers = count(1)
         self._asked: dict[int, _Asked] = {}
+        self._held = 0
+        """Their bytes."""
         self._connection: _Connection | None = None
         self._unsent: list[bytes] = []
         self._opening: asyncio.Task[None] | None = None
@@ -83,15 +86,15 @@ class AnswerClient:
         if self._closing:
             raise Unavailable("the receiver is stopping").because("answers")
         connection = self._connection
-        held = sum(map(len, self._unsent)) if connection is None else connection.waiting
-        if len(self._asked) >= self._queue or held > MAX_BUFFER:
+        if len(self._asked) >= self._queue or self._held > MAX_HELD:
             raise Unavailable(f"the queue is full: {len(self._asked)} deliveries are answered").because("queue_full")
         number = next(self._numbers)
         try:
             message = frame(Ask(number, left, arrival))
         except ValueError as error:  # lone surrogates
             raise Unavailable(f"a delivery cannot be handed over: {error}").because("internal") from error
-        self._asked[number] = _Asked(told, done)
+        self._asked[number] = _Asked(told, done, len(message))
+        self._held += len(message)
         if connection is None:
             self._unsent.append(message)
             self.open()
@@ -135,6 +138,7 @@ class AnswerClient:
             if asked := self._asked.get(said.number):
                 asked.told(said.recorded)
         elif asked := self._asked.pop(said.number, None):
+            self._held -= asked.size
             if said.reply is not None:
                 asked.done(said.reply)
             else:
@@ -155,7 +159,7 @@ class AnswerClient:
 
     def _fail(self, why: str) -> None:
         self._unsent.clear()
-        asked, self._asked = self._asked, {}
+        asked, self._asked, self._held = self._asked, {}, 0
         for one in asked.values():
             one.done(Unavailable(why).because("answers"))
         self._idle.set()
@@ -200,11 +204,6 @@ class _Connection(asyncio.Protocol):
         self._patience = patience
         self._stalls = stalls
         self._look_timer = self._loop.call_later(LOOK, self._look)
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that the process has not read yet."""
-        return self._transport.get_write_buffer_size()
 
     def send(self, message: bytes) -> None:
         if not self._owes:

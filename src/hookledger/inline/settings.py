@@ -15,9 +15,9 @@ class AnswerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How long a claim holds without a heartbeat; after a crash the next delivery of the event can run it again."""
     concurrency: int = 16
     """Concurrent handlers."""
-    queue: int = 1024
+    queue: int = 512
     """Deliveries that may wait for their answers, and events that may be handled or wait for it, also past their
-    deadlines; beyond it the receiver answers 503."""
+    deadlines; beyond it the receiver answers 503. Each delivery holds one of the receiver's 1,024 connections."""
     waiting: int = 128
     """Deliveries of one event that may wait for its answer; beyond it the receiver answers 429."""
 
