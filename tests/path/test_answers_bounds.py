@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hookledger import Answer, Event, Source, State, Wait
+from hookledger.states import DeliveryOutcome
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite
 
@@ -107,3 +108,27 @@ async def test_an_event_that_waits_for_another_is_not_run_by_its_duplicates(site
     assert (await site.deliver(stripe_event("evt_first", "first"))).body == b"first"
     await site.work(later=400)
     assert (await site.deliver(stripe_event("evt_second", "second"))).body == b"second"
+
+
+async def test_what_is_recorded_after_the_deadline_counts(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = asyncio.Event()
+    source = add_source(site)
+
+    @source.answer("*", deadline=0.2, late=LATE)
+    async def handle(event: Event) -> Answer:
+        return Answer("done")
+
+    kind = type(site.inbox.store())
+    record = kind.record_claimed
+
+    async def slow(self: Any, *given: Any) -> Any:
+        await over.wait()
+        return await record(self, *given)
+
+    monkeypatch.setattr(kind, "record_claimed", slow)
+    assert (await site.deliver(stripe_event())).status == 503
+    over.set()
+    while await site.deliveries() != {"accepted": 1}:
+        await asyncio.sleep(0.01)
+    await site.inbox.asgi.stop()
+    assert source.endpoint.counts.outcomes[DeliveryOutcome.ACCEPTED] == 1

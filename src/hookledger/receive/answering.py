@@ -133,8 +133,8 @@ class _Pending:
         self.timer: asyncio.TimerHandle | None = None
 
     def told(self, recorded: Recorded) -> None:
-        if self._recorded is None and not self._over:
-            self._recorded = recorded
+        if self._recorded is None:
+            self._recorded = recorded  # past the deadline, too: it counts, although the sender was told otherwise
             self._answering.recorded(self._delivery, recorded)
 
     def done(self, reply: Reply | Exception) -> None:
