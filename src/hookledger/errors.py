@@ -334,6 +334,8 @@ class Permanent(Signal):
 
     def __init__(self, message: str | None = None, *, answer: Answer | None = None) -> None:
         super().__init__(message)
+        if answer is not None and not hasattr(answer, "stored"):  # `answer.py` is above errors
+            raise TypeError(f"answer is an Answer, not {type(answer).__name__}")
         self.answer: Answer | None = answer
 
 

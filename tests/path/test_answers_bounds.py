@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hookledger import Answer, Event, Source, State, Wait
+from hookledger import Answer, Event, Permanent, Source, State, Wait
 from hookledger.states import DeliveryOutcome
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite
@@ -68,7 +68,7 @@ async def test_a_source_runs_no_more_than_it_may_and_delays_no_other(site: Site)
     assert most == 1
 
 
-async def test_what_waits_for_a_slot_at_the_end_is_given_back(site: Site) -> None:
+async def test_what_waits_for_a_slot_at_the_end_is_released(site: Site) -> None:
     go, begun = asyncio.Event(), asyncio.Event()
 
     @add_source(site, max_running=1).answer("*", deadline=0.2, late=LATE)
@@ -132,3 +132,14 @@ async def test_what_is_recorded_after_the_deadline_counts(site: Site, monkeypatc
         await asyncio.sleep(0.01)
     await site.inbox.asgi.stop()
     assert source.endpoint.counts.outcomes[DeliveryOutcome.ACCEPTED] == 1
+
+
+async def test_permanent_takes_no_other_answer_than_an_answer(site: Site) -> None:
+    @add_source(site).answer("*", deadline=20)
+    async def handle(event: Event) -> Answer:
+        raise Permanent("no", answer={"error": "no"})  # type: ignore[arg-type]
+
+    assert (await site.deliver(stripe_event())).status == 503
+    history = await site.event("evt_1")
+    assert history.event.state is State.RETRYING
+    assert "answer is an Answer, not dict" in (history.event.reason or "")

@@ -84,7 +84,8 @@ async def test_deliveries_that_wait_leave_room_for_others() -> None:
         return subprocess.Popen([sys.executable, "-c", SILENT, str(descriptor)], pass_fds=[descriptor])
 
     client = AnswerClient(start, queue=1000, patience=60.0, leave=0.0)
-    large, ended, taken = replace(ARRIVAL, body=bytes(1024 * 1024)), [], 0
+    large, taken = replace(ARRIVAL, body=bytes(1024 * 1024)), 0
+    ended: list[Reply | Exception] = []
     with pytest.raises(Unavailable, match="full"):
         for _ in range(100):
             client.ask(large, 60.0, lambda recorded: None, ended.append)

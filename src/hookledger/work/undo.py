@@ -1,4 +1,4 @@
-"""Rolls back what a handler began that raised, and finds out whether it had committed by itself."""
+"""Rolls back the transaction of a handler that raised, and finds out whether the handler had committed it."""
 
 from __future__ import annotations
 
