@@ -95,3 +95,22 @@ async def test_deliveries_that_wait_leave_room_for_others() -> None:
     await client.close()
     assert len(ended) == taken
     assert AnswerSettings().queue <= MAX_CONNECTIONS // 2
+
+
+async def test_it_is_started_again_however_often_that_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every half minute, while the database is down over a weekend."""
+    monkeypatch.setattr("hookledger.inline.client.MAX_DELAY", 0.0)
+    starts, enough = 0, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def start(descriptor: int) -> subprocess.Popen[bytes]:
+        nonlocal starts
+        starts += 1
+        if starts > 1100:
+            loop.call_soon_threadsafe(enough.set)
+        raise OSError("no more processes")
+
+    client = AnswerClient(start, queue=10, patience=60.0, leave=0.0)
+    client.open()
+    await asyncio.wait_for(enough.wait(), 60)
+    await client.close()

@@ -51,6 +51,7 @@ def test_only_a_worker_that_never_got_to_work_is_held_back(tmp_path: Path, monke
     assert [die(working=True) for _ in range(5)] == [0.1] * 5
     assert [die(working=False) for _ in range(4)] == [0.2, 0.4, 0.8, 1.6]
     assert die(working=True) == 0.1
+    assert max(die(working=False) for _ in range(1100)) == 30.0, "however often that happens"
 
 
 def test_what_lies_in_the_folder_is_not_a_childs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

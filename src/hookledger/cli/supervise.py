@@ -214,7 +214,7 @@ class Supervisor:
     def _start_later(self, name: str, why: str) -> None:
         early = self._young(name) and not self._working[name].exists()
         self._early_deaths[name] = self._early_deaths.get(name, 0) + 1 if early else 0
-        delay = min(30.0, 0.1 * 2 ** self._early_deaths[name])
+        delay = min(30.0, 0.1 * 2.0 ** min(self._early_deaths[name], 20))
         status.print(f"[yellow]{name} {escape(why)}; starting it again in {delay:.1f} s.[/]")
         self._due[name] = time.monotonic() + delay
 

@@ -103,7 +103,7 @@ class AnswerClient:
 
     async def _open(self) -> None:
         if self._ends:
-            await asyncio.sleep(min(MAX_DELAY, FIRST_DELAY * 2.0**self._early_ends))
+            await asyncio.sleep(min(MAX_DELAY, FIRST_DELAY * 2.0 ** min(self._early_ends, 20)))
         try:
             ours, process = await asyncio.to_thread(self._started)
         except (OSError, RuntimeError) as error:  # no more processes, files or threads
