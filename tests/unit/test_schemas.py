@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -91,6 +92,8 @@ NESTED: Any = {"type": "string"}
 for _ in range(200):
     NESTED = {"properties": {"a": NESTED}}
 
+TWICE = {"allOf": [{"properties": {"a": {"$ref": "#/$defs/xA"}}}] * 2}
+
 
 # proves R40
 @pytest.mark.parametrize(
@@ -110,6 +113,12 @@ for _ in range(200):
         ({"properties": {"a": {"pattern": r"(a)\1"}}}, "at /properties/a/pattern: "),
         ({"pattern": "((a{1000}){1000}){1000}"}, "of limited size"),
         (NESTED, "nested too deeply"),
+        ({"$schema": 5}, "at /$schema: only JSON Schema 2020-12"),
+        (
+            # Decoded twice, the first $ref would lead to the second schema.
+            {"$ref": "#/$defs/x%2541", "$defs": {"x%41": {"$ref": "#/$defs/xA"}, "xA": TWICE}},
+            "more than once",
+        ),
     ],
 )
 def test_a_schema_without_a_bound_is_refused_at_the_start(document: Any, why: str, tmp_path: Path) -> None:
@@ -273,6 +282,24 @@ def test_files_of_the_folder_may_name_each_other(tmp_path: Path) -> None:
         ({"parts": [{"tax": 1}, {"tax": "1"}]}, "/parts/1/tax"),
     ):
         assert [one.pointer for one in checked.check(wrong)] == [place]
+
+
+@pytest.mark.parametrize("name", ["a b", "ü", "a%b", "%41", "a/b", "a~b", 'a"b', "a#b", "a^b"])
+def test_a_reference_leads_to_any_name(name: str, tmp_path: Path) -> None:
+    pointer = quote(name.replace("~", "~0").replace("/", "~1"))
+    document = {"$ref": f"#/$defs/{pointer}", "$defs": {name: {"type": "string"}, "A": True}}
+    checked = written(tmp_path, {"shop/order/default.json": document}).find("shop", "order")
+    assert checked is not None
+    assert checked.check(1)
+    assert not checked.check("")
+
+
+@pytest.mark.parametrize("name", ["default", "enum", "const", "examples"])
+def test_a_field_may_be_named_as_a_keyword_is(name: str, tmp_path: Path) -> None:
+    document = {"$ref": "#x", "properties": {name: {"$anchor": "x", "required": ["q"]}}}
+    checked = written(tmp_path, {"shop/order/default.json": document}).find("shop", "order")
+    assert checked is not None
+    assert [one.pointer for one in checked.check({"q": 1, name: {}})] == [f"/{name}/q"]
 
 
 def test_the_default_folder_may_be_missing_and_another_may_not(

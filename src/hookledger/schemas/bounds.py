@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -139,7 +140,7 @@ def _node(schema: Any, place: Place) -> _Node:
     same = [*one(*SAME_ONE), *(each for keyword in SAME_MANY for each in many(keyword))]
     same += named("dependentSchemas").values()
     if isinstance(reference := schema.get("$ref"), str):
-        same.append(reference.removeprefix("#"))
+        same.append(unquote(reference.removeprefix("#")))
     return _Node(
         same,
         named("properties"),

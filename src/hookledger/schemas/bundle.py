@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -103,7 +103,7 @@ class _Bundle:
         document = self._folder.read(path)
         if isinstance(document, bool):
             return document
-        if document.get("$schema", DRAFT).rstrip("#") != DRAFT:
+        if str(document.get("$schema", DRAFT)).rstrip("#") != DRAFT:
             raise ConfigError(
                 f"{self._folder.root / path} at /$schema: only JSON Schema 2020-12 is checked: write {DRAFT}"
             )
@@ -160,7 +160,7 @@ class _Bundle:
             self._waiting.append(target)
         if fragment and not fragment.startswith("/"):
             fragment = _anchored(base, fragment, said)
-        return f"#{self._places[target]}{fragment}"
+        return "#" + quote(self._places[target] + fragment, safe="/~:$")  # the compiler decodes it again
 
 
 def _normal(path: PurePosixPath) -> PurePosixPath:
@@ -186,7 +186,10 @@ def _inside(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if isinstance(value, dict):
         yield place, value
         for key, inner in value.items():
-            if key not in DATA:
+            if key in MAPS and isinstance(inner, dict):  # a field may be named as a keyword is
+                for name, schema in inner.items():
+                    yield from _inside(schema, f"{place}/{key}/{name.replace('~', '~0').replace('/', '~1')}")
+            elif key not in DATA:
                 yield from _inside(inner, f"{place}/{key.replace('~', '~0').replace('/', '~1')}")
     elif isinstance(value, list):
         for number, inner in enumerate(value):
