@@ -12,7 +12,7 @@ from hookledger import Inbox
 from hookledger.errors import ConfigError, ContentRefused
 from hookledger.receive.schema_check import with_breaks
 from hookledger.schemas.breaks import MAX_BREAKS, Break, in_words
-from hookledger.schemas.compiled import Schema
+from hookledger.schemas.compiled import MAX_ERRORS, Schema
 from hookledger.schemas.folder import Schemas, escaped, load, path_of
 from hookledger.schemas.settings import SchemaSettings
 from hookledger.store.causes import MAX_CAUSE, cause_of, masked_cause
@@ -92,6 +92,8 @@ NESTED: Any = {"type": "string"}
 for _ in range(200):
     NESTED = {"properties": {"a": NESTED}}
 
+
+SLOW = "^[01]*1[01]{8000}$"
 TWICE = {"allOf": [{"properties": {"a": {"$ref": "#/$defs/xA"}}}] * 2}
 
 
@@ -113,6 +115,10 @@ TWICE = {"allOf": [{"properties": {"a": {"$ref": "#/$defs/xA"}}}] * 2}
         ({"properties": {"a": {"pattern": r"(a)\1"}}}, "at /properties/a/pattern: "),
         ({"pattern": "((a{1000}){1000}){1000}"}, "of limited size"),
         (NESTED, "nested too deeply"),
+        ({"enum": [{"a": n} for n in range(6000)]}, "applies more than 5,000 schemas to one value, or what takes"),
+        ({"dependentRequired": {f"a{n}": ["b"] for n in range(6000)}}, "or what takes as long"),
+        ({"allOf": [{"pattern": SLOW}] * 6}, "or what takes as long, such as large patterns"),
+        ({"allOf": [{"patternProperties": {SLOW: {}}}] * 6}, "or what takes as long, such as large patterns"),
         ({"$schema": 5}, "at /$schema: only JSON Schema 2020-12"),
         (
             # Decoded twice, the first $ref would lead to the second schema.
@@ -148,6 +154,15 @@ def test_a_schema_that_applies_itself_once_to_each_value_ends(document: Any, dee
     assert (not breaks(document, {})) is shallow
 
 
+def test_large_leaves_of_a_tree_count_once() -> None:
+    leaf = {"pattern": "^.{1,1000}$", "enum": [str(n) for n in range(50_000)]}
+    document = {"properties": {"name": leaf, "parts": {"items": {"$ref": "#"}}}}
+    assert not breaks(document, {"name": "1", "parts": [{"name": "2", "parts": []}]})
+    assert breaks(document, {"parts": [{"name": "x"}]}) == [
+        ("/parts/0/name", "one of 50,000 values", "a string of 1 character")
+    ]
+
+
 def test_patterns_take_linear_time() -> None:
     assert len(breaks({"pattern": "^(a+)+$"}, "a" * 100_000 + "b")) == 1
     assert not breaks({"pattern": "^(a|a)*$"}, "a" * 100_000)
@@ -178,6 +193,49 @@ def test_what_breaks_often_is_told_a_few_times() -> None:
     assert len(many) == MAX_BREAKS
     late = breaks({"items": {"type": "string"}}, ["x"] * 5000 + [1])
     assert late == [("", "content that fits the schema", "an array of 5,001 items")], "where is not searched for"
+
+
+class _Counting:
+    """A validator that counts the errors which it collects."""
+
+    def __init__(self, validator: Any) -> None:
+        self.validator = validator
+        self.errors = 0
+
+    def is_valid(self, content: Any) -> bool:
+        return bool(self.validator.is_valid(content))
+
+    def iter_errors(self, content: Any) -> Any:
+        found = list(self.validator.iter_errors(content))
+        self.errors += len(found)
+        return iter(found)
+
+
+@pytest.mark.parametrize(
+    ("document", "content"),
+    [
+        ({"items": {"allOf": [{"type": "string"}] * 4000}}, [1] * 900),
+        ({"items": {"required": [f"a{n}" for n in range(4000)]}}, [{}] * 900),
+        ({"allOf": [{"type": "integer"}] * 4000}, "x" * 100_000),
+        ({"items": {"items": {"type": "string"}}}, [[1] * 10] * 50_000),
+    ],
+)
+def test_breaks_of_any_schema_are_searched_for_in_bounded_memory(document: Any, content: Any) -> None:
+    one = schema(document)
+    one._validator = counting = _Counting(one._validator)
+    assert one.check(content)
+    assert 0 < counting.errors <= MAX_ERRORS
+
+
+def test_a_break_of_a_part_is_one_of_the_whole() -> None:
+    fields = {f"a{n}": n for n in range(1200)} | {"last": 1}
+    document = {
+        "required": ["last"],
+        "properties": {"a1": {"type": "string"}, "list": {"enum": [list(range(30))], "minItems": 30}},
+    }
+    content = {"list": list(range(30)), **fields}
+    assert breaks(document, content) == [("/a1", "string", "an integer")]
+    assert breaks({"type": "integer"}, "x" * 2_000_000) == [("", "integer", "a string of 2,000,000 characters")]
 
 
 # ── the folder ──

@@ -3,13 +3,16 @@
 A check looks at each value with the schemas that apply to it. A schema applies others to the same value (`allOf`,
 `$ref` …), or to the values inside it (`properties`, `items` …). Two things have no bound: a schema that applies
 itself to the same value, and one that applies itself twice to a value inside, because each level of an event then
-doubles the work. What is left is linear in the event's size, times the number found here.
+doubles the work. What is left is linear in the event's size, times the number found here. What takes longer than a
+look counts as several: objects and arrays in `enum`, which are compared, entries of `dependentRequired`, and large
+patterns.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,6 +25,10 @@ from .bundle import Document
 MOST = 5_000
 """Times that one value may be looked at."""
 MAX_SCHEMAS = 20_000
+PATTERNS = {16: 1, 64: 100, 256: 250, 1024: 1000}
+"""How many looks a pattern counts that compiles in so many KiB: in the largest, a character may take 40 µs."""
+OPTIONS = 20
+"""Options of an `enum` that take as much memory in an error as everything else."""
 SAME_ONE = ("not", "if", "then", "else")
 SAME_MANY = ("allOf", "anyOf", "oneOf")
 REST = ("additionalProperties", "unevaluatedProperties")
@@ -48,22 +55,26 @@ class _Node(Struct):
     """what applies after them,"""
     any_item: list[Place]
     names: list[Place]
+    looks: int = 1
+    """At a value, that its own keywords take."""
+    errors: int = 1
+    """That its own keywords may find in a value."""
 
 
-def check_bounds(document: Document, said: str) -> None:
-    """Raise ConfigError, which begins with `said`, for a schema whose check has no bound."""
+def check_bounds(document: Document, said: str) -> int:
+    """Return how many errors one value may have. Raises ConfigError, which begins with `said`, for a schema whose
+    check has no bound."""
     nodes = _nodes(document, said)
-    counts = _counts(nodes, said)
+    looks, errors = _counts(nodes, said)
     groups = {place: list(_groups(nodes, place, said)) for place in nodes}
     order = _components(groups)
     loops = {place for part in order if _is_loop(part, groups) for place in part}
     endless: set[Place] = set()
     """Those that may apply themselves, or something that does, to values inside."""
     most: dict[Place, int] = {}
+    most_errors: dict[Place, int] = {}
     for part in order:  # what a part leads to stands before it
         inside = set(part)
-        largest = max(counts[place] for place in part)
-        beside = 0
         for place in part:
             for group in groups[place]:
                 back = sum(count for target, count in group.items() if target in inside)
@@ -73,17 +84,36 @@ def check_bounds(document: Document, said: str) -> None:
                         f"{said} at {place or '/'}: it applies itself more than once to the same value inside, so "
                         "its check may never end: make it apply itself once"
                     )
-                leaving = sum(most[target] * count for target, count in group.items() if target not in inside)
-                beside = max(beside, leaving)
         looping = any(place in loops for place in part)
-        total = largest + beside * MAX_NESTING if looping else max(largest, beside)
+        total = _total(part, groups, looks, most)
         if total > MOST:
             raise ConfigError(
-                f"{said} at {part[0] or '/'}: one value may be looked at more than {MOST:,} times: simplify it"
+                f"{said} at {part[0] or '/'}: one value may be looked at more than {MOST:,} times, or what takes as "
+                "long: simplify it"
             )
         if looping or any(target in endless for place in part for group in groups[place] for target in group):
             endless |= inside
+        found = _total(part, groups, errors, most_errors)
         most |= dict.fromkeys(part, total)
+        most_errors |= dict.fromkeys(part, found)
+    return most_errors[""]
+
+
+def _total(
+    part: Sequence[Place], groups: Mapping[Place, Groups], here: Mapping[Place, int], most: Mapping[Place, int]
+) -> int:
+    """Return the most of one value, from `here`, each schema's own, and `most`, those of what the part leads to."""
+    inside = set(part)
+    largest = max(here[place] for place in part)
+    beside = again = 0
+    for place in part:
+        for group in groups[place]:
+            leaving = sum(most[target] * count for target, count in group.items() if target not in inside)
+            if any(target in inside for target in group):  # each level adds them to what is inside
+                again = max(again, leaving)
+            else:
+                beside = max(beside, leaving)
+    return max(largest, beside) if not again else largest + beside + again * MAX_NESTING
 
 
 def _is_loop(part: Sequence[Place], groups: Mapping[Place, Groups]) -> bool:
@@ -150,15 +180,54 @@ def _node(schema: Any, place: Place) -> _Node:
         one("items"),
         one(*OTHER_ITEMS),
         one("propertyNames"),
+        _looks(schema),
+        _errors(schema),
     )
+
+
+def _looks(schema: Mapping[str, Any]) -> int:
+    options, patterns = schema.get("enum"), [*_entries(schema, "patternProperties"), schema.get("pattern")]
+    compared = sum(isinstance(option, dict | list) for option in options) if isinstance(options, list) else 0
+    of_patterns = sum(_looks_of(pattern) for pattern in patterns if isinstance(pattern, str))
+    return 1 + compared + len(_entries(schema, "dependentRequired")) + of_patterns
+
+
+@lru_cache(maxsize=10_000)
+def _looks_of(pattern: str) -> int:
+    """Return how many looks a pattern counts, by the least memory in which it compiles."""
+    import jsonschema_rs  # an extra
+
+    for size, looks in PATTERNS.items():
+        options = jsonschema_rs.RegexOptions(size_limit=size * 1024, dfa_size_limit=size * 1024)
+        try:
+            jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=options)
+        except (jsonschema_rs.ValidationError, ValueError):
+            continue
+        return looks - 1  # one is that of its schema
+    return MOST
+
+
+def _errors(schema: Mapping[str, Any]) -> int:
+    options = schema.get("enum")
+    copied = len(options) // OPTIONS if isinstance(options, list) else 0
+    named = _entries(schema, "dependentRequired").values()
+    required = sum(len(names) for names in (schema.get("required"), *named) if isinstance(names, list))
+    return 1 + len(schema) + copied + required
+
+
+def _entries(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
+    value = schema.get(keyword)
+    return value if isinstance(value, dict) else {}
 
 
 # ── how often ──
 
 
-def _counts(nodes: Mapping[Place, _Node], said: str) -> dict[Place, int]:
-    """Return how many schemas each applies to the same value, itself included."""
+def _counts(nodes: Mapping[Place, _Node], said: str) -> tuple[dict[Place, int], dict[Place, int]]:
+    """Return how many looks each schema takes at one value, with all that it applies to it, and how many errors they
+    may find in it."""
     found: dict[Place, int] = {}
+    errors: dict[Place, int] = {}
     open_: set[Place] = set()
     for start in nodes:
         stack = [(start, False)]
@@ -166,10 +235,13 @@ def _counts(nodes: Mapping[Place, _Node], said: str) -> dict[Place, int]:
             place, done = stack.pop()
             if done:
                 open_.discard(place)
-                found[place] = 1 + sum(found[inner] for inner in nodes[place].same)
+                node = nodes[place]
+                found[place] = node.looks + sum(found[inner] for inner in node.same)
+                errors[place] = node.errors + sum(errors[inner] for inner in node.same)
                 if found[place] > MOST:
                     raise ConfigError(
-                        f"{said} at {place or '/'}: it applies more than {MOST:,} schemas to one value: simplify it"
+                        f"{said} at {place or '/'}: it applies more than {MOST:,} schemas to one value, or what "
+                        "takes as long, such as large patterns or objects in `enum`: simplify it"
                     )
             elif place not in found:
                 if place in open_:
@@ -183,7 +255,7 @@ def _counts(nodes: Mapping[Place, _Node], said: str) -> dict[Place, int]:
                             "it apply itself only to values inside, such as `properties` or `items`"
                         )
                     stack.append((inner, False))
-    return found
+    return found, errors
 
 
 def _whole(nodes: Mapping[Place, _Node], place: Place) -> Iterator[_Node]:

@@ -1,14 +1,14 @@
 """A compiled schema, and the breaks that it finds in content. Patterns take linear time; a check is bounded.
 
-`jsonschema_rs` finds all errors, with all alternatives that did not fit, before it returns the first: half a million
-wrong items cost 700 MB. So a large content is explained by a part of it.
+`jsonschema_rs` finds all errors, with all alternatives that did not fit and a copy of each wrong value, before it
+returns the first: half a million wrong items cost 700 MB. So a large content is explained by a part of it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,12 +21,14 @@ from .bundle import Document, Folder, bundle, names_in
 MAX_PATTERN = 1024 * 1024
 """Bytes that one compiled pattern may take."""
 SMALL = 1_000
-"""Values of content that is explained whole."""
+"""Values of content that is explained whole, at most."""
+MAX_ERRORS = 50_000
+"""That an explanation may find: content of fewer values is explained whole if each may have more."""
+LONG = 1_000
+"""Characters of text that count as one more value."""
 FIRST_ITEMS = 20
 """Items of each array that are explained in larger content."""
 FIRST_FIELDS = 500
-OF_NUMBER = frozenset({"minItems", "contains", "minContains", "uniqueItems", "minProperties"})
-"""Keywords that may break only because a part was left out."""
 _UNUSUAL_NUMBER = re.compile(rb"[0-9][eE]\+?[0-9]{3}|NaN|Infinity")
 """In bytes of which content may have a number that JSON cannot hold."""
 LARGEST = 1.7976931348623157e308
@@ -50,6 +52,8 @@ class Schema:
         self.document = document
         self._known = names_in(document)
         self._validator = _compiled(document, said)
+        self._small = max(1, min(SMALL, MAX_ERRORS // check_bounds(document, said)))
+        """Values of content that is explained whole."""
 
     def check(self, content: object, raw: bytes | None = None) -> list[Break]:
         """Return the breaks in an event's content; none if it fits. `raw`: the bytes that it was decoded from."""
@@ -71,22 +75,20 @@ class Schema:
         return [] if self._validator.is_valid(plain) else self._explained(plain)
 
     def _explained(self, plain: object) -> list[Break]:
-        if _size(plain) <= SMALL:
-            breaks = [self._break(error) for error in islice(self._validator.iter_errors(plain), MAX_BREAKS)]
+        if _size(plain, self._small) <= self._small:
+            told: Iterator[Any] = map(_telling, self._validator.iter_errors(plain))
         else:
-            part = _part(plain)
-            errors = islice(self._validator.iter_errors(part), FIRST_FIELDS)
-            kept = [error for error in errors if error.kind.name not in OF_NUMBER]
-            breaks = [self._break(error) for error in kept[:MAX_BREAKS]]
+            errors = map(_telling, self._validator.iter_errors(_part(plain, [self._small])))
+            told = filter(lambda error: _holds(error, _at(plain, error.instance_path)), errors)
+        breaks = [self._break(error, plain) for error in islice(told, MAX_BREAKS)]
         return list(dict.fromkeys(breaks)) or [Break("", "content that fits the schema", found(plain))]
 
-    def _break(self, error: Any) -> Break:
-        error = _telling(error)
+    def _break(self, error: Any, whole: object) -> Break:
         kind, path = error.kind, list(error.instance_path)
         if kind.name == "required":
             return Break(pointer([*path, kind.property], self._known), "a value", "nothing")
         value = getattr(kind, "value", None)
-        return Break(pointer(path, self._known), expected(kind.name, value), found(error.instance))
+        return Break(pointer(path, self._known), expected(kind.name, value), found(_at(whole, path)))
 
 
 def load_schema(folder: Folder, path: PurePosixPath) -> Schema:
@@ -111,7 +113,6 @@ def _compiled(document: Document, said: str) -> Any:
         raise ConfigError(f"{said} at {place or '/'}: {_why(error)}") from None
     except (ValueError, RecursionError, OverflowError) as error:
         raise ConfigError(f"{said}: it cannot be compiled: {error}") from None
-    check_bounds(document, said)
     return validator
 
 
@@ -174,23 +175,44 @@ def _plain(value: object, path: tuple[str | int, ...] = ()) -> object:
     return value
 
 
-def _size(value: object) -> int:
-    """Return the number of values, as far as SMALL."""
+def _size(value: object, most: int) -> int:
+    """Return the number of values, long texts as several, as far as `most`."""
     count, waiting = 0, [value]
-    while waiting and count <= SMALL:
+    while waiting and count <= most:
         one = waiting.pop()
         count += 1
-        if isinstance(one, list):
-            waiting += one[: SMALL + 1]
+        if isinstance(one, str):
+            count += len(one) // LONG
+        elif isinstance(one, list):
+            waiting += one[: most + 1]
         elif isinstance(one, dict):
-            waiting += islice(one.values(), SMALL + 1)
+            waiting += islice(one.values(), most + 1)
     return count
 
 
-def _part(value: object) -> object:
-    """Return the beginning of each array and object; paths stay what they are."""
+def _part(value: object, left: list[int]) -> object:
+    """Return the beginning of each array, object and long text, of all as far as there is room; paths stay what they
+    are. `left`: for how many values."""
+    left[0] -= 1
+    if isinstance(value, str):
+        kept = value[: max(1, left[0]) * LONG]
+        left[0] -= len(kept) // LONG
+        return kept
     if isinstance(value, list):
-        return [_part(inner) for inner in value[:FIRST_ITEMS]]
+        return [_part(inner, left) for inner in value[:FIRST_ITEMS] if left[0] > 0]
     if isinstance(value, dict):
-        return {name: _part(inner) for name, inner in islice(value.items(), FIRST_FIELDS)}
+        return {name: _part(inner, left) for name, inner in islice(value.items(), FIRST_FIELDS) if left[0] > 0}
     return value
+
+
+def _at(value: Any, path: Sequence[str | int]) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _holds(error: Any, whole: Any) -> bool:
+    """Whether an error in a part is one of the whole value, too."""
+    if error.kind.name == "required":
+        return error.kind.property not in whole
+    return error.kind.name == "type" or bool(error.instance == whole)
