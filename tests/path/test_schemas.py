@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 import pydantic
+import pydantic.dataclasses
 import pytest
 
 from hookledger import ConfigError, Event, Inbox, State, Statements, SyncEvent, SyncStatements
+from hookledger.errors import SchemaBreak
 from hookledger.operate import rejections, search
 from hookledger.operate.audit import by
 from hookledger.operate.replay.dry_run import DryRunReport
+from hookledger.schemas.typed import Body
 from hookledger.states import DeliveryOutcome
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
@@ -353,6 +357,32 @@ def test_a_type_that_content_cannot_become_is_refused_where_it_is_declared() -> 
     for kind, why in ((int, "body= takes a msgspec Struct"), (Wrong, "body=.*Wrong: ")):
         with pytest.raises(ConfigError, match=f"source 'stripe': {why}"):
             source.on("invoice.paid", body=kind)
+
+
+@pydantic.dataclasses.dataclass
+class Positive:
+    amount: Annotated[int, pydantic.Field(gt=0)]
+
+
+class WithHook(pydantic.BaseModel):
+    amount: int
+    hook: Callable[[], int] | None = None
+
+
+class Unfinished(pydantic.BaseModel):
+    amount: Nowhere  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_a_pydantic_type_is_checked_as_pydantic_does() -> None:
+    """Its dataclasses have validators, too, and JSON Schema cannot describe each of its models."""
+    assert Body(Positive)({"amount": 1}) == Positive(1)
+    with pytest.raises(SchemaBreak, match="at /amount: expected no greater_than error of pydantic"):
+        Body(Positive)({"amount": 0})
+    assert Body(WithHook)({"amount": 1}) == WithHook(amount=1)
+    with pytest.raises(SchemaBreak, match="at /amount: expected no int_parsing error of pydantic"):
+        Body(WithHook)({"amount": SECRETIVE})
+    with pytest.raises(ConfigError, match="body=Unfinished: "):
+        Body(Unfinished)
 
 
 class Amount(msgspec.Struct):

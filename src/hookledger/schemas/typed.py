@@ -113,22 +113,35 @@ def _plainly(kinds: str) -> str:
 
 
 def _with_pydantic(kind: Any, name: str) -> Callable[[Any], Any] | None:
-    """Return the conversion to a pydantic model; None if it is none, as without pydantic."""
+    """Return the conversion to a pydantic model or dataclass; None if it is none, as without pydantic."""
     pydantic = sys.modules.get("pydantic")
     model: Any = getattr(pydantic, "BaseModel", None)
-    if model is None or not (isinstance(kind, type) and issubclass(kind, model)):
+    if pydantic is None or model is None or not isinstance(kind, type):
         return None
-    known = frozenset(_names(kind.model_json_schema()))  # type: ignore[attr-defined]
+    if not issubclass(kind, model) and "__pydantic_validator__" not in kind.__dict__:  # as its dataclasses have
+        return None
+    try:
+        adapter = pydantic.TypeAdapter(kind)
+        known = frozenset(_names_of(adapter, kind))
+    except Exception as error:  # of the user's annotations, as above
+        raise ConfigError(f"body={name[5:]}: {error}") from error
 
     def convert(content: Any) -> Any:
         try:
-            return kind.model_validate(content)  # type: ignore[attr-defined]
-        except pydantic.ValidationError as error:  # type: ignore[union-attr]
+            return adapter.validate_python(content)
+        except pydantic.ValidationError as error:
             told = error.errors(include_url=False, include_context=False, include_input=False)
             breaks = [_of_pydantic(one["type"], one["loc"], known, content) for one in told[:MAX_BREAKS]]
             raise _broken(name, breaks) from None
 
     return convert
+
+
+def _names_of(adapter: Any, kind: Any) -> set[str]:
+    try:
+        return _names(adapter.json_schema())
+    except sys.modules["pydantic"].PydanticInvalidForJsonSchema:  # a field of a type that JSON Schema cannot say
+        return set(getattr(kind, "model_fields", ()))
 
 
 def _of_pydantic(kind: str, path: Sequence[str | int], known: frozenset[str], content: Any) -> Break:
