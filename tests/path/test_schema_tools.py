@@ -77,6 +77,12 @@ def hostile() -> Any:
     }
 
 
+def test_a_draft_fits_the_last_item_of_a_long_array() -> None:
+    draft, content = Draft(), {"lines": [{"price": 1, "tax": 2}] * 200 + [{"price": None}]}
+    draft.add(content)
+    assert not Schema("draft", draft.document("order of shop")).check(content)
+
+
 def test_hostile_names_make_no_large_draft_and_are_not_in_it() -> None:
     draft = Draft()
     for _ in range(3):

@@ -23,7 +23,7 @@ MAX_FIELDS = 200
 MANY = 100
 """Fields of one object, beyond which its names are taken for values."""
 MAX_ITEMS = 50
-"""Items of one array that are looked at."""
+"""Items of one array whose fields are listed."""
 MAX_NODES = 5_000
 """Values of one content, and places of one draft."""
 _LINKED = re.compile(r"[-.:]")
@@ -115,7 +115,7 @@ class Draft:
         if depth == MAX_DEPTH:
             return
         if isinstance(value, list):
-            for inner in value[:MAX_ITEMS]:
+            for inner in value:  # all: what only the last one lacks is not required
                 place.items = place.items or self._new()
                 self._add(place.items, inner, depth + 1)
         elif isinstance(value, dict):
