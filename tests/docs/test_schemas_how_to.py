@@ -9,6 +9,9 @@ from pathlib import Path
 from hookledger import Config, Inbox
 from hookledger.cli import exits
 from hookledger.config import decode
+from hookledger.providers.catalogue import contracts
+from hookledger.providers.sample import sample
+from hookledger.schemas.compiled import Schema
 from tests.asgi_client import Site, stripe_event
 from tests.path.test_cli import SECRET, Run, environment, run, shop  # noqa: F401 - fixtures
 
@@ -37,8 +40,8 @@ def test_the_page(shop: Run, tmp_path: Path) -> None:  # noqa: F811
 
     async def send(*amounts: object) -> None:
         for amount in amounts:
-            line = {"price": 1}
-            content = {"id": "in_1", "amount_paid": amount, "lines": [line]}
+            lines = {"object": "list", "data": [{"pricing": None}]}
+            content = {"id": "in_1", "amount_paid": amount, "lines": lines}
             await site.deliver(stripe_event(f"evt_{amount}", data={"object": content}))
         await inbox.asgi.stop()
 
@@ -82,6 +85,11 @@ def test_the_page(shop: Run, tmp_path: Path) -> None:  # noqa: F811
     stopped = shop("work", "--drain")
     assert stopped.returncode == exits.CONFIG
     assert "schemas/stripe/invoice.paid/default.json at /type" in stopped.stderr
+
+
+def test_events_of_stripe_fit_the_schema_of_the_page() -> None:
+    made = sample(contracts()["stripe"], "invoice.paid")
+    assert not Schema("page", json.loads(SCHEMA)).check(json.loads(made.body))
 
 
 def test_the_settings_of_the_page() -> None:
