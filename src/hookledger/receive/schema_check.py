@@ -9,6 +9,7 @@ import msgspec
 from ..errors import ContentRefused
 from ..model import Item
 from ..schemas.breaks import in_words
+from ..schemas.compiled import is_plain
 from .endpoint import Endpoint
 
 MAX_REASON = 500
@@ -22,9 +23,9 @@ def with_breaks(endpoint: Endpoint, items: list[Item], contents: Sequence[object
     """
     if endpoint.schemas is None:
         return items
-    broken = False
+    broken, plain = False, is_plain(raw)
     for place, item in enumerate(items):
-        if item.invalid is None and item.skip is None and (reason := _break(endpoint, item, contents[place], raw)):
+        if item.invalid is None and item.skip is None and (reason := _break(endpoint, item, contents[place], plain)):
             # Its identity stays that of the event: the same delivery again is a duplicate.
             items[place] = msgspec.structs.replace(item, invalid=reason, review=None)
             broken = True
@@ -33,8 +34,8 @@ def with_breaks(endpoint: Endpoint, items: list[Item], contents: Sequence[object
     return items
 
 
-def _break(endpoint: Endpoint, item: Item, content: object, raw: bytes) -> str | None:
+def _break(endpoint: Endpoint, item: Item, content: object, plain: bool) -> str | None:
     assert endpoint.schemas is not None
     schema = endpoint.schemas.find(endpoint.name, item.type, item.version or None)
-    breaks = schema.check(content, raw) if schema is not None else []
+    breaks = schema.check(content, plain=plain) if schema is not None else []
     return in_words(schema.name, breaks)[0][:MAX_REASON] if schema is not None and breaks else None

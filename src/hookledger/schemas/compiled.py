@@ -7,7 +7,6 @@ returns the first: half a million wrong items cost 700 MB. So a large content is
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -29,8 +28,9 @@ LONG = 1_000
 FIRST_ITEMS = 20
 """Items of each array that are explained in larger content."""
 FIRST_FIELDS = 500
-_UNUSUAL_NUMBER = re.compile(rb"[0-9][eE]\+?[0-9]{3}|NaN|Infinity")
-"""In bytes of which content may have a number that JSON cannot hold."""
+_DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
+_UNUSUAL = (b"0e000", b"0e+000", b"0" * 200, b"NaN", b"Infinity")
+"""In JSON, with its digits as 0, that may have a number which JSON cannot hold."""
 LARGEST = 1.7976931348623157e308
 
 
@@ -40,6 +40,14 @@ class NotJson(ValueError):
     def __init__(self, path: Sequence[str | int]) -> None:
         super().__init__("not a number of JSON")
         self.path = path
+
+
+def is_plain(raw: bytes) -> bool:
+    """Whether content decoded from these bytes has only numbers that JSON can hold, as far as a quick look tells."""
+    if raw.lstrip()[:1] not in (b"{", b"["):  # a form may write them as %XX
+        return False
+    digits = raw.translate(_DIGITS)  # several times as fast as a regular expression
+    return not any(one in digits for one in _UNUSUAL)
 
 
 class Schema:
@@ -55,15 +63,14 @@ class Schema:
         self._small = max(1, min(SMALL, MAX_ERRORS // check_bounds(document, said)))
         """Values of content that is explained whole."""
 
-    def check(self, content: object, raw: bytes | None = None) -> list[Break]:
-        """Return the breaks in an event's content; none if it fits. `raw`: the bytes that it was decoded from."""
-        if raw is None or _UNUSUAL_NUMBER.search(raw):
-            return self._check_plain(content)
-        try:
-            if self._validator.is_valid(content):
-                return []
-        except ValueError:  # a lone surrogate in a name
-            pass
+    def check(self, content: object, *, plain: bool = False) -> list[Break]:
+        """Return the breaks in an event's content; none if it fits. `plain`: what `is_plain` says of its bytes."""
+        if plain:
+            try:
+                if self._validator.is_valid(content):
+                    return []
+            except ValueError:  # a lone surrogate in a name
+                pass
         return self._check_plain(content)
 
     def _check_plain(self, content: object) -> list[Break]:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from ..errors import SchemaBreak
 from ..model import REPAIR_KEY, Claimed, base_source
 from ..schemas.breaks import in_words
+from ..schemas.compiled import is_plain
 from ..schemas.folder import Schemas
 from ..states import KeyOrigin
 from .route import Handler
@@ -41,7 +42,7 @@ class Checks:
         if schema is None and handler.body is None:
             return None
         json = self.read(claimed)
-        if schema is not None and (breaks := schema.check(json, claimed.body)):
+        if schema is not None and (breaks := schema.check(json, plain=is_plain(claimed.body))):
             reason, details = in_words(schema.name, breaks)
             raise SchemaBreak(reason, details=details)
         return Checked(json, json if handler.body is None else handler.body(json))

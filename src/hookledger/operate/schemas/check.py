@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ...schemas.breaks import in_words
-from ...schemas.compiled import Schema
+from ...schemas.compiled import Schema, is_plain
 from ...store.causes import cause_of
 from ...store.history import EventRow
 from ..context import Context
@@ -73,7 +73,7 @@ async def check(
             report.without_schema += 1
         elif stored.raw is None:
             report.unreadable += 1
-        elif breaks := schema.check(stored.content, stored.raw):
+        elif breaks := schema.check(stored.content, plain=is_plain(stored.raw)):
             report.broken += 1
             told = {str(cause_of(in_words(schema.name, [one])[0])): one for one in reversed(breaks)}
             for cause, one in told.items():
