@@ -94,6 +94,7 @@ for _ in range(200):
     NESTED = {"properties": {"a": NESTED}}
 
 
+WORDS = [f"p{n}" for n in range(2000)]
 SLOW = "^[01]*1[01]{8000}$"
 TWICE = {"allOf": [{"properties": {"a": {"$ref": "#/$defs/xA"}}}] * 2}
 
@@ -120,6 +121,10 @@ TWICE = {"allOf": [{"properties": {"a": {"$ref": "#/$defs/xA"}}}] * 2}
         ({"dependentRequired": {f"a{n}": ["b"] for n in range(6000)}}, "or what takes as long"),
         ({"allOf": [{"pattern": SLOW}] * 6}, "or what takes as long, such as large patterns"),
         ({"allOf": [{"patternProperties": {SLOW: {}}}] * 6}, "or what takes as long, such as large patterns"),
+        (
+            {"$defs": {"a": {"allOf": [True] * 2000}}, "properties": {name: {"$ref": "#/$defs/a"} for name in WORDS}},
+            "too many schemas to too many fields",
+        ),
         ({"$schema": 5}, "at /$schema: only JSON Schema 2020-12"),
         (
             # Decoded twice, the first $ref would lead to the second schema.
@@ -321,6 +326,7 @@ def test_a_name_is_one_part_of_a_path_and_can_be_read_back(name: str) -> None:
         ({"shop/order/default.json": {"$ref": "//example.com/x.json"}}, "is remote"),
         ({"shop/order/default.json": {"$ref": "../../../etc/passwd"}}, "is outside"),
         ({"shop/order/default.json": {"$ref": "../../nothing.json"}}, "cannot be read"),
+        ({"shop/order/default.json": {"$ref": "\0.json"}}, "cannot be read"),
         ({"shop/order/default.json": {"$ref": "#/$defs/nothing"}}, "does not exist"),
         ({"shop/order/default.json": {"$ref": "#nothing"}}, "there is no $anchor"),
         (
@@ -343,6 +349,13 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "schemas/shop/order/default.json").symlink_to(tmp_path / "outside.json")
     with pytest.raises(ConfigError, match="is outside"):
         written(tmp_path / "schemas", {})
+
+
+def test_a_circle_of_links_is_told_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "shop/order").mkdir(parents=True)
+    (tmp_path / "shop/order/default.json").symlink_to("default.json")
+    with pytest.raises(ConfigError, match=r"shop/order/default\.json cannot be read"):
+        written(tmp_path, {})
 
 
 def test_files_of_the_folder_may_name_each_other(tmp_path: Path) -> None:

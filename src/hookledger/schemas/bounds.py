@@ -11,7 +11,7 @@ patterns.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -25,6 +25,8 @@ from .bundle import Document
 MOST = 5_000
 """Times that one value may be looked at."""
 MAX_SCHEMAS = 20_000
+MAX_WORK = 3_000_000
+"""Schemas that are applied to the same fields, in all: how long it takes to find the bound, a few seconds."""
 PATTERNS = {16: 1, 64: 100, 256: 250, 1024: 1000}
 """How many looks a pattern counts that compiles in so many KiB: in the largest, a character may take 40 µs."""
 OPTIONS = 20
@@ -66,7 +68,16 @@ def check_bounds(document: Document, said: str) -> int:
     check has no bound."""
     nodes = _nodes(document, said)
     looks, errors = _counts(nodes, said)
-    groups = {place: list(_groups(nodes, place, said)) for place in nodes}
+    groups, left = dict[Place, Groups](), MAX_WORK
+    for place in nodes:
+        whole = list(_whole(nodes, place))
+        names = {name for node in whole for name in node.named}
+        left -= len(whole) * (len(names) + 1)
+        if left < 0:
+            raise ConfigError(
+                f"{said} at {place or '/'}: it applies too many schemas to too many fields: make it simpler"
+            )
+        groups[place] = list(_groups(whole, names))
     order = _components(groups)
     loops = {place for part in order if _is_loop(part, groups) for place in part}
     endless: set[Place] = set()
@@ -267,15 +278,10 @@ def _whole(nodes: Mapping[Place, _Node], place: Place) -> Iterator[_Node]:
         stack += node.same
 
 
-def _groups(nodes: Mapping[Place, _Node], place: Place, said: str) -> Iterator[Counter[Place]]:
-    """Yield the schemas that may apply to one value inside: to each named field, any other, each item, each name."""
-    whole = list(_whole(nodes, place))
+def _groups(whole: Sequence[_Node], names: Iterable[str]) -> Iterator[Counter[Place]]:
+    """Yield the schemas that may apply to one value inside: to each named field, any other, each item, each name.
+    `whole`: all that apply to the value around it."""
     patterns = [target for node in whole for target in node.patterns]
-    names = {name for node in whole for name in node.named}
-    if len(names) * len(whole) > 10 * MAX_SCHEMAS:
-        raise ConfigError(
-            f"{said} at {place or '/'}: it applies too many schemas to too many fields: make it simpler"
-        )
     for name in names:
         group = Counter(patterns)
         for node in whole:

@@ -54,12 +54,14 @@ class Folder:
     def _decode(self, path: PurePosixPath, named_in: str) -> Document:
         file = self.root / path
         because = f"{named_in}: " if named_in else ""
-        if not file.resolve().is_relative_to(self._inside):
-            raise ConfigError(f"{because}{path} is outside {self.root}: a $ref stays inside the folder of schemas")
         try:
-            raw = file.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{because}{file} cannot be read: {error.strerror}; check the $ref") from error
+            inside = file.resolve().is_relative_to(self._inside)
+            raw = file.read_bytes() if inside else b""
+        except (OSError, RuntimeError, ValueError) as error:  # a circle of links; a name with a null byte
+            why = getattr(error, "strerror", None) or error
+            raise ConfigError(f"{because}{file} cannot be read: {why}; check the $ref") from error
+        if not inside:
+            raise ConfigError(f"{because}{path} is outside {self.root}: a $ref stays inside the folder of schemas")
         if len(raw) > MAX_BYTES:
             raise ConfigError(f"{file} has more than {MAX_BYTES:,} bytes: no schema needs so many")
         try:
