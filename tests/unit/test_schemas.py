@@ -290,6 +290,7 @@ def test_a_schema_is_found_by_source_type_and_version(tmp_path: Path) -> None:
             "shop/orders%2Fcreate/1%2B.json": True,
             "other/order/default.json": {"type": "strnig"},
             "shop/order/README.md": "kept",
+            "shop/.DS_Store": "kept",
         },
     )
 

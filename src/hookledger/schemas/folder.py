@@ -80,6 +80,8 @@ def load(settings: SchemaSettings, sources: Iterable[str]) -> Schemas:
             continue
         for kind in sorted((root / source).iterdir()):
             if not kind.is_dir():
+                if kind.name.startswith("."):  # such as .DS_Store
+                    continue
                 raise ConfigError(
                     f"{kind}: a schema is SOURCE/TYPE/VERSION{SUFFIX}: write {root / source / 'TYPE'}/default.json"
                 )
