@@ -67,6 +67,21 @@ def test_names_that_the_schema_does_not_have_are_no_part_of_a_break() -> None:
     assert breaks(document, {"ada@example.com": {"phone": 30}}) == [("/*/phone", "string", "an integer")]
 
 
+@pytest.mark.parametrize("name", ["0", "4111111111111111", "007", "+49"])
+@pytest.mark.parametrize("more", [0, 2000])
+def test_a_name_of_digits_is_no_index(name: str, more: int) -> None:
+    content = {"a": {name: {"phone": 30}}, "more": [0] * more}
+    phones = {"additionalProperties": {"properties": {"phone": {"type": "string"}}}}
+    [found] = breaks({"properties": {"a": phones}}, content)
+    assert found in [
+        ("/a/*/phone", "string", "an integer"),
+        ("", "content that fits the schema", "an object of 2 fields"),
+    ]
+    if name == "0":
+        declared = {"properties": {"a": {"properties": {name: {"required": ["7"]}}}}}
+        assert breaks(declared, content) == [("/a/0/7", "a value", "nothing")]
+
+
 def test_a_break_has_one_cause_for_each_schema_and_place() -> None:
     def cause(name: str, pointer: str, found: str) -> str | None:
         reason, _ = in_words(name, [Break(pointer, "number", found)])

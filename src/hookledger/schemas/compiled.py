@@ -86,16 +86,16 @@ class Schema:
             told: Iterator[Any] = map(_telling, self._validator.iter_errors(plain))
         else:
             errors = map(_telling, self._validator.iter_errors(_part(plain, [self._small])))
-            told = filter(lambda error: _holds(error, _at(plain, error.instance_path)), errors)
+            told = filter(lambda error: _holds(error, _at(plain, error.instance_path)[1]), errors)
         breaks = [self._break(error, plain) for error in islice(told, MAX_BREAKS)]
         return list(dict.fromkeys(breaks)) or [Break("", "content that fits the schema", found(plain))]
 
     def _break(self, error: Any, whole: object) -> Break:
-        kind, path = error.kind, list(error.instance_path)
+        kind, (path, value) = error.kind, _at(whole, error.instance_path)
         if kind.name == "required":
             return Break(pointer([*path, kind.property], self._known), "a value", "nothing")
-        value = getattr(kind, "value", None)
-        return Break(pointer(path, self._known), expected(kind.name, value), found(_at(whole, path)))
+        shown = found(error.instance if value is _NOWHERE else value)
+        return Break(pointer(path, self._known), expected(kind.name, getattr(kind, "value", None)), shown)
 
 
 def load_schema(folder: Folder, path: PurePosixPath) -> Schema:
@@ -212,14 +212,27 @@ def _part(value: object, left: list[int]) -> object:
     return value
 
 
-def _at(value: Any, path: Sequence[str | int]) -> Any:
+_NOWHERE: Any = object()
+
+
+def _at(value: Any, path: Sequence[str | int]) -> tuple[list[str | int], Any]:
+    """Return the path with names as texts, and the value there. The validator makes a number of every name that could
+    be one; _NOWHERE if that is not the name."""
+    found: list[str | int] = []
     for step in path:
-        value = value[step]
-    return value
+        if isinstance(value, list):
+            found.append(step)
+            value = value[int(step)]
+        else:
+            found.append(str(step))
+            value = value.get(str(step), _NOWHERE) if isinstance(value, dict) else _NOWHERE
+    return found, value
 
 
 def _holds(error: Any, whole: Any) -> bool:
     """Whether an error in a part is one of the whole value, too."""
+    if whole is _NOWHERE:
+        return False
     if error.kind.name == "required":
         return error.kind.property not in whole
     return error.kind.name == "type" or bool(error.instance == whole)
