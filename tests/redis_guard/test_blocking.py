@@ -1,5 +1,6 @@
 """Plain functions under the guard."""
 
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -81,3 +82,41 @@ def test_a_forked_process_starts_another_guard(guard: BlockingGuard) -> None:
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_forked_process_leaves_the_connections_of_its_parent_alone(guard: BlockingGuard) -> None:
+    async def collect() -> None:
+        gc.collect()  # in the guard's thread, where the end of a connection takes it from its event loop
+
+    gc.collect()
+    guard.run(lambda lease: b"done", **CALL)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            gc.disable()
+            guard.run(lambda lease: b"again", **CALL)
+            guard.call(collect())
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert guard.run(lambda lease: b"again", **CALL).answer == b"done"
+
+
+def test_a_close_waits_for_the_work_that_runs(guard: BlockingGuard) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def work(lease: BlockingLease) -> bytes:
+        began.set()
+        go.wait()
+        return b"done"
+
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(lambda: guard.run(work, **CALL))
+        began.wait()
+        closing = pool.submit(guard.close)
+        go.set()
+        assert running.result(timeout=60).answer == b"done"
+        closing.result(timeout=60)
+    assert guard.run(work, **CALL).repeated
