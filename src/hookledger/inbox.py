@@ -25,7 +25,7 @@ from .inline.answerer import InlineAnswerer
 from .ledger import MIDDLE
 from .model import Claimed, base_source
 from .observe.metrics.counts import WorkCounts
-from .observe.metrics.rollup import RateWriter, written
+from .observe.metrics.rollup import RateWriter, Written
 from .operate.alerts.declare import AlertDecorators
 from .operate.api.listener import Operator
 from .operate.context import Application, Context
@@ -405,7 +405,7 @@ class Inbox(EffectDecorators, AlertDecorators):
             async with contextlib.AsyncExitStack() as stack:
                 if self.settings.monitor.rates:
                     writer = RateWriter(store.rates, worker.name, self.work_metrics.totals)
-                    await stack.enter_async_context(written(writer))
+                    await stack.enter_async_context(Written(writer))
                 await stack.enter_async_context(maintained(context, reclaimer, scheduled=not drain))
                 if started is not None:
                     started(worker)

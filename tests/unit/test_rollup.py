@@ -8,7 +8,7 @@ import pytest
 
 from hookledger.errors import Unavailable
 from hookledger.observe.metrics.counts import Histogram
-from hookledger.observe.metrics.rollup import RateWriter, Totals, bucket_totals, written
+from hookledger.observe.metrics.rollup import RateWriter, Totals, bucket_totals, Written
 
 
 class Store:
@@ -50,7 +50,7 @@ async def test_a_batch_whose_commit_is_unknown_counts_once(fails: str) -> None:
 
 async def test_what_was_counted_last_is_written_at_the_end() -> None:
     store, totals = Store(), Totals()
-    async with written(RateWriter(store, "p", lambda: dict(totals), every=3600.0)):
+    async with Written(RateWriter(store, "p", lambda: dict(totals), every=3600.0)):
         await asyncio.sleep(0)
         totals["", "rejected"] = 1
     assert store.kept == {("", "rejected"): 1}

@@ -12,7 +12,7 @@ import msgspec
 from ..clock import Seconds
 from ..errors import HookledgerError, Unavailable
 from ..observe.metrics.counts import IntakeCounts
-from ..observe.metrics.rollup import RateWriter, written
+from ..observe.metrics.rollup import RateWriter, Written
 from ..observe.second_connection import watch_libraries
 from ..receive.metrics import IntakeMetrics
 from ..work.lease import Leases
@@ -84,7 +84,7 @@ async def open_guard(guard: Idempotent, stack: contextlib.AsyncExitStack) -> Gua
     leases = parts.leases
     if inbox.settings.monitor.rates:
         metrics = IntakeMetrics([guard.endpoint], IntakeCounts(), lambda: 0)
-        await stack.enter_async_context(written(RateWriter(store.rates, name, metrics.totals)))
+        await stack.enter_async_context(Written(RateWriter(store.rates, name, metrics.totals)))
     leases.start()
     stack.push_async_callback(asyncio.to_thread, leases.stop)
     for task in (_alive(leases, settings.lease), ledger.watch_leases()):

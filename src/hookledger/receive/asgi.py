@@ -17,7 +17,7 @@ from ..ids import process_name
 from ..model import Kind, Request
 from ..observe.logs import RateLimitedLogger
 from ..observe.metrics.counts import IntakeCounts
-from ..observe.metrics.rollup import RateWriter, written
+from ..observe.metrics.rollup import RateWriter, Written
 from ..observe.watchdog import Watchdog
 from ..providers.schemes.base import Where
 from ..store.opening import Opener, PerLoop
@@ -149,7 +149,7 @@ class Asgi:
         endpoints = [_with_answers(source.endpoint, inbox) for source in sources]
         metrics = IntakeMetrics(endpoints, counts, lambda: recorder.queued)
         if inbox.settings.monitor.rates:
-            await stack.enter_async_context(written(RateWriter(store.rates, process_name(), metrics.totals)))
+            await stack.enter_async_context(Written(RateWriter(store.rates, process_name(), metrics.totals)))
         stack.push_async_callback(recorder.drain)
         secrets = secrets_of(source.endpoint for source in sources)
         rejections = RejectionSampler(store.rejections, settings.rejections, inbox.clock.time, secrets, counts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from ...errors import HookledgerError
@@ -93,13 +93,22 @@ class RateWriter:
         self._batch = None
 
 
-@contextlib.asynccontextmanager
-async def written(writer: RateWriter) -> AsyncIterator[None]:
-    """Write every ten seconds, and what is left at the end of the block."""
-    task = asyncio.create_task(writer.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        await writer.close()
+class Written:
+    """Write every ten seconds, and what is left at the end of the block.
+
+    No generator: a loop that is shut down ends all its asynchronous generators concurrently, and what is open on it
+    lives in one (`store/opening.py`), whose end waits for this.
+    """
+
+    def __init__(self, writer: RateWriter) -> None:
+        self._writer = writer
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.create_task(self._writer.run())
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        await self._writer.close()
