@@ -687,6 +687,7 @@ async def test_a_worker_skips_what_was_rolled_back_and_never_asked_again(shop: S
         ({"kepp": "1h"}, "no option 'kepp'"),
         ({"keep": 0}, "greater than 0"),
         ({"concurrency": 0}, "greater than 0"),
+        ({"queue": 0}, "greater than 0"),
     ],
 )
 def test_a_mistake_is_reported_where_it_is_written(options: dict[str, Any], why: str) -> None:

@@ -40,8 +40,8 @@ class GuardSettings(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         positive = (self.keep, self.timeout, self.upload, self.max_body, self.max_answer, self.concurrency)
-        if min(positive) <= 0 or self.lease < 0.5 or (self.wait is not None and self.wait <= 0):
+        if min(*positive, self.queue) <= 0 or self.lease < 0.5 or (self.wait is not None and self.wait <= 0):
             raise ConfigError(
-                "keep, wait, timeout, max_body, max_answer and concurrency must be greater than 0, and lease at "
-                "least 500ms"
+                "keep, wait, timeout, max_body, max_answer, concurrency and queue must be greater than 0, and lease "
+                "at least 500ms"
             )
