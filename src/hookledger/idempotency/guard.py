@@ -103,7 +103,8 @@ class Idempotent:
 
     async def serve(self, app: Any, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it to the application if it is not guarded."""
-        scope.pop(EVENT, None)
+        if (known := scope.get(EVENT)) is not None and known.source == self.name:
+            del scope[EVENT]  # of an earlier request; another guard's belongs to this one
         found = find_route(self.routes, scope)
         caller = None if found is None else await self._who(scope)
         if found is None or caller is None:
