@@ -24,8 +24,8 @@ NEVER_STORED = frozenset(
     }
 )
 """Headers of one connection or one moment, and those that are for the first client alone."""
-_WHOLE_ONLY = ("http.response.trailers", "http.response.pathsend", "http.response.zerocopysend", "http.response.push")
-"""ASGI extensions by which a response would pass us by."""
+_OF_RESPONSES = "http.response."
+"""How the names of ASGI extensions begin whose messages are not part of a plain response: trailers, early hints …"""
 _BREAKS = re.compile(rb"[\r\n\0]")
 _CANCEL_END = 5.0
 """Seconds for an application that is cancelled."""
@@ -89,7 +89,9 @@ class Exchange:
         self._task: asyncio.Task[None] | None = None
         extensions = scope.get("extensions")
         if extensions:
-            scope["extensions"] = {name: value for name, value in extensions.items() if name not in _WHOLE_ONLY}
+            scope["extensions"] = {
+                name: value for name, value in extensions.items() if not name.startswith(_OF_RESPONSES)
+            }
 
     # ── what the application sees ──
 
@@ -190,8 +192,9 @@ class Exchange:
             return
         await asyncio.wait([self._task])
         error = None if self._task.cancelled() else self._task.exception()
-        if error is not None and not isinstance(error, NotSent | NotStorable):
-            log.debug("an application failed after its response", exc_info=error)
+        answered = self.response.done() and self.response.exception() is None
+        if error is not None and answered and self._sent.exception() is None:
+            log.error("the application failed after its response, such as in a background task", exc_info=error)
 
 
 def _heard(future: asyncio.Future[Any]) -> None:
