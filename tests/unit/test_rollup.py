@@ -8,7 +8,7 @@ import pytest
 
 from hookledger.errors import Unavailable
 from hookledger.observe.metrics.counts import Histogram
-from hookledger.observe.metrics.rollup import RateWriter, Totals, bucket_totals, Written
+from hookledger.observe.metrics.rollup import RateWriter, Totals, Written, bucket_totals
 
 
 class Store:

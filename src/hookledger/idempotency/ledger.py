@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ..batching import Batcher, retry_individually
-from ..errors import ClaimLost, HookledgerError, Unavailable
+from ..errors import ClaimLost, HookledgerError, Unavailable, UnreadableError
 from ..model import Arrival, Claimed, Outcome
 from ..observe.logs import RateLimitedLogger
 from ..receive.endpoint import Endpoint
@@ -315,6 +315,8 @@ def _failure(attempt: Attempt, outcome: AttemptOutcome, event_id: UUID) -> Captu
     match outcome:
         case AttemptOutcome.NEEDS_REVIEW:
             return problems.unknown(event_id)
+        case AttemptOutcome.WAITING if isinstance(error, UnreadableError):
+            return problems.unreadable(str(error), event_id)
         case AttemptOutcome.FAILED | AttemptOutcome.SKIPPED:
             return problems.closed(event_id)
     return problems.unavailable(event_id)

@@ -49,6 +49,16 @@ def too_slow() -> Captured:
     )
 
 
+def unreadable(why: str, event: UUID) -> Captured:
+    return problem(
+        "body-unreadable",
+        400,
+        "The body of the request cannot be read",
+        f"Nothing was kept: {why}. Send a request that can be read, with a new key.",
+        event=event,
+    )
+
+
 def reused(event: UUID) -> Captured:
     return problem(
         "key-reused",

@@ -1,0 +1,120 @@
+"""Guarded applications as servers and frameworks run them: several guards, failures after the answer, event loops."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fastapi import BackgroundTasks, Request
+
+from hookledger import Event, Inbox, current_event
+from hookledger.states import State
+from tests.asgi_client import ask
+from tests.path.test_idempotent import Shop, caller, insert, shop
+
+__all__ = ["shop"]
+
+HEADERS = [("Authorization", "Bearer acme"), ("Idempotency-Key", "k-1")]
+
+
+async def test_two_guards_of_one_application_each_give_their_routes_their_event(shop: Shop) -> None:
+    shop.guard()
+    second = shop.inbox.idempotent("refunds", caller=caller, routes=["POST /refunds"])
+    shop.app.add_middleware(second)
+    shop.guards.append(second)
+    shop.route()(insert)
+    shop.route("/refunds")(insert)
+    answers = [await shop.post(path=path) for path in ("/orders", "/refunds")]
+    assert [answer.status for answer in answers] == [200, 200]
+    assert {event.source for event in await shop.events()} == {"partner", "refunds"}
+
+
+async def test_a_background_task_that_fails_is_logged(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    guard = shop.guard()
+
+    def fail() -> None:
+        raise ZeroDivisionError("made up")
+
+    @shop.app.post("/orders")
+    async def run(request: Request, tasks: BackgroundTasks) -> Any:
+        tasks.add_task(fail)
+        return await insert(current_event(request))
+
+    assert (await shop.post()).status == 200
+    await guard.stop()
+    assert "ZeroDivisionError: made up" in caplog.text
+
+
+async def test_an_exception_that_the_application_answers_itself_is_logged(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    guard = shop.inbox.idempotent("partner", caller=caller, routes=["POST /orders"])
+
+    @shop.route()
+    async def run(event: Event) -> Any:
+        await insert(event)
+        raise ZeroDivisionError("made up")
+
+    assert (await ask(guard(shop.app), "POST", "/orders", b'{"item": "tea"}', HEADERS)).status == 500
+    await guard.stop()
+    assert "ZeroDivisionError: made up" in caplog.text
+    assert await shop.orders() == []
+
+
+async def test_the_application_is_offered_only_plain_responses(shop: Shop) -> None:
+    guard = shop.inbox.idempotent("partner", caller=caller, routes=["POST /orders"])
+    offered: list[str] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        offered.extend(scope["extensions"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        pass
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/orders",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in HEADERS],
+        "extensions": {"tls": {}, "http.response.trailers": {}, "http.response.early_hint": {}},
+    }
+    await guard(application)(scope, receive, send)
+    await guard.stop()
+    assert offered == ["tls"]
+
+
+async def test_a_body_that_is_not_json_is_the_clients_mistake(shop: Shop) -> None:
+    shop.guard(repeat="transaction")
+    shop.route()(insert)
+    for _ in range(2):
+        told = await ask(shop.app, "POST", "/orders", b'{"item"', HEADERS)
+        assert (told.status, told.json["type"]) == (400, "urn:hookledger:idempotency:body-unreadable")
+    assert await shop.orders() == []
+    assert await shop.state() is State.RETRYING
+
+
+def test_a_loop_that_ends_without_a_shutdown_closes_the_guard_quietly(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = Shop(database_url)
+    shop.guard()
+
+    @shop.route()
+    async def run(event: Event) -> Any:
+        return {"id": str(event.id)}
+
+    answers = [asyncio.run(shop.post()) for _ in range(2)]  # as TestClient does for each request
+    assert answers[0].body == answers[1].body
+    assert caplog.text == ""
+
+    async def left() -> list[bool]:
+        async with Inbox(database_url).opened() as store:
+            return [worker.left for worker in await store.workers()]
+
+    assert asyncio.run(left()) == [True, True]
