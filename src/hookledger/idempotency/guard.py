@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from ..errors import ConfigError, HookledgerError, NotGuarded
+from ..errors import ConfigError, HookledgerError, NotGuarded, Unavailable
 from ..model import Request
 from ..observe.logs import RateLimitedLogger
 from ..receive.endpoint import Endpoint
 from ..receive.request import Message, Receive, Scope, Send
-from ..store.opening import PerLoop
+from ..store.opening import PAUSE, PerLoop
 from ..work.route import Handler
 from . import problems
 from .after import handler_of
@@ -72,6 +73,8 @@ class Idempotent:
         }
         self._caller = caller
         self._opened: PerLoop[GuardLedger] = PerLoop()
+        self._not_before = float("-inf")
+        """When the database may be asked again after it did not answer."""
         self._warnings = RateLimitedLogger(log)
         self._tasks: set[asyncio.Task[Captured]] = set()
         self._held = 0
@@ -93,7 +96,17 @@ class Idempotent:
 
     async def start(self) -> GuardLedger:
         """Open the ledger on the running event loop, as the server's start-up and the first request do."""
-        return await self._opened.open(partial(open_guard, self))
+        return await self._opened.open(self._open)
+
+    async def _open(self, stack: contextlib.AsyncExitStack) -> GuardLedger:
+        if time.monotonic() < self._not_before:
+            raise Unavailable("the database did not answer a moment ago")
+        try:
+            return await open_guard(self, stack)
+        except Unavailable:
+            # Those who wait for their turn now need not wait for the same answer once more.
+            self._not_before = time.monotonic() + PAUSE
+            raise
 
     async def stop(self) -> None:
         """Let the routes that run end, then close the ledger on the running event loop."""
