@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import BackgroundTasks, Request
 
 from hookledger import Event, Inbox, current_event
+from hookledger.errors import Unavailable
 from hookledger.states import State
 from tests.asgi_client import ask
 from tests.path.test_idempotent import Shop, caller, insert, shop
@@ -60,6 +62,58 @@ async def test_an_exception_that_the_application_answers_itself_is_logged(
     await guard.stop()
     assert "ZeroDivisionError: made up" in caplog.text
     assert await shop.orders() == []
+
+
+async def test_background_tasks_of_a_route_that_was_rolled_back_do_not_run(shop: Shop) -> None:
+    guard = shop.guard()
+    ran: list[str] = []
+
+    @shop.app.post("/orders")
+    async def run(request: Request, tasks: BackgroundTasks) -> Any:
+        event: Event = current_event(request)
+        tasks.add_task(ran.append, event.key)
+        _ = event.once("mail", "1")  # not awaited: the attempt fails after the response
+        return await insert(event)
+
+    assert (await shop.post()).status == 503
+    await guard.stop()
+    assert ran == []
+    assert await shop.orders() == []
+
+
+async def test_headers_that_can_be_read_only_once_are_sent_and_stored(shop: Shop) -> None:
+    guard = shop.inbox.idempotent("partner", caller=caller, routes=["POST /orders"])
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        headers = (pair for pair in [(b"X-Order", b"17")])
+        await send({"type": "http.response.start", "status": 201, "headers": headers})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    given = [await ask(guard(application), "POST", "/orders", b"{}", HEADERS) for _ in range(2)]
+    await guard.stop()
+    assert [answer.headers["x-order"] for answer in given] == ["17", "17"]
+
+
+async def test_requests_that_wait_for_a_database_that_does_not_answer_get_one_answer(tmp_path: Path) -> None:
+    opened = 0
+    guard = Inbox(f"sqlite:///{tmp_path}/inbox.db").idempotent("partner", caller=caller, routes=["POST /orders"])
+    began, go = asyncio.Event(), asyncio.Event()
+
+    class Silent:
+        async def open(self, **_: object) -> None:
+            nonlocal opened
+            opened += 1
+            began.set()
+            await go.wait()
+            raise Unavailable("made up")
+
+    guard.inbox.store = lambda *_, **__: Silent()  # type: ignore[method-assign,assignment,return-value]
+    asked = [asyncio.create_task(ask(guard(None), "POST", "/orders", b"{}", HEADERS)) for _ in range(5)]
+    await began.wait()
+    await asyncio.sleep(0)
+    go.set()
+    assert [(await answer).status for answer in asked] == [503] * 5
+    assert opened == 1
 
 
 async def test_the_application_is_offered_only_plain_responses(shop: Shop) -> None:

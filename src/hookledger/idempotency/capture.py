@@ -66,7 +66,7 @@ async def send_whole(response: Captured, send: Send) -> None:
 
 
 class NotSent(OSError):
-    """The application's response was not sent: its outcome was not recorded."""
+    """The application's response was not sent: what the route did was rolled back, or its outcome is unknown."""
 
 
 class Exchange:
@@ -116,17 +116,18 @@ class Exchange:
         if whole:
             if not self.response.done():
                 assert self._start is not None
-                headers = tuple((bytes(name).lower(), bytes(value)) for name, value in self._start.get("headers", ()))
+                headers = tuple((bytes(name).lower(), bytes(value)) for name, value in self._start["headers"])
                 self.response.set_result(Captured(self._start["status"], headers, b"".join(self._parts)))
             await asyncio.shield(self._sent)
 
     def _take(self, message: Message) -> bool:
         """Whether the response is whole now."""
         if message["type"] == "http.response.start":
-            self._start = message
+            headers = tuple(message.get("headers", ()))  # any iterable, which may give them only once
+            self._start = {**message, "headers": headers}
             if message.get("trailers"):
                 raise NotStorable("it announces trailers: send it without")
-            for name, value in message.get("headers", ()):
+            for name, value in headers:
                 if _BREAKS.search(name) or _BREAKS.search(value) or b":" in name:
                     raise NotStorable(f"its header {bytes(name)!r:.60} has a line break or is malformed")
             if 300 <= message["status"] < 400:
@@ -137,7 +138,7 @@ class Exchange:
         if message["type"] != "http.response.body" or self._start is None:
             raise NotStorable(f"the application sent {message['type']!r}, which is not part of a plain response")
         more = bool(message.get("more_body", False))
-        if more and not any(bytes(name).lower() == b"content-length" for name, _ in self._start.get("headers", ())):
+        if more and not any(bytes(name).lower() == b"content-length" for name, _ in self._start["headers"]):
             raise NotStorable("it is streamed without a content length: return it whole")
         part = bytes(message.get("body", b""))
         self._size += len(part)
@@ -169,13 +170,16 @@ class Exchange:
             self.response.set_exception(error)
 
     def release(self, *, kept: bool) -> None:
-        """Let the application continue after its response; `kept`: whether its outcome is recorded."""
+        """Let the application continue after its response; `kept`: whether the outcome of this response is
+        recorded, so that it is sent."""
         if self._sent.done():
             return
         if kept:
             self._sent.set_result(None)
         else:
-            self._sent.set_exception(NotSent("the outcome of this request was not recorded"))
+            self._sent.set_exception(
+                NotSent("the response was not sent: the route was rolled back, or its outcome is unknown")
+            )
 
     async def stop(self) -> None:
         """Cancel what of the application still runs before its response was whole."""

@@ -240,7 +240,7 @@ class GuardLedger:
             self._attempts.end(claimed)
             self._parts.leases.drop(claimed.id)
             self._waits.look()
-            attempt.exchange.release(kept=attempt.outcome is not None)
+            attempt.exchange.release(kept=attempt.outcome is not None and attempt.error is None)
             self._keep(attempt.exchange.finish())
         return response(attempt, claimed.id)
 
