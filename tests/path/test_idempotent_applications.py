@@ -14,6 +14,7 @@ from hookledger.errors import Unavailable
 from hookledger.states import State
 from tests.asgi_client import ask
 from tests.path.test_idempotent import Shop, caller, insert, shop
+from tests.services.postgres import Postgres
 
 __all__ = ["shop"]
 
@@ -114,6 +115,35 @@ async def test_requests_that_wait_for_a_database_that_does_not_answer_get_one_an
     go.set()
     assert [(await answer).status for answer in asked] == [503] * 5
     assert opened == 1
+
+
+async def test_a_request_whose_outcome_cannot_be_written_is_answered_during_the_outage(
+    postgres_server: Postgres,
+) -> None:
+    shop = Shop(postgres_server.url())
+    await shop.inbox.migrate()
+    guard = shop.guard(lease="2s", repeat="transaction")
+    began, go = asyncio.Event(), asyncio.Event()
+
+    @shop.route()
+    async def run(event: Event) -> Any:
+        await event.tx.fetch("SELECT 1")
+        began.set()
+        await go.wait()
+        return {"id": str(event.id)}
+
+    first = asyncio.create_task(shop.post())
+    await began.wait()
+    await asyncio.to_thread(postgres_server.kill)
+    go.set()
+    told = await first  # the database is still away
+    assert (told.status, told.json["type"]) == (503, "urn:hookledger:idempotency:unavailable")
+    assert (await shop.post()).status == 503
+    await asyncio.to_thread(postgres_server.start)
+    while (answer := await shop.post()).status in (409, 503):
+        await asyncio.sleep(0.1)
+    assert (answer.status, answer.body) == (200, (await shop.post()).body)
+    await guard.stop()
 
 
 async def test_the_application_is_offered_only_plain_responses(shop: Shop) -> None:

@@ -86,6 +86,8 @@ class Attempt:
         """Why there is no outcome of its answer."""
         self.outcome: AttemptOutcome | None = None
         """What is recorded; None: unknown, or nothing."""
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once its claim is lost."""
 
     def storable(self, answer: Captured) -> bool:
         """Whether this answer is final: its key gets it from now on."""
@@ -141,6 +143,8 @@ class Attempts:
         """Abandon the run of one event."""
         if attempt := self._running.get(event_id):
             attempt.exchange.abandon(error)
+            if not attempt.lost.done():
+                attempt.lost.set_result(None)
 
     def all(self) -> list[UUID]:
         return list(self._running)

@@ -230,10 +230,20 @@ class GuardLedger:
     # ── running ──
 
     async def _run(self, route: Route, claimed: Claimed, begin: Begin, since: float) -> Captured:
+        """The response once the outcome is recorded; or that it is unknown, if the claim is lost before: an outcome
+        is written through an outage of any length, and a client does not wait for that."""
         settings = self._settings
         attempt = Attempt(route, begin(), keep=settings.keep, store_4xx=settings.store_4xx)
         self._attempts.begin(claimed, attempt)
         self._parts.leases.hold([claimed], since)
+        run = self._keep(self._carry_out(route, claimed, attempt))
+        await asyncio.wait([run, attempt.lost], return_when=asyncio.FIRST_COMPLETED)
+        if not run.done():
+            return problems.unavailable(claimed.id)
+        run.result()
+        return response(attempt, claimed.id)
+
+    async def _carry_out(self, route: Route, claimed: Claimed, attempt: Attempt) -> None:
         try:
             await self._parts.handling.handle(self._handlers[route], [claimed])
         finally:
@@ -242,12 +252,12 @@ class GuardLedger:
             self._waits.look()
             attempt.exchange.release(kept=attempt.outcome is not None and attempt.error is None)
             self._keep(attempt.exchange.finish())
-        return response(attempt, claimed.id)
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)  # the loop keeps only a weak reference
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def lost(self, event_id: UUID) -> None:
         """A lease could not be renewed in time."""
