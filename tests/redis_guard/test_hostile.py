@@ -9,9 +9,14 @@ from redis.asyncio import Redis
 
 from hookledger import Answer
 from hookledger.contrib.redis import GuardUnavailable, Lease
+from hookledger.contrib.redis.commands import Claim, Commands
 from hookledger.contrib.redis.keys import fingerprint_of, make_key
+from hookledger.contrib.redis.scripts import CLAIM, RELEASE, RENEW
 from hookledger.errors import BadResult
 from tests.redis_guard.conftest import CALL, MakeGuard, Work
+from tests.services.valkey import Valkey
+
+SCRIPTS = {"claim": CLAIM, "renew": RENEW, "release": RELEASE}
 
 HOSTILE: list[str | bytes] = [
     *("k" * 1_000_000, "a\0b", "a\r\nDEL x", "{tag}", "a:b", "*", "\ud800", "ключ", " ", "\udcff"),
@@ -102,3 +107,42 @@ async def test_a_flood_of_keys_uses_few_connections(client: Redis, make_guard: M
     await asyncio.gather(*(guard.run(work, **CALL | {"key": f"k-{number}"}) for number in range(300)))
     assert work.runs == 300
     assert len(await client.client_list()) <= 5
+
+
+async def test_renewals_and_answers_go_before_the_claims_of_a_flood(client: Redis) -> None:
+    sent: list[str] = []
+    go = asyncio.Event()
+
+    class Slow:
+        async def execute_command(self, *args: Any, **options: Any) -> Any:
+            sent.append(next(name for name, script in SCRIPTS.items() if script.sha == args[1]))
+            await go.wait()
+            return await client.execute_command("EVAL", SCRIPTS[sent[-1]].text, *args[2:])
+
+    commands = Commands(Slow(), lease=30, window=60, timeout=9, max_commands=1)  # type: ignore[arg-type]
+    claims = [Claim(make_key("p", "acme", "orders", str(n)), b"t" * 16, b"f" * 32, b"") for n in range(3)]
+    tasks = [asyncio.create_task(commands.claim(claim)) for claim in claims]
+    tasks.append(asyncio.create_task(commands.renew(claims[0])))
+    tasks.append(asyncio.create_task(commands.release(claims[1], did_nothing=True)))
+    while not sent:
+        await asyncio.sleep(0)
+    tasks[1].cancel()
+    go.set()
+    await asyncio.wait(tasks)
+    assert sent == ["claim", "renew", "release", "claim"]
+
+
+async def test_a_pool_without_a_free_connection_is_no_outage(shared_valkey: Valkey, make_guard: MakeGuard) -> None:
+    runs: list[str] = []
+
+    async def work(lease: Lease) -> bytes:
+        assert lease.guarded
+        runs.append("run")
+        return b"done"
+
+    async with Redis.from_url(shared_valkey.url, max_connections=1) as client:
+        await client.flushall()
+        guard = make_guard(client, away="open")
+        outcomes = await asyncio.gather(*(guard.run(work, **CALL, wait=60) for _ in range(20)))
+    assert {(outcome.guarded, outcome.stored) for outcome in outcomes} == {(True, True)}
+    assert runs == ["run"]

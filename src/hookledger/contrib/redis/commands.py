@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, Protocol
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import MaxConnectionsError, NoScriptError, RedisError
 
 from ...answer import Answer
 from ...errors import BadResult
 from .answers import Unstorable, decode
 from .errors import GuardUnavailable
 from .keys import Key
+from .room import Room
 from .scripts import (
     CLAIM,
     DECIDE,
@@ -29,6 +30,8 @@ from .scripts import (
 
 ATTEMPTS = 3
 """Connections that a command may need."""
+POOL_DELAY = 0.01
+"""Seconds until a pool that had no free connection is asked again."""
 
 
 class Client(Protocol):
@@ -87,7 +90,7 @@ class Commands:
         self._lease = _milliseconds(lease)
         self._window = _milliseconds(window)
         self._timeout = timeout
-        self._room = asyncio.Semaphore(max_commands)
+        self._room = Room(max_commands)
         self._failed: tuple[float, str] = (float("-inf"), "")
 
     async def claim(self, claim: Claim) -> Held | Record | None:
@@ -101,15 +104,15 @@ class Commands:
     async def renew(self, claim: Claim) -> bool:
         """Renew the lease and return whether this caller still has the key."""
         args = (claim.token, claim.fingerprint, self._lease, claim.marker)
-        return bool(await self._run(RENEW, claim.key, *args))
+        return bool(await self._run(RENEW, claim.key, *args, first=True))
 
     async def finish(self, claim: Claim, record: Record) -> bool:
         """Store the record for the window and return whether this caller still had the key."""
-        return bool(await self._run(FINISH, claim.key, claim.token, bytes(record), self._window))
+        return bool(await self._run(FINISH, claim.key, claim.token, bytes(record), self._window, first=True))
 
     async def release(self, claim: Claim, *, did_nothing: bool) -> None:
         """Delete the lease, so that the next caller need not wait until it expires."""
-        await self._run(RELEASE, claim.key, claim.token, b"1" if did_nothing else b"0")
+        await self._run(RELEASE, claim.key, claim.token, b"1" if did_nothing else b"0", first=True)
 
     async def decide(self, key: Key, token: bytes, record: Record | None) -> bool:
         """Replace or delete a started record and return whether it was there, without a lease."""
@@ -131,16 +134,17 @@ class Commands:
         except (RedisError, OSError) as error:
             raise GuardUnavailable(f"keys cannot be listed: {_why(error)}") from error
 
-    async def _run(self, script: Script, key: Key, *args: bytes | int) -> Any:
+    async def _run(self, script: Script, key: Key, *args: bytes | int, first: bool = False) -> Any:
         keys_and_args = (2, key.lease, key.record, *args)
         try:
-            return await self._send("EVALSHA", script.sha, *keys_and_args)
+            return await self._send("EVALSHA", script.sha, *keys_and_args, first=first)
         except NoScriptError:  # a restart or a failover forgets scripts
-            return await self._send("EVAL", script.text, *keys_and_args)
+            return await self._send("EVAL", script.text, *keys_and_args, first=first)
 
-    async def _send(self, *command: Any) -> Any:
+    async def _send(self, *command: Any, first: bool = False) -> Any:
+        """`first`: of a caller that has the key."""
         asked = time.monotonic()
-        async with self._room:
+        async with self._room.enter(first=first):
             at, why = self._failed
             if at > asked:  # while it waited for room: it would fail as well, only later
                 raise GuardUnavailable(f"Redis cannot guard the work now: {why}; try again later")
@@ -159,12 +163,16 @@ class Commands:
 
         After a restart each idle connection of the pool is broken, and that is not an outage.
         """
-        for _ in range(ATTEMPTS - 1):
+        attempts = 0
+        while True:
             try:
                 return await self._client.execute_command(*command)
+            except MaxConnectionsError:  # all of the application's are in use: no outage, and the timeout ends it
+                await asyncio.sleep(POOL_DELAY)
             except RedisConnectionError:
-                continue
-        return await self._client.execute_command(*command)
+                attempts += 1
+                if attempts == ATTEMPTS:
+                    raise
 
 
 def _why(error: BaseException) -> str:
