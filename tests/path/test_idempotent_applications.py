@@ -108,7 +108,7 @@ async def test_requests_that_wait_for_a_database_that_does_not_answer_get_one_an
             await go.wait()
             raise Unavailable("made up")
 
-    guard.inbox.store = lambda *_, **__: Silent()  # type: ignore[method-assign,assignment,return-value]
+    guard.inbox.store = lambda *_, **__: Silent()  # type: ignore[method-assign,assignment]
     asked = [asyncio.create_task(ask(guard(None), "POST", "/orders", b"{}", HEADERS)) for _ in range(5)]
     await began.wait()
     await asyncio.sleep(0)
