@@ -33,6 +33,19 @@ async def test_two_guards_of_one_application_each_give_their_routes_their_event(
     assert {event.source for event in await shop.events()} == {"partner", "refunds"}
 
 
+@pytest.mark.parametrize(("method", "path"), [("POST", "/orders\n"), ("post", "/orders")])
+async def test_a_request_that_a_router_takes_for_the_route_is_guarded(shop: Shop, method: str, path: str) -> None:
+    guard = shop.inbox.idempotent("partner", caller=caller, routes=["POST /orders"])
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        assert current_event(scope).type == "POST /orders"
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    assert (await ask(guard(application), method, path, b"{}", HEADERS)).body == b"done"
+    await guard.stop()
+
+
 async def test_a_background_task_that_fails_is_logged(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     guard = shop.guard()
 

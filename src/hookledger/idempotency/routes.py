@@ -55,7 +55,8 @@ def _route(name: object, repeat: object) -> Route:
     for parameter in _PARAMETER.finditer(found[2]):
         parts += [re.escape(found[2][last : parameter.start()]), "(?:.*)" if parameter[1] else "(?:[^/]+)"]
         last = parameter.end()
-    path = "".join([*parts, re.escape(found[2][last:])])
+    # Starlette's patterns end with `$`, which also matches before a line break: such a request runs the route, too.
+    path = "".join([*parts, re.escape(found[2][last:]), r"\n?"])
     return Route(found[0], found[1], re.compile(path, re.DOTALL), repeat)  # type: ignore[arg-type]  # checked above
 
 
@@ -63,7 +64,8 @@ def find_route(routes: Sequence[Route], scope: Scope) -> tuple[Route, str] | Non
     """Return the route of a request, and its path or the part of it below the mount point; None without a route."""
     if scope["type"] != "http":
         return None
-    fitting = [route for route in routes if route.method == scope["method"]]
+    method = scope["method"].upper()  # as Django reads it; some servers pass on what the client wrote
+    fitting = [route for route in routes if route.method == method]
     if not fitting:
         return None
     for path in local_paths(scope):
