@@ -117,11 +117,11 @@ async def test_renewals_and_answers_go_before_the_claims_of_a_flood(client: Redi
         async def execute_command(self, *args: Any, **options: Any) -> Any:
             sent.append(next(name for name, script in SCRIPTS.items() if script.sha == args[1]))
             await go.wait()
-            return await client.execute_command("EVAL", SCRIPTS[sent[-1]].text, *args[2:])
+            return await client.eval(SCRIPTS[sent[-1]].text, *args[2:])
 
     commands = Commands(Slow(), lease=30, window=60, timeout=9, max_commands=1)  # type: ignore[arg-type]
     claims = [Claim(make_key("p", "acme", "orders", str(n)), b"t" * 16, b"f" * 32, b"") for n in range(3)]
-    tasks = [asyncio.create_task(commands.claim(claim)) for claim in claims]
+    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(commands.claim(claim)) for claim in claims]
     tasks.append(asyncio.create_task(commands.renew(claims[0])))
     tasks.append(asyncio.create_task(commands.release(claims[1], did_nothing=True)))
     while not sent:
