@@ -231,6 +231,23 @@ async def test_at_intake_a_break_is_recorded_as_a_dead_letter(
     assert await done(site) == ["evt_2"], "the worker checks it again"
 
 
+async def test_a_break_has_the_same_cause_at_intake_as_in_a_worker(
+    site_on: MakeSite, database_url: str, folder: Path
+) -> None:
+    nested: Any = {"type": "integer"}
+    content: Any = "1"
+    for name in ("paid at the desk", "x" * 120, "y" * 120):
+        nested, content = {"properties": {name: nested}}, {name: content}
+    write(folder, NAME, {"properties": {"data": nested}})
+    site = await site_with(site_on, database_url, folder, schema_check="intake")
+    await site.deliver(stripe_event(data=content))
+    at_intake = (await site.event("evt_1")).event
+    async with site.inbox.opened() as store:
+        await store.retry(at_intake.id, State.FAILED, "ada", "try")
+    await site.work()
+    assert (await site.event("evt_1")).event.cause == at_intake.cause
+
+
 # proves R75
 async def test_a_source_may_refuse_content_that_breaks_its_schema_or_is_unreadable(
     site_on: MakeSite, database_url: str, folder: Path

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ..states import State
+
 MAX_CAUSE = 200
 MAX_NAME = 50
 """Characters of a handler's name, and of a place in the code."""
@@ -11,6 +13,7 @@ MAX_EFFECT = 100
 """Of the name of an effect, which the cause begins with."""
 MAX_IDENTIFIER = 40
 BREAK = "schema break in "
+_FAILING = frozenset({State.FAILED, State.NEEDS_REVIEW})
 
 _BUDGET = re.compile(r"^(?:attempts exhausted \(\d+\)|older than the retry policy allows|waited too long): ")
 _PLACE = r"[\w./+…-]+:\d+"
@@ -62,8 +65,11 @@ def cause_of(reason: str | None, error: str | None = None, where: str | None = N
     return words[: MAX_CAUSE - len(end)].rstrip() + end
 
 
-def first_cause(reason: str) -> str | None:
-    """Return the cause of an event that fails at intake; its reason is the cause, but for a schema break."""
+def failure_cause(state: State, reason: str | None) -> str | None:
+    """Return the cause of an event that the intake records, if it fails there or waits for an operator; its reason is
+    the cause, but for a schema break."""
+    if not reason or state not in _FAILING:
+        return None
     return cause_of(reason) if reason.startswith(BREAK) else reason[:MAX_CAUSE]
 
 

@@ -9,6 +9,7 @@ from asyncpg import Connection
 
 from ...model import Arrival, Recorded
 from ...states import State
+from ..causes import failure_cause
 from ..classify import Classification, Owner, Verdict, classify, conflicts, first_state, new_outcome, proposals
 from ..rows import Content, keeping, unheld
 from .connection import BEGIN, transaction
@@ -135,4 +136,5 @@ def _arrival(verdict: Verdict, body: bytes | None) -> tuple[Any, ...]:
         item.order_at,
         item.hold,
         item.version,
+        failure_cause(state, reason),
     )

@@ -39,20 +39,14 @@ INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, re
 SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
 
 -- name: add_events
--- The events that they brought. The cause is as `causes.py` makes it: of a schema break, the schema and the place
--- without the indexes of arrays.
+-- The events that they brought.
 INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
                              fingerprint, request_id, item, received_at, run_started_at, state, reason,
                              due_at, finished_at, cause, account, entity, order_at, hold, version)
 SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
        fingerprint, request_id, item, now, now, state, reason,
        CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
-       CASE WHEN state NOT IN ('failed', 'needs_review') THEN NULL
-            WHEN reason LIKE 'schema break in %' THEN left(
-                split_part(reason, ' at ', 1) || ' at '
-                || regexp_replace(split_part(split_part(reason, ': expected ', 1), ' at ', 2), '/\d+(?=/|$)', '/*', 'g'), 200)
-            ELSE nullif(left(reason, 200), '') END, account,
-       entity, CASE WHEN ordered THEN coalesce(to_timestamp(order_at), now) END, hold, version
+       cause, account, entity, CASE WHEN ordered THEN coalesce(to_timestamp(order_at), now) END, hold, version
 
 -- name: add_new
 -- The usual case in one statement and one round trip: each arrival with a single identity that is free is recorded

@@ -13,7 +13,7 @@ import apsw
 
 from ...model import Arrival, Recorded
 from ...states import FINAL, DeliveryOutcome, State
-from ..causes import first_cause
+from ..causes import failure_cause
 from ..classify import Classification, Owner, Proposal, Verdict, all_new, classify, conflicts, first_state, proposals
 from ..rows import NEW, Content, keeping, unheld
 
@@ -21,7 +21,6 @@ Sql = Callable[[str], str]
 
 _SIZES = (64, 32, 16, 4, 1)
 _ACCEPTED, _PENDING = DeliveryOutcome.ACCEPTED, State.PENDING
-_TROUBLE = (State.FAILED, State.NEEDS_REVIEW)
 
 
 def micros(seconds: float) -> int:
@@ -147,7 +146,6 @@ def _event(now: int, request_id: bytes, event_id: bytes, verdict: Verdict) -> tu
     state, reason = first_state(item)
     due = now if state is _PENDING else None
     finished = now if due is None and state in FINAL else None
-    cause = first_cause(reason) if reason and state in _TROUBLE else None
     return (
         now,
         now,
@@ -166,7 +164,7 @@ def _event(now: int, request_id: bytes, event_id: bytes, verdict: Verdict) -> tu
         place,
         state,
         reason,
-        cause,
+        failure_cause(state, reason),
         item.account,
         item.entity,
         None if not item.ordered else now if item.order_at is None else micros(item.order_at),

@@ -35,7 +35,8 @@ END $$;
 CREATE TRIGGER keep_older_away AFTER INSERT ON {schema}.events FOR EACH ROW
     WHEN (NEW.version <> '') EXECUTE FUNCTION {schema}.keep_older_away();
 
--- One item of a batch: the same as `arrival_in_order`, which receivers of the last release use, and its version.
+-- One item of a batch: the same as `arrival_in_order`, which receivers of the last release use, with its version
+-- and its cause, which `causes.py` makes of the reason.
 CREATE TYPE {schema}.arrival_with_version AS (
     request_id  uuid,
     item        integer,
@@ -67,5 +68,6 @@ CREATE TYPE {schema}.arrival_with_version AS (
     ordered     boolean,
     order_at    float8,
     hold        boolean,
-    version     text
+    version     text,
+    cause       text
 );
