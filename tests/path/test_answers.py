@@ -10,11 +10,14 @@ import pytest
 
 from hookledger import Answer, Event, Inbox, Permanent, Retry, Review, Skip, Source, State, SyncEvent
 from hookledger.errors import Unavailable
+from hookledger.inline.answerer import InlineAnswerer
 from hookledger.store.protocol import Store
+from hookledger.work.route import Routes
 from tests.asgi_client import Answer as Response
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 
+hold = InlineAnswerer._hold
 FORM = {"text": "done"}
 LATE = Answer({"text": "working on it"}, status=202)
 
@@ -198,9 +201,10 @@ async def test_what_is_not_recorded_gets_no_late_answer(site: Site, monkeypatch:
     answering(site.inbox, deadline=0.3, late=LATE)
     await site.inbox.asgi.start()
 
-    over = asyncio.Event()
+    began, over = asyncio.Event(), asyncio.Event()
 
     async def stuck(*_: object) -> Any:
+        began.set()
         await over.wait()
         raise Unavailable("no database")
 
@@ -208,12 +212,37 @@ async def test_what_is_not_recorded_gets_no_late_answer(site: Site, monkeypatch:
         raise Unavailable("no database")
 
     kind = type(site.inbox.store())
-    for instead in (stuck, down):
+    for instead in (down, stuck):
         with monkeypatch.context() as patched:
             patched.setattr(kind, "record_claimed", instead)
             assert (await site.deliver(stripe_event())).status == 503
+            if instead is stuck:
+                await began.wait()
     over.set()
+    await site.inbox.asgi.stop()
     assert await site.deliveries() == {}
+
+
+async def test_without_the_handler_the_event_is_left_to_a_worker(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answering process may have been started again with other code than the receiver's."""
+    ran = answering(site.inbox, late=LATE)
+    await site.inbox.asgi.start()
+    with monkeypatch.context() as patched:
+        patched.setattr(InlineAnswerer, "_hold", hold_without_handlers)
+        assert (await site.deliver(stripe_event())).status == LATE.status
+    assert ran == []
+    await site.work()
+    assert ran == ["evt_1"]
+    history = await site.event("evt_1")
+    assert (history.event.state, history.event.crashes) == (State.PROCESSED, 0)
+
+
+def hold_without_handlers(answerer: Any, *given: Any) -> Any:
+    routes, answerer._routes = answerer._routes, Routes()
+    try:
+        return hold(answerer, *given)
+    finally:
+        answerer._routes = routes
 
 
 # ── how it ends ──

@@ -643,6 +643,21 @@ async def test_an_expired_answer_is_not_made_again(shop: Shop) -> None:
     assert len(shop.calls) == 1
 
 
+async def test_a_replay_that_ran_nothing_does_not_offer_a_new_key(shop: Shop) -> None:
+    """The first run was carried out: a new key would carry it out twice."""
+    shop.guard(keep="1h")
+    shop.route()(insert)
+    await shop.post()
+    async with shop.inbox.opened() as store:
+        [event] = await store.search.events()
+        await store.replay(event.id, event.state, "ada", "again", seen=event.claim)
+    shop.inbox.clock.offset += 3700
+    await shop.work()
+    assert await shop.state() is State.SKIPPED
+    assert (await shop.post()).json["type"] == "urn:hookledger:idempotency:answer-expired"
+    assert len(shop.calls) == 1
+
+
 async def test_a_route_may_ask_for_a_review_itself(shop: Shop) -> None:
     shop.guard()
 

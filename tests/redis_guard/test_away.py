@@ -49,6 +49,8 @@ async def test_a_server_that_hangs_is_away(
     failures = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(failure, GuardUnavailable) for failure in failures)
     assert work.runs == 0
+    with pytest.raises(GuardUnavailable, match="keys cannot be listed: no answer within"):
+        await anext(aiter(guard.unknown()))
     own_valkey.signal(signal.SIGCONT)
 
 

@@ -57,6 +57,8 @@ def infer_schema(inbox: Inbox, source: str, type: str, last: int, write: bool, v
     It has the JSON types that were seen, and requires what all events have. It allows unknown fields and has no
     values. With --write, an existing file is left alone.
     """
+    if version is not None and not version.strip():
+        raise ConfigError("--version is empty: name a version, or leave it out for the schema of all versions")
     file = Path(inbox.schema_settings.path) / path_of(source, type, version)
     if write and file.exists():
         raise ConfigError(f"{file} exists: remove it first, or leave --write out")

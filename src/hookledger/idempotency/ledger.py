@@ -217,7 +217,7 @@ class GuardLedger:
         match known.state:
             case State.NEEDS_REVIEW:
                 return problems.unknown(known.id)
-            case State.PROCESSED:
+            case _ if known.processed_before:
                 return await self._without_answer(known.id)
             case _:
                 return problems.closed(known.id)

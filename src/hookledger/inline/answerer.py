@@ -30,7 +30,7 @@ from ..store.ops.answers import AnswerState, Claim
 from ..store.ops.workers import Expired
 from ..store.protocol import Store
 from ..work.reclaim import Grace, LeaseReclaimer
-from ..work.route import Handler, Routes
+from ..work.route import Routes
 from ..work.settings import SETTLE_END, WorkSettings
 from .runs import FAILED, KNOWN, LATER, MakeParts, Run, Runs
 from .settings import AnswerSettings
@@ -170,8 +170,16 @@ class InlineAnswerer:
         found = await self._store.record_claimed(arrivals, self.name, self._settings.lease)
         for claim in found:
             if claim.claimed is not None:
-                self._runs.hold(claim.claimed, self._handler(claim.claimed), since)
+                self._hold(claim.claimed, since)
         return found
+
+    def _hold(self, claimed: Claimed, since: float) -> Run | None:
+        """Keep what was claimed; None: this process has other code than the receiver, and leaves it to a worker."""
+        handler = self._routes.find(claimed.kind)
+        if handler is None or handler.answers is None:
+            self._runs.release(claimed)
+            return None
+        return self._runs.hold(claimed, handler, since)
 
     async def _reply(self, claim: Claim, run: Run | None) -> Reply:
         recorded = claim.recorded
@@ -246,11 +254,6 @@ class InlineAnswerer:
         handler = self._routes.find(Kind(state.source, state.type, state.version))
         return None if handler is None or handler.answers is None else handler.answers.of(state.type)
 
-    def _handler(self, claimed: Claimed) -> Handler:
-        handler = self._routes.find(claimed.kind)
-        assert handler is not None, "only what has a handler that answers is asked for"
-        return handler
-
     async def _take(self, state: AnswerState) -> Run | None:
         """Reclaim the event if its lease has ended, claim it and run it; one for all that ask together."""
         task = self._taking.get(state.id)
@@ -279,8 +282,9 @@ class InlineAnswerer:
         claimed = await self._store.claim_seen(state.id, seen, self.name, self._settings.lease)
         if claimed is None:
             return None
-        run = self._runs.hold(claimed, self._handler(claimed), since)
-        self._runs.start(run)
+        run = self._hold(claimed, since)
+        if run is not None:
+            self._runs.start(run)
         return run
 
 

@@ -83,6 +83,10 @@ class Runs:
         run = self._runs[claimed.id] = Run(claimed, handler, limited)
         return run
 
+    def release(self, claimed: Claimed) -> None:
+        """Release a claim whose event cannot be handled here."""
+        self._settle(ways.released(claimed))
+
     def start(self, run: Run) -> None:
         """Start a run, or let it wait for a slot."""
         if self._stopping:
@@ -155,10 +159,13 @@ class Runs:
 
     def _end(self, run: Run, way: Outcome) -> None:
         """Settle a run that did not do so itself."""
+        self._settle(way)
+        self._forget(run)
+
+    def _settle(self, way: Outcome) -> None:
         task = self._loop.create_task(self.parts.settler.settle(way))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
-        self._forget(run)
 
     def _forget(self, run: Run) -> None:
         """If it has no outcome yet, that is unknown: no answer, and the next delivery finds what became of it."""

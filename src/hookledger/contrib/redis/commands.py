@@ -129,10 +129,15 @@ class Commands:
     async def names(self, pattern: str) -> AsyncIterator[str]:
         """Yield the names in Redis that match, possibly one twice."""
         try:
-            async for name in self._client.scan_iter(match=pattern, count=1000):
+            names = aiter(self._client.scan_iter(match=pattern, count=1000))
+            while True:
+                async with asyncio.timeout(self._timeout):
+                    name = await anext(names)
                 yield name.decode("utf-8", "replace")
+        except StopAsyncIteration:
+            return
         except (RedisError, OSError) as error:
-            raise GuardUnavailable(f"keys cannot be listed: {_why(error)}") from error
+            raise GuardUnavailable(f"keys cannot be listed: {self._told(error)}") from error
 
     async def _run(self, script: Script, key: Key, *args: bytes | int, first: bool = False) -> Any:
         keys_and_args = (2, key.lease, key.record, *args)
@@ -154,9 +159,12 @@ class Commands:
             except NoScriptError:
                 raise
             except (RedisError, OSError) as error:
-                why = f"no answer within {self._timeout:g} s" if isinstance(error, TimeoutError) else _why(error)
+                why = self._told(error)
                 self._failed = (time.monotonic(), why)
                 raise GuardUnavailable(f"Redis cannot guard the work now: {why}; try again later") from error
+
+    def _told(self, error: RedisError | OSError) -> str:
+        return f"no answer within {self._timeout:g} s" if isinstance(error, TimeoutError) else _why(error)
 
     async def _send_again(self, *command: Any) -> Any:
         """Send it, and again over another connection where one broke: scripts may run twice (see scripts.py).

@@ -34,6 +34,8 @@ class AnswerState(Struct, frozen=True):
     worker: str | None
     waits: bool
     """Whether it waits for an event of some entity."""
+    processed_before: bool
+    """Whether it was processed, in this run or an earlier one."""
     run_age: float
     lease_left: float | None
     """Seconds until its lease ends, negative when it has; None: it is not leased."""

@@ -23,7 +23,7 @@ SELECT {now} AS asked_at
 -- name: answer_states
 -- What a delivery that met these events can be answered: their states, and their answers where there are any.
 SELECT e.id, e.source, e.type, e.version, e.state, e.claim, e.run, e.attempts, e.crashes, e.worker,
-       e.waits_for IS NOT NULL AS waits,
+       e.waits_for IS NOT NULL AS waits, e.first_processed_at IS NOT NULL AS processed_before,
        {elapsed {now} - e.run_started_at} AS run_age, {elapsed e.leased_until - {now}} AS lease_left,
        a.status, a.headers, a.body
 FROM {schema}.events AS e LEFT JOIN {schema}.answers AS a ON a.event_id = e.id AND a.expires_at > {now}
