@@ -35,9 +35,11 @@ SELECT run, status, headers, body, answered_at, expires_at, expires_at <= {now} 
 FROM {schema}.answers WHERE event_id = :event_id
 
 -- name: prune_expired_answers
-DELETE FROM {schema}.answers WHERE event_id IN (
+-- Chosen once: a planner may run a subquery again, which then skips what it has locked and takes more than :most.
+WITH expired AS MATERIALIZED (
     SELECT event_id FROM {schema}.answers {indexed answers_expiring}
     WHERE expires_at <= {now} ORDER BY expires_at LIMIT :most {lock_free answers})
+DELETE FROM {schema}.answers WHERE event_id IN (SELECT event_id FROM expired)
 RETURNING event_id
 
 -- name: delete_answers

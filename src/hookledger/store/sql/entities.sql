@@ -20,11 +20,13 @@ WHERE c.event_id = t.event_id AND c.claim = t.claim AND c.change = t.change
 RETURNING c.source, c.entity, c.settled_at
 
 -- name: poll_waiting
--- Ordered events that waited long enough to look again: from now on each takes its turn.
-UPDATE {schema}.events SET waits_for = NULL WHERE id IN (
+-- Ordered events that waited long enough to look again: from now on each takes its turn. Chosen once, because a planner
+-- may run a subquery again, which then skips what it has locked and takes more than :most.
+WITH ready AS MATERIALIZED (
     SELECT id FROM {schema}.events {indexed events_to_poll}
     WHERE waits_for IS NOT NULL AND order_at IS NOT NULL AND ready_at <= {now}
     ORDER BY ready_at LIMIT :most {lock_free events})
+UPDATE {schema}.events SET waits_for = NULL WHERE id IN (SELECT id FROM ready)
 RETURNING source, entity
 
 -- name: lock_entities
