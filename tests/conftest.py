@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,6 +38,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent.name in ("crash", "attacks"):
             item.add_marker("soak")
     items.sort(key=rank)
+
+
+@pytest.fixture(autouse=True)
+def whole_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries in this process come after their whole delay. At random some are due before a drain ends."""
+    monkeypatch.setattr("hookledger.retry.random", SimpleNamespace(random=lambda: 1.0))
 
 
 @pytest.fixture(scope="session")

@@ -247,7 +247,7 @@ async def test_a_handler_that_keeps_its_hands_off(site: Site, plain: bool) -> No
     wrong = "INSERT INTO nowhere VALUES (1)"
 
     def add(name: str) -> None:
-        @stripe.on(name, timeout=0.4 if name == "time_out" else None)
+        @stripe.on(name, timeout=2 if name == "time_out" else None)
         async def handle(event: Event[Any]) -> None:
             await run(event, f"INSERT INTO done VALUES ('{event.key}')")
             if event.attempt == 1 and name == "time_out":
@@ -256,7 +256,7 @@ async def test_a_handler_that_keeps_its_hands_off(site: Site, plain: bool) -> No
                 await run(event, wrong) if name == "failing_statement" else fail(ValueError("no"))()
 
     def add_plain(name: str) -> None:
-        @stripe.on(name, timeout=0.4 if name == "time_out" else None)
+        @stripe.on(name, timeout=2 if name == "time_out" else None)
         def handle(event: SyncEvent[Any]) -> None:
             run_plain(event, f"INSERT INTO done VALUES ('{event.key}')")
             if event.attempt == 1 and name == "time_out":

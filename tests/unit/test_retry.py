@@ -1,5 +1,7 @@
 """When to try again, and when not."""
 
+import random
+
 import pytest
 
 from hookledger import ConfigError, RetryPolicy, Seconds
@@ -14,7 +16,8 @@ def test_the_delay_doubles_up_to_the_longest() -> None:
     assert POLICY.delay(10_000, chance=1.0) == 10
 
 
-def test_full_jitter_spreads_over_the_whole_delay() -> None:
+def test_full_jitter_spreads_over_the_whole_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookledger.retry.random", random)
     drawn = [POLICY.delay(3) for _ in range(2000)]
     assert 0 <= min(drawn) < 1
     assert 7 < max(drawn) <= 8
