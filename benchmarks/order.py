@@ -82,7 +82,8 @@ def buffers(server: Postgresql, entities: Sequence[int]) -> tuple[int, int]:
         databases = Databases(url)
         databases.execute("VACUUM ANALYZE")
         sql = connect(url, clock=Clock()).sql("claim")  # type: ignore[attr-defined]
-        claim = work._fill_in(sql, "ARRAY['ordered']", "ARRAY['invoice.paid']", "'w'", "60", "ARRAY[0]", "ARRAY[16]")
+        kind = "ARRAY['ordered']", "ARRAY['invoice.paid']", "ARRAY['']"
+        claim = work._fill_in(sql, "'w'", "60", *kind, "ARRAY[0]", "ARRAY[16]")
         plan = databases.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {claim}")
         [found] = json.loads(plan) if isinstance(plan, str) else plan
         root = found["Plan"]
