@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ import pytest
 from hookledger import Answer, Event, Inbox, Permanent, Retry, Review, Skip, Source, State, SyncEvent
 from hookledger.errors import Unavailable
 from hookledger.inline.answerer import InlineAnswerer
+from hookledger.model import Outcome
 from hookledger.store.protocol import Store
+from hookledger.work.outcome import Settler
 from hookledger.work.route import Routes
 from tests.asgi_client import Answer as Response
 from tests.asgi_client import Site, stripe_event
@@ -195,6 +199,46 @@ async def test_without_a_late_answer_the_sender_gets_503(site: Site) -> None:
 async def processed(site: Site, key: str = "evt_1") -> None:
     while await site.state(key) is not State.PROCESSED:
         await asyncio.sleep(0.02)
+
+
+async def test_a_handler_starts_while_the_outcome_of_another_is_recorded(
+    site_on: MakeSite, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = await site_on(database_url, {"answers": {"concurrency": 1}})
+    running, kept, said = Counter[str](), asyncio.Event(), ContextVar("said", default="nothing")
+    go, held = asyncio.Event(), list[Outcome]()
+    settle = Settler.settle
+
+    async def held_up(self: Settler, way: Outcome) -> bool:
+        held.append(way)
+        if held[0] is way:
+            await kept.wait()
+        return await settle(self, way)
+
+    @add_source(site.inbox).answer("*", deadline=20)
+    async def handle(event: Event) -> Answer:
+        running["now"] += 1
+        running[event.key] += 1
+        before = [said.get(), running["now"]]
+        said.set(event.key)
+        await go.wait()
+        running["now"] -= 1
+        return Answer(before)
+
+    monkeypatch.setattr(Settler, "settle", held_up)
+    first = asyncio.create_task(site.deliver(stripe_event("evt_1")))
+    while not running:
+        await asyncio.sleep(0.01)
+    second = asyncio.create_task(site.deliver(stripe_event("evt_2")))
+    while [row.state for row in await site.events()] != [State.PROCESSING] * 2:
+        await asyncio.sleep(0.01)
+    go.set()
+    assert (await second).json == ["nothing", 1], "in a context of its own, and alone"
+    assert not first.done()
+    assert await site.state("evt_1") is State.PROCESSING
+    kept.set()
+    assert (await first).json == ["nothing", 1]
+    assert running == {"evt_1": 1, "evt_2": 1, "now": 0}
 
 
 async def test_what_is_not_recorded_gets_no_late_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
 from typing import Protocol
@@ -18,7 +19,7 @@ from ..model import Claimed, Outcome, base_source
 from ..observe.watchdog import Busy
 from ..receive.answering import Reply
 from ..work import outcome as ways
-from ..work.handle import Ended, busy_in
+from ..work.handle import Ended, Returned, busy_in
 from ..work.parts import Parts
 from ..work.route import Handler
 from ..work.settings import CALLS_END, CANCEL_END, SETTLE_END, WorkSettings
@@ -33,7 +34,7 @@ class MakeParts(Protocol):
     """Makes the parts that run handlers."""
 
     def __call__(
-        self, *, name: str, lost: Callable[[UUID], None], stuck: Callable[[], None], ended: Ended
+        self, *, name: str, lost: Callable[[UUID], None], stuck: Callable[[], None], ended: Ended, returned: Returned
     ) -> Parts: ...
 
 
@@ -45,6 +46,7 @@ class Run:
         self.handler = handler
         self.limited = limited
         """What limits how many run: its source, and its library."""
+        self.has_slot = False
         self.task: asyncio.Task[None] | None = None
         """None: not started."""
         self.cancelled: bool = False
@@ -61,7 +63,9 @@ class Runs:
     """`stuck` is called, in another thread, when a handler has blocked the event loop beyond every timeout."""
 
     def __init__(self, parts: MakeParts, work: WorkSettings, *, name: str, stuck: Callable[[], None]) -> None:
-        self.parts: Parts = parts(name=name, lost=self._on_lost, stuck=stuck, ended=self._on_ended)
+        self.parts: Parts = parts(
+            name=name, lost=self._on_lost, stuck=stuck, ended=self._on_ended, returned=self._on_returned
+        )
         self._work = work
         self._runs: dict[UUID, Run] = {}
         self._ready: dict[UUID, Run] = {}
@@ -69,6 +73,7 @@ class Runs:
         self._settling: set[asyncio.Task[bool]] = set()
         self._stopping = False
         self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -102,9 +107,20 @@ class Runs:
                 return
             if all(map(self._has_slot, run.limited)):
                 del self._ready[run.claimed.id]
-                self.parts.slots.take(*run.limited)
-                run.task = self._loop.create_task(self.parts.handling.handle(run.handler, [run.claimed]))
+                self._take_slot(run)
+                handling = self.parts.handling.handle(run.handler, [run.claimed])
+                # What another handler set in its context, which may start this one, is not for this one.
+                run.task = self._loop.create_task(handling, context=self._context.copy())
                 run.task.add_done_callback(partial(self._ended, run))
+
+    def _take_slot(self, run: Run) -> None:
+        self.parts.slots.take(*run.limited)
+        run.has_slot = True
+
+    def _release_slot(self, run: Run) -> None:
+        if run.has_slot:
+            run.has_slot = False
+            self.parts.slots.release(*run.limited)
 
     def _has_slot(self, limited: Limited) -> bool:
         """A library that could not begin a transaction is asked again: its event is put off and waits elsewhere."""
@@ -144,9 +160,17 @@ class Runs:
         if run is not None and run.claimed.claim == outcome.claim:
             run.answer(reply_to(outcome, error))
 
+    def _on_returned(self, group: Sequence[Claimed]) -> None:
+        """Another handler may start while the outcome of this one is recorded; `queue` limits how many wait."""
+        for claimed in group:
+            run = self._runs.get(claimed.id)
+            if run is not None and run.claimed.claim == claimed.claim:
+                self._release_slot(run)
+        self._start_ready()
+
     def _ended(self, run: Run, task: asyncio.Task[None]) -> None:
         claimed = run.claimed
-        self.parts.slots.release(*run.limited)
+        self._release_slot(run)
         if task.cancelled():
             owned = self.parts.leases.owns(claimed.id)
             by_us = run.cancelled or self._stopping

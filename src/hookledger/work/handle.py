@@ -59,6 +59,8 @@ class Defaults(Budget, Protocol):
 
 Ended = Callable[[Outcome, Exception | None], None]
 """Told of each outcome once it is recorded, and of what the handler raised."""
+Returned = Callable[[Sequence[Claimed]], None]
+"""Told of events whose handler has returned and holds no connection, before their outcomes are recorded."""
 
 
 class NotBegun(Exception):
@@ -87,9 +89,11 @@ class Handling:
         slots: Slots,
         counts: WorkCounts,
         ended: Ended | None = None,
+        returned: Returned | None = None,
     ) -> None:
         """`planned` is told when the outbox has something to do."""
         self._ended: Ended = ended or (lambda outcome, error: None)
+        self._returned: Returned = returned or (lambda group: None)
         self._store = store
         self._settler = settler
         self._calls = calls
@@ -286,6 +290,7 @@ class Handling:
                 self._counts.rollbacks[ways.rollback_cause(why)] += 1
             await undo(handler, tx, why)
         await tx.rollback()  # nothing was begun, and nothing may be from now on
+        self._returned(group)
         kept = await asyncio.gather(*map(self._settler.settle, outcomes))
         for outcome, mine in zip(outcomes, kept, strict=True):
             if mine:

@@ -15,7 +15,7 @@ from ..observe.metrics.counts import WorkCounts
 from ..store.protocol import Store, Transactions
 from .check import Checks
 from .current import Currents, CurrentStates
-from .handle import Ended, Handling
+from .handle import Ended, Handling, Returned
 from .lease import Leases
 from .outcome import Settler
 from .route import Handler, Routes
@@ -47,10 +47,12 @@ class Parts:
         counts: WorkCounts,
         claims: Callable[[], None] = lambda: None,
         ended: Ended | None = None,
+        returned: Returned | None = None,
         runner: type[Runner] = Runner,
         handling: type[Handling] = Handling,
     ) -> None:
-        """`lost`, `stuck`: see `Leases`; `ended`: see `Handling`. `claims` is told when the outbox claims one."""
+        """`lost`, `stuck`: see `Leases`; `ended`, `returned`: see `Handling`. `claims` is told when the outbox claims
+        one."""
         self.leases: Leases = Leases(
             lambda patience: store.heartbeat(name, handles, patience),
             settings.lease,
@@ -68,4 +70,4 @@ class Parts:
         self.slots: Slots = Slots(settings.concurrency, max_running)
         counts.slots, counts.running = settings.concurrency, lambda: settings.concurrency - self.slots.left
         shared = (store, self.settler, self.calls, self.leases, effects, self.runner, settings)
-        self.handling: Handling = handling(*shared, self.outbox.wake, self.slots, counts, ended)
+        self.handling: Handling = handling(*shared, self.outbox.wake, self.slots, counts, ended, returned)
