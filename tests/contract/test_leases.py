@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from hookledger.clock import Clock
 from hookledger.ids import new_id
+from hookledger.observe.metrics.counts import WorkCounts
 from hookledger.states import AttemptOutcome, State
 from hookledger.store.connect import connect
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.postgres.heartbeat import PostgresHeartbeat
 from hookledger.store.protocol import Store
+from hookledger.work.lease import Leases
 from tests.builders import KIND, LEASE, WORKER, Raw, claim, claimed, crash, event, history, keys, recorded, settle
 from tests.contract.conftest import OpenStore
 
@@ -72,6 +77,26 @@ async def test_a_late_heartbeat_renews_an_unclaimed_lease(store: Store, clock: C
     assert await heartbeat.beat([(owner.id, owner.claim)], LEASE) == {owner.id}
     await heartbeat.close()
     assert await store.expired(10) == []
+
+
+async def test_an_outcome_that_is_just_committed_is_no_lost_claim(store: Store) -> None:
+    """The heartbeat may run before the event loop has heard of the commit."""
+    ended, taken = await claimed(store, "ended"), await claimed(store, "taken")
+    lost, counts = list[UUID](), WorkCounts()
+    open_heartbeat = partial(store.heartbeat, WORKER, [])
+    leases = Leases(open_heartbeat, LEASE, lost.append, patience=60.0, stuck=lambda: None, counts=counts)
+    leases.hold([ended, taken], time.monotonic())
+    await settle(store, ended, "complete")
+    await settle(store, taken, "release")
+    await store.claim("other", [KIND], 1, LEASE)
+    heartbeat = await open_heartbeat(5.0)
+    await leases._beat(heartbeat)
+    assert not leases.owns(taken.id), "its calls end at once"
+    leases.drop(ended.id)
+    assert lost == []
+    leases._give_up_overdue()
+    assert (lost, counts.claims_lost) == ([taken.id], 1)
+    await heartbeat.close()
 
 
 class _FrozenInside:

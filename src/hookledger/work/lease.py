@@ -23,6 +23,9 @@ from ..store.protocol import Heartbeat
 
 log: logging.Logger = logging.getLogger(__name__)
 
+NOT_OURS = float("-inf")
+"""The deadline of a claim that the database does not know as ours."""
+
 
 class Leases:
     """`lost` is called in the heartbeat's thread for each claim that is no longer ours.
@@ -121,11 +124,10 @@ class Leases:
         self._counts.heartbeat_at = time.time()
         for ident, claim in claims:
             with self._guard:
-                unchanged = self._held.get(ident, (0, 0.0))[0] == claim
-                if unchanged and ident in still_ours:
-                    self._held[ident] = (claim, self._deadline(since))
-            if unchanged and ident not in still_ours:
-                self._lose(ident)
+                if self._held.get(ident, (0, 0.0))[0] == claim:
+                    # What is not ours may be processed: its outcome is committed, and we are about to hear so. It is
+                    # given up if it is still held at the next turn.
+                    self._held[ident] = (claim, self._deadline(since) if ident in still_ours else NOT_OURS)
 
     def _give_up_overdue(self) -> None:
         now = time.monotonic()
