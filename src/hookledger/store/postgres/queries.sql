@@ -374,7 +374,8 @@ UPDATE {schema}.guards SET ties = ties + 1 WHERE identity = $3 AND $10 IS NOT NU
 
 -- name: settle
 -- Every way out of processing that the claim's owner has. Each increases the claim number, so that a worker with the
--- old one cannot match. $12 is the mark of the handler's transaction, or null outside one.
+-- old one cannot match. $12 is the mark of the handler's transaction, or null outside one. The rest are the answers
+-- of some of the events.
 WITH left_processing AS (
     UPDATE {schema}.events AS e
     SET state = o.state, claim = e.claim + 1, reason = o.reason, result = o.result, error = o.error,
@@ -400,6 +401,13 @@ WITH left_processing AS (
     SELECT id, claim, run, worker, claimed_at, {now},
            {attempt_outcome}, error, traceparent
     FROM left_processing WHERE {attempt_outcome} IS NOT NULL
+), answered AS (
+    {into_kept_answers}
+    SELECT e.id, e.run, k.status, k.headers, k.body, {now}, {now} + make_interval(secs => k.keep)
+    FROM unnest($13::uuid[], $14::smallint[], $15::bytea[], $16::bytea[], $17::float8[])
+      AS k (event_id, status, headers, body, keep)
+    JOIN left_processing AS e ON e.id = k.event_id
+    {unless_kept}
 )
 SELECT id FROM left_processing
 

@@ -18,28 +18,28 @@ from ...model import Arrival, Claimed, Handled, Kind, Outcome, Recorded, Share, 
 from ...states import DeliveryOutcome
 from .. import BEFORE_FIRST, fits, is_newer, out_of_range
 from ..history import Health
-from ..ops.answers import Claim, answers_of, claims, met, states
+from ..ops.answers import Claim, claims, met, states
 from ..ops.copy import Copies
 from ..ops.jobs import Jobs
 from ..protocol import Adapter, Store, Transactions
-from ..rows import outcome_values, stage_values, value_of
+from ..rows import stage_values, value_of
 from ..text import load, migrations, shared
 from ..url import without_password
 from . import intake, ledger
 from .connection import BEGIN, OUTAGE, Connections, nothing, transaction
 from .dialect import Dialect
 from .heartbeat import PostgresHeartbeat
-from .intake import columns
 from .ledger import PostgresLedger
 from .pooled import PooledConnection
 from .prove import prove
 from .session import PostgresDatabase, Queries, values_of
+from .settle import settle_values
 from .tables import PostgresTables
 from .transaction import LazyTransaction, PostgresTransaction
 
 _GIVEN = (
     *("not_paused", "later_kind", "claimable", "unplaced", "into_answers", "or_again", "begin_stages", "other_stage"),
-    *("is_same_event", "keep_answer"),
+    *("is_same_event", "into_kept_answers", "unless_kept"),
 )
 _QUERIES = load(__package__, **{name: shared("postgres")[name] for name in _GIVEN})
 
@@ -239,21 +239,17 @@ class PostgresStore(Store):
     async def settle(self, outcomes: Sequence[Outcome]) -> set[UUID]:
         if not outcomes:
             return set()
-        # Sorted as in `reclaim`, `beat` and a handler's commit, so that they do not deadlock.
-        values = sorted(map(outcome_values, outcomes), key=itemgetter(0))
-        stages, answers = stage_values(outcomes), answers_of(outcomes)
-        if not stages and not answers:
-            rows = await self._fetch("settle", *columns(values), None)
+        values = settle_values(outcomes, None)
+        stages = stage_values(outcomes)
+        if not stages:
+            rows = await self._fetch("settle", *values)
             return {row["id"] for row in rows}
         async with self._use() as connection, transaction(connection, BEGIN):
-            rows = await connection.fetch(self.sql("settle"), *columns(values), None)
+            rows = await connection.fetch(self.sql("settle"), *values)
             settled = {row["id"] for row in rows}
             if begun := [stage for stage in stages if stage[1] in settled]:
                 sql, names = self._queries["begin_stages"]
                 await connection.execute(sql, *values_of(names, {"stages": begun}))
-            if kept := [answer for answer in answers if answer["event_id"] in settled]:
-                sql, names = self._queries["keep_answer"]
-                await connection.executemany(sql, [values_of(names, answer) for answer in kept])
         return settled
 
     async def heartbeat(self, worker: str, handles: Handled | None, patience: float) -> PostgresHeartbeat:

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
-from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -19,14 +18,13 @@ from ...ledger import GuardAnswer, GuardRequest, Intent, Known
 from ...model import Outcome
 from ...states import EffectKind, EffectState
 from ..call_outcome import may_adopt
-from ..ops.answers import answers_of
 from ..protocol import Adapter
-from ..rows import intent_values, outcome_values, stage_values, trace_values
+from ..rows import intent_values, stage_values, trace_values
 from ..sqlstate import DATA_ERRORS, sqlstate
 from . import guards
 from .connection import is_open
-from .intake import columns
 from .session import numbered, values_of
+from .settle import settle_values
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -218,17 +216,13 @@ class PostgresTransaction:
     async def settle(self, outcomes: Sequence[Outcome]) -> None:
         """Write the outcomes. The caller holds the turn."""
         await (await self.ready()).flush()
-        # Sorted: every transaction that writes several events locks them in one order.
-        rows = sorted(map(outcome_values, outcomes), key=itemgetter(0))
-        settled = await self._run("settle", *(columns(rows) or [[]] * 11), self._mark)
+        settled = await self._run("settle", *settle_values(outcomes, self._mark))
         if stages := stage_values(outcomes):
             await self._run_shared("begin_stages", stages=stages)
         if not outcomes or len(settled) != len(outcomes):
             await self._check_mark()
             if outcomes:
                 raise ClaimLost()
-        for answer in answers_of(outcomes):  # after the check, which shows that the transaction is still ours
-            await self._run_shared("keep_answer", **answer)
 
     async def _check_mark(self) -> None:
         """Raise HandlerCommitted if the transaction that we began has ended. The caller holds the turn."""

@@ -1,15 +1,22 @@
 -- The answers of handlers (decision 0061). What guards answered is in guards.sql.
 
--- name: keep_answer
--- Of an event that was settled in this transaction. The first answer of an event stays until it expires: a sender
--- that repeats the request gets the same, also after a replay.
+-- name: into_kept_answers
+-- The first answer of an event stays until it expires: a sender that repeats the request gets the same, also after a
+-- replay. See `unless_kept`.
 INSERT INTO {schema}.answers AS a (event_id, run, status, headers, body, answered_at, expires_at)
-SELECT e.id, e.run, :status::smallint, :headers::bytea, :body::bytea, {now}, {now} + {seconds :keep::float8}
-FROM {schema}.events AS e WHERE e.id = :event_id::uuid
+
+-- name: unless_kept
 ON CONFLICT (event_id) DO UPDATE
 SET run = excluded.run, status = excluded.status, headers = excluded.headers, body = excluded.body,
     answered_at = excluded.answered_at, expires_at = excluded.expires_at
 WHERE a.expires_at <= excluded.answered_at
+
+-- name: keep_answer
+-- Of an event that is settled.
+{into_kept_answers}
+SELECT e.id, e.run, :status::smallint, :headers::bytea, :body::bytea, {now}, {now} + {seconds :keep::float8}
+FROM {schema}.events AS e WHERE e.id = :event_id::uuid
+{unless_kept}
 
 -- name: may_be_claimed
 -- Whether one event has had no other claim since this number was seen, and waits.
