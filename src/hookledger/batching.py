@@ -12,7 +12,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Generic, TypeVar
 
 from .errors import Unavailable
@@ -48,6 +49,31 @@ def retry_individually(flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -
         return results
 
     return one_by_one
+
+
+def short_way_first(short: Callable[[Sequence[T]], Awaitable[Sequence[R | None]]], rest: Flush[T, R]) -> Flush[T, R]:
+    """Return a flush that leaves to `rest` only the items for which `short` has no result. The others keep theirs
+    even if the rest fails."""
+
+    async def in_turn(items: Sequence[T]) -> Sequence[R | Exception]:
+        first: Sequence[R | None]
+        try:
+            first = await short(items)
+        except Unavailable:
+            raise
+        except Exception:  # one item is bad: find it individually
+            first = [None] * len(items)
+        left = [item for item, result in zip(items, first, strict=True) if result is None]
+        if not left:
+            return [result for result in first if result is not None]
+        others: Iterator[R | Exception]
+        try:
+            others = iter(await rest(left))
+        except Exception as error:
+            others = repeat(error)
+        return [next(others) if result is None else result for result in first]
+
+    return in_turn
 
 
 class Batcher(Generic[T, R]):

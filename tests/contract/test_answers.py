@@ -6,12 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hookledger.clock import Clock, Seconds
-from hookledger.errors import ClaimLost
-from hookledger.model import Claimed, StoredAnswer
+from hookledger.errors import ClaimLost, Unavailable
+from hookledger.model import Arrival, Claimed, StoredAnswer
 from hookledger.operate.retention.prune import Pruner
 from hookledger.operate.retention.settings import Limits, RetentionSettings
+from hookledger.receive.claiming import claiming
 from hookledger.states import DeliveryOutcome, State
 from hookledger.store.ops.answers import AnswerState, Claim
 from hookledger.store.ops.workers import Reclaim
@@ -39,8 +41,14 @@ ANSWER = StoredAnswer(200, b"content-type: text/plain", b"on it \x00\xff")
 
 
 async def take(store: Store, key: str = "evt_1", body: bytes = b"{}", *, worker: str = WORKER) -> Claim:
-    [found] = await store.record_claimed([delivered(key, body)], worker, LEASE)
+    [found] = await claim_first(store, delivered(key, body), worker=worker)
     return found
+
+
+async def claim_first(store: Store, *arrivals: Arrival, worker: str = WORKER) -> list[Claim]:
+    """As a process that answers does."""
+    found = await claiming(store, worker, LEASE)(arrivals)
+    return [one for one in found if isinstance(one, Claim)]
 
 
 async def mine(store: Store, key: str = "evt_1") -> Claimed:
@@ -80,9 +88,51 @@ async def test_a_new_event_is_recorded_and_claimed_in_one_commit(store: Store) -
     await check(store)
 
 
+@pytest.mark.parametrize("unsigned", [False, True], ids=["the short way", "the long way"])
+async def test_the_claim_shows_what_a_worker_would_see(store: Store, unsigned: bool) -> None:
+    given: dict[str, Any] = {
+        "provider_id": "evt_1",
+        "object_id": "in_1",
+        "occurred_at": 1_700_000_000.123457,
+        "entity": "cus_1",
+        "version": "2026-01",
+    }
+    body = b'{"n": 1}\xff'
+    sent = arrival(
+        item("evt_1", body, unsigned=unsigned, **given), body=body, query=b"a=1", headers=((b"x-a", b"1"),)
+    )
+    [found] = await claim_first(store, sent)
+    assert found.claimed is not None
+    assert await settle(store, found.claimed, "release")
+    [again] = await store.claim(WORKER, [found.claimed.kind], 1, LEASE)
+    assert again.claim == 3
+    assert again.run_age >= 0.0
+    assert replace(again, claim=1, run_age=0.0) == replace(found.claimed, run_age=0.0)
+    row = await event(store, again.id)
+    assert (row.claimed_at, row.worker) != (None, None)
+    await check(store)
+
+
+async def test_new_events_keep_their_claims_if_the_others_fail(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def down(*_: object) -> Any:
+        raise Unavailable("no database")
+
+    await take(store, "evt_known")
+    monkeypatch.setattr(store, "record_claimed", down)
+    new, known = await claiming(store, WORKER, LEASE)([delivered("evt_new"), delivered("evt_known")])
+    assert isinstance(known, Unavailable)
+    rows = {row.key: row.state for row in await store.search.events()}
+    if isinstance(new, Claim):
+        assert new.claimed is not None
+        assert rows == {"evt_new": State.PROCESSING, "evt_known": State.PROCESSING}
+    else:  # recorded together, or not at all
+        assert isinstance(new, Unavailable)
+        assert rows == {"evt_known": State.PROCESSING}
+
+
 async def test_deliveries_of_one_batch_give_the_claim_to_the_first(store: Store) -> None:
     batch = [delivered("evt_1"), delivered("evt_1"), delivered("evt_2"), delivered("evt_1", b"other")]
-    first, second, third, other = await store.record_claimed(batch, WORKER, LEASE)
+    first, second, third, other = await claim_first(store, *batch)
     assert first.claimed is not None
     assert third.claimed is not None
     assert (second.claimed, other.claimed) == (None, None)
@@ -117,7 +167,7 @@ async def test_what_is_paused_is_recorded_and_left_to_workers(store: Store) -> N
 @pytest.mark.parametrize(("fact", "state"), [("invalid", State.FAILED), ("skip", State.SKIPPED)])
 async def test_what_is_not_pending_is_not_claimed(store: Store, fact: str, state: State) -> None:
     given: dict[str, Any] = {fact: "no"}
-    [found] = await store.record_claimed([arrival(item(**given))], WORKER, LEASE)
+    [found] = await claim_first(store, arrival(item(**given)))
     assert found.claimed is None
     assert found.known is not None
     assert found.known.state is state

@@ -94,13 +94,13 @@ def count_from_the_first_delivery(step: int) -> None:
 
 
 def _begin_with(kind: Any, begun: list[bool]) -> None:
-    record_claimed = kind.record_claimed
+    claim_new = kind.claim_new
 
     async def recording(self: Store, *given: Any) -> Any:
         begun.append(True)
-        return await record_claimed(self, *given)
+        return await claim_new(self, *given)
 
-    kind.record_claimed = recording
+    kind.claim_new = recording
 
 
 if "answering" in sys.argv and STEP in os.environ:

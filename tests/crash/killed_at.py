@@ -53,7 +53,7 @@ def count_postgres(counter: Counter) -> None:
 
 
 def count_commits(counter: Counter) -> None:
-    commit, execute = Connection.commit, asyncpg.Connection.execute
+    commit, execute, fetch = Connection.commit, asyncpg.Connection.execute, asyncpg.Connection.fetch
 
     def committed(self: Connection) -> None:
         counter.step()
@@ -69,8 +69,18 @@ def count_commits(counter: Counter) -> None:
             counter.step()
         return result
 
-    for kind, name, instead in ((Connection, "commit", committed), (asyncpg.Connection, "execute", executed)):
-        setattr(kind, name, instead)
+    async def fetched(self: Any, sql: str, *args: Any, **more: Any) -> Any:
+        commits = "INSERT" in sql and not self.is_in_transaction()
+        if commits:
+            counter.step()
+        result = await fetch(self, sql, *args, **more)
+        if commits:
+            counter.step()
+        return result
+
+    Connection.commit = committed  # type: ignore[method-assign]
+    for name, instead in (("execute", executed), ("fetch", fetched)):
+        setattr(asyncpg.Connection, name, instead)
 
 
 def counted(ask: Any, counter: Counter) -> Any:

@@ -258,7 +258,7 @@ async def test_what_is_not_recorded_gets_no_late_answer(site: Site, monkeypatch:
     kind = type(site.inbox.store())
     for instead in (down, stuck):
         with monkeypatch.context() as patched:
-            patched.setattr(kind, "record_claimed", instead)
+            patched.setattr(kind, "claim_new", instead)
             assert (await site.deliver(stripe_event())).status == 503
             if instead is stuck:
                 await began.wait()

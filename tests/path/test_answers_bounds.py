@@ -119,13 +119,13 @@ async def test_what_is_recorded_after_the_deadline_counts(site: Site, monkeypatc
         return Answer("done")
 
     kind = type(site.inbox.store())
-    record = kind.record_claimed
+    claim_new = kind.claim_new
 
     async def slow(self: Any, *given: Any) -> Any:
         await over.wait()
-        return await record(self, *given)
+        return await claim_new(self, *given)
 
-    monkeypatch.setattr(kind, "record_claimed", slow)
+    monkeypatch.setattr(kind, "claim_new", slow)
     assert (await site.deliver(stripe_event())).status == 503
     over.set()
     while await site.deliveries() != {"accepted": 1}:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
-from ..batching import Batcher, retry_individually
+from ..batching import Batcher
 from ..errors import ClaimLost, HookledgerError, Unavailable, UnreadableError
 from ..model import Arrival, Claimed, Outcome
 from ..observe.logs import RateLimitedLogger
+from ..receive.claiming import claiming
 from ..receive.endpoint import Endpoint
 from ..receive.told import Told
 from ..states import AttemptOutcome, DeliveryOutcome, State
@@ -72,7 +73,7 @@ class GuardLedger:
         self._may_reclaim = False
         self._name = name
         self._recorder: Batcher[Arrival, Claim] = Batcher(
-            retry_individually(self._record),
+            claiming(store, name, settings.lease),
             max_items=64,
             max_queued=settings.queue,
             weigh=lambda arrival: len(arrival.body),
@@ -143,11 +144,6 @@ class GuardLedger:
         if self._told.wants([claim.recorded]):
             headers = guarded.request.headers
             self._told.recorded(self._endpoint, headers, recorded.items, [claim.recorded], status)
-
-    # ── recording ──
-
-    async def _record(self, arrivals: Sequence[Arrival]) -> Sequence[Claim]:
-        return await self._store.record_claimed(arrivals, self._name, self._settings.lease)
 
     def _turn(self) -> _Turn:
         return _Turn(self)

@@ -18,12 +18,13 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from ..answer import AnswerRule
-from ..batching import Batcher, retry_individually
+from ..batching import Batcher
 from ..errors import HookledgerError, Unavailable
 from ..model import Arrival, Claimed, Kind, Recorded
 from ..observe.logs import RateLimitedLogger
 from ..observe.watchdog import Watchdog
 from ..receive.answering import Done, Reply
+from ..receive.claiming import claiming
 from ..receive.duplicates import QUARANTINED
 from ..states import DeliveryOutcome, State
 from ..store.ops.answers import AnswerState, Claim
@@ -70,8 +71,9 @@ class InlineAnswerer:
         self._reclaimer = reclaimer
         self._grace = Grace(settings.lease)
         self._may_reclaim = False
+        self._commit = claiming(store, name, settings.lease)
         self._batcher: Batcher[Arrival, Claim] = Batcher(
-            retry_individually(self._record),
+            self._record,
             max_items=BATCH,
             max_queued=settings.queue,
             max_in_flight=1 if store.queues else 2,
@@ -165,11 +167,11 @@ class InlineAnswerer:
             reply = Unavailable(str(error)).because("internal")
         done(reply)
 
-    async def _record(self, arrivals: Sequence[Arrival]) -> Sequence[Claim]:
+    async def _record(self, arrivals: Sequence[Arrival]) -> Sequence[Claim | Exception]:
         since = time.monotonic()
-        found = await self._store.record_claimed(arrivals, self.name, self._settings.lease)
+        found = await self._commit(arrivals)
         for claim in found:
-            if claim.claimed is not None:
+            if isinstance(claim, Claim) and claim.claimed is not None:
                 self._hold(claim.claimed, since)
         return found
 

@@ -6,12 +6,11 @@ The sender gets a 2xx only after the commit that holds its event.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol
 
-from ..batching import Batcher, Done, retry_individually
+from ..batching import Batcher, Done, retry_individually, short_way_first
 from ..errors import Unavailable
 from ..model import Arrival, Recorded
 from ..observe.metrics.counts import IntakeCounts
@@ -55,7 +54,8 @@ class Recorder:
         self.counts: IntakeCounts = counts or IntakeCounts()
         self.committed: float = 0.0
         """When the last commit ended, by `perf_counter`."""
-        self._look = retry_individually(store.record)
+        # The clearly new ones are committed and acked even if the others fail.
+        self._commit = short_way_first(store.record_new, retry_individually(store.record))
         self._batcher = Batcher(
             self._timed,
             max_items=batch,
@@ -90,29 +90,11 @@ class Recorder:
     async def _timed(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | Exception]:
         began = perf_counter()
         try:
-            return await self._commit(arrivals)
+            results = await self._commit(arrivals)
         finally:
             self.committed = ended = perf_counter()
             self.counts.commit_seconds.observe(ended - began)
             self.counts.commit_deliveries.observe(len(arrivals))
-
-    async def _commit(self, arrivals: Sequence[Arrival]) -> Sequence[list[Recorded] | Exception]:
-        """Record the clearly new ones first: they are committed and acked even if the others fail."""
-        try:
-            first = await self._store.record_new(arrivals)
-        except Unavailable:
-            raise
-        except Exception:  # one arrival is bad: find it individually
-            first = [None] * len(arrivals)
-        rest = [arrival for arrival, recorded in zip(arrivals, first, strict=True) if recorded is None]
-        if not rest:
-            return [recorded for recorded in first if recorded is not None]
-        looked: Iterator[list[Recorded] | Exception]
-        try:
-            looked = iter(await self._look(rest))
-        except Exception as error:
-            looked = repeat(error)
-        results = [next(looked) if recorded is None else recorded for recorded in first]
         return [
             _not_recorded(arrival, result) if isinstance(result, Exception) else result
             for arrival, result in zip(arrivals, results, strict=True)

@@ -289,6 +289,11 @@ class Store(Events, Workers, Decisions, ABC):
         """
 
     @abstractmethod
+    async def claim_new(self, arrivals: Sequence[Arrival], worker: str, lease: float) -> Sequence[Claim | None]:
+        """Record and claim, in one commit, what is plainly new and may be claimed; None for whatever `record_claimed`
+        must look at. May answer None to all."""
+
+    @abstractmethod
     async def record_claimed(self, arrivals: Sequence[Arrival], worker: str, lease: float) -> list[Claim]:
         """Record arrivals of one item each as `record` does, and claim in the same commit what is new and pending,
         unless its kind is paused; with the state and the answer of each event that is known."""

@@ -8,9 +8,11 @@ from typing import Any
 from asyncpg import Connection
 
 from ...model import Arrival, Recorded
-from ...states import State
+from ...states import DeliveryOutcome, State
 from ..causes import failure_cause
 from ..classify import Classification, Owner, Verdict, classify, conflicts, first_state, new_outcome, proposals
+from ..first_claim import first_claim, may_begin
+from ..ops.answers import Claim
 from ..rows import Content, keeping, unheld
 from .connection import BEGIN, transaction
 
@@ -29,7 +31,7 @@ async def record_new(
     hopeful: dict[bytes, tuple[Arrival, list[Recorded]]] = {}
     rows = []
     for arrival in arrivals:
-        if len(arrival.items) == 1 and arrival.items[0].by_key_alone:
+        if is_plain(arrival):
             [item], [event_id] = arrival.items, arrival.event_ids
             if item.identity not in hopeful:
                 new = Recorded(new_outcome(item), event_id)
@@ -37,14 +39,42 @@ async def record_new(
                 rows.append(_arrival(Verdict(arrival, 0, item, new), arrival.body))
     if not rows:
         return [None] * len(arrivals)
-    won = await connection.fetch(sql("add_new"), rows)
+    won = await connection.fetch(sql("add_new"), rows, None, None)
     if len(won) == len(arrivals):  # as most groups are
         return [recorded for _, recorded in hopeful.values()]
     found = {}
-    for (identity,) in won:
+    for identity, _ in won:
         arrival, recorded = hopeful[identity]
         found[id(arrival)] = recorded
     return [found.get(id(arrival)) for arrival in arrivals]
+
+
+def is_plain(arrival: Arrival) -> bool:
+    """Whether one identity alone decides whether it is new."""
+    return len(arrival.items) == 1 and arrival.items[0].by_key_alone
+
+
+async def claim_new(
+    connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival], worker: str, lease: float
+) -> list[Claim | None]:
+    """What is plainly new and may be claimed, in one round trip; None for what has to be looked at."""
+    hopeful: dict[bytes, Arrival] = {}
+    for arrival in arrivals:
+        if is_plain(arrival) and may_begin(arrival):
+            hopeful.setdefault(arrival.items[0].identity, arrival)
+    rows = [_claimed_arrival(arrival) for arrival in hopeful.values()]
+    found = {}
+    for identity, now in await connection.fetch(sql("add_new"), rows, worker, lease) if rows else ():
+        arrival = hopeful[identity]
+        recorded = Recorded(DeliveryOutcome.ACCEPTED, arrival.event_ids[0])
+        found[id(arrival)] = Claim(recorded, first_claim(arrival, now), None)
+    return [found.get(id(arrival)) for arrival in arrivals]
+
+
+def _claimed_arrival(arrival: Arrival) -> tuple[Any, ...]:
+    """Of an event that begins in `processing`."""
+    recorded = Recorded(DeliveryOutcome.ACCEPTED, arrival.event_ids[0])
+    return _arrival(Verdict(arrival, 0, arrival.items[0], recorded), arrival.body, State.PROCESSING)
 
 
 async def record(connection: Connection[Any], sql: Sql, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
@@ -99,8 +129,9 @@ async def _write(connection: Connection[Any], sql: Sql, classification: Classifi
         await connection.execute(sql("release"), list(classification.release))
 
 
-def _arrival(verdict: Verdict, body: bytes | None) -> tuple[Any, ...]:
-    """The composite type `arrival_with_version`; a request that is not kept has no body there."""
+def _arrival(verdict: Verdict, body: bytes | None, begins: State | None = None) -> tuple[Any, ...]:
+    """The composite type `arrival_with_version`; a request that is not kept has no body there. `begins`: the event's
+    state, if that is not its first."""
     arrival, place, item, recorded, _ = verdict
     proof = arrival.proof
     state, reason = first_state(item)
@@ -123,7 +154,7 @@ def _arrival(verdict: Verdict, body: bytes | None) -> tuple[Any, ...]:
         item.object_id,
         item.occurred_at,
         item.fingerprint,
-        state,
+        begins or state,
         reason,
         recorded.outcome,
         recorded.state,

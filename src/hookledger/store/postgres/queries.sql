@@ -39,23 +39,29 @@ INSERT INTO {schema}.requests (id, source, received_at, query, headers, body, re
 SELECT request_id, source, now, query, headers, body, remote, scheme, secret, to_timestamp(signed_at)
 
 -- name: add_events
--- The events that they brought.
+-- The events that they brought. Those that begin in `processing` are claimed by `worker` for `lease` seconds.
 INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at,
                              fingerprint, request_id, item, received_at, run_started_at, state, reason,
-                             due_at, finished_at, cause, account, entity, order_at, hold, version)
+                             due_at, finished_at, cause, account, entity, order_at, hold, version,
+                             claim, attempts, worker, claimed_at, leased_until)
 SELECT event_id, source, type, key, key_origin, provider_id, object_id, to_timestamp(occurred_at),
        fingerprint, request_id, item, now, now, state, reason,
        CASE WHEN state = 'pending' THEN now END, CASE WHEN state IN ('skipped', 'failed') THEN now END,
-       cause, account, entity, CASE WHEN ordered THEN coalesce(to_timestamp(order_at), now) END, hold, version
+       cause, account, entity, CASE WHEN ordered THEN coalesce(to_timestamp(order_at), now) END, hold, version,
+       (state = 'processing')::int, (state = 'processing')::int, worker, CASE WHEN state = 'processing' THEN now END,
+       now + make_interval(secs => lease)
 
 -- name: add_new
 -- The usual case in one statement and one round trip: each arrival with a single identity that is free is recorded
--- whole; returns the new ones, and leaves the others alone. set_config is SET LOCAL for a statement: an ack must be
+-- whole; returns the new ones, and leaves the others alone. Those that begin in `processing`, claimed by worker $2 for
+-- $3 seconds, are also left alone while their kind is paused. set_config is SET LOCAL for a statement: an ack must be
 -- on disk whatever the server's default is.
 WITH durably AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true)
 ), a AS MATERIALIZED (
-    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival_with_version[]), durably
+    SELECT *, {now} AS now, $2::text AS worker, $3::float8 AS lease
+    FROM unnest($1::{schema}.arrival_with_version[]) AS k, durably
+    WHERE state <> 'processing' OR {not_paused}
 ), won AS (
     INSERT INTO {schema}.identities (identity, kind, source, event_id, fingerprint)
     SELECT identity, 'key', source, event_id, fingerprint FROM a ORDER BY identity
@@ -73,7 +79,7 @@ WITH durably AS MATERIALIZED (
     SELECT request_id, item, event_id, source, now, outcome, NULL, delivery_id, fingerprint, retry
     FROM a WHERE event_id IN (SELECT event_id FROM won)
 )
-SELECT identity FROM won
+SELECT identity, (SELECT now FROM a WHERE state = 'processing' LIMIT 1) AS claimed_at FROM won
 
 -- name: take_identities
 -- The unique constraint decides who is first; the input is sorted, so batches queue and do not deadlock.
@@ -111,7 +117,8 @@ WHERE (SELECT count(*) FROM (
 -- The classified batch in one statement: the bytes of new and quarantined deliveries (body is null for the others),
 -- the new events, and a delivery for every item.
 WITH a AS MATERIALIZED (
-    SELECT *, {now} AS now FROM unnest($1::{schema}.arrival_with_version[])
+    SELECT *, {now} AS now, NULL::text AS worker, NULL::float8 AS lease
+    FROM unnest($1::{schema}.arrival_with_version[])
 ), kept AS (
     {keep_requests}
     FROM a WHERE body IS NOT NULL

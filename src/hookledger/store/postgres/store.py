@@ -182,6 +182,11 @@ class PostgresStore(Store):
     async def record(self, arrivals: Sequence[Arrival]) -> list[list[Recorded]]:
         return await self._opened().insist(lambda c: intake.record(c, self.sql, arrivals))
 
+    async def claim_new(self, arrivals: Sequence[Arrival], worker: str, lease: float) -> Sequence[Claim | None]:
+        if self._pooler:
+            return [None] * len(arrivals)
+        return await self._opened().insist(lambda c: intake.claim_new(c, self.sql, arrivals, worker, lease))
+
     async def record_claimed(self, arrivals: Sequence[Arrival], worker: str, lease: float) -> list[Claim]:
         async def run(connection: Any) -> list[Claim]:
             async with transaction(connection, BEGIN):

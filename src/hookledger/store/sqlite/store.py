@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -15,6 +16,7 @@ from ...errors import ConfigError, SchemaMismatch, StoreError, Unavailable
 from ...model import Arrival, Claimed, Handled, Kind, Outcome, Recorded, Share, Waiting
 from ...states import BY_NAME, DeliveryOutcome
 from .. import BEFORE_FIRST, fits, is_newer, out_of_range
+from ..first_claim import first_claim, may_begin
 from ..history import Health
 from ..ops.answers import Claim, answers_of, claims, met, states
 from ..ops.copy import Copies
@@ -23,6 +25,7 @@ from ..rows import outcome_values, stage_values, value_of
 from ..text import migrations
 from . import intake, second_library
 from .connection import (
+    EPOCH,
     Checkpointer,
     Row,
     Writer,
@@ -180,14 +183,15 @@ class SqliteStore(Store):
             return await self._writer_client.record(self._now(), arrivals)
         return await self._write(lambda c: intake.record(c, self.sql, self._now(), arrivals))
 
+    async def claim_new(self, arrivals: Sequence[Arrival], worker: str, lease: float) -> Sequence[Claim | None]:
+        return [None] * len(arrivals)
+
     async def record_claimed(self, arrivals: Sequence[Arrival], worker: str, lease: float) -> list[Claim]:
         def job(connection: apsw.Connection) -> list[Claim]:
             now = self._now()
             recorded = [one for [one] in intake.record(connection, self.sql, now, arrivals)]
-            claimed = {}
-            for new in [one.event_id for one in recorded if one.outcome is DeliveryOutcome.ACCEPTED]:
-                if (taken := self._claim_seen(connection, now, new, 0, worker, lease)) is not None:
-                    claimed[new] = taken
+            new = [a for a, one in zip(arrivals, recorded, strict=True) if one.outcome is DeliveryOutcome.ACCEPTED]
+            claimed = {one.id: one for one in self._claim_new(connection, now, new, worker, lease)}
             found = SqliteSession(connection, now).cursor(query("answer_states"), {"events": met(recorded, claimed)})
             return claims(recorded, claimed, states(converted(found)))
 
@@ -214,6 +218,21 @@ class SqliteStore(Store):
         return await self._write(
             lambda c: self._claim_seen(c, self._now(), event_id, seen, worker, lease, crashed=crashed)
         )
+
+    def _claim_new(
+        self, connection: apsw.Connection, now: int, arrivals: Sequence[Arrival], worker: str, lease: float
+    ) -> Iterator[Claimed]:
+        """Claim the events that these arrivals have brought, without those that are ordered or paused."""
+        paused: dict[Kind, bool] = {}
+        for arrival in filter(may_begin, arrivals):
+            [item], [event_id] = arrival.items, arrival.event_ids
+            kind = Kind(arrival.source, item.type)
+            if kind not in paused:
+                asked = {"source": kind.source, "type": kind.type}
+                paused[kind] = not connection.execute(query("may_run"), asked).get
+            if not paused[kind]:
+                connection.execute(self.sql("claim"), (now, event_id.bytes, worker, micros(lease)))
+                yield first_claim(arrival, EPOCH + timedelta(microseconds=now))
 
     def _claim_seen(
         self,
