@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hookledger import Event, Op
+from hookledger.batching import retry_individually, short_way_first
 from hookledger.errors import Unavailable
 from hookledger.model import Kind, Outcome
 from hookledger.observe.metrics.samples import Samples, in_text
@@ -62,15 +63,12 @@ async def test_leases_of_dead_workers_are_counted(site: Site) -> None:
     ("error", "cause"), [(Unavailable("down"), "database"), (ZeroDivisionError("a defect"), "internal")]
 )
 async def test_requests_that_get_503_are_counted_by_cause(site: Site, error: Exception, cause: str) -> None:
-    class Down:
-        async def record_new(self, arrivals: Any) -> Any:
-            raise error
-
-        record = record_new
+    async def down(arrivals: Any) -> Any:
+        raise error
 
     opened = await site.inbox.asgi.start()
     recorder: Any = opened._intake._recorder
-    recorder._store, recorder._look = Down(), Down().record
+    recorder._commit = short_way_first(down, retry_individually(down))
     assert (await site.deliver(stripe_event())).status == 503
     samples = Samples("receive")
     opened.metrics.collect(samples)

@@ -50,7 +50,6 @@ class Recorder:
         queues: bool = False,
         counts: IntakeCounts | None = None,
     ) -> None:
-        self._store = store
         self.counts: IntakeCounts = counts or IntakeCounts()
         self.committed: float = 0.0
         """When the last commit ended, by `perf_counter`."""
