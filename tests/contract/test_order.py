@@ -297,6 +297,26 @@ async def test_an_ordered_event_looks_again_when_nothing_wakes_it(store: Store, 
     assert keys(await due(store)) == ["a"]
 
 
+@pytest.mark.parametrize("way", ["release", "reschedule", "wait"])
+async def test_the_bound_of_a_wait_counts_from_its_first_attempt(store: Store, clock: Clock, way: Any) -> None:
+    """Whatever comes in between: a worker that stops, an error that passes, other transactions at a guard."""
+    await record(store, delivered("w", b"w", entity="other"))
+    [waits] = await due(store)
+    assert waits.waited is None
+    assert await settle(store, waits, "wait", due_in=300.0, waits_for="sub_1")
+    clock.offset += 301
+    [again] = await due(store)
+    assert again.waited is not None
+    assert await settle(store, again, way, due_in=0.0)
+    clock.offset += 1
+    [last] = await due(store)
+    assert (last.key, last.waited is not None and last.waited > 300) == ("w", True)
+    assert await settle(store, last, "review", reason="it waited too long")
+    await store.retry(last.id, State.NEEDS_REVIEW, "ada", "the other is on its way")
+    [new] = await due(store)
+    assert new.waited is None, "an operator's decision begins a new bound"
+
+
 async def test_one_settlement_wakes_once(store: Store) -> None:
     """Also where the clock stands still."""
     await record(store, delivered("w", b"w", entity="other"), delivered("x", b"x", entity="sub_1", type=OTHER.type))
