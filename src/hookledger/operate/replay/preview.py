@@ -168,7 +168,7 @@ def preview_replay(
     reasons += [f"{e.label} {e.why}." for e in effects if e.in_replay is InReplay.STAYS]
     guards = _guards(history, approved) if isinstance(history, History) else ()
     reasons += [f"{guard.words}{_whole_event(event, handler, approved)}." for guard in guards if guard.stale]
-    reasons += _stages(history, handler)
+    reasons += [*_order(history), *_stages(history, handler)]
     return Preview(
         event.id,
         event.state,
@@ -271,6 +271,16 @@ def _whole_event(event: EventRow, handler: Handler | None, approved: bool) -> st
 def _unless_approved(event: EventRow) -> str:
     """A guard does not end an approved run."""
     return ", unless it is approved" if event.state is State.NEEDS_REVIEW else ""
+
+
+def _order(history: History | Evidence) -> list[str]:
+    """Return when an ordered event would run."""
+    if history.event.order_at is None:
+        return []
+    found = [f"It runs when it is its turn among the events of {history.event.entity}."]
+    if isinstance(history, History) and (held_by := history.held_by) is not None:
+        found.append(f"It would be held: {held_by.key} of the same entity is {held_by.state}; decide about it first.")
+    return found
 
 
 def _stages(history: History | Evidence, handler: Handler | None) -> list[str]:
