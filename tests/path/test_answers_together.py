@@ -86,7 +86,7 @@ async def test_an_approved_run_answers(site: Site, who: str) -> None:
 
     @add_source(site.inbox).answer("*", deadline=20, failed=Answer("ask us", 202))
     async def handle(event: Event) -> Answer:
-        approvals.append(event.approved and event.approved.by)
+        approvals.append(event.approved.by if event.approved else None)
         if not event.approved:
             raise Review("the account is cancelled")
         await event.tx.execute("INSERT INTO done VALUES ('answer')")
