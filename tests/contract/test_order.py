@@ -37,6 +37,7 @@ from tests.builders import (
     way_out,
 )
 from tests.contract.conftest import OpenStore
+from tests.contract.test_stages import prune
 
 OTHER = Kind(SOURCE, "charge.refunded")
 
@@ -164,6 +165,25 @@ async def test_a_held_event_follows_the_retry_of_what_held_it(store: Store) -> N
     assert again.key == "a"
     await settle(store, again, "complete")
     assert keys(await due(store)) == ["b"]
+
+
+@pytest.mark.parametrize("way", ["erased", "pruned"])
+async def test_what_is_gone_holds_nothing(store: Store, clock: Clock, way: str) -> None:
+    first = await arrive(store, "a", 1, hold=True)
+    await arrive(store, "b", 2, hold=True)
+    [owner] = await due(store)
+    await settle(store, owner, "fail")
+    assert await due(store) == []
+    assert [one.count for one in await store.entities.held()] == [1]
+    row = await event(store, first)
+    if way == "erased":
+        await store.erasure.erase(first, row.state, row.claim, "ada", "asked")
+    else:
+        clock.offset += 10
+        await prune(store, clock, failed=5.0)
+    assert await store.entities.held() == []
+    assert keys(await due(store)) == ["b"]
+    assert (await store.consistency.report()).imbalances == ()
 
 
 async def test_a_replay_takes_its_turn(store: Store) -> None:
