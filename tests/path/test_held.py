@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from hookledger import Event, Permanent, Review, State
+from hookledger import Event, Inbox, Permanent, Review, State
 from hookledger.cli import cli
 from hookledger.model import Kind
 from hookledger.operate import decide, review, search
@@ -20,6 +21,7 @@ from hookledger.store.ops.entities import Held
 from tests.asgi_client import Site, stripe_event
 from tests.path.conftest import SECRET, MakeSite, done
 
+ORDERED: dict[str, Any] = {"ordered": ["*"], "entity": ["data.object.id"], "after_failure": "hold"}
 HELD = "held: evt_1 of the same entity is {}; decide about it first"
 
 
@@ -30,9 +32,7 @@ async def site(site_on: MakeSite, database_url: str) -> Site:
         "stripe",
         provider="stripe",
         secrets=[SECRET],
-        ordered=["*"],
-        entity=["data.object.id"],
-        after_failure="hold",
+        **ORDERED,
     )
 
     errors: list[Exception] = [Permanent("no such plan"), Review("which plan?")]
@@ -108,3 +108,41 @@ async def test_commands_and_previews_say_that_an_event_would_wait(site: Site) ->
         found = await search.find(context, "evt_2")
         assert found.turn is not None
         assert found.turn.words == "waits for its turn after evt_1, which is pending"
+
+
+@pytest.mark.parametrize("who", ["worker", "intake"])
+async def test_content_that_breaks_its_schema_holds_what_follows(
+    site_on: MakeSite, database_url: str, tmp_path: Path, who: str
+) -> None:
+    """Whoever checks it. Corrected and retried, it goes first."""
+    schema = tmp_path / "stripe" / "invoice.paid" / "default.json"
+    schema.parent.mkdir(parents=True)
+    schema.write_text(json.dumps({"properties": {"amount": {"type": "integer"}}}))
+    made = await site_on(database_url, {"schemas": {"path": str(tmp_path)}})
+
+    def declare(site: Site) -> list[str]:
+        source = site.inbox.source("stripe", provider="stripe", secrets=[SECRET], schema_check=who, **ORDERED)
+        ran: list[str] = []
+
+        @source.on("*")
+        async def handle(event: Event) -> None:
+            ran.append(event.key)
+
+        return ran
+
+    ran = declare(made)
+    for number, amount in ((1, "a lot"), (2, 5)):
+        sent = stripe_event(f"evt_{number}", created=1_790_000_000 + number, amount=amount)
+        assert (await made.deliver(sent)).status == 202
+    await made.work()
+    assert (ran, [await made.state(f"evt_{n}") for n in (1, 2)]) == ([], [State.FAILED, State.PENDING])
+    held = await made.event("evt_2")
+    assert held.turn is not None
+    assert held.turn.words == HELD.format("failed")
+    schema.write_text("{}")
+    now = Site(Inbox(database_url, settings=made.inbox.settings, clock=made.inbox.clock))
+    ran = declare(now)
+    async with now.inbox.operating() as context:
+        await decide.retry(context, by("ada", "amounts are words"), (await search.find(context, "evt_1")).event)
+    await now.work()
+    assert ran == ["evt_1", "evt_2"]
