@@ -167,6 +167,30 @@ async def test_a_held_event_follows_the_retry_of_what_held_it(store: Store) -> N
     assert keys(await due(store)) == ["b"]
 
 
+@pytest.mark.parametrize("begun", [False, True])
+async def test_what_fails_at_intake_holds_the_first_too(store: Store, clock: Clock, begun: bool) -> None:
+    """Also one that may be claimed already, or is retried."""
+    await arrive(store, "b", 2, hold=True)
+    await arrive(store, "c", 3, hold=True)
+    await place(store)
+    if begun:
+        [owner] = await due(store)
+        assert await settle(store, owner, "reschedule", due_in=10.0)
+    broken = await arrive(store, "a", 1, hold=True, invalid="not what its schema says")
+    assert await due(store) == []
+    clock.offset += 11
+    assert await due(store) == []
+    assert [one.count for one in await store.entities.held()] == [2]
+    assert (await store.consistency.report()).imbalances == ()
+    await store.discard(broken, State.FAILED, "ada", "settled elsewhere")
+    seen = []
+    for _ in range(2):
+        [owner] = await due(store)
+        seen.append(owner.key)
+        assert await settle(store, owner, "complete")
+    assert seen == ["b", "c"]
+
+
 @pytest.mark.parametrize("way", ["erased", "pruned"])
 async def test_what_is_gone_holds_nothing(store: Store, clock: Clock, way: str) -> None:
     first = await arrive(store, "a", 1, hold=True)
