@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from click.testing import CliRunner
@@ -112,7 +112,7 @@ async def test_commands_and_previews_say_that_an_event_would_wait(site: Site) ->
 
 @pytest.mark.parametrize("who", ["worker", "intake"])
 async def test_content_that_breaks_its_schema_holds_what_follows(
-    site_on: MakeSite, database_url: str, tmp_path: Path, who: str
+    site_on: MakeSite, database_url: str, tmp_path: Path, who: Literal["worker", "intake"]
 ) -> None:
     """Whoever checks it. Corrected and retried, it goes first."""
     schema = tmp_path / "stripe" / "invoice.paid" / "default.json"
