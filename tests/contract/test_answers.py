@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.builders import (
     claim,
     delivered,
     event,
+    history,
     item,
     record,
     recorded,
@@ -271,6 +273,46 @@ async def test_an_owner_that_lost_its_claim_leaves_no_answer(
     else:
         assert await store.settle([late]) == set()
     assert await raw.count("answers") == 0
+
+
+@pytest.mark.parametrize("in_transaction", [True, False])
+@pytest.mark.parametrize("lost", [False, True])
+async def test_answer_and_stages_commit_together(
+    store: Store, clock: Clock, raw: Raw, in_transaction: bool, lost: bool
+) -> None:
+    """Both, or neither of them."""
+    owner = await mine(store)
+    if lost:
+        clock.offset += LEASE + 1
+        assert await store.reclaim([Reclaim(owner.id, owner.claim, 0.0, "it died")]) == 1
+    way = way_out(owner, "complete", answer=ANSWER, stages=("finance", "provision"))
+    if in_transaction:
+        transaction = store.transaction()
+        await transaction.tx.execute("SELECT 1")
+        with pytest.raises(ClaimLost) if lost else nullcontext():
+            await transaction.commit([way])
+    else:
+        assert await store.settle([way]) == (set() if lost else {owner.id})
+    stages = {row.stage: row.state for row in (await history(store, owner.id)).stages}
+    assert stages == ({} if lost else dict.fromkeys(("finance", "provision"), State.PENDING))
+    assert await raw.count("answers") == (0 if lost else 1)
+    await check(store)
+
+
+@pytest.mark.parametrize("unsigned", [False, True], ids=["the short way", "the long way"])
+async def test_an_ordered_event_is_recorded_and_waits_for_its_turn(store: Store, unsigned: bool) -> None:
+    """However it came to a handler that answers: nothing but its turn may start it."""
+    facts: dict[str, Any] = {"entity": "sub_1", "ordered": True, "unsigned": unsigned}
+    first, second = [
+        (await claim_first(store, delivered(key, key.encode(), **facts, order_at=at)))[0]
+        for key, at in (("evt_2", 2.0), ("evt_1", 1.0))
+    ]
+    assert (first.claimed, second.claimed) == (None, None)
+    assert await store.claim_seen(first.recorded.event_id, 0, WORKER, LEASE) is None
+    await store.entities.place_all()
+    assert await store.claim_seen(first.recorded.event_id, 0, WORKER, LEASE) is None, "the other is earlier"
+    assert await store.claim_seen(second.recorded.event_id, 0, WORKER, LEASE) is not None
+    await check(store)
 
 
 async def test_answers_of_many_events_commit_together(store: Store) -> None:

@@ -37,6 +37,7 @@ from tests.builders import (
     way_out,
 )
 from tests.contract.conftest import OpenStore
+from tests.contract.test_stages import prune
 
 OTHER = Kind(SOURCE, "charge.refunded")
 
@@ -164,6 +165,49 @@ async def test_a_held_event_follows_the_retry_of_what_held_it(store: Store) -> N
     assert again.key == "a"
     await settle(store, again, "complete")
     assert keys(await due(store)) == ["b"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_what_fails_at_intake_holds_the_first_too(store: Store, clock: Clock, begun: bool) -> None:
+    """Also one that may be claimed already, or is retried."""
+    await arrive(store, "b", 2, hold=True)
+    await arrive(store, "c", 3, hold=True)
+    await place(store)
+    if begun:
+        [owner] = await due(store)
+        assert await settle(store, owner, "reschedule", due_in=10.0)
+    broken = await arrive(store, "a", 1, hold=True, invalid="not what its schema says")
+    assert await due(store) == []
+    clock.offset += 11
+    assert await due(store) == []
+    assert [one.count for one in await store.entities.held()] == [2]
+    assert (await store.consistency.report()).imbalances == ()
+    await store.discard(broken, State.FAILED, "ada", "settled elsewhere")
+    seen = []
+    for _ in range(2):
+        [owner] = await due(store)
+        seen.append(owner.key)
+        assert await settle(store, owner, "complete")
+    assert seen == ["b", "c"]
+
+
+@pytest.mark.parametrize("way", ["erased", "pruned"])
+async def test_what_is_gone_holds_nothing(store: Store, clock: Clock, way: str) -> None:
+    first = await arrive(store, "a", 1, hold=True)
+    await arrive(store, "b", 2, hold=True)
+    [owner] = await due(store)
+    await settle(store, owner, "fail")
+    assert await due(store) == []
+    assert [one.count for one in await store.entities.held()] == [1]
+    row = await event(store, first)
+    if way == "erased":
+        await store.erasure.erase(first, row.state, row.claim, "ada", "asked")
+    else:
+        clock.offset += 10
+        await prune(store, clock, failed=5.0)
+    assert await store.entities.held() == []
+    assert keys(await due(store)) == ["b"]
+    assert (await store.consistency.report()).imbalances == ()
 
 
 async def test_a_replay_takes_its_turn(store: Store) -> None:
@@ -295,6 +339,26 @@ async def test_an_ordered_event_looks_again_when_nothing_wakes_it(store: Store, 
     clock.offset += 301
     assert any(one.unplaced for one in await store.waiting())
     assert keys(await due(store)) == ["a"]
+
+
+@pytest.mark.parametrize("way", ["release", "reschedule", "wait"])
+async def test_the_bound_of_a_wait_counts_from_its_first_attempt(store: Store, clock: Clock, way: Any) -> None:
+    """Whatever comes in between: a worker that stops, an error that passes, other transactions at a guard."""
+    await record(store, delivered("w", b"w", entity="other"))
+    [waits] = await due(store)
+    assert waits.waited is None
+    assert await settle(store, waits, "wait", due_in=300.0, waits_for="sub_1")
+    clock.offset += 301
+    [again] = await due(store)
+    assert again.waited is not None
+    assert await settle(store, again, way, due_in=0.0)
+    clock.offset += 1
+    [last] = await due(store)
+    assert (last.key, last.waited is not None and last.waited > 300) == ("w", True)
+    assert await settle(store, last, "review", reason="it waited too long")
+    await store.retry(last.id, State.NEEDS_REVIEW, "ada", "the other is on its way")
+    [new] = await due(store)
+    assert new.waited is None, "an operator's decision begins a new bound"
 
 
 async def test_one_settlement_wakes_once(store: Store) -> None:

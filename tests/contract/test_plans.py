@@ -213,7 +213,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "accept": {
         **{"id": IDENT, "request_id": IDENT, "item": 0, "source": "s1", "key": "k7", "type": "t1"},
         **{"provider_id": None, "object_id": None, "occurred_at": None, "fingerprint": b"f", "account": None},
-        **{"entity": None, "ordered": False, "order_at": None, "hold": False},
+        **{"entity": None, "ordered": False, "order_at": None, "hold": False, "version": ""},
     },
     "count_again": {"ids": [(ident,) for ident in IDS]},
     "mark_alert": {"id": IDENT, "words": "words"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -380,3 +381,25 @@ async def test_pruned_but_admitted(store: Store, raw: Raw) -> None:
         await store.quarantine.accept(again.id, 0, again.items[0], "ada", "why")
     odd = await store.quarantine.quarantined()
     assert [(o.event_key, o.accepted_as) for o in odd] == [(None, None)] * 2
+
+
+async def test_an_accepted_event_has_its_version_and_its_place_in_the_order(store: Store) -> None:
+    """As any other of its content: its handler is that of its version, and it waits for its turn."""
+    facts: dict[str, Any] = {
+        "version": "2024-06-20",
+        "entity": "sub_1",
+        "ordered": True,
+        "order_at": 1.7e9,
+        "hold": True,
+    }
+    first = delivered("evt_1", b"1", **facts)
+    sent = delivered("evt_1", b"2", **facts)
+    await record(store, first)
+    [met] = await record(store, sent)
+    assert met.outcome is DeliveryOutcome.CONFLICT
+    ident = await store.quarantine.accept(sent.id, 0, sent.items[0], "ada", "two events under one id")
+    known, accepted = await event(store, met.event_id), await event(store, ident)
+    for name in ("version", "entity", "order_at", "hold", "ready_at"):
+        assert (getattr(accepted, name) is None) == (getattr(known, name) is None), name
+    assert (accepted.version, accepted.entity, accepted.hold) == ("2024-06-20", "sub_1", True)
+    assert accepted.order_at == known.order_at

@@ -11,6 +11,8 @@ from tests.crash.app import SECRETS
 
 WAY = os.environ.get("ORDER", "newer")
 TABLES = "CREATE TABLE newest (entity text PRIMARY KEY, version bigint NOT NULL, event text NOT NULL)"
+PAUSE = 0.02
+"""Seconds that a handler takes, so that a kill finds some that run."""
 WRITE = """
 INSERT INTO newest (entity, version, event) VALUES ($1, $2, $3)
 ON CONFLICT (entity) DO UPDATE SET version = excluded.version, event = excluded.event
@@ -34,6 +36,7 @@ async def write(event: Event, version: int) -> None:
 @stripe.on("change")
 async def change(event: Event) -> None:
     do = event.json["do"]
+    await asyncio.sleep(PAUSE)
     if WAY == "current":
         version = await event.current()
         if await event.newer("entity", do["entity"], event.ticket):

@@ -38,25 +38,27 @@ def load() -> list[dict[str, Any]]:
 
 
 class Workers:
-    """Several, of which one is killed every two seconds while there is something to do."""
+    """Several, of which one is killed once the first event is processed, and then every two seconds."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
         self._running: list[Process] = [installation.work() for _ in range(WORKERS)]
         self.kills = 0
 
-    def until_done(self) -> None:
+    def until_done(self, sending: Process | None = None) -> None:
+        """Until nothing is sent any longer, and all is processed."""
         deadline = time.monotonic() + LONG
         killed = time.monotonic()
-        while self._installation.database.unfinished():
+        while (sending is not None and sending.running) or self._installation.database.unfinished():
             assert time.monotonic() < deadline, self._installation.database.states()
-            if time.monotonic() - killed > KILL_EVERY:
+            begun = self.kills or self._installation.database.states()["processed"]
+            if begun and (not self.kills or time.monotonic() - killed > KILL_EVERY):
                 place = self.kills % WORKERS
                 self._running[place].kill()
                 self._running[place] = self._installation.work()
                 self.kills += 1
                 killed = time.monotonic()
-            time.sleep(0.1)
+            time.sleep(0.1 if self.kills else 0.01)
 
 
 def newest(installation: Installation) -> dict[str, int]:
@@ -81,8 +83,10 @@ def test_the_newest_version_stays(installation: Installation, way: str) -> None:
     installation.receive()
     workers = Workers(installation)
     sender, log = installation.start_sending(load(), connections=CONNECTIONS, times=2, deadline=LONG)
+    workers.until_done(sender)
     assert sender.exit_code(LONG) == 0, log.statuses()
     workers.until_done()
+    assert workers.kills > 0
     check(installation)
     if "ordered" in way:
         never_overlap(installation)
@@ -95,7 +99,9 @@ def test_ordered_events_run_by_version_and_never_overlap(installation: Installat
     installation.use("tests.crash.order_app:inbox", ORDER="ordered")
     installation.receive()
     installation.send(*load(), connections=CONNECTIONS, times=2, deadline=LONG)
-    Workers(installation).until_done()
+    workers = Workers(installation)
+    workers.until_done()
+    assert workers.kills > 0
     check(installation)
     runs = never_overlap(installation)
     for attempts in runs.values():
@@ -140,4 +146,5 @@ def test_the_present_state_is_never_replaced_by_an_older_one(installation: Insta
     workers.until_done()
     over.write_text(json.dumps(True))
     assert sender.exit_code(PATIENCE) == 0
+    assert workers.kills > 0
     check(installation)

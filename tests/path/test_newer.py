@@ -29,7 +29,7 @@ from hookledger import (
 from hookledger.cli import cli
 from hookledger.errors import BadData
 from hookledger.model import Outcome
-from hookledger.operate import search
+from hookledger.operate import review, search
 from hookledger.operate.audit import by
 from hookledger.operate.replay import replay
 from hookledger.operate.replay.dry_run import DryRunReport
@@ -651,6 +651,42 @@ async def test_a_preview_of_a_changed_kind(site: Site) -> None:
         await Raw(store).run("UPDATE guards SET kind = 'time', version = '2027-01-31'")
     [told] = (await previewed(site, "evt_8")).guards
     assert told.words.endswith("the event would need review")
+
+
+async def test_a_preview_of_an_approval_says_that_the_run_continues(site: Site) -> None:
+    """As it does: `event.newer` answers no, or applies a version of another kind, and ends no approved run."""
+    await two(site, "review")
+    async with site.inbox.operating() as context:
+        found = await search.find(context, "evt_8")
+        assert found.event.state is State.NEEDS_REVIEW
+        [replayed] = [reason for reason in replay.preview(context, found).reasons if STALE in reason]
+        assert replayed.endswith('need review, because its handler declares stale="review", unless it is approved.')
+        shown = review.preview_approval(context, found)
+        [approved] = [reason for reason in shown.reasons if STALE in reason]
+        assert (
+            approved
+            == f'{STALE}: the approved run continues all the same, though its handler declares stale="review".'
+        )
+        assert shown.fingerprint == replay.preview(context, found).fingerprint, "the API has one preview for both"
+        await review.approve(context, by("ada", "it is right"), found.event, shown=shown)
+    await site.work()
+    assert (await history(site, "evt_8")).event.state is State.PROCESSED
+    assert [one.answer.applied for one in (await history(site, "evt_8")).guards] == [False, False]
+
+
+async def test_a_preview_of_an_approval_with_a_changed_kind(site: Site) -> None:
+    await two(site)
+    async with site.inbox.opened() as store:
+        await Raw(store).run("UPDATE guards SET kind = 'time', version = '2027-01-31'")
+        await Raw(store).run(
+            "UPDATE events SET state = 'needs_review', finished_at = NULL, reason = 'why' WHERE key = 'evt_8'"
+        )
+    async with site.inbox.operating() as context:
+        found = await search.find(context, "evt_8")
+        [told] = replay.preview(context, found).guards
+        assert told.words.endswith("the event would need review, unless it is approved")
+        [told] = review.preview_approval(context, found).guards
+        assert told.words == "version 1720 would be applied to subscription:sub_1"
 
 
 @pytest.mark.parametrize("stale", [None, "skip"])

@@ -148,6 +148,14 @@ def advice(provider: str, secrets: list[str], **options: Any) -> str:
     return "\n".join(inbox.advice())
 
 
+def test_which_types_may_be_unordered_is_said() -> None:
+    options: dict[str, Any] = {"ordered": ["invoice.*", "customer.created"]}
+    unordered = "events without body:data.object.customer are not ordered, of any type: customer.created, invoice.*"
+    assert unordered in advice("stripe", [SECRET], entity=["data.object.customer"], **options)
+    assert "events without an object id are not ordered" in advice("stripe", [SECRET], **options)
+    assert "not ordered" not in advice("stripe", [SECRET], entity=["data.object.customer"])
+
+
 def test_advice() -> None:
     assert advice("stripe", [SECRET]) == ""
     assert "does not redeliver" in advice("github", [SECRET])

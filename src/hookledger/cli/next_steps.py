@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from ..ledger import Effect
 from ..model import Kind, covers
+from ..operate import search
 from ..operate.circuits import circuits
 from ..operate.context import Context
 from ..operate.pauses import pauses
@@ -33,7 +34,16 @@ async def hindrances(context: Context, event: EventRow, effect: Effect | None = 
             if pause.source == event.source and covers(pause.pattern, event.type):
                 resume = shlex.join(["hookledger", "resume", pause.source, pause.pattern, "--reason", "WHY"])
                 found.append(f"{pause.pattern} of source {pause.source} is paused: {resume}")
+        if event.order_at is not None:
+            found += await _of_order(context, event)
     return found + ([] if effect is None else await _of_effect(context, effect))
+
+
+async def _of_order(context: Context, event: EventRow) -> list[str]:
+    turn = (await search.find(context, str(event.id))).turn
+    if turn is None or (turn.first is None and turn.held_by is None):
+        return []  # a worker lets it run as soon as it has looked
+    return [f"It {'is ' * (turn.held_by is not None)}{turn.words}"]
 
 
 async def _of_effect(context: Context, effect: Effect) -> list[str]:

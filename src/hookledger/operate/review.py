@@ -44,7 +44,7 @@ def review_of(history: History, name: str) -> Review:
 def preview_approval(context: Context, history: History) -> Preview:
     """Return what the run that an approval begins would do, as far as the ledger knows. WrongState as `approve`."""
     _check_state(history.event, "approve")
-    return preview(context, history)
+    return preview(context, history, approved=True)
 
 
 async def approve(context: Context, by: Audit, event: EventRow, *, shown: Preview | None = None) -> History:

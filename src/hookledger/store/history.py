@@ -181,6 +181,8 @@ class History(Struct, frozen=True):
     """Its stages, by name."""
     answer: AnswerRow | None = None
     """What its handler answered, while that is kept."""
+    held_by: OtherEvent | None = None
+    """The earlier event of its entity behind which it is held, or would be if it were due."""
 
     def effect(self, identity: bytes) -> EffectHistory:
         """Return the effect with this identity."""

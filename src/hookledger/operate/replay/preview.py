@@ -143,8 +143,11 @@ class Preview(Struct, frozen=True):
         return sha256(msgspec.json.encode([self.verdict, self.items, in_replay, stale])).hexdigest()[:32]
 
 
-def preview_replay(history: History | Evidence, application: Application, repeat: Collection[bytes] = ()) -> Preview:
-    """Return what a replay would do now. `repeat`: identities of finished effects to perform again."""
+def preview_replay(
+    history: History | Evidence, application: Application, repeat: Collection[bytes] = (), *, approved: bool = False
+) -> Preview:
+    """Return what a replay would do now, or with `approved` the run of an approval. `repeat`: identities of finished
+    effects to perform again."""
     event = history.event
     runs = {attempt.claim: attempt.run for attempt in history.attempts}
     known = _present([told.effect for told in history.effects])
@@ -163,9 +166,9 @@ def preview_replay(history: History | Evidence, application: Application, repeat
         verdict, named = Verdict.SAFE, []
         reasons.append("All recorded effects are over, and are skipped.")
     reasons += [f"{e.label} {e.why}." for e in effects if e.in_replay is InReplay.STAYS]
-    guards = _guards(history) if isinstance(history, History) else ()
-    reasons += [f"{guard.words}{_whole_event(handler)}." for guard in guards if guard.stale]
-    reasons += _stages(history, handler)
+    guards = _guards(history, approved) if isinstance(history, History) else ()
+    reasons += [f"{guard.words}{_whole_event(event, handler, approved)}." for guard in guards if guard.stale]
+    reasons += [*_order(history), *_stages(history, handler)]
     return Preview(
         event.id,
         event.state,
@@ -229,13 +232,13 @@ def _writes(
     return [], reasons
 
 
-def _guards(history: History) -> tuple[GuardPreview, ...]:
+def _guards(history: History, approved: bool) -> tuple[GuardPreview, ...]:
     """Compare the last answer of each guard with the guard as it is now."""
     last = {known.answer.identity: known for known in history.guards}
-    return tuple(_guard(history.event, known) for known in last.values())
+    return tuple(_guard(history.event, known, approved) for known in last.values())
 
 
-def _guard(event: EventRow, known: GuardHistory) -> GuardPreview:
+def _guard(event: EventRow, known: GuardHistory, approved: bool) -> GuardPreview:
     shared = {name: getattr(known.answer, name) for name in known.answer.__struct_fields__}
     shared |= {
         "source": base_source(event.source),
@@ -245,22 +248,39 @@ def _guard(event: EventRow, known: GuardHistory) -> GuardPreview:
     }
     request = GuardRequest(**{name: shared[name] for name in GuardRequest.__struct_fields__})
     guard, about = known.guard, (request.name, request.key, request.version)
-    if guard is not None and guard.kind != request.kind:
+    other_kind = guard is not None and guard.kind != request.kind
+    if guard is not None and other_kind and not approved:
         words = changed_kind(request, guard.kind, guard.version, guard.event_id)
-        return GuardPreview(*about, False, f"{words}; the event would need review")
-    if guard is None or guard.event_id == event.id or guard.order < request.order:
+        return GuardPreview(*about, False, f"{words}; the event would need review{_unless_approved(event)}")
+    if guard is None or other_kind or guard.event_id == event.id or guard.order < request.order:
         return GuardPreview(*about, False, f"version {request.version} would be applied to {known.answer.label}")
     seen = guard.version, guard.event_id, guard.event_key
     return GuardPreview(*about, True, answered(request, False, tie_of(request, guard), *seen).words)
 
 
-def _whole_event(handler: Handler | None) -> str:
-    match handler and handler.stale:
-        case "skip":
-            return ': the event would be skipped, because its handler declares stale="skip"'
-        case "review":
-            return ': the event would need review, because its handler declares stale="review"'
-    return ""
+def _whole_event(event: EventRow, handler: Handler | None, approved: bool) -> str:
+    stale = handler.stale if handler else None
+    if stale is None:
+        return ""
+    if approved:
+        return f': the approved run continues all the same, though its handler declares stale="{stale}"'
+    would = "be skipped" if stale == "skip" else "need review"
+    return f': the event would {would}, because its handler declares stale="{stale}"{_unless_approved(event)}'
+
+
+def _unless_approved(event: EventRow) -> str:
+    """A guard does not end an approved run."""
+    return ", unless it is approved" if event.state is State.NEEDS_REVIEW else ""
+
+
+def _order(history: History | Evidence) -> list[str]:
+    """Return when an ordered event would run."""
+    if history.event.order_at is None:
+        return []
+    found = [f"It runs when it is its turn among the events of {history.event.entity}."]
+    if isinstance(history, History) and (held_by := history.held_by) is not None:
+        found.append(f"It would be held: {held_by.key} of the same entity is {held_by.state}; decide about it first.")
+    return found
 
 
 def _stages(history: History | Evidence, handler: Handler | None) -> list[str]:

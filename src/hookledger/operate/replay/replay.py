@@ -13,14 +13,14 @@ from ..context import Context
 from .preview import Preview, Verdict, preview_replay
 
 
-def preview(context: Context, history: History, repeat: Sequence[str] = ()) -> Preview:
+def preview(context: Context, history: History, repeat: Sequence[str] = (), *, approved: bool = False) -> Preview:
     """Return what a replay would do now, and whether it is safe. `repeat`: finished effects to perform again, each a
-    NAME, NAME:KEY or idempotency key."""
-    return _preview(context, history, effects.named(history, repeat))
+    NAME, NAME:KEY or idempotency key. `approved`: what the run of an approval would do."""
+    return _preview(context, history, effects.named(history, repeat), approved)
 
 
-def _preview(context: Context, history: History, repeated: Sequence[Effect]) -> Preview:
-    return preview_replay(history, context.application, {effect.identity for effect in repeated})
+def _preview(context: Context, history: History, repeated: Sequence[Effect], approved: bool = False) -> Preview:
+    return preview_replay(history, context.application, {effect.identity for effect in repeated}, approved=approved)
 
 
 def check_preview(event: EventRow, now: Preview, shown: Preview | None, *, done: str) -> None:

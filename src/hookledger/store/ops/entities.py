@@ -114,10 +114,16 @@ async def turn_of(db: Session, event: EventRow) -> Turn | None:
     """Why an event does not have its turn; None if it has, or needs none."""
     if event.ready_at is None or event.waits_for is not None:
         return None
-    where = {"source": event.source, "entity": event.entity}
-    first = await db("first_of_entity", **where)
-    held_by = await db("holding", **where, order_at=event.order_at, id=event.id)
-    return Turn(*(value_of(OtherEvent, rows[0]) if rows else None for rows in (first, held_by)))
+    first = await db("first_of_entity", source=event.source, entity=event.entity)
+    return Turn(value_of(OtherEvent, first[0]) if first else None, await holder_of(db, event))
+
+
+async def holder_of(db: Session, event: EventRow) -> OtherEvent | None:
+    """The earlier event of its entity behind which an ordered event is held, or would be if it were due."""
+    if event.order_at is None or event.entity is None:
+        return None
+    where = {"source": event.source, "entity": event.entity, "order_at": event.order_at, "id": event.id}
+    return next((value_of(OtherEvent, row) for row in await db("holding", **where)), None)
 
 
 async def _free(db: Session, entities: list[Changed]) -> list[Changed]:

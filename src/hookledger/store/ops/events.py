@@ -12,7 +12,7 @@ from ..history import AttemptRow, DeliveryRow, EventRow, History, RequestRow
 from ..rows import action_of, effect_histories, value_of
 from ..session import Operations, Session, reads, searches
 from .answers import answer_of
-from .entities import turn_of
+from .entities import holder_of, turn_of
 from .guards import answers_of
 
 
@@ -66,6 +66,7 @@ class Events(Operations):
             tuple(guards),
             tuple(value_of(EventRow, row) for row in await db("stages_of_events", events=[event_id])),
             await answer_of(db, event_id),
+            await holder_of(db, event),
         )
 
     @searches

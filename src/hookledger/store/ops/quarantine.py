@@ -114,7 +114,7 @@ class Quarantine(Operations):
                 brought = f"what delivery {request_id}:{place} brought"
                 raise WrongState(f"{brought} was accepted already, as event {owner['event_id']}")
         copied = ("type", "key", "provider_id", "object_id", "fingerprint", "account", "entity", "ordered", "hold")
-        facts = {name: getattr(item, name) for name in copied}
+        facts = {name: getattr(item, name) for name in (*copied, "version")}
         times = {"occurred_at": _moment(item.occurred_at), "order_at": _moment(item.order_at)}
         await db("accept", id=event_id, source=delivery["source"], **times, **facts, **where)
         subject, states = f"{request_id}:{place}", (delivery["outcome"], State.PENDING.value)

@@ -394,8 +394,9 @@ WITH left_processing AS (
         attempts = e.attempts - CASE WHEN o.transition IN ('wait', 'release') THEN 1 ELSE 0 END,
         snoozes = e.snoozes + CASE WHEN o.transition = 'wait' THEN 1 ELSE 0 END,
         alert = CASE WHEN o.state IN ('processed', 'skipped') THEN NULL ELSE e.alert END, waits_for = o.waits_for,
-        waiting_since = CASE WHEN o.waits_for IS NULL THEN NULL WHEN e.waiting_since >= e.run_started_at
-                             THEN e.waiting_since ELSE e.claimed_at END,
+        waiting_since = CASE WHEN o.state NOT IN ('pending', 'retrying') THEN NULL
+                             WHEN e.waiting_since >= e.run_started_at THEN e.waiting_since
+                             WHEN o.waits_for IS NOT NULL THEN e.claimed_at END,
         approval_id = CASE WHEN o.state IN ('pending', 'retrying') THEN e.approval_id END
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[], $8::text[],
                 $9::text[], $10::text[], $11::text[])

@@ -91,12 +91,13 @@ ON CONFLICT DO NOTHING
       AND (b.order_at, b.id) < (f.order_at, f.id) LIMIT 1) AS one) > 0
 
 -- name: demote
--- A first event that is not processing makes way for an earlier one that has arrived or woken since.
+-- A first event that is not processing makes way for an earlier one that has arrived or woken since; and waits where it
+-- is held by an earlier one, which has failed at intake.
 UPDATE {schema}.events AS a SET ready_at = a.due_at, due_at = {never}
 FROM (SELECT {first_id} AS first_id, {earliest_id} AS earliest_id
       FROM {rows :entities source text, entity text, settled_at timestamptz} AS g) AS n
-JOIN {schema}.events AS f ON f.id = n.earliest_id
-WHERE a.id = n.first_id AND a.id <> n.earliest_id AND a.due_at < {never} AND NOT {is_held}
+JOIN {schema}.events AS f ON f.id = n.first_id
+WHERE a.id = n.first_id AND a.due_at < {never} AND (a.id <> n.earliest_id OR {is_held})
 
 -- name: promote
 -- The first of each entity that has none: due when it would have been if it had not had to wait for its turn.

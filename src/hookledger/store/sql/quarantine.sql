@@ -86,7 +86,7 @@ RETURNING identity
 -- hash the whole table for that.
 INSERT INTO {schema}.events (id, source, type, key, key_origin, provider_id, object_id, occurred_at, fingerprint,
                              request_id, item, received_at, run_started_at, state, due_at, account, entity,
-                             order_at, hold)
+                             order_at, hold, version)
 WITH RECURSIVE tried (n) AS (
     SELECT 2
     UNION ALL
@@ -98,6 +98,7 @@ WITH RECURSIVE tried (n) AS (
 SELECT :id::uuid, :source, :type::text, substr(:key, 1, 254 - length(t.n::text)) || '~' || t.n, 'quarantine',
        :provider_id::text, :object_id::text, :occurred_at::timestamptz, :fingerprint::bytea, d.request_id, d.item,
        d.received_at, clock.now, 'pending', clock.now, :account::text, :entity::text,
-       CASE WHEN :ordered::boolean THEN coalesce(:order_at::timestamptz, clock.now) END, :hold::boolean
+       CASE WHEN :ordered::boolean THEN coalesce(:order_at::timestamptz, clock.now) END, :hold::boolean,
+       :version::text
 FROM {schema}.deliveries AS d, (SELECT max(n) AS n FROM tried) AS t, (SELECT {now} AS now) AS clock
 WHERE d.request_id = :request_id AND d.item = :item

@@ -179,7 +179,9 @@ SET state = ?5, claim = claim + 1, reason = ?6, result = ?8, error = ?9, cause =
     attempts = attempts - (?4 IN ('wait', 'release')),
     snoozes = snoozes + (?4 = 'wait'),
     alert = iif(?5 IN ('processed', 'skipped'), NULL, alert), waits_for = ?11,
-    waiting_since = iif(?11 IS NULL, NULL, iif(waiting_since >= run_started_at, waiting_since, claimed_at)),
+    waiting_since = CASE WHEN ?5 NOT IN ('pending', 'retrying') THEN NULL
+                         WHEN waiting_since >= run_started_at THEN waiting_since
+                         WHEN ?11 IS NOT NULL THEN claimed_at END,
     approval_id = iif(?5 IN ('pending', 'retrying'), approval_id, NULL)
 WHERE id = ?2 AND claim = ?3 AND state = 'processing'
 RETURNING id, claim - 1 AS claim, run, worker, claimed_at, error
