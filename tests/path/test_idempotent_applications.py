@@ -10,8 +10,13 @@ import pytest
 from fastapi import BackgroundTasks, Request
 
 from hookledger import Event, Inbox, current_event
+from hookledger.cli.keys import _words
 from hookledger.errors import Unavailable
+from hookledger.idempotency.events import Guarded, arrival
+from hookledger.idempotency.guard import _request
+from hookledger.operate.keys.audit import audit_keys
 from hookledger.states import State
+from hookledger.store.ops.workers import Expired
 from tests.asgi_client import ask
 from tests.path.test_idempotent import Shop, caller, insert, shop
 from tests.services.postgres import Postgres
@@ -194,6 +199,67 @@ async def test_a_body_that_is_not_json_is_the_clients_mistake(shop: Shop) -> Non
         assert (told.status, told.json["type"]) == (400, "urn:hookledger:idempotency:body-unreadable")
     assert await shop.orders() == []
     assert await shop.state() is State.RETRYING
+
+
+async def test_a_body_that_breaks_its_schema_is_the_clients_mistake(shop: Shop, tmp_path: Path) -> None:
+    """It hears what is wrong, its key stays usable, and the route does not run until the schema is corrected."""
+    file = tmp_path / "schemas" / "partner" / "POST%20%2Forders" / "default.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"properties": {"item": {"maxLength": 2}}}')
+    shop.inbox = Inbox(shop.inbox.database, schemas=tmp_path / "schemas")
+    guard = shop.guard()
+    shop.route()(insert)
+    for _ in range(2):
+        told = await shop.post()
+        assert (told.status, told.json["type"]) == (400, "urn:hookledger:idempotency:body-unfit")
+        assert "/item: expected at most 2 characters, found a string of 3 characters" in told.json["detail"]
+    [event] = await shop.events()
+    assert (event.state, event.cause) == (
+        State.RETRYING,
+        "schema break in partner/POST%20%2Forders/default.json at /item",
+    )
+    assert shop.calls == []
+    await guard.stop()
+    file.write_text("true")
+    shop.inbox._schemas = None  # as in a process that starts again
+    assert (await shop.post()).status == 200
+    assert len(shop.calls) == 1
+
+
+async def test_what_a_dead_process_left_is_reviewed_whatever_its_schema_says_by_now(
+    shop: Shop, tmp_path: Path
+) -> None:
+    file = tmp_path / "schemas" / "partner" / "POST%20%2Forders" / "default.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"properties": {"item": {"type": "integer"}}}')
+    guard = shop.inbox.idempotent("partner", caller=caller, routes=["POST /orders"])
+    request = _request({"method": "POST", "headers": []}, "/orders", b'{"item": "tea"}')
+    worker = Inbox(shop.inbox.database, schemas=tmp_path / "schemas", clock=shop.inbox.clock)
+    worker.idempotent("partner", caller=caller, routes=["POST /orders"])
+    async with worker.opened() as store:
+        [claim] = await store.record_claimed(
+            [arrival(guard.endpoint, Guarded(guard.routes[0], "acme", "k-1", request))], "dead", 10.0
+        )
+        shop.inbox.clock.offset += 3600
+        left = Expired(claim.recorded.event_id, 1, "partner", "POST /orders", 1, 0, 3600.0, "dead")
+        await worker.lease_reclaimer(store).reclaim_one(left)
+        shop.inbox.clock.offset += 3600
+    await worker.work(drain=True)
+    assert await shop.state() is State.NEEDS_REVIEW
+
+
+async def test_an_audit_of_its_keys_says_that_callers_choose_them(shop: Shop) -> None:
+    guard = shop.guard()
+    shop.route()(insert)
+    await shop.post()
+    await shop.post(body={"item": "coffee"})
+    async with shop.inbox.operating() as context:
+        report = await audit_keys(context, "partner", last=10, sample=10)
+    assert (report.audit.events, report.audit.conflicts, report.fits) == (1, 1, ())
+    assert _words(report, hint=False, delivered=guard.inbox.sources["partner"].delivered)[1:] == [
+        "Callers choose their keys: there is no rule to check.",
+        "Requests with a used key and other content, which got 422: 1 request.",
+    ]
 
 
 def test_a_loop_that_ends_without_a_shutdown_closes_the_guard_quietly(

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ..effects.attempt import AttemptEffects, PendingEffect
 from ..effects.version import AnyVersion
-from ..errors import ClaimLost, HandlerCommitted, Permanent, Review, Signal, Skip, Wait
+from ..errors import ClaimLost, HandlerCommitted, Permanent, Review, SchemaBreak, Signal, Skip, Wait
 from ..model import Claimed, Outcome
 from ..observe.attempt import Watched
 from ..observe.second_connection import in_handler
@@ -103,6 +103,10 @@ class Attempt:
         words = clean(f"{type(error).__name__}: {message_of(error)}", REASON)
         if isinstance(error, _Refused):
             return Wait(f"{error}: not stored, so the next request with its key runs it again", after=self.keep)
+        if isinstance(
+            error, SchemaBreak
+        ):  # found before the route ran; a corrected schema lets the same request pass
+            return Wait(str(error), after=self.keep)
         if isinstance(error, ClaimLost | HandlerCommitted | Review | Permanent | Skip):
             return error
         if isinstance(error, Signal) and not isinstance(error, NotStorable):

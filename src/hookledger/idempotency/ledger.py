@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ..batching import Batcher
-from ..errors import ClaimLost, HookledgerError, Unavailable, UnreadableError
+from ..errors import ClaimLost, HookledgerError, SchemaBreak, Unavailable, UnreadableError
 from ..model import Arrival, Claimed, Outcome
 from ..observe.logs import RateLimitedLogger
 from ..receive.claiming import claiming
@@ -323,6 +323,8 @@ def _failure(attempt: Attempt, outcome: AttemptOutcome, event_id: UUID) -> Captu
             return problems.unknown(event_id)
         case AttemptOutcome.WAITING if isinstance(error, UnreadableError):
             return problems.unreadable(str(error), event_id)
+        case AttemptOutcome.WAITING if isinstance(error, SchemaBreak):
+            return problems.unfit(error.details, event_id)
         case AttemptOutcome.FAILED | AttemptOutcome.SKIPPED:
             return problems.closed(event_id)
     return problems.unavailable(event_id)

@@ -59,6 +59,17 @@ def unreadable(why: str, event: UUID) -> Captured:
     )
 
 
+def unfit(breaks: str, event: UUID) -> Captured:
+    """`breaks`: a heading, then each in a line, without values of the request."""
+    return problem(
+        "body-unfit",
+        400,
+        "The body of the request does not fit its schema",
+        f"Nothing was carried out: {'; '.join(breaks.splitlines()[1:])}. Send a request that fits, with a new key.",
+        event=event,
+    )
+
+
 def reused(event: UUID) -> Captured:
     return problem(
         "key-reused",
