@@ -12,9 +12,10 @@ import pytest
 from redis.asyncio import Redis
 
 from hookledger.contrib.redis import Guard, Status
-from tests.crash.processes import Process, eventually
+from tests.crash.processes import PATIENCE, Process, eventually
 from tests.services import forked
 from tests.services.valkey import Valkey
+from tests.soak import amount
 
 
 class Application:
@@ -125,16 +126,17 @@ def test_a_frozen_process_that_wakes_up_is_refused(application: Application) -> 
 @pytest.mark.parametrize("repeat", ["safe", "never"])
 def test_killed_at_random(application: Application, repeat: str, rounds: int) -> None:
     """Two processes at a time call the same keys; one is killed again and again."""
-    keys = [f"k-{number}" for number in range(40)]
+    keys = [f"k-{number}" for number in range(amount(40, 400, 5000))]
     (application.folder / "go").touch()
     steady = application.start(*keys, repeat=repeat, callers=3)
-    for _ in range(5 * rounds):
+    for number in range(5 * rounds):
         victim = application.start(*random.sample(keys, len(keys)), repeat=repeat, callers=3)
+        eventually(lambda ready=number + 2: len(application.lines("ready")) == ready, "it calls the keys")
         time.sleep(random.uniform(0, 0.6))
         victim.kill()
-    assert steady.exit_code() == 0, steady.log
+    assert steady.exit_code(PATIENCE + len(keys)) == 0, steady.log
     last = application.start(*keys, repeat=repeat)
-    assert last.exit_code() == 0, last.log
+    assert last.exit_code(PATIENCE + len(keys)) == 0, last.log
 
     answers: dict[str, set[str]] = {}
     for key, answer, _ in application.lines("answers"):

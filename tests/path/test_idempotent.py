@@ -14,12 +14,15 @@ from msgspec.structs import replace
 from starlette.middleware.base import BaseHTTPMiddleware
 
 from hookledger import ConfigError, Event, Idempotent, Inbox, NotGuarded, Review, current_event
+from hookledger.clock import Seconds
 from hookledger.errors import WrongState
 from hookledger.idempotency.key import HEADER, BadKey, read_key
 from hookledger.operate.audit import by
 from hookledger.operate.doctor.checks import examine
 from hookledger.operate.quarantine.deliveries import accept, quarantined
 from hookledger.operate.retention.erase import erase
+from hookledger.operate.retention.prune import Pruner
+from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import DeliveryOutcome, State
 from hookledger.store.history import EventRow, History
 from tests.asgi_client import Answer, ask
@@ -739,6 +742,23 @@ async def test_an_erased_request_forgets_its_body_and_answer_and_its_key_stays_u
     told = await shop.post()
     assert (told.status, told.json["type"]) == (409, "urn:hookledger:idempotency:answer-expired")
     assert len(shop.calls) == 1
+
+
+async def test_a_pruned_request_is_not_run_again(shop: Shop) -> None:
+    """Retention may be shorter than answers are kept: the answer keeps its event, and the key outlives both."""
+    shop.guard(keep="3d")
+    shop.route()(insert)
+    first = await shop.post()
+    settings, limits = RetentionSettings(batch_delay=Seconds(0)), Limits(events=86400.0)
+    for days, left in ((2, 1), (4, 0)):
+        shop.inbox.clock.offset += days * 86400
+        async with shop.inbox.opened() as store:
+            await Pruner(store, settings, {}, limits, shop.inbox.clock, "worker").round(from_start=True)
+        assert len(await shop.events()) == left
+        told = await shop.post()
+        assert told.body == first.body if left else told.json["type"] == "urn:hookledger:idempotency:answer-expired"
+    assert len(shop.calls) == 1
+    await shop.balanced()
 
 
 async def test_doctor_has_nothing_against_a_guarded_source(shop: Shop) -> None:
