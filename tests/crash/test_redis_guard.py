@@ -37,8 +37,11 @@ class Application:
         path = self.folder / file
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
-    def go(self, processes: int) -> None:
+    def ready(self, processes: int) -> None:
         eventually(lambda: len(self.lines("ready")) == processes, "all are ready")
+
+    def go(self, processes: int) -> None:
+        self.ready(processes)
         (self.folder / "go").touch()
 
     def hang(self) -> None:
@@ -81,7 +84,7 @@ def test_killed_in_the_middle_of_the_work(application: Application) -> None:
     application.go(1)
     eventually(lambda: application.lines("runs"), "the work runs")
     others = [application.start("k-1", callers=50) for _ in range(2)]
-    eventually(lambda: len(application.lines("ready")) == 3, "all are ready")
+    application.ready(3)
     victim.kill()
     (application.folder / "hang").unlink()
     assert [process.exit_code() for process in others] == [0, 0], others[0].log
@@ -131,7 +134,7 @@ def test_killed_at_random(application: Application, repeat: str, rounds: int) ->
     steady = application.start(*keys, repeat=repeat, callers=3)
     for number in range(5 * rounds):
         victim = application.start(*random.sample(keys, len(keys)), repeat=repeat, callers=3)
-        eventually(lambda ready=number + 2: len(application.lines("ready")) == ready, "it calls the keys")
+        application.ready(number + 2)
         time.sleep(random.uniform(0, 0.6))
         victim.kill()
     assert steady.exit_code(PATIENCE + len(keys)) == 0, steady.log
