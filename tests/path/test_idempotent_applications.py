@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from fastapi import BackgroundTasks, Request
+from fastapi import BackgroundTasks, Depends, Request
 
-from hookledger import Event, Inbox, current_event
+from hookledger import ConfigError, Event, Inbox, SyncEvent, current_event
 from hookledger.cli.keys import _words
 from hookledger.errors import Unavailable
 from hookledger.idempotency.events import Guarded, arrival
@@ -18,11 +18,22 @@ from hookledger.operate.keys.audit import audit_keys
 from hookledger.states import State
 from hookledger.store.ops.workers import Expired
 from tests.asgi_client import ask
-from tests.path.test_idempotent import Shop, caller, insert, shop
+from tests.path.test_idempotent import INSERT, Shop, caller, insert, shop
 from tests.services.postgres import Postgres
 
 __all__ = ["shop"]
 
+
+async def given(request: Request) -> Any:
+    return current_event(request)
+
+
+def statements(request: Request) -> Any:
+    return current_event(request).tx
+
+
+Given = Annotated[Any, Depends(given)]
+Statements = Annotated[Any, Depends(statements)]
 HEADERS = [("Authorization", "Bearer acme"), ("Idempotency-Key", "k-1")]
 
 
@@ -246,6 +257,56 @@ async def test_what_a_dead_process_left_is_reviewed_whatever_its_schema_says_by_
         shop.inbox.clock.offset += 3600
     await worker.work(drain=True)
     assert await shop.state() is State.NEEDS_REVIEW
+
+
+@pytest.mark.parametrize("dependency", [False, True])
+async def test_a_plain_route_that_is_not_declared_plain_writes_nothing_and_fails(
+    shop: Shop, dependency: bool
+) -> None:
+    """Its statements return coroutines that nothing awaits: an answer would be stored, and the order lost."""
+    guard = shop.guard(repeat="transaction")
+
+    @shop.app.post("/orders")
+    def run(request: Request, event: Given) -> Any:
+        (event if dependency else current_event(request)).tx.execute(INSERT, "tea", "1")
+        return {}
+
+    with pytest.raises(ConfigError, match=r"POST /orders is a plain function.*plain=True"):
+        await shop.post()
+    assert await shop.state() is State.RETRYING, "its next request runs it again"
+    await guard.stop()
+
+
+async def test_an_async_route_may_get_its_event_in_a_thread(shop: Shop) -> None:
+    guard = shop.guard(repeat="transaction")
+
+    @shop.app.post("/orders")
+    async def run(tx: Statements) -> Any:
+        await tx.execute(INSERT, "tea", "1")
+        return {}
+
+    assert (await shop.post()).status == 200
+    assert await shop.orders() == [("tea", "1")]
+    await guard.stop()
+
+
+@pytest.mark.parametrize("what", ["statement", "once"])
+async def test_an_async_route_that_is_declared_plain_fails_and_stops_nobody(shop: Shop, what: str) -> None:
+    """It would wait for the event loop on the event loop, and with it every request of the process."""
+    guard = shop.guard(repeat="transaction", plain=True)
+
+    @shop.app.post("/orders")
+    async def run(request: Request) -> Any:
+        event: SyncEvent = current_event(request)
+        if what == "once":
+            event.once("order", "1")
+        else:
+            event.tx.execute(INSERT, "tea", "1")
+
+    with pytest.raises(ConfigError, match="leave out plain=True"):
+        await shop.post()
+    assert await shop.orders() == []
+    await guard.stop()
 
 
 async def test_an_audit_of_its_keys_says_that_callers_choose_them(shop: Shop) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ..batching import Batcher
-from ..errors import ClaimLost, HookledgerError, SchemaBreak, Unavailable, UnreadableError
+from ..errors import ClaimLost, ConfigError, HookledgerError, SchemaBreak, Unavailable, UnreadableError
 from ..model import Arrival, Claimed, Outcome
 from ..observe.logs import RateLimitedLogger
 from ..receive.claiming import claiming
@@ -315,8 +315,9 @@ def _failure(attempt: Attempt, outcome: AttemptOutcome, event_id: UUID) -> Captu
             "%s: its answer cannot be stored, so its transaction was rolled back: %s", attempt.route.name, error
         )
         return problems.not_storable(str(error), event_id)
-    if attempt.raised is not None and not isinstance(attempt.raised, HookledgerError):
-        raise Reraise(attempt.raised)
+    raised = attempt.raised
+    if raised is not None and (isinstance(raised, ConfigError) or not isinstance(raised, HookledgerError)):
+        raise Reraise(raised)  # ConfigError is a mistake in the route, which its developer is to see
     log.warning("%s was not carried out to its end: event %s: %s", attempt.route.name, event_id, error)
     match outcome:
         case AttemptOutcome.NEEDS_REVIEW:
