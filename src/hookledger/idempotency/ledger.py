@@ -316,8 +316,10 @@ def _failure(attempt: Attempt, outcome: AttemptOutcome, event_id: UUID) -> Captu
         )
         return problems.not_storable(str(error), event_id)
     raised = attempt.raised
-    if raised is not None and (isinstance(raised, ConfigError) or not isinstance(raised, HookledgerError)):
-        raise Reraise(raised)  # ConfigError is a mistake in the route, which its developer is to see
+    if isinstance(raised, ConfigError):  # a mistake in the route, which its developer is to see
+        raise Reraise(raised)
+    if raised is not None and raised is error and not isinstance(raised, HookledgerError):
+        raise Reraise(raised)  # not what only follows from the error, such as from a connection that was ended
     log.warning("%s was not carried out to its end: event %s: %s", attempt.route.name, event_id, error)
     match outcome:
         case AttemptOutcome.NEEDS_REVIEW:
