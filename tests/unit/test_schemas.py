@@ -306,6 +306,8 @@ def test_a_schema_is_found_by_source_type_and_version(tmp_path: Path) -> None:
             "other/order/default.json": {"type": "strnig"},
             "shop/order/README.md": "kept",
             "shop/.DS_Store": "kept",
+            "shop/__init__.py": "kept",
+            "shop/__pycache__/__init__.cpython-311.pyc": "kept",
         },
     )
 
@@ -335,6 +337,8 @@ def test_a_name_is_one_part_of_a_path_and_can_be_read_back(name: str) -> None:
     [
         ({"shop/order.json": True}, "a schema is SOURCE/TYPE/VERSION.json"),
         ({"shop/a b/default.json": True}, "must be written as 'a%20b'"),
+        ({"shop/order/2024-*.json": True}, "a schema is of one version"),
+        ({"shop/order/2024-%2A.json": True}, "a schema is of one version"),
         ({"shop/order/default.json": "{"}, "is not JSON"),
         ({"shop/order/default.json": "[]"}, "a schema is an object"),
         ({"shop/order/default.json": {"$ref": "http://example.com/x.json"}}, "is remote, and nothing is fetched"),

@@ -80,7 +80,7 @@ def load(settings: SchemaSettings, sources: Iterable[str]) -> Schemas:
             continue
         for kind in sorted((root / source).iterdir()):
             if not kind.is_dir():
-                if kind.name.startswith("."):  # such as .DS_Store
+                if kind.suffix != SUFFIX or kind.name.startswith("."):  # such as .DS_Store, or a Python package's
                     continue
                 raise ConfigError(
                     f"{kind}: a schema is SOURCE/TYPE/VERSION{SUFFIX}: write {root / source / 'TYPE'}/default.json"
@@ -90,10 +90,16 @@ def load(settings: SchemaSettings, sources: Iterable[str]) -> Schemas:
                     continue
                 if (count := count + 1) > MAX_SCHEMAS:
                     raise ConfigError(f"{root} has more than {MAX_SCHEMAS:,} schemas")
-                name, version = _unescaped(kind, kind.name), _unescaped(file, file.stem)
+                name, version = _unescaped(kind, kind.name), _version(file)
                 schema = load_schema(folder, PurePosixPath(source, kind.name, file.name))
                 found.setdefault((source, name), {})[version] = schema
     return Schemas(found)
+
+
+def _version(file: Path) -> str:
+    if "*" in unquote(file.stem):
+        raise ConfigError(f"{file}: a schema is of one version: name it, or write default{SUFFIX} for all others")
+    return _unescaped(file, file.stem)
 
 
 def _unescaped(path: Path, name: str) -> str:
