@@ -435,8 +435,9 @@ async def test_a_4xx_is_not_stored_unless_the_rule_says_so(shop: Shop) -> None:
         (lambda: StreamingResponse(iter(["a", "b"])), "streamed without a content length"),
         (lambda: PlainTextResponse("x" * 300_000), "over 262144 bytes"),
         (lambda: RedirectResponse("/elsewhere", 303), "a redirect"),
+        (lambda: PlainTextResponse("x", headers={"x-a": "b\r\nset-cookie: c=d"}), "has a line break"),
     ],
-    ids=["stream", "large", "redirect"],
+    ids=["stream", "large", "redirect", "header"],
 )
 async def test_an_answer_that_cannot_be_stored_is_refused_and_rolled_back(
     shop: Shop, answer: Callable[[], Any], why: str, caplog: pytest.LogCaptureFixture
@@ -453,6 +454,23 @@ async def test_an_answer_that_cannot_be_stored_is_refused_and_rolled_back(
     assert why in refused.json["detail"]
     assert why in caplog.text
     assert await shop.orders() == []
+
+
+async def test_an_answer_that_cannot_be_stored_is_unknown_if_the_route_may_have_written_elsewhere(
+    shop: Shop,
+) -> None:
+    shop.guard()
+
+    @shop.route()
+    async def run(event: Event) -> Any:
+        return RedirectResponse("/elsewhere", 303)
+
+    refused = await shop.post()
+    assert (refused.status, refused.json["type"]) == (500, "urn:hookledger:idempotency:answer-not-storable")
+    assert "It is unknown what the route wrote elsewhere" in refused.json["detail"]
+    assert await shop.state() is State.NEEDS_REVIEW
+    assert (await shop.post()).json["type"] == "urn:hookledger:idempotency:unknown-outcome"
+    assert len(shop.calls) == 1
 
 
 async def test_a_response_in_parts_with_its_length_is_stored_whole(shop: Shop) -> None:

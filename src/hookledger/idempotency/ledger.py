@@ -311,10 +311,10 @@ def response(attempt: Attempt, event_id: UUID) -> Captured:
 def _failure(attempt: Attempt, outcome: AttemptOutcome, event_id: UUID) -> Captured:
     error = attempt.error
     if isinstance(error, NotStorable):
-        log.error(
-            "%s: its answer cannot be stored, so its transaction was rolled back: %s", attempt.route.name, error
-        )
-        return problems.not_storable(str(error), event_id)
+        undone = outcome is AttemptOutcome.WAITING
+        so = "its transaction was rolled back" if undone else "an operator must decide what it did elsewhere"
+        log.error("%s: its answer cannot be stored, so %s: %s", attempt.route.name, so, error)
+        return problems.not_storable(str(error), event_id, undone=undone)
     raised = attempt.raised
     if isinstance(raised, ConfigError):  # a mistake in the route, which its developer is to see
         raise Reraise(raised)
