@@ -437,6 +437,21 @@ def test_a_folder_that_is_nearly_a_source_is_told(tmp_path: Path, caplog: pytest
     ]
 
 
+def test_a_schema_of_a_version_that_no_event_has_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    inbox = Inbox(schemas=tmp_path)
+    inbox.source("shop", provider="stripe", secrets=["x" * 20])
+    inbox.source("other", provider="stripe", secrets=["x" * 20], version="contract")
+    files = [tmp_path / source / "order" / name for source in inbox.sources for name in ("1.json", "default.json")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("true")
+    assert len(inbox.schemas().names) == 4
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{files[0]} checks no new event: source 'shop' reads no versions; set its option version, or name the file "
+        "default.json"
+    ]
+
+
 # ── several events in one request ──
 
 
