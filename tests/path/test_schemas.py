@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -423,6 +424,15 @@ def test_a_pydantic_type_is_checked_as_pydantic_does() -> None:
         Body(WithHook)({"amount": SECRETIVE})
     with pytest.raises(ConfigError, match="body=Unfinished: "):
         Body(Unfinished)
+
+
+class Booked(msgspec.Struct):
+    at: datetime
+
+
+def test_a_lone_surrogate_in_what_a_type_reads_is_a_break() -> None:
+    with pytest.raises(SchemaBreak, match="body Booked at /: expected text without lone surrogates"):
+        Body(Booked)({"at": "\ud800"})
 
 
 class Amount(msgspec.Struct):
