@@ -679,6 +679,22 @@ async def test_a_replay_that_ran_nothing_does_not_offer_a_new_key(shop: Shop) ->
     assert len(shop.calls) == 1
 
 
+async def test_while_its_source_is_paused_known_requests_get_their_answers_and_new_ones_503(shop: Shop) -> None:
+    shop.guard(repeat="transaction")
+    shop.route()(insert)
+    first = await shop.post()
+    async with shop.inbox.opened() as store:
+        await store.pauses.pause("partner", "*", "ada", "the bank is away")
+    assert (await shop.post()).body == first.body
+    assert [(await shop.post("k-2")).status for _ in range(2)] == [503, 503]
+    assert len(shop.calls) == 1
+    async with shop.inbox.opened() as store:
+        await store.pauses.resume("partner", "*", "ada", "it is back")
+    assert (await shop.post("k-2")).status == 200
+    assert len(shop.calls) == 2
+    await shop.balanced()
+
+
 async def test_a_route_may_ask_for_a_review_itself(shop: Shop) -> None:
     shop.guard()
 
