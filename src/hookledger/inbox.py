@@ -354,7 +354,8 @@ class Inbox(EffectDecorators, AlertDecorators):
     def schemas(self) -> Schemas:
         """The schemas of its sources, compiled; ConfigError names file and place of one that is wrong."""
         if self._schemas is None:
-            self._schemas = load(self.schema_settings, self.sources)
+            versioned = {name for name, source in self.sources.items() if source.endpoint.version is not None}
+            self._schemas = load(self.schema_settings, self.sources, versioned)
         return self._schemas
 
     @property

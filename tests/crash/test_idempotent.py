@@ -8,7 +8,7 @@ import pytest
 
 from hookledger import Inbox
 from tests.crash.conftest import Install
-from tests.crash.processes import Installation, Process
+from tests.crash.processes import Installation, Process, eventually
 from tests.services import forked
 
 MODULE = "tests.crash.idempotent_app"
@@ -99,6 +99,23 @@ def test_of_two_processes_one_is_killed_and_the_other_completes_it_once(installa
     assert other.exit_code() == 0
     assert len(set(answers(out))) == 1
     assert len(installation.database.effects()) == 1
+
+
+def test_a_frozen_process_that_wakes_up_commits_nothing_and_gets_the_stored_answer(
+    install: Install, postgres_url: str
+) -> None:
+    """On PostgreSQL: on SQLite it would keep the write lock, and no other process could run the route."""
+    installation = install(postgres_url)
+    api = Api(installation, GUARD='{"repeat": "transaction"}', SLOW="0.7")
+    frozen, out = api.begin()
+    eventually(lambda: installation.database.states() == {"processing": 1}, "the route runs")
+    frozen.freeze()
+    kept = api.ask()
+    frozen.thaw()
+    assert frozen.exit_code() == 0, frozen.log
+    assert answers(out) == kept
+    assert len(installation.database.effects()) == 1
+    installation.check()
 
 
 def test_after_two_crashes_an_approved_request_runs_once_more(

@@ -12,9 +12,10 @@ import pytest
 from redis.asyncio import Redis
 
 from hookledger.contrib.redis import Guard, Status
-from tests.crash.processes import Process, eventually
+from tests.crash.processes import PATIENCE, Process, eventually
 from tests.services import forked
 from tests.services.valkey import Valkey
+from tests.soak import amount
 
 
 class Application:
@@ -36,8 +37,11 @@ class Application:
         path = self.folder / file
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
-    def go(self, processes: int) -> None:
+    def ready(self, processes: int) -> None:
         eventually(lambda: len(self.lines("ready")) == processes, "all are ready")
+
+    def go(self, processes: int) -> None:
+        self.ready(processes)
         (self.folder / "go").touch()
 
     def hang(self) -> None:
@@ -80,7 +84,7 @@ def test_killed_in_the_middle_of_the_work(application: Application) -> None:
     application.go(1)
     eventually(lambda: application.lines("runs"), "the work runs")
     others = [application.start("k-1", callers=50) for _ in range(2)]
-    eventually(lambda: len(application.lines("ready")) == 3, "all are ready")
+    application.ready(3)
     victim.kill()
     (application.folder / "hang").unlink()
     assert [process.exit_code() for process in others] == [0, 0], others[0].log
@@ -125,16 +129,17 @@ def test_a_frozen_process_that_wakes_up_is_refused(application: Application) -> 
 @pytest.mark.parametrize("repeat", ["safe", "never"])
 def test_killed_at_random(application: Application, repeat: str, rounds: int) -> None:
     """Two processes at a time call the same keys; one is killed again and again."""
-    keys = [f"k-{number}" for number in range(40)]
+    keys = [f"k-{number}" for number in range(amount(40, 400, 5000))]
     (application.folder / "go").touch()
     steady = application.start(*keys, repeat=repeat, callers=3)
-    for _ in range(5 * rounds):
+    for number in range(5 * rounds):
         victim = application.start(*random.sample(keys, len(keys)), repeat=repeat, callers=3)
+        application.ready(number + 2)
         time.sleep(random.uniform(0, 0.6))
         victim.kill()
-    assert steady.exit_code() == 0, steady.log
+    assert steady.exit_code(PATIENCE + len(keys)) == 0, steady.log
     last = application.start(*keys, repeat=repeat)
-    assert last.exit_code() == 0, last.log
+    assert last.exit_code(PATIENCE + len(keys)) == 0, last.log
 
     answers: dict[str, set[str]] = {}
     for key, answer, _ in application.lines("answers"):

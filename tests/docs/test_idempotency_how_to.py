@@ -1,22 +1,29 @@
 """The partner API of docs/how-to/idempotency-keys.md answers as the page says, and so does the one in examples/."""
 
+import asyncio
 import json
 import re
 import runpy
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from hookledger import Idempotent, Inbox
+from hookledger.cli import cli
 from hookledger.operate import search
 from hookledger.operate.audit import by
 from hookledger.operate.effects import resolve
+from hookledger.store.opening import PAUSE
 from tests.asgi_client import Answer, ask
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "idempotency-keys.md").read_text()
-TABLE = "CREATE TABLE orders (id TEXT PRIMARY KEY, item TEXT NOT NULL)"
+COMMANDS = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
 
 
 async def post(app: Any, body: Any, *, who: str = "acme", key: str | None = '"k-1"', path: str = "/orders") -> Answer:
@@ -41,7 +48,16 @@ async def test_the_page_answers_as_it_says(tmp_path: Path, monkeypatch: pytest.M
     exec(compile(code, "idempotency-keys.md", "exec"), names)
     app, guard = names["app"], names["partner_api"]
     assert isinstance(guard, Idempotent)
-    await prepare(guard.inbox, TABLE)
+    assert (await post(app, {"item": "tea"})).status == 503, "before the tables are made"
+    await guard.stop()
+    for command in COMMANDS:
+        program, *arguments = shlex.split(command)
+        if program == "hookledger":
+            done = await asyncio.to_thread(CliRunner().invoke, cli, arguments)
+            assert done.exit_code == 0, done.output
+        else:
+            subprocess.run([sys.executable, *arguments], check=True)
+    await asyncio.sleep(PAUSE)  # the database is not asked again before
     try:
         first, again = await post(app, {"item": "tea"}), await post(app, {"item": "tea"})
         assert (first.status, again.status) == (201, 201)

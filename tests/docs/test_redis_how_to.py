@@ -45,6 +45,8 @@ async def test_the_endpoint(names: dict[str, Any]) -> None:
     assert (await ask(app, "POST", "/orders", b'{"more": 1}', ACME)).status == 422
     other = await ask(app, "POST", "/orders", b"{}", [("X-Account", "globex"), ACME[1]])
     assert other.body == b'{"order":2}'
+    for key in ([], [("Idempotency-Key", "")]):
+        assert (await ask(app, "POST", "/orders", b"{}", [ACME[0], *key])).status == 400
     assert booked == [(b"{}", "acme"), (b"{}", "globex")]
     names["valkey"].kill()
     assert (await ask(app, "POST", "/orders", b"{}", ACME)).status == 503

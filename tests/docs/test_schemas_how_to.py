@@ -54,6 +54,9 @@ def test_the_page(shop: Run, tmp_path: Path) -> None:  # noqa: F811
     printed = shop("schemas", "infer", "stripe", "invoice.paid")
     assert json.loads(printed.stdout) == drafted
 
+    pattern = shop("schemas", "infer", "stripe", "invoice.paid", "--version", "2024-*", "--write")
+    assert pattern.returncode == exits.CONFIG, "its file would fit no version"
+
     file.write_text(SCHEMA)
     assert shop("schemas", "check", "stripe").returncode == exits.OK
     asyncio.run(send("12"))

@@ -52,7 +52,7 @@ async def test_an_idle_transaction_names_its_limit(
     site = await site_on(postgres_url, {"work": {"poll": "10ms", "lease": "2s"}})
     row = await handled(site, name, lose, uses=used, then=fail)
     assert row.state is State.RETRYING
-    assert "idle for longer than [work] lease (2 s)" in (row.reason or "")
+    assert "idle for longer than the lease (2 s)" in (row.reason or "")
     assert "TransactionIdle" in (row.error or "")
 
 

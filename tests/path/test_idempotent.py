@@ -14,12 +14,15 @@ from msgspec.structs import replace
 from starlette.middleware.base import BaseHTTPMiddleware
 
 from hookledger import ConfigError, Event, Idempotent, Inbox, NotGuarded, Review, current_event
+from hookledger.clock import Seconds
 from hookledger.errors import WrongState
 from hookledger.idempotency.key import HEADER, BadKey, read_key
 from hookledger.operate.audit import by
 from hookledger.operate.doctor.checks import examine
 from hookledger.operate.quarantine.deliveries import accept, quarantined
 from hookledger.operate.retention.erase import erase
+from hookledger.operate.retention.prune import Pruner
+from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import DeliveryOutcome, State
 from hookledger.store.history import EventRow, History
 from tests.asgi_client import Answer, ask
@@ -432,8 +435,9 @@ async def test_a_4xx_is_not_stored_unless_the_rule_says_so(shop: Shop) -> None:
         (lambda: StreamingResponse(iter(["a", "b"])), "streamed without a content length"),
         (lambda: PlainTextResponse("x" * 300_000), "over 262144 bytes"),
         (lambda: RedirectResponse("/elsewhere", 303), "a redirect"),
+        (lambda: PlainTextResponse("x", headers={"x-a": "b\r\nset-cookie: c=d"}), "has a line break"),
     ],
-    ids=["stream", "large", "redirect"],
+    ids=["stream", "large", "redirect", "header"],
 )
 async def test_an_answer_that_cannot_be_stored_is_refused_and_rolled_back(
     shop: Shop, answer: Callable[[], Any], why: str, caplog: pytest.LogCaptureFixture
@@ -450,6 +454,23 @@ async def test_an_answer_that_cannot_be_stored_is_refused_and_rolled_back(
     assert why in refused.json["detail"]
     assert why in caplog.text
     assert await shop.orders() == []
+
+
+async def test_an_answer_that_cannot_be_stored_is_unknown_if_the_route_may_have_written_elsewhere(
+    shop: Shop,
+) -> None:
+    shop.guard()
+
+    @shop.route()
+    async def run(event: Event) -> Any:
+        return RedirectResponse("/elsewhere", 303)
+
+    refused = await shop.post()
+    assert (refused.status, refused.json["type"]) == (500, "urn:hookledger:idempotency:answer-not-storable")
+    assert "It is unknown what the route wrote elsewhere" in refused.json["detail"]
+    assert await shop.state() is State.NEEDS_REVIEW
+    assert (await shop.post()).json["type"] == "urn:hookledger:idempotency:unknown-outcome"
+    assert len(shop.calls) == 1
 
 
 async def test_a_response_in_parts_with_its_length_is_stored_whole(shop: Shop) -> None:
@@ -658,6 +679,22 @@ async def test_a_replay_that_ran_nothing_does_not_offer_a_new_key(shop: Shop) ->
     assert len(shop.calls) == 1
 
 
+async def test_while_its_source_is_paused_known_requests_get_their_answers_and_new_ones_503(shop: Shop) -> None:
+    shop.guard(repeat="transaction")
+    shop.route()(insert)
+    first = await shop.post()
+    async with shop.inbox.opened() as store:
+        await store.pauses.pause("partner", "*", "ada", "the bank is away")
+    assert (await shop.post()).body == first.body
+    assert [(await shop.post("k-2")).status for _ in range(2)] == [503, 503]
+    assert len(shop.calls) == 1
+    async with shop.inbox.opened() as store:
+        await store.pauses.resume("partner", "*", "ada", "it is back")
+    assert (await shop.post("k-2")).status == 200
+    assert len(shop.calls) == 2
+    await shop.balanced()
+
+
 async def test_a_route_may_ask_for_a_review_itself(shop: Shop) -> None:
     shop.guard()
 
@@ -739,6 +776,23 @@ async def test_an_erased_request_forgets_its_body_and_answer_and_its_key_stays_u
     told = await shop.post()
     assert (told.status, told.json["type"]) == (409, "urn:hookledger:idempotency:answer-expired")
     assert len(shop.calls) == 1
+
+
+async def test_a_pruned_request_is_not_run_again(shop: Shop) -> None:
+    """Retention may be shorter than answers are kept: the answer keeps its event, and the key outlives both."""
+    shop.guard(keep="3d")
+    shop.route()(insert)
+    first = await shop.post()
+    settings, limits = RetentionSettings(batch_delay=Seconds(0)), Limits(events=86400.0)
+    for days, left in ((2, 1), (4, 0)):
+        shop.inbox.clock.offset += days * 86400
+        async with shop.inbox.opened() as store:
+            await Pruner(store, settings, {}, limits, shop.inbox.clock, "worker").round(from_start=True)
+        assert len(await shop.events()) == left
+        told = await shop.post()
+        assert told.body == first.body if left else told.json["type"] == "urn:hookledger:idempotency:answer-expired"
+    assert len(shop.calls) == 1
+    await shop.balanced()
 
 
 async def test_doctor_has_nothing_against_a_guarded_source(shop: Shop) -> None:

@@ -159,6 +159,30 @@ async def test_on_sqlite_a_route_within_the_transaction_limit_only(api_on: MakeA
     assert await done(api.site) == ["tea"]
 
 
+async def test_on_postgres_a_route_is_not_idle_in_its_transaction_for_longer_than_its_lease(
+    api_on: MakeApi, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = await api_on(postgres_url)
+    api.start(lease="500ms")
+    idle = True
+
+    @api.app.post("/orders")
+    async def order(request: Request) -> Any:
+        event: Event = current_event(request)
+        await event.tx.execute("INSERT INTO done VALUES ($1)", event.json["item"])
+        if idle:
+            await asyncio.sleep(2)
+        await event.tx.execute("SELECT 1")
+        return {}
+
+    assert (await api.ask()).status == 503
+    assert "for guarded routes lease= of the guard" in caplog.text
+    assert await done(api.site) == []
+    idle = False
+    assert (await api.ask()).status == 200
+    assert await done(api.site) == ["tea"]
+
+
 async def test_without_a_database_a_guarded_route_is_503(tmp_path: Path) -> None:
     inbox = Inbox(f"sqlite:///{tmp_path}/nothing/inbox.db")
     guard = inbox.idempotent("api", caller=lambda scope: 7, routes=["POST /orders"])

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from fastapi import BackgroundTasks, Request
+from fastapi import BackgroundTasks, Depends, Request
 
-from hookledger import Event, Inbox, current_event
+from hookledger import ConfigError, Event, Inbox, SyncEvent, current_event
+from hookledger.cli.keys import _words
 from hookledger.errors import Unavailable
+from hookledger.idempotency.events import Guarded, arrival
+from hookledger.idempotency.guard import _request
+from hookledger.operate.keys.audit import audit_keys
 from hookledger.states import State
+from hookledger.store.ops.workers import Expired
 from tests.asgi_client import ask
-from tests.path.test_idempotent import Shop, caller, insert, shop
+from tests.path.test_idempotent import INSERT, Shop, caller, insert, shop
 from tests.services.postgres import Postgres
 
 __all__ = ["shop"]
 
+
+async def given(request: Request) -> Any:
+    return current_event(request)
+
+
+def statements(request: Request) -> Any:
+    return current_event(request).tx
+
+
+Given = Annotated[Any, Depends(given)]
+Statements = Annotated[Any, Depends(statements)]
 HEADERS = [("Authorization", "Bearer acme"), ("Idempotency-Key", "k-1")]
 
 
@@ -194,6 +210,117 @@ async def test_a_body_that_is_not_json_is_the_clients_mistake(shop: Shop) -> Non
         assert (told.status, told.json["type"]) == (400, "urn:hookledger:idempotency:body-unreadable")
     assert await shop.orders() == []
     assert await shop.state() is State.RETRYING
+
+
+async def test_a_body_that_breaks_its_schema_is_the_clients_mistake(shop: Shop, tmp_path: Path) -> None:
+    """It hears what is wrong, its key stays usable, and the route does not run until the schema is corrected."""
+    file = tmp_path / "schemas" / "partner" / "POST%20%2Forders" / "default.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"properties": {"item": {"maxLength": 2}}}')
+    shop.inbox = Inbox(shop.inbox.database, schemas=tmp_path / "schemas")
+    guard = shop.guard()
+    shop.route()(insert)
+    for _ in range(2):
+        told = await shop.post()
+        assert (told.status, told.json["type"]) == (400, "urn:hookledger:idempotency:body-unfit")
+        assert "/item: expected at most 2 characters, found a string of 3 characters" in told.json["detail"]
+    [event] = await shop.events()
+    assert (event.state, event.cause) == (
+        State.RETRYING,
+        "schema break in partner/POST%20%2Forders/default.json at /item",
+    )
+    assert shop.calls == []
+    await guard.stop()
+    file.write_text("true")
+    shop.inbox._schemas = None  # as in a process that starts again
+    assert (await shop.post()).status == 200
+    assert len(shop.calls) == 1
+
+
+async def test_what_a_dead_process_left_is_reviewed_whatever_its_schema_says_by_now(
+    shop: Shop, tmp_path: Path
+) -> None:
+    file = tmp_path / "schemas" / "partner" / "POST%20%2Forders" / "default.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"properties": {"item": {"type": "integer"}}}')
+    guard = shop.inbox.idempotent("partner", caller=caller, routes=["POST /orders"])
+    request = _request({"method": "POST", "headers": []}, "/orders", b'{"item": "tea"}')
+    worker = Inbox(shop.inbox.database, schemas=tmp_path / "schemas", clock=shop.inbox.clock)
+    worker.idempotent("partner", caller=caller, routes=["POST /orders"])
+    async with worker.opened() as store:
+        [claim] = await store.record_claimed(
+            [arrival(guard.endpoint, Guarded(guard.routes[0], "acme", "k-1", request))], "dead", 10.0
+        )
+        shop.inbox.clock.offset += 3600
+        left = Expired(claim.recorded.event_id, 1, "partner", "POST /orders", 1, 0, 3600.0, "dead")
+        await worker.lease_reclaimer(store).reclaim_one(left)
+        shop.inbox.clock.offset += 3600
+    await worker.work(drain=True)
+    assert await shop.state() is State.NEEDS_REVIEW
+
+
+@pytest.mark.parametrize("dependency", [False, True])
+async def test_a_plain_route_that_is_not_declared_plain_writes_nothing_and_fails(
+    shop: Shop, dependency: bool
+) -> None:
+    """Its statements return coroutines that nothing awaits: an answer would be stored, and the order lost."""
+    guard = shop.guard(repeat="transaction")
+
+    @shop.app.post("/orders")
+    def run(request: Request, event: Given) -> Any:
+        (event if dependency else current_event(request)).tx.execute(INSERT, "tea", "1")
+        return {}
+
+    with pytest.raises(ConfigError, match=r"POST /orders is a plain function.*plain=True"):
+        await shop.post()
+    assert await shop.state() is State.RETRYING, "its next request runs it again"
+    await guard.stop()
+
+
+async def test_an_async_route_may_get_its_event_in_a_thread(shop: Shop) -> None:
+    guard = shop.guard(repeat="transaction")
+
+    @shop.app.post("/orders")
+    async def run(tx: Statements) -> Any:
+        await tx.execute(INSERT, "tea", "1")
+        return {}
+
+    assert (await shop.post()).status == 200
+    assert await shop.orders() == [("tea", "1")]
+    await guard.stop()
+
+
+@pytest.mark.parametrize("what", ["statement", "once"])
+async def test_an_async_route_that_is_declared_plain_fails_and_does_not_block_the_process(shop: Shop, what: str) -> None:
+    """It would wait for the event loop on the event loop, and with it every request of the process."""
+    guard = shop.guard(repeat="transaction", plain=True)
+
+    @shop.app.post("/orders")
+    async def run(request: Request) -> Any:
+        event: SyncEvent = current_event(request)
+        if what == "once":
+            event.once("order", "1")
+        else:
+            event.tx.execute(INSERT, "tea", "1")
+
+    with pytest.raises(ConfigError, match="leave out plain=True"):
+        await shop.post()
+    assert await shop.orders() == []
+    await guard.stop()
+
+
+async def test_an_audit_of_its_keys_says_that_callers_choose_them(shop: Shop) -> None:
+    guard = shop.guard()
+    shop.route()(insert)
+    await shop.post()
+    await shop.post(body={"item": "coffee"})
+    async with shop.inbox.operating() as context:
+        report = await audit_keys(context, "partner", last=10, sample=10)
+    assert (report.audit.events, report.audit.conflicts, report.fits) == (1, 1, ())
+    assert _words(report, hint=False, delivered=guard.inbox.sources["partner"].delivered)[1:] == [
+        "Callers choose their keys: there is no rule to check.",
+        "Requests with a used key and other content, which got 422: 1 request.",
+    ]
 
 
 def test_a_loop_that_ends_without_a_shutdown_closes_the_guard_quietly(

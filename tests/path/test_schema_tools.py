@@ -64,6 +64,24 @@ async def test_a_draft_fits_what_it_was_drafted_from_and_has_no_values(site: Sit
     assert schema.check(stripe_event(data={"object": {"id": "x", "amount": "3", "lines": []}}))
 
 
+async def test_a_version_is_drafted_and_tried_on_its_own_events(site_on: MakeSite, sqlite_url: str) -> None:
+    site = await site_on(sqlite_url)
+    site.inbox.source("stripe", provider="stripe", secrets=[SECRET], version="contract")
+    for version, amount in (("2023-10-16", "1"), ("2024-06-20", 2)):
+        content = {"object": {"id": "in_1", "amount": amount}}
+        await site.deliver(stripe_event(f"evt_{version}", KIND, api_version=version, data=content))
+    async with site.inbox.operating() as context:
+        drafted = await infer.infer(context, "stripe", KIND, last=100, version="2024-06-20")
+        with pytest.raises(WrongState, match="the version '2025-01-01' has content"):
+            await infer.infer(context, "stripe", KIND, last=100, version="2025-01-01")
+        schema = Schema("draft", drafted.document)
+        report = await check.check(context, "stripe", KIND, lambda event: schema, last=100, version="2024-*")
+        of_all = await check.check(context, "stripe", KIND, lambda event: schema, last=100)
+    assert (drafted.events, objects(drafted.document)["properties"]["amount"]) == (1, {"type": "integer"})
+    assert (report.fitting, report.broken) == (1, 0)
+    assert (of_all.fitting, of_all.broken) == (1, 1)
+
+
 def hostile() -> Any:
     return {
         "wide": {f"field_{chr(97 + n % 26)}{chr(97 + n // 26)}": n for n in range(600)},

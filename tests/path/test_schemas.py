@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 import pydantic
@@ -98,6 +99,29 @@ async def test_a_break_is_a_dead_letter_and_its_handler_does_not_run(
         f"schema break in {NAME} at /data/object/amount": 1,
     }
     assert SECRETIVE not in repr([(await site.event(f"evt_{number}")).event for number in (2, 3, 4)])
+
+
+@pytest.mark.parametrize("where", ["worker", "intake"])
+async def test_each_version_has_its_schema(
+    site_on: MakeSite, database_url: str, folder: Path, where: Literal["worker", "intake"]
+) -> None:
+    """And every other version, or an event without one, the default schema."""
+    write(folder, "stripe/invoice.paid/2024-06-20.json", {"required": ["new"]})
+    site = await site_with(site_on, database_url, folder, version="contract", schema_check=where)
+    for key, version, content in (
+        ("new", "2024-06-20", {**invoice("new"), "new": 1}),
+        ("not new", "2024-06-20", invoice("not new", amount=1)),
+        ("old", "2023-10-16", invoice("old", amount=1)),
+        ("not old", None, {**invoice("not old"), "new": 1}),
+    ):
+        await site.deliver({**content, "id": key, "api_version": version})
+    await site.work()
+    assert await done(site) == ["new", "old"]
+    causes = {key: (await site.event(key)).event.cause for key in ("not new", "not old")}
+    assert causes == {
+        "not new": "schema break in stripe/invoice.paid/2024-06-20.json at /new",
+        "not old": f"schema break in {NAME} at /data/object/amount",
+    }
 
 
 async def test_one_broken_event_of_a_batch_fails_alone(site_on: MakeSite, database_url: str, folder: Path) -> None:
@@ -400,6 +424,15 @@ def test_a_pydantic_type_is_checked_as_pydantic_does() -> None:
         Body(WithHook)({"amount": SECRETIVE})
     with pytest.raises(ConfigError, match="body=Unfinished: "):
         Body(Unfinished)
+
+
+class Booked(msgspec.Struct):
+    at: datetime
+
+
+def test_a_lone_surrogate_in_what_a_type_reads_is_a_break() -> None:
+    with pytest.raises(SchemaBreak, match="body Booked at /: expected text without lone surrogates"):
+        Body(Booked)({"at": "\ud800"})
 
 
 class Amount(msgspec.Struct):

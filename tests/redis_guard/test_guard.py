@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import redis
 from redis.asyncio import Redis
 
 from hookledger import Answer
@@ -352,6 +353,12 @@ async def test_work_that_certainly_did_nothing_may_run_again(
 async def test_mistakes_are_found_before_the_first_call(client: Redis, options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Guard(client, **options)  # type: ignore[arg-type]
+
+
+def test_a_blocking_client_is_refused() -> None:
+    """Its first call would block the event loop, claim the key, and fail with a TypeError."""
+    with pytest.raises(ConfigError, match=r"redis\.client\.Redis is a blocking client"):
+        Guard(redis.Redis(), away="closed")  # type: ignore[arg-type]
 
 
 async def test_mistakes_of_a_call(client: Redis, make_guard: MakeGuard, work: Work) -> None:

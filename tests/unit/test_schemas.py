@@ -306,6 +306,8 @@ def test_a_schema_is_found_by_source_type_and_version(tmp_path: Path) -> None:
             "other/order/default.json": {"type": "strnig"},
             "shop/order/README.md": "kept",
             "shop/.DS_Store": "kept",
+            "shop/__init__.py": "kept",
+            "shop/__pycache__/__init__.cpython-311.pyc": "kept",
         },
     )
 
@@ -335,6 +337,8 @@ def test_a_name_is_one_part_of_a_path_and_can_be_read_back(name: str) -> None:
     [
         ({"shop/order.json": True}, "a schema is SOURCE/TYPE/VERSION.json"),
         ({"shop/a b/default.json": True}, "must be written as 'a%20b'"),
+        ({"shop/order/2024-*.json": True}, "a schema is of one version"),
+        ({"shop/order/2024-%2A.json": True}, "a schema is of one version"),
         ({"shop/order/default.json": "{"}, "is not JSON"),
         ({"shop/order/default.json": "[]"}, "a schema is an object"),
         ({"shop/order/default.json": {"$ref": "http://example.com/x.json"}}, "is remote, and nothing is fetched"),
@@ -430,6 +434,21 @@ def test_a_folder_that_is_nearly_a_source_is_told(tmp_path: Path, caplog: pytest
     assert not written(tmp_path, {"shops/order/default.json": True, "common/money.json": True})
     assert [record.getMessage() for record in caplog.records] == [
         f"{tmp_path / 'shops'} is not used: no source has this name; did you mean shop?"
+    ]
+
+
+def test_a_schema_of_a_version_that_no_event_has_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    inbox = Inbox(schemas=tmp_path)
+    inbox.source("shop", provider="stripe", secrets=["x" * 20])
+    inbox.source("other", provider="stripe", secrets=["x" * 20], version="contract")
+    files = [tmp_path / source / "order" / name for source in inbox.sources for name in ("1.json", "default.json")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("true")
+    assert len(inbox.schemas().names) == 4
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{files[0]} checks no new event: source 'shop' reads no versions; set its option version, or name the file "
+        "default.json"
     ]
 
 

@@ -48,14 +48,14 @@ def keys(inbox: Inbox, source: str, last: int, sample: int, as_json: bool) -> No
             shown["fits"] = one.fits
         print_json(values)
         return
-    hint = inbox.examiner.endpoint(source).contract.hint
-    for line in _words(report, hint=hint):
+    declared = inbox.examiner.source(source)
+    for line in _words(report, hint=declared.endpoint.contract.hint, delivered=declared.delivered):
         say(line, table_console())
     if report.fits:
         _print_fits(report)
 
 
-def _words(report: KeyReport, *, hint: bool) -> list[str]:
+def _words(report: KeyReport, *, hint: bool, delivered: bool) -> list[str]:
     audit = report.audit
     if not audit.events:
         return ["No events of this source yet."]
@@ -63,6 +63,9 @@ def _words(report: KeyReport, *, hint: bool) -> list[str]:
     lines = [f"{_many(audit.events, 'event')} from {_many(audit.deliveries, 'delivery')}: {origins}."]
     if hint:
         return [*lines, "This provider's events are only hints that something changed: there are no keys to check."]
+    if not delivered:
+        reused = f"Requests with a used key and other content, which got 422: {_many(audit.conflicts, 'request')}."
+        return [*lines, "Callers choose their keys: there is no rule to check.", reused]
     rule = " + ".join(report.rule)
     lines += [f"The key now: {rule}." if rule else "There is no key field: the content is the key."]
     lines += [f"Plain duplicates: {_many(audit.duplicates, 'delivery')}."]

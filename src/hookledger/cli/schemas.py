@@ -49,7 +49,7 @@ def schemas() -> None:
 @click.argument("type")
 @last_option
 @click.option("--write", is_flag=True, help="Write it into the folder of schemas.")
-@click.option("--version", help="The version whose schema to write; default: that of all versions.")
+@click.option("--version", help="Draft from events of this version, for its schema; default: all versions.")
 @inbox_options
 def infer_schema(inbox: Inbox, source: str, type: str, last: int, write: bool, version: str | None) -> None:  # noqa: A002
     """Draft a schema from stored events of a type
@@ -59,13 +59,17 @@ def infer_schema(inbox: Inbox, source: str, type: str, last: int, write: bool, v
     """
     if version is not None and not version.strip():
         raise ConfigError("--version is empty: name a version, or leave it out for the schema of all versions")
+    if version is not None and version.endswith("*"):
+        raise ConfigError(
+            f"--version {version} is a pattern: a schema is of one version, or of all without --version"
+        )
     file = Path(inbox.schema_settings.path) / path_of(source, type, version)
     if write and file.exists():
         raise ConfigError(f"{file} exists: remove it first, or leave --write out")
     with _told("events read") as tell:
 
         async def act(context: Context) -> Drafted:
-            return await inferring.infer(context, source, type, last=last, progress=tell)
+            return await inferring.infer(context, source, type, last=last, version=version, progress=tell)
 
         drafted = run_on(inbox, act)
     text = msgspec.json.format(msgspec.json.encode(drafted.document), indent=2) + b"\n"
@@ -84,6 +88,7 @@ def infer_schema(inbox: Inbox, source: str, type: str, last: int, write: bool, v
 @click.argument("source")
 @click.option("--schema", "draft", type=click.Path(path_type=Path), help="A draft, instead of the folder's schemas.")
 @click.option("--type", "kind", help="Only events of this type; needed with --schema.")
+@click.option("--version", help="Only events of this version, or of all with PREFIX*.")
 @last_option
 @click.option("--before", type=click.UUID, help="Continue before this event.")
 @inbox_options
@@ -93,6 +98,7 @@ def check_schemas(
     source: str,
     draft: Path | None,
     kind: str | None,
+    version: str | None,
     last: int,
     before: UUID | None,
     as_json: bool,
@@ -107,7 +113,9 @@ def check_schemas(
     with _told("events checked") as tell:
 
         async def act(context: Context) -> SchemaReport:
-            return await checking.check(context, source, kind, find, last=last, before=before, progress=tell)
+            return await checking.check(
+                context, source, kind, find, last=last, version=version, before=before, progress=tell
+            )
 
         report = run_on(inbox, act)
     if as_json:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 from uuid import UUID
 
 from ..effects.attempt import AttemptEffects, PendingEffect
+from ..effects.model import is_async
 from ..effects.version import AnyVersion
-from ..errors import ClaimLost, HandlerCommitted, Permanent, Review, Signal, Skip, Wait
+from ..errors import ClaimLost, ConfigError, HandlerCommitted, Permanent, Review, SchemaBreak, Signal, Skip, Wait
 from ..model import Claimed, Outcome
 from ..observe.attempt import Watched
 from ..observe.second_connection import in_handler
@@ -33,10 +35,18 @@ class RouteEvent(Event[Any]):
     """The event of a guarded request, for async routes. It notes whether the route has used its transaction."""
 
     in_transaction: bool = False
+    endpoint: object = None
+    """The route's function, where the application's router tells it."""
 
     @property
     def tx(self) -> Any:
         self.in_transaction = True
+        # A plain function cannot await: it would write nothing, and its answer would be stored.
+        if inspect.isfunction(self.endpoint) and not is_async(self.endpoint) and not _on_event_loop():
+            raise ConfigError(
+                f"{self.type} is a plain function, whose event needs no await: declare the guard with plain=True, or "
+                "make the route async"
+            )
         return super().tx
 
     def once(self, name: str, key: str | int | UUID) -> PendingEffect[bool]:
@@ -46,6 +56,10 @@ class RouteEvent(Event[Any]):
     def newer(self, name: str, key: str | int | UUID, version: AnyVersion | None) -> PendingEffect[bool]:
         self.in_transaction = True
         return super().newer(name, key, version)
+
+
+def _on_event_loop() -> bool:
+    return asyncio._get_running_loop() is not None
 
 
 class SyncRouteEvent(SyncEvent[Any]):
@@ -103,6 +117,10 @@ class Attempt:
         words = clean(f"{type(error).__name__}: {message_of(error)}", REASON)
         if isinstance(error, _Refused):
             return Wait(f"{error}: not stored, so the next request with its key runs it again", after=self.keep)
+        if isinstance(
+            error, SchemaBreak
+        ):  # found before the route ran; a corrected schema lets the same request pass
+            return Wait(str(error), after=self.keep)
         if isinstance(error, ClaimLost | HandlerCommitted | Review | Permanent | Skip):
             return error
         if isinstance(error, Signal) and not isinstance(error, NotStorable):

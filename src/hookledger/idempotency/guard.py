@@ -19,7 +19,7 @@ from ..store.opening import PAUSE, PerLoop
 from ..work.route import Handler
 from . import problems
 from .after import handler_of
-from .attempt import EVENT
+from .attempt import EVENT, RouteEvent
 from .capture import Captured, Exchange, send_whole
 from .events import Guarded, arrival
 from .key import BadKey, read_key
@@ -268,4 +268,6 @@ def current_event(request: Any) -> Any:
             f"{scope.get('method')} {scope.get('path')} has no event: it is not among the routes of "
             "inbox.idempotent(…), its caller is not authenticated, or the middleware is not installed"
         )
+    if isinstance(event, RouteEvent):
+        event.endpoint = scope.get("endpoint")
     return event

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ..batching import Batcher
-from ..errors import ClaimLost, HookledgerError, Unavailable, UnreadableError
+from ..errors import ClaimLost, ConfigError, HookledgerError, SchemaBreak, Unavailable, UnreadableError
 from ..model import Arrival, Claimed, Outcome
 from ..observe.logs import RateLimitedLogger
 from ..receive.claiming import claiming
@@ -311,18 +311,23 @@ def response(attempt: Attempt, event_id: UUID) -> Captured:
 def _failure(attempt: Attempt, outcome: AttemptOutcome, event_id: UUID) -> Captured:
     error = attempt.error
     if isinstance(error, NotStorable):
-        log.error(
-            "%s: its answer cannot be stored, so its transaction was rolled back: %s", attempt.route.name, error
-        )
-        return problems.not_storable(str(error), event_id)
-    if attempt.raised is not None and not isinstance(attempt.raised, HookledgerError):
-        raise Reraise(attempt.raised)
+        undone = outcome is AttemptOutcome.WAITING
+        so = "its transaction was rolled back" if undone else "an operator must decide what it did elsewhere"
+        log.error("%s: its answer cannot be stored, so %s: %s", attempt.route.name, so, error)
+        return problems.not_storable(str(error), event_id, undone=undone)
+    raised = attempt.raised
+    if isinstance(raised, ConfigError):  # a mistake in the route, which its developer is to see
+        raise Reraise(raised)
+    if raised is not None and raised is error and not isinstance(raised, HookledgerError):
+        raise Reraise(raised)  # not what only follows from the error, such as from a connection that was ended
     log.warning("%s was not carried out to its end: event %s: %s", attempt.route.name, event_id, error)
     match outcome:
         case AttemptOutcome.NEEDS_REVIEW:
             return problems.unknown(event_id)
         case AttemptOutcome.WAITING if isinstance(error, UnreadableError):
             return problems.unreadable(str(error), event_id)
+        case AttemptOutcome.WAITING if isinstance(error, SchemaBreak):
+            return problems.unfit(error.details, event_id)
         case AttemptOutcome.FAILED | AttemptOutcome.SKIPPED:
             return problems.closed(event_id)
     return problems.unavailable(event_id)

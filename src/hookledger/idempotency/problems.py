@@ -59,6 +59,17 @@ def unreadable(why: str, event: UUID) -> Captured:
     )
 
 
+def unfit(breaks: str, event: UUID) -> Captured:
+    """`breaks`: a heading, then each in a line, without values of the request."""
+    return problem(
+        "body-unfit",
+        400,
+        "The body of the request does not fit its schema",
+        f"Nothing was carried out: {'; '.join(breaks.splitlines()[1:])}. Send a request that fits, with a new key.",
+        event=event,
+    )
+
+
 def reused(event: UUID) -> Captured:
     return problem(
         "key-reused",
@@ -146,11 +157,13 @@ def unavailable(event: UUID | None = None) -> Captured:
     )
 
 
-def not_storable(why: str, event: UUID) -> Captured:
+def not_storable(why: str, event: UUID, *, undone: bool) -> Captured:
+    """`undone`: whether the next request runs the route again; otherwise what it wrote elsewhere is unknown."""
+    so = "The route's transaction was rolled back" if undone else "It is unknown what the route wrote elsewhere"
     return problem(
         "answer-not-storable",
         500,
         "The answer of this route cannot be stored",
-        f"The route's transaction was rolled back: {why}. This is a mistake of this API: tell its operator.",
+        f"{so}: {why}. This is a mistake of this API: tell its operator.",
         event=event,
     )

@@ -7,7 +7,7 @@ A type or version is written as in a URL: all but letters, digits, `.`, `_` and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, unquote
@@ -62,8 +62,9 @@ def path_of(source: str, type: str, version: str | None = None) -> PurePosixPath
     return PurePosixPath(source, escaped(type), escaped(DEFAULT if version is None else version) + SUFFIX)
 
 
-def load(settings: SchemaSettings, sources: Iterable[str]) -> Schemas:
-    """Compile the schemas of these sources. ConfigError names file and place."""
+def load(settings: SchemaSettings, sources: Iterable[str], versioned: Container[str] | None = None) -> Schemas:
+    """Compile the schemas of these sources. ConfigError names file and place. `versioned`: the sources whose events
+    have versions; None: all."""
     root = Path(settings.path)
     if not root.is_dir():
         if settings.path != SchemaSettings().path or root.exists():
@@ -80,7 +81,7 @@ def load(settings: SchemaSettings, sources: Iterable[str]) -> Schemas:
             continue
         for kind in sorted((root / source).iterdir()):
             if not kind.is_dir():
-                if kind.name.startswith("."):  # such as .DS_Store
+                if kind.suffix != SUFFIX or kind.name.startswith("."):  # such as .DS_Store, or a Python package's
                     continue
                 raise ConfigError(
                     f"{kind}: a schema is SOURCE/TYPE/VERSION{SUFFIX}: write {root / source / 'TYPE'}/default.json"
@@ -90,10 +91,25 @@ def load(settings: SchemaSettings, sources: Iterable[str]) -> Schemas:
                     continue
                 if (count := count + 1) > MAX_SCHEMAS:
                     raise ConfigError(f"{root} has more than {MAX_SCHEMAS:,} schemas")
-                name, version = _unescaped(kind, kind.name), _unescaped(file, file.stem)
+                name, version = _unescaped(kind, kind.name), _version(file)
+                _warn_of_version(file, version, source, versioned)
                 schema = load_schema(folder, PurePosixPath(source, kind.name, file.name))
                 found.setdefault((source, name), {})[version] = schema
     return Schemas(found)
+
+
+def _warn_of_version(file: Path, version: str, source: str, versioned: Container[str] | None) -> None:
+    if version != DEFAULT and versioned is not None and source not in versioned:
+        log.warning(
+            "%s checks no new event: source %r reads no versions; set its option version, or name the file default%s",
+            *(file, source, SUFFIX),
+        )
+
+
+def _version(file: Path) -> str:
+    if "*" in unquote(file.stem):
+        raise ConfigError(f"{file}: a schema is of one version: name it, or write default{SUFFIX} for all others")
+    return _unescaped(file, file.stem)
 
 
 def _unescaped(path: Path, name: str) -> str:

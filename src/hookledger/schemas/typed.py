@@ -55,6 +55,8 @@ def _with_msgspec(kind: Any, name: str) -> Callable[[Any], Any]:
             return msgspec.convert(content, kind)
         except msgspec.ValidationError as error:
             raise _broken(name, [_of_msgspec(str(error), known, content)]) from None
+        except UnicodeEncodeError:  # in what is read as a time, an id or a decimal: msgspec does not tell where
+            raise _broken(name, [Break("", "text without lone surrogates", found(content))]) from None
 
     return convert
 

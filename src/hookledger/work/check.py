@@ -37,7 +37,7 @@ class Checks:
         """Return the content if it had to be decoded; raise SchemaBreak if it does not fit, UnreadableError if there
         is none."""
         schema = None
-        if self._schemas and not _is_repair(claimed):
+        if self._schemas and handler.reads_content and not _is_repair(claimed):
             schema = self._schemas.find(base_source(claimed.source), claimed.type, claimed.version or None)
         if schema is None and handler.body is None:
             return None

@@ -13,7 +13,7 @@ from uuid import UUID
 from ..effects.attempt import AttemptEffects, PendingEffect
 from ..effects.model import Effect
 from ..effects.version import AnyVersion
-from ..errors import NoTicket, NoTransaction
+from ..errors import ConfigError, NoTicket, NoTransaction
 from ..model import Claimed, base_source, unpack_headers
 from ..states import KeyOrigin
 from ..store.ops.reviews import Approval
@@ -267,6 +267,18 @@ class Event(Facts, Generic[Tx, Body]):
         await self._renew()
 
 
+def wait_in_thread(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    """Return what a coroutine returns that runs on the event loop; ConfigError on the loop's own thread, which would
+    wait for itself."""
+    if asyncio._get_running_loop() is loop:
+        work.close()
+        raise ConfigError(
+            "the event of a plain function was used in an async one: await the event of an async function; for async "
+            "routes of inbox.idempotent leave out plain=True"
+        )
+    return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
 class SyncStatements:
     """The same transaction for a plain function, which runs in a separate thread."""
 
@@ -275,7 +287,7 @@ class SyncStatements:
         self._loop = loop
 
     def _wait(self, statement: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(statement, self._loop).result()
+        return wait_in_thread(statement, self._loop)
 
     def execute(self, sql: str, *args: Any) -> Any:
         return self._wait(self._tx.execute(sql, *args))
@@ -320,7 +332,7 @@ class SyncEvent(Facts, Generic[SyncTx, Body]):
         self._loop = loop
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return wait_in_thread(work, self._loop)
 
     @property
     def content(self) -> Body:

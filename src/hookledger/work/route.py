@@ -52,6 +52,8 @@ class Handler(Struct, frozen=True):
     """How requests are answered whose events it handles; None: it answers none."""
     only_stages: bool = False
     """It does nothing but begin them."""
+    reads_content: bool = True
+    """False: an event whose content breaks its schema is decided like any other."""
 
     @property
     def name(self) -> str:

@@ -9,6 +9,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Literal, TypeVar
 
+import redis
+
 from ...clock import Seconds
 from ...errors import BadResult, ClaimLost, ConfigError, Refused, UnknownOutcome
 from ...observe.logs import RateLimitedLogger
@@ -264,5 +266,10 @@ def _check_client(client: Any) -> None:
     encoder = getattr(client, "get_encoder", None)
     if not hasattr(client, "execute_command"):
         raise ConfigError(f"{client!r} is not a client of Redis: pass a redis.asyncio.Redis")
+    if isinstance(client, redis.Redis | redis.RedisCluster):
+        raise ConfigError(
+            f"{type(client).__module__}.{type(client).__name__} is a blocking client: pass a redis.asyncio.Redis, "
+            "and for plain functions use a BlockingGuard"
+        )
     if encoder is not None and encoder().decode_responses:
         raise ConfigError("the client has decode_responses=True: answers are bytes; give the guard its own client")

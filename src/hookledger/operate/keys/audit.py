@@ -38,10 +38,11 @@ class KeyReport(Struct, frozen=True, kw_only=True):
 
 async def audit_keys(context: Context, source: str, *, last: int, sample: int) -> KeyReport:
     """Audit a source's keys on its newest `last` events and `sample` kept requests, and propose a rule; no rules
-    where the provider's events are only hints."""
+    where the provider's events are only hints, or where callers choose their keys."""
     endpoint = context.sources.endpoint(source)
     figures = await context.store.key_audits.audit_keys(source, last=last)
-    kept = _observations(context, endpoint, 0 if endpoint.contract.hint else sample)
+    has_rule = context.sources.source(source).delivered and not endpoint.contract.hint
+    kept = _observations(context, endpoint, sample if has_rule else 0)
     observations = [one async for one in kept]
     rule = tuple(map(written, endpoint.key_fields))
     return KeyReport(

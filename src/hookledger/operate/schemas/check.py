@@ -58,14 +58,15 @@ async def check(
     find: Find,
     *,
     last: int,
+    version: str | None = None,
     before: UUID | None = None,
     progress: Progress = untold,
 ) -> SchemaReport:
-    """Check the newest `last` events of a source, from before `before`. Nothing is changed."""
+    """Check the newest `last` events of a source, or of one version, from before `before`. Nothing is changed."""
     context.sources.endpoint(source)
     report, groups = SchemaReport(source), dict[str, BrokenGroup]()
     oldest: UUID | None = None
-    async for stored in contents(context, source, kind, last=last, before=before):
+    async for stored in contents(context, source, kind, last=last, version=version, before=before):
         report.looked_at += 1
         oldest = stored.event.id
         schema = find(stored.event)

@@ -33,10 +33,17 @@ class Stored(NamedTuple):
 
 
 async def contents(
-    context: Context, source: str, kind: str | None, *, last: int, before: UUID | None = None
+    context: Context,
+    source: str,
+    kind: str | None,
+    *,
+    last: int,
+    version: str | None = None,
+    before: UUID | None = None,
 ) -> AsyncIterator[Stored]:
-    """Yield at most `last` events of a source, and of a type if one is given, with one body at a time in memory."""
-    left, where = last, Filter(source=source, type=kind)
+    """Yield at most `last` events of a source, and of a type and a version if they are given, with one body at a time
+    in memory."""
+    left, where = last, Filter(source=source, type=kind, version=version)
     while left > 0:
         page = await context.store.search.page(where, before=before, limit=min(left, PAGE))
         for event in page.events:

@@ -291,9 +291,10 @@ class PostgresTransaction:
         if sqlstate(error) != _IDLE and not (closed and idle >= self._idle_limit):
             return error
         return TransactionIdle(
-            f"the connection of event.tx is gone: PostgreSQL ends a transaction that is idle for longer than [work] "
+            "the connection of event.tx is gone: PostgreSQL ends a transaction that is idle for longer than the "
             f"lease ({self._idle_limit:g} s); do what takes long before its first statement or with "
-            "transaction=False, or raise [work] lease"
+            "transaction=False, or raise [work] lease, for answers [answers] lease, for guarded routes lease= of the "
+            "guard"
         )
 
     async def _discard(self) -> None:
