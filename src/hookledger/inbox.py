@@ -82,6 +82,8 @@ class Inbox(EffectDecorators, AlertDecorators):
         self.routes: Routes = Routes()
         self.work_counts: WorkCounts = WorkCounts()
         """What the workers of this process have counted."""
+        self.answer_counts: WorkCounts = WorkCounts()
+        """The same of handlers that answer and ran here for a request."""
         self.currents: Currents = Currents()
         self.sources: dict[str, Source] = {}
         self.keyring: Fetched = Fetched()
@@ -299,6 +301,9 @@ class Inbox(EffectDecorators, AlertDecorators):
         answers = self.settings.answers
         work = msgspec.structs.replace(self.settings.work, lease=answers.lease, concurrency=answers.concurrency)
         rules = {name: source.settings.max_running for name, source in self.sources.items()}
+        for source, handler in self.routes.served():
+            if handler.answers is not None:
+                self.answer_counts.expect(base_source(source), handler.label)
 
         def parts(**given: Any) -> Parts:
             return Parts(
@@ -312,11 +317,11 @@ class Inbox(EffectDecorators, AlertDecorators):
                 currents=self.currents,
                 max_running={name: most for name, most in rules.items() if most is not None},
                 rank=self.rank,
-                counts=self.work_counts,
+                counts=self.answer_counts,
                 **given,
             )
 
-        reclaimer = self.lease_reclaimer(store, work)
+        reclaimer = self.lease_reclaimer(store, work, self.answer_counts)
         return InlineAnswerer(store, self.routes, parts, reclaimer, answers, work, name=process_name(), stuck=stuck)
 
     async def answers_here(
@@ -329,17 +334,28 @@ class Inbox(EffectDecorators, AlertDecorators):
         for transactions in self.transactions:
             await store.check(transactions)
         answerer = self.answerer(store, stuck=stuck)
+        if self.settings.monitor.rates:
+            writer = RateWriter(store.rates, answerer.name, self.answer_metrics.totals)
+            await stack.enter_async_context(Written(writer))
         answerer.start()
         stack.push_async_callback(answerer.stop)
         return answerer
 
-    def lease_reclaimer(self, store: Store, work: WorkSettings | None = None) -> LeaseReclaimer:
-        return LeaseReclaimer(store, self.routes, self.effects, work or self.settings.work, self.work_counts)
+    def lease_reclaimer(
+        self, store: Store, work: WorkSettings | None = None, counts: WorkCounts | None = None
+    ) -> LeaseReclaimer:
+        counts = self.work_counts if counts is None else counts
+        return LeaseReclaimer(store, self.routes, self.effects, work or self.settings.work, counts)
 
     @property
     def work_metrics(self) -> WorkMetrics:
         """What the workers of this process have counted, as metrics."""
-        return WorkMetrics(self.work_counts, self.effects)
+        return WorkMetrics([self.work_counts], self.effects)
+
+    @property
+    def answer_metrics(self) -> WorkMetrics:
+        """The same of handlers that answer and ran here for a request."""
+        return WorkMetrics([self.answer_counts], self.effects)
 
     def read(self, claimed: Claimed) -> Any:
         """The content of one event: its own part where its request held several."""

@@ -35,6 +35,18 @@ def test_every_link_in_the_documents_leads_somewhere() -> None:
     assert not broken
 
 
+CONFIGURED = {"source", "handler", "effect", "downstream"}
+"""Labels whose values the configuration or the application declares."""
+
+
+def test_the_values_of_every_other_label_are_listed() -> None:
+    from hookledger.observe.metrics.table import TABLE
+
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    open_labels = {(one.name, label) for one in TABLE for label in one.labels if label not in CONFIGURED}
+    assert {(name, label) for name, label in open_labels if f"| `{label}` of `{name}` | `" not in page} == set()
+
+
 def test_every_setting_and_option_is_explained() -> None:
     for name in ("settings.md", "command-line.md"):
         lines = (ROOT / "docs" / "reference" / name).read_text().splitlines()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class ProcessMetrics:
-    """`kind`: `receive`, `work` or `api`. Read in any thread."""
+    """`kind`: one of PROCESSES. Read in any thread."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
