@@ -416,7 +416,7 @@ def metrics() -> str:
         MADE,
         "[Monitor Hookledger](../how-to/monitor.md) says where `/metrics` is. Labels come from your configuration, "
         "from what your application declares, or from the sets below, whatever strangers send; a request of no "
-        f'source has `source=""`. Metrics of a process also have the label `{PROCESS}`: `answering` is what runs handlers '
+        f'source has `source=""`. Metrics of a process also have the label `{PROCESS}`: `answering` runs handlers '
         "that answer, for `receive`, and `app` is your own application. Counters begin at 0 when a process starts. "
         "What the database says has no such label; take the `max` where "
         "several processes are scraped.\n\n## The figures that you need\n\n"

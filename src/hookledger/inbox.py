@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,6 +26,7 @@ from .inline.answerer import InlineAnswerer
 from .ledger import MIDDLE
 from .model import Claimed, base_source
 from .observe.metrics.counts import WorkCounts
+from .observe.metrics.process import APP, ProcessMetrics
 from .observe.metrics.rollup import RateWriter, Written
 from .operate.alerts.declare import AlertDecorators
 from .operate.api.listener import Operator
@@ -90,6 +92,7 @@ class Inbox(EffectDecorators, AlertDecorators):
         self._schemas_at = None if schemas is None else str(schemas)
         self._schemas: Schemas | None = None
         self._asgi: Asgi | None = None
+        self._guards: list[Idempotent] = []
         self._operator: Operator | None = None
         self._add_sources(self.settings)
 
@@ -175,6 +178,7 @@ class Inbox(EffectDecorators, AlertDecorators):
         if name in self.sources:
             raise ConfigError(f"there are two sources called {name!r}")
         self.sources[name] = GuardedSource(guard.endpoint, self.routes, self.currents)
+        self._guards.append(guard)
         for route in guard.routes:
             self.routes.add(name, route.name, decider_of(route, guard.settings.keep))
         return guard
@@ -351,6 +355,15 @@ class Inbox(EffectDecorators, AlertDecorators):
     def work_metrics(self) -> WorkMetrics:
         """What the workers of this process have counted, as metrics."""
         return WorkMetrics([self.work_counts], self.effects)
+
+    def metrics(self) -> str:
+        """Return the metrics of this process as Prometheus reads them, for an application of yours that mounts the
+        intake, guards routes or runs a worker. Call it in any thread. Those of the database are `hookledger api`'s.
+        """
+        own, guards = ProcessMetrics(APP), [guard.metrics for guard in self._guards]
+        counts = [self.work_counts, self.answer_counts, *(guard.counts for guard in self._guards)]
+        own.parts = [partial(self.asgi.metrics.collect, guards=guards), WorkMetrics(counts, self.effects).collect]
+        return own.text()
 
     @property
     def answer_metrics(self) -> WorkMetrics:

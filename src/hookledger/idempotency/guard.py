@@ -13,9 +13,13 @@ from uuid import UUID
 from ..errors import ConfigError, HookledgerError, NotGuarded, Unavailable
 from ..model import Request
 from ..observe.logs import RateLimitedLogger
+from ..observe.metrics.counts import IntakeCounts, WorkCounts
+from ..observe.metrics.rollup import Totals
 from ..receive.endpoint import Endpoint
+from ..receive.metrics import IntakeMetrics
 from ..receive.request import Message, Receive, Scope, Send
 from ..store.opening import PAUSE, PerLoop
+from ..work.metrics import WorkMetrics
 from ..work.route import Handler
 from . import problems
 from .after import handler_of
@@ -77,6 +81,11 @@ class Idempotent:
         """When the database may be asked again after it did not answer."""
         self._warnings = RateLimitedLogger(log)
         self._tasks: set[asyncio.Task[Captured]] = set()
+        self.counts: WorkCounts = WorkCounts()
+        """What its routes come to, as handlers do."""
+        self.intake_counts: IntakeCounts = IntakeCounts()
+        for handler in self.handlers.values():
+            self.counts.expect(self.name, handler.label)
         self._held = 0
         """Bytes of all bodies that are not answered yet."""
 
@@ -90,6 +99,15 @@ class Idempotent:
         """Its source, as the inbox has it now."""
         source = self.inbox.sources.get(self.name)
         return self._endpoint if source is None else source.endpoint
+
+    @property
+    def metrics(self) -> IntakeMetrics:
+        """What its requests came to."""
+        return IntakeMetrics([self.endpoint], self.intake_counts, lambda: 0, guarded=True)
+
+    def totals(self) -> Totals:
+        """Return what charts show, since the start."""
+        return {**self.metrics.totals(), **WorkMetrics([self.counts], self.inbox.effects).totals()}
 
     def __call__(self, app: Any) -> GuardedApp:
         return GuardedApp(self, app)
@@ -152,7 +170,7 @@ class Idempotent:
             ledger = self._opened.here() or await self.start()
         except HookledgerError as error:
             self._warnings.warning("guarded requests get 503: the ledger cannot be opened: %s", error)
-            await send_whole(problems.unavailable(), send)
+            await send_whole(self._unavailable(error.cause if isinstance(error, Unavailable) else "internal"), send)
             return
 
         def begin() -> Exchange:
@@ -172,6 +190,11 @@ class Idempotent:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # the request raises it, if it is still there
+
+    def _unavailable(self, cause: str) -> Captured:
+        self.endpoint.counts.unavailable += 1
+        self.intake_counts.unavailable[cause] += 1
+        return problems.unavailable()
 
     async def _who(self, scope: Scope) -> str | None:
         """Return who sent the request; None if it is not authenticated."""
@@ -205,7 +228,7 @@ class Idempotent:
                     if held.bytes > limit:
                         return problems.too_large(limit)
                     if self._held > self.settings.body_bytes:
-                        return problems.unavailable()
+                        return self._unavailable("no_room")
                     parts.append(part)
                     if not message.get("more_body", False):
                         return b"".join(parts)

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from .samples import Samples
 
 
+APP = "app"
+"""The kind of a process of the user's own."""
+
+
 class ProcessMetrics:
     """`kind`: one of PROCESSES. Read in any thread."""
 
