@@ -97,6 +97,22 @@ async def test_a_guarded_request_that_gets_503_has_a_cause(shop: Shop, monkeypat
     assert metric(shop.inbox.metrics(), "unavailable_total", cause="database") == 2
 
 
+async def test_a_guarded_request_that_is_rejected_is_counted_and_told(
+    shop: Shop,  # noqa: F811
+    told_lines: Told,  # noqa: F811
+) -> None:
+    shop.guard(max_body=100)
+    shop.route()(insert)
+    answers = [await shop.post(None), await shop.post('"' + "k" * 1000 + '"'), await shop.post(body="x" * 200)]
+    assert [answer.status for answer in answers] == [400, 400, 413]
+    reasons = ["idempotency_key_missing", "idempotency_key_malformed", "body_too_large"]
+    text = shop.inbox.metrics()
+    for reason in reasons:
+        assert metric(text, "rejections_total", source="partner", reason=reason) == 1
+    assert metric(text, "requests_total", source="partner") == 3
+    assert [one["reason"] for one in told_lines.fields("request rejected")] == reasons
+
+
 async def test_charts_have_what_guarded_routes_do(shop: Shop) -> None:  # noqa: F811
     shop.guard()
     shop.route()(insert)

@@ -12,7 +12,8 @@ from uuid import UUID
 
 from ..errors import ConfigError, HookledgerError, NotGuarded, Unavailable
 from ..model import Request
-from ..observe.logs import RateLimitedLogger
+from ..observe import lines
+from ..observe.logs import Limit, RateLimitedLogger
 from ..observe.metrics.counts import IntakeCounts, WorkCounts
 from ..observe.metrics.rollup import Totals
 from ..receive.endpoint import Endpoint
@@ -80,6 +81,7 @@ class Idempotent:
         self._not_before = float("-inf")
         """When the database may be asked again after it did not answer."""
         self._warnings = RateLimitedLogger(log)
+        self._rejections = Limit()
         self._tasks: set[asyncio.Task[Captured]] = set()
         self.counts: WorkCounts = WorkCounts()
         """What its routes come to, as handlers do."""
@@ -144,11 +146,12 @@ class Idempotent:
         try:
             key = read_key(tuple((bytes(name).lower(), bytes(value)) for name, value in scope["headers"]))
         except BadKey as error:
-            await send_whole(problems.malformed(str(error)), send)
+            rejected = self._rejected("idempotency_key_malformed", problems.malformed(str(error)))
+            await send_whole(rejected, send)
             return
         if key is None:
             if self.settings.required:
-                await send_whole(problems.missing(), send)
+                await send_whole(self._rejected("idempotency_key_missing", problems.missing()), send)
             else:
                 await app(scope, receive, send)
             return
@@ -191,6 +194,14 @@ class Idempotent:
         if not task.cancelled():
             task.exception()  # the request raises it, if it is still there
 
+    def _rejected(self, reason: str, response: Captured) -> Captured:
+        self.intake_counts.rejections[self.name, reason] += 1
+        left_out = self._rejections.left_out()
+        if left_out is not None:
+            status, left_out = response.status, left_out or None
+            lines.tell(lines.REJECTED, source=self.name, reason=reason, status=status, left_out=left_out)
+        return response
+
     def _unavailable(self, cause: str) -> Captured:
         self.endpoint.counts.unavailable += 1
         self.intake_counts.unavailable[cause] += 1
@@ -215,7 +226,7 @@ class Idempotent:
         limit, parts = self.settings.max_body, []
         for name, value in scope["headers"]:
             if bytes(name).lower() == b"content-length" and value.isdigit() and int(value[:20]) > limit:
-                return problems.too_large(limit)
+                return self._rejected("body_too_large", problems.too_large(limit))
         try:
             async with asyncio.timeout(self.settings.upload):
                 while True:
@@ -226,14 +237,14 @@ class Idempotent:
                     held.bytes += len(part)
                     self._held += len(part)
                     if held.bytes > limit:
-                        return problems.too_large(limit)
+                        return self._rejected("body_too_large", problems.too_large(limit))
                     if self._held > self.settings.body_bytes:
                         return self._unavailable("no_room")
                     parts.append(part)
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
-            return problems.too_slow()
+            return self._rejected("body_too_slow", problems.too_slow())
 
 
 class GuardedApp:

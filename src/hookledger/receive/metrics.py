@@ -34,9 +34,10 @@ class IntakeMetrics:
         """Add the intake's metrics, with those of guarded routes in the same process. Called in another thread than
         the intake's."""
         unavailable = Counter(self._counts.unavailable)
+        rejections = dict(self._counts.rejections)
         for one in guards:
             unavailable.update(one._counts.unavailable)
-        rejections = dict(self._counts.rejections)
+            rejections |= one._counts.rejections
         rejected: Counter[str] = Counter()
         for (source, reason), count in rejections.items():
             rejected[source] += count
