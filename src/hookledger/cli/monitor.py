@@ -50,6 +50,8 @@ CHILD_PATIENCE = 1.5
 """Seconds that a process which this one started has for its metrics: who asks for ours must not give us up."""
 SCRAPE = 9.0
 """Seconds to wait for the metrics of the database: Prometheus waits 10 for all of them."""
+MONITORS = "HOOKLEDGER_MONITORS"
+"""Under `serve`: the Unix sockets of all children, by name, as JSON, for the metrics of the operator's listener."""
 LONGEST_PATH = 100
 """Bytes of a Unix socket's path; the kernel allows a few more."""
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})")
@@ -123,8 +125,10 @@ class Monitor:
     """The monitor of one process. Use it as a context around the event loop; without an address it only collects."""
 
     def __init__(self, kind: str, inbox: Inbox, given: str | None, *, by_settings: bool = True) -> None:
-        """`given`: the address; without one that of the settings, unless they are another process's."""
+        """`given`: the address; without one that of the settings, unless they are for another process, or for all
+        children of `serve`."""
         settings = inbox.settings.monitor
+        by_settings = by_settings and MONITORS not in os.environ
         at = given or (settings.address if by_settings else None)
         self._at = None if at is None else address(at)
         self._blocked_after = settings.blocked_after
