@@ -59,20 +59,23 @@ async def test_a_guarded_application_shows_its_metrics(shop: Shop) -> None:  # n
 
     for _ in range(2):
         await shop.post()
-    with pytest.raises(RuntimeError):
-        await shop.post('"k-2"', {"item": "cake"})
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            await shop.post('"k-2"', {"item": "cake"})
     assert (await shop.post(body={"item": "coffee"})).status == 422
     text = shop.inbox.metrics()
     assert metric(text, "up", process="app") == 1
-    assert metric(text, "requests_total", source="partner") == 4
-    assert metric(text, "ack_seconds_count", source="partner") == 4
-    for outcome, count in {"accepted": 2, "duplicate": 1, "conflict": 1}.items():
+    assert metric(text, "requests_total", source="partner") == 5
+    assert metric(text, "ack_seconds_count", source="partner") == 5
+    for outcome, count in {"accepted": 2, "duplicate": 2, "conflict": 1}.items():
         assert metric(text, "deliveries_total", source="partner", outcome=outcome) == count
     assert metric(text, "answers_total", source="partner", result="run") == 1
     assert metric(text, "answers_total", source="partner", result="stored") == 1
+    assert metric(text, "answers_total", source="partner", result="refused") == 3, "one of them is 422"
+    assert metric(text, "answer_lookups_total", source="partner", result="miss") == 1
     assert metric(text, "answer_lookups_total", source="partner", result="hit") == 1
     assert metric(text, "attempts_total", source="partner", outcome="processed") == 1
-    assert metric(text, "rollbacks_total", cause="error") == 1
+    assert metric(text, "rollbacks_total", cause="error") == 2
     assert metric(text, "handler_slots") > 0
 
 

@@ -93,26 +93,26 @@ class GuardLedger:
         application raised."""
         counts, began = self._endpoint.counts, time.perf_counter()
         claims: list[Claim] = []
-        status, stored, cause = 500, False, "internal"
+        status, kind, cause = 500, "refused", "internal"
         if (task := asyncio.current_task()) is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         try:
             response = await self._answer(guarded, recorded, begin, claims, began)
-            counts.answers[response.kind] += 1
-            status, stored = response.status, response.kind == "stored"
+            status, kind = response.status, response.kind
         except HookledgerError as error:
             self._warnings.warning("a guarded request gets 503: %s", error)
             response = problems.unavailable()
             status, cause = response.status, error.cause if isinstance(error, Unavailable) else cause
         finally:
             if claims:
-                self._tell(guarded, recorded, claims[0], status, began, stored=stored)
+                counts.answers[kind] += 1
+                if claims[0].recorded.outcome is DeliveryOutcome.DUPLICATE and status != 429:
+                    counts.lookups["hit" if kind == "stored" else "miss"] += 1
+                self._tell(guarded, recorded, claims[0], status, began, stored=kind == "stored")
             else:
                 counts.unavailable += 1
                 self._counts.unavailable[cause] += 1
-        if claims and claims[0].recorded.outcome is DeliveryOutcome.DUPLICATE and response.status != 429:
-            counts.lookups["hit" if response.kind == "stored" else "miss"] += 1
         return response
 
     async def _answer(

@@ -76,7 +76,7 @@ TABLE: tuple[Metric, ...] = (
         "counter",
         "receive",
         "Deliveries whose handlers answer: `run` got the handler's answer, `stored` the same again, `late` what is "
-        "sent past the deadline, `refused` 4xx or 503, `rule` the answer to failed and other known events.",
+        "sent past the deadline, `refused` 4xx or 5xx, `rule` the answer to failed and other known events.",
         ("source", "result"),
     ),
     Metric(
