@@ -36,9 +36,11 @@ def settings() -> str:
         RetentionSettings,
         RetryPolicy,
         SchemaSettings,
+        SecretSettings,
         SourceRetention,
         SourceSettings,
         TargetSettings,
+        TokenSettings,
         WorkSettings,
     )
     from hookledger.effects.circuit import CircuitSettings
@@ -57,6 +59,7 @@ def settings() -> str:
         ("[intake.limits]", Limits),
         ("[intake.rejections]", SampleSettings),
         ("[operator]", OperatorSettings),
+        ("One of [operator] tokens", TokenSettings),
         ("[work]", WorkSettings),
         ("[work.retry]", RetryPolicy),
         ("[work.outbox]", OutboxSettings),
@@ -69,6 +72,7 @@ def settings() -> str:
         ("[consistency]", ConsistencySettings),
         ("[schemas]", SchemaSettings),
         ("[sources.NAME]", SourceSettings),
+        ("One of [sources.NAME] secrets", SecretSettings),
         ("[sources.NAME.current]", CurrentSettings),
         ("[sources.NAME.reconcile]", ReconcileSettings),
         ("[sources.NAME.retention]", SourceRetention),
