@@ -59,7 +59,7 @@ class WorkMetrics:
 
 
 def _sums(found: Iterable[dict[Any, int]]) -> dict[Any, int]:
-    """Return the sums, those that are 0 included. What is counted grows in another thread: it is copied at once."""
+    """Return the sums, those that are 0 included. What another thread counts is copied in one step."""
     sums: dict[Any, int] = {}
     for one in found:
         for key, count in list(one.items()):
