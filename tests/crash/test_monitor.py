@@ -4,9 +4,11 @@ import http.client
 import os
 import random
 import re
+import socket
 import string
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from tests.crash.conftest import Install
@@ -236,6 +238,37 @@ def test_the_process_that_answers_is_monitored(installation: Installation) -> No
     eventually(lambda: up(port) == {"receive": 1.0, "answering": 1.0}, "its successor has its socket")
     receiver.terminate()
     receiver.exit_code()
+
+
+def asked_on(path: str, what: str) -> tuple[int, str]:
+    """As `asked`, on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30)
+        connection.connect(path)
+        connection.sendall(f"GET {what} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
+        answer = b"".join(iter(partial(connection.recv, 2**16), b"")).decode()
+    return int(answer.split(" ")[1]), answer
+
+
+def test_an_answering_process_whose_loop_is_blocked_is_not_healthy(
+    install: Install, database_url: str, tmp_path: Path
+) -> None:
+    installation = install(database_url)
+    installation.use(ANSWERING)
+    monitored(installation, blocked_after="1s")
+    receiver, announced, go = installation.receive(), tmp_path / "announced", tmp_path / "go"
+    [pid] = answering_of(receiver)
+    command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    path = command[command.index("--metrics") + 1]
+    eventually(lambda: Path(path).exists() and asked_on(path, "/readyz")[0] == 200, "it is ready")
+    assert asked_on(path, "/healthz")[0] == 200
+    installation.start_sending([event("evt_late", "late", announce=str(announced), go=str(go))])
+    eventually(announced.exists, "the loop is blocked")
+    eventually(lambda: "the event loop has not run" in asked_on(path, "/healthz")[1], "it says so")
+    assert asked_on(path, "/healthz")[0] == 503
+    assert asked_on(path, "/metrics")[0] == 200
+    go.touch()
+    eventually(lambda: asked_on(path, "/healthz")[0] == 200, "it runs again")
 
 
 def test_charts_count_what_answers(installation: Installation) -> None:
