@@ -144,7 +144,11 @@ async def test_an_application_that_mounts_all_counts_each_attempt_once(site: Sit
     assert (await charts(site.inbox))["attempt.processed"] == 2
 
 
-async def test_what_is_recorded_past_the_deadline_is_one_request(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_recorded_past_the_deadline_is_one_request(
+    site: Site,
+    told_lines: Told,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     answering(site.inbox, deadline=0.3)
     await site.inbox.asgi.start()
     kind, go = type(site.inbox.store()), asyncio.Event()
@@ -164,6 +168,8 @@ async def test_what_is_recorded_past_the_deadline_is_one_request(site: Site, mon
     assert metric(text, "deliveries_total", outcome="accepted") == 1
     assert metric(text, "unavailable_total", cause="answers") == 1
     assert metric(text, "requests_total", source="stripe") == 1
+    [accepted] = told_lines.fields("delivery accepted")
+    assert (accepted["event_key"], accepted["status"]) == ("evt_1", 503)
 
 
 # ── logs and traces ──────────────────────────────────────────────────────────

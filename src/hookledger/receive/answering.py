@@ -85,7 +85,9 @@ class Answering:
         """Count a delivery that is on disk, and apply the source's rules. `late`: its request has got 503."""
         counts = delivery.endpoint.counts
         counts.outcomes[recorded.outcome] += 1
-        if not late:
+        if late:
+            self._tell(delivery, recorded, 503)
+        else:
             counts.ack.observe(perf_counter() - delivery.received)
         if self._duplicates is not None:
             self._duplicates.look(delivery.endpoint, [recorded], delivery.items)
@@ -100,18 +102,14 @@ class Answering:
         endpoint.counts.answers[result] += 1
         if reply is not None and reply.lookup is not None:
             endpoint.counts.lookups["hit" if reply.lookup else "miss"] += 1
-        kept = [recorded]
-        if self._told.wants(kept):
-            self._told.recorded(
-                endpoint,
-                delivery.request.headers,
-                delivery.items,
-                kept,
-                response.status,
-                received=delivery.received,
-                stored=result == "stored",
-            )
+        self._tell(delivery, recorded, response.status, stored=result == "stored")
         delivery.answer(response)
+
+    def _tell(self, delivery: Delivery, recorded: Recorded, status: int, *, stored: bool = False) -> None:
+        kept, headers = [recorded], delivery.request.headers
+        if self._told.wants(kept):
+            given = (delivery.endpoint, headers, delivery.items, kept, status)
+            self._told.recorded(*given, received=delivery.received, stored=stored)
 
 
 class _Pending:
