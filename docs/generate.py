@@ -36,9 +36,11 @@ def settings() -> str:
         RetentionSettings,
         RetryPolicy,
         SchemaSettings,
+        SecretSettings,
         SourceRetention,
         SourceSettings,
         TargetSettings,
+        TokenSettings,
         WorkSettings,
     )
     from hookledger.effects.circuit import CircuitSettings
@@ -57,6 +59,7 @@ def settings() -> str:
         ("[intake.limits]", Limits),
         ("[intake.rejections]", SampleSettings),
         ("[operator]", OperatorSettings),
+        ("One of [operator] tokens", TokenSettings),
         ("[work]", WorkSettings),
         ("[work.retry]", RetryPolicy),
         ("[work.outbox]", OutboxSettings),
@@ -69,6 +72,7 @@ def settings() -> str:
         ("[consistency]", ConsistencySettings),
         ("[schemas]", SchemaSettings),
         ("[sources.NAME]", SourceSettings),
+        ("One of [sources.NAME] secrets", SecretSettings),
         ("[sources.NAME.current]", CurrentSettings),
         ("[sources.NAME.reconcile]", ReconcileSettings),
         ("[sources.NAME.retention]", SourceRetention),
@@ -403,19 +407,22 @@ def _kind(answer: Any) -> str:
 
 def metrics() -> str:
     """Every metric, and the figures that people ask for."""
-    from hookledger.observe.metrics.counts import ENDED, ROLLBACKS, UNAVAILABLE
-    from hookledger.observe.metrics.table import ANSWERS, PREFIX, PROCESS, TABLE
+    from hookledger.observe.metrics.counts import ANSWERS as ANSWERED
+    from hookledger.observe.metrics.counts import ENDED, LOOKUPS, ROLLBACKS, UNAVAILABLE
+    from hookledger.observe.metrics.table import ANSWERS, PREFIX, PROCESS, PROCESSES, TABLE
     from hookledger.operate.gauges import BACKLOG, OPEN_EFFECTS, QUEUE
     from hookledger.receive.reasons import REASONS
     from hookledger.states import CallOutcome, DeliveryOutcome
+    from hookledger.store.ops.alert_messages import MessageState
 
     lines = [
         "# Metrics\n\n",
         MADE,
         "[Monitor Hookledger](../how-to/monitor.md) says where `/metrics` is. Labels come from your configuration, "
         "from what your application declares, or from the sets below, whatever strangers send; a request of no "
-        f'source has `source=""`. Metrics of a process also have the label `{PROCESS}`: `receive`, `work` or `api`. '
-        "Counters begin at 0 when a process starts. What the database says has no such label; take the `max` where "
+        f'source has `source=""`. Metrics of a process also have the label `{PROCESS}`: `answering` runs handlers '
+        "that answer, for `receive`, and `app` is your own application. Counters begin at 0 when a process starts. "
+        "What the database says has no such label; take the `max` where "
         "several processes are scraped.\n\n## The figures that you need\n\n"
         "| figure | PromQL |\n|---|---|\n",
     ]
@@ -427,6 +434,8 @@ def metrics() -> str:
             lines.append(f"| `{PREFIX}{one.name}` | {one.kind} | {labels} | {one.help} |\n")
     sets: dict[str, Any] = {
         "`outcome` of `deliveries_total`": list(DeliveryOutcome),
+        "`result` of `answers_total`": ANSWERED,
+        "`result` of `answer_lookups_total`": LOOKUPS,
         "`outcome` of `attempts_total`": ENDED,
         "`outcome` of `effect_calls_total`": list(CallOutcome),
         "`cause` of `unavailable_total`": UNAVAILABLE,
@@ -434,6 +443,8 @@ def metrics() -> str:
         "`state` of `queue_events`": QUEUE,
         "`state` of `backlog_events`": BACKLOG,
         "`state` of `outbox_effects`": OPEN_EFFECTS,
+        "`state` of `alert_messages`": list(MessageState),
+        f"`{PROCESS}` of every process": PROCESSES,
         "`reason` of `rejections_total`": REASONS,
     }
     lines.append("\n## Closed sets\n\n| label | values |\n|---|---|\n")
@@ -446,8 +457,8 @@ def metrics() -> str:
 
 _OWNERS = {
     "every process": "every process",
-    "receive": "the receiver",
-    "work": "the worker",
+    "receive": "the receiver, and of guarded routes",
+    "work": "what runs handlers: the worker, the answering process, and guarded routes",
     "database": "the database, by `api`, or by `receive` with the operator's listener",
 }
 

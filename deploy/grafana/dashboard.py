@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 OF = '{source=~"$source"}'
+HITS = '{source=~"$source", result="hit"}'
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 WIDTH, HEIGHT, COLUMNS = 8, 8, 24
 
@@ -111,6 +112,23 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Waiting for a commit",
             "Deliveries in the intake's queue.",
             (("sum by (instance) (hookledger_intake_queue)", "{{instance}}"),),
+        ),
+        Panel(
+            "Answers",
+            "Deliveries whose handlers answer, and guarded requests, by what they got, per second.",
+            ((rate("answers_total", "result", OF), "{{result}}"),),
+            "ops",
+        ),
+        Panel(
+            "Answer cache hit rate",
+            "Share of their duplicates that got the stored answer.",
+            (
+                (
+                    f"{rate('answer_lookups_total', 'source', HITS)} / {rate('answer_lookups_total', 'source', OF)}",
+                    "{{source}}",
+                ),
+            ),
+            "percentunit",
         ),
     ),
     "Work": (

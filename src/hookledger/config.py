@@ -79,7 +79,7 @@ class TokenSettings(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """The actor in the audit log."""
     role: Literal["viewer", "operator", "admin"]
-    """Each role includes the rights of those before it."""
+    """`viewer`, `operator` or `admin`: each includes the rights of those before it."""
     token: str
     """`env:NAME`, `file:/path` or the token itself; at least 20 characters."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,6 +26,7 @@ from .inline.answerer import InlineAnswerer
 from .ledger import MIDDLE
 from .model import Claimed, base_source
 from .observe.metrics.counts import WorkCounts
+from .observe.metrics.process import APP, ProcessMetrics
 from .observe.metrics.rollup import RateWriter, Written
 from .operate.alerts.declare import AlertDecorators
 from .operate.api.listener import Operator
@@ -82,12 +84,15 @@ class Inbox(EffectDecorators, AlertDecorators):
         self.routes: Routes = Routes()
         self.work_counts: WorkCounts = WorkCounts()
         """What the workers of this process have counted."""
+        self.answer_counts: WorkCounts = WorkCounts()
+        """The same of handlers that answer and ran here for a request."""
         self.currents: Currents = Currents()
         self.sources: dict[str, Source] = {}
         self.keyring: Fetched = Fetched()
         self._schemas_at = None if schemas is None else str(schemas)
         self._schemas: Schemas | None = None
         self._asgi: Asgi | None = None
+        self._guards: list[Idempotent] = []
         self._operator: Operator | None = None
         self._add_sources(self.settings)
 
@@ -173,6 +178,7 @@ class Inbox(EffectDecorators, AlertDecorators):
         if name in self.sources:
             raise ConfigError(f"there are two sources called {name!r}")
         self.sources[name] = GuardedSource(guard.endpoint, self.routes, self.currents)
+        self._guards.append(guard)
         for route in guard.routes:
             self.routes.add(name, route.name, decider_of(route, guard.settings.keep))
         return guard
@@ -299,6 +305,9 @@ class Inbox(EffectDecorators, AlertDecorators):
         answers = self.settings.answers
         work = msgspec.structs.replace(self.settings.work, lease=answers.lease, concurrency=answers.concurrency)
         rules = {name: source.settings.max_running for name, source in self.sources.items()}
+        for source, handler in self.routes.served():
+            if handler.answers is not None:
+                self.answer_counts.expect(base_source(source), handler.label)
 
         def parts(**given: Any) -> Parts:
             return Parts(
@@ -312,11 +321,11 @@ class Inbox(EffectDecorators, AlertDecorators):
                 currents=self.currents,
                 max_running={name: most for name, most in rules.items() if most is not None},
                 rank=self.rank,
-                counts=self.work_counts,
+                counts=self.answer_counts,
                 **given,
             )
 
-        reclaimer = self.lease_reclaimer(store, work)
+        reclaimer = self.lease_reclaimer(store, work, self.answer_counts)
         return InlineAnswerer(store, self.routes, parts, reclaimer, answers, work, name=process_name(), stuck=stuck)
 
     async def answers_here(
@@ -329,17 +338,37 @@ class Inbox(EffectDecorators, AlertDecorators):
         for transactions in self.transactions:
             await store.check(transactions)
         answerer = self.answerer(store, stuck=stuck)
+        if self.settings.monitor.rates:
+            writer = RateWriter(store.rates, answerer.name, self.answer_metrics.totals)
+            await stack.enter_async_context(Written(writer))
         answerer.start()
         stack.push_async_callback(answerer.stop)
         return answerer
 
-    def lease_reclaimer(self, store: Store, work: WorkSettings | None = None) -> LeaseReclaimer:
-        return LeaseReclaimer(store, self.routes, self.effects, work or self.settings.work, self.work_counts)
+    def lease_reclaimer(
+        self, store: Store, work: WorkSettings | None = None, counts: WorkCounts | None = None
+    ) -> LeaseReclaimer:
+        counts = self.work_counts if counts is None else counts
+        return LeaseReclaimer(store, self.routes, self.effects, work or self.settings.work, counts)
 
     @property
     def work_metrics(self) -> WorkMetrics:
         """What the workers of this process have counted, as metrics."""
-        return WorkMetrics(self.work_counts, self.effects)
+        return WorkMetrics([self.work_counts], self.effects)
+
+    def metrics(self) -> str:
+        """Return the metrics of this process as Prometheus reads them, for an application of yours that mounts the
+        intake, guards routes or runs a worker. Call it in any thread. Those of the database are `hookledger api`'s.
+        """
+        own, guards = ProcessMetrics(APP), [guard.metrics for guard in self._guards]
+        counts = [self.work_counts, self.answer_counts, *(guard.counts for guard in self._guards)]
+        own.parts = [partial(self.asgi.metrics.collect, guards=guards), WorkMetrics(counts, self.effects).collect]
+        return own.text()
+
+    @property
+    def answer_metrics(self) -> WorkMetrics:
+        """The same of handlers that answer and ran here for a request."""
+        return WorkMetrics([self.answer_counts], self.effects)
 
     def read(self, claimed: Claimed) -> Any:
         """The content of one event: its own part where its request held several."""

@@ -4,13 +4,16 @@ import http.client
 import os
 import random
 import re
+import socket
 import string
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from tests.crash.conftest import Install
 from tests.crash.processes import Installation, event, events, eventually
+from tests.crash.test_answers import answering_of
 from tests.services.ports import free_port
 from tests.services.postgres import Postgres
 from tests.unit.test_metrics import values
@@ -197,3 +200,99 @@ def test_strangers_make_no_series_no_log_and_no_memory(install: Install, tmp_pat
     assert rss(receiver.pid) - memory < 40_000, "kB"
     assert len(receiver.log.splitlines()) - said < 200
     installation.send(event("evt_2"))
+
+
+ANSWERING = "tests.crash.answers_app:inbox"
+
+
+def answers_of(installation: Installation, count: int) -> None:
+    sent = installation.send(*(event(f"evt_{n}", "answer") for n in range(count)), times=2)
+    assert set(sent.statuses()) == {200}, sent.statuses()
+
+
+def test_the_process_that_answers_is_monitored(installation: Installation) -> None:
+    """It runs handlers as a worker does: its counts are shown by the receiver, and its silence is."""
+    installation.use(ANSWERING)
+    port = free_port()
+    installation.environment["HOOKLEDGER_MONITOR"] = f"127.0.0.1:{port}"
+    receiver = installation.receive()
+
+    def up(at: int) -> dict[str, float]:
+        found = values(asked(at, "/metrics")[1])
+        return {dict(labels)["process"]: value for (name, labels), value in found.items() if name == "hookledger_up"}
+
+    for at in (port, installation.operator_port):
+        eventually(lambda at=at: up(at) == {"receive": 1.0, "answering": 1.0}, "both answer")  # type: ignore[misc]
+    answers_of(installation, 10)
+    for at in (port, installation.operator_port):
+        text = asked(at, "/metrics")[1]
+        assert metric(text, "attempts_total", process="answering", source="stripe", outcome="processed") == 10
+        assert metric(text, "settle_delay_seconds_count", process="answering") == 10
+        assert metric(text, "answers_total", process="receive", result="run") == 10
+        assert metric(text, "answer_lookups_total", process="receive", result="hit") == 10
+        assert metric(text, "requests_total") == 20
+    [pid] = answering_of(receiver)
+    os.kill(pid, 19)  # frozen
+    eventually(lambda: up(port)["answering"] == 0.0, "the silent one is told")
+    os.kill(pid, 9)
+    eventually(lambda: up(port) == {"receive": 1.0, "answering": 1.0}, "its successor has its socket")
+    receiver.terminate()
+    receiver.exit_code()
+
+
+def asked_on(path: str, what: str) -> tuple[int, str]:
+    """As `asked`, on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30)
+        connection.connect(path)
+        connection.sendall(f"GET {what} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
+        answer = b"".join(iter(partial(connection.recv, 2**16), b"")).decode()
+    return int(answer.split(" ")[1]), answer
+
+
+def test_an_answering_process_whose_loop_is_blocked_is_not_healthy(
+    install: Install, database_url: str, tmp_path: Path
+) -> None:
+    installation = install(database_url)
+    installation.use(ANSWERING)
+    monitored(installation, blocked_after="1s")
+    receiver, announced, go = installation.receive(), tmp_path / "announced", tmp_path / "go"
+    [pid] = answering_of(receiver)
+    command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    path = command[command.index("--metrics") + 1]
+    eventually(lambda: Path(path).exists() and asked_on(path, "/readyz")[0] == 200, "it is ready")
+    assert asked_on(path, "/healthz")[0] == 200
+    installation.start_sending([event("evt_late", "late", announce=str(announced), go=str(go))])
+    eventually(announced.exists, "the loop is blocked")
+    eventually(lambda: "the event loop has not run" in asked_on(path, "/healthz")[1], "it says so")
+    assert asked_on(path, "/healthz")[0] == 503
+    assert asked_on(path, "/metrics")[0] == 200
+    go.touch()
+    eventually(lambda: asked_on(path, "/healthz")[0] == 200, "it runs again")
+
+
+def test_charts_count_what_answers(installation: Installation) -> None:
+    installation.use(ANSWERING)
+    receiver = installation.receive()
+    answers_of(installation, 10)
+    receiver.terminate()
+    receiver.exit_code()
+    rows = installation.database.rows("SELECT what, sum(n) AS n FROM {h}rates GROUP BY what")
+    rates = Counter({row["what"]: int(row["n"]) for row in rows})
+    assert (rates["delivery.accepted"], rates["attempt.processed"]) == (10, 10)
+    assert sum(n for what, n in rates.items() if what.startswith("delay.")) == 10
+
+
+def test_serve_has_the_metrics_of_what_answers(installation: Installation) -> None:
+    installation.use(ANSWERING)
+    installation.give_token()
+    installation.serve()
+
+    def text() -> str:
+        status, body = asked(installation.operator_port, "/metrics")
+        return body if status == 200 else ""
+
+    eventually(lambda: metric(text(), "up") == 4, "every process answers")
+    answers_of(installation, 10)
+    assert metric(text(), "attempts_total", process="answering", outcome="processed") == 10
+    assert metric(text(), "attempts_total", process="work") == 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from itertools import combinations
 from typing import Any
 
+from hookledger.observe.metrics.table import BY_NAME, PREFIX
 from tests.deploy.expressions import GRAFANA, dashboard
 
 
@@ -22,6 +24,16 @@ def test_panels_have_a_place_and_a_title() -> None:
     assert all(panel["description"] and panel["targets"] for panel in charts)
     assert not [(a["title"], b["title"]) for a, b in combinations(panels, 2) if _overlap(a["gridPos"], b["gridPos"])]
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+NOT_SHOWN = {"requests_total", "commit_deliveries", "heartbeat_timestamp_seconds", "database_up", "event_alerts"}
+"""Others say the same in a panel, or an alert tells it."""
+
+
+def test_every_metric_has_a_panel() -> None:
+    said = " ".join(target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ()))
+    shown = {name.removesuffix("_bucket") for name in re.findall(rf"{PREFIX}(\w+)", said)}
+    assert shown - {"up"} == BY_NAME.keys() - NOT_SHOWN - {"up"}
 
 
 def test_every_panel_uses_the_chosen_data_source() -> None:

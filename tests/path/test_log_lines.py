@@ -304,6 +304,16 @@ async def test_what_strangers_choose_forges_no_line(site: Site, form: str, monke
         assert all(json.loads(line)["event"] for line in shown.splitlines())
 
 
+async def test_a_stored_answer_is_told_apart_in_development(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare_every_end(site)
+    with printed(monkeypatch, dev=True) as screen:
+        for _ in range(2):
+            await site.deliver(stripe_event("evt_1", "answered"))
+    happened = [line.split("evt_1", 1)[1].split() for line in screen.getvalue().splitlines()]
+    assert [words[0] for words in happened] == ["claimed", "processed", "accepted", "duplicate", "answered"]
+    assert happened[-1] == ["answered", "from", "the", "ledger"]
+
+
 # ── secrets ──────────────────────────────────────────────────────────────────
 
 CANARIES = {

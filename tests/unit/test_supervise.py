@@ -1,5 +1,6 @@
 """What the supervisor does about a child without starting one."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -10,12 +11,16 @@ import pytest
 from click.testing import CliRunner
 
 import hookledger
+from hookledger import Inbox
 from hookledger.cli import cli, processes
-from hookledger.cli.supervise import WORKING, Supervisor
+from hookledger.cli.monitor import Monitor
+from hookledger.cli.supervise import MONITOR, WORKING, Supervisor
 from hookledger.clock import Seconds
+from hookledger.config import decode
 from hookledger.store.sqlite import watch
 from hookledger.store.sqlite.watch import LockWatch
 from hookledger.work.settings import WorkSettings
+from tests.services.ports import free_port
 
 
 @pytest.mark.parametrize("name", ["work", "api"])
@@ -88,3 +93,18 @@ def test_a_worker_is_not_killed_before_its_own_limit(monkeypatch: pytest.MonkeyP
     done = CliRunner().invoke(cli, ["serve"])
     assert done.exit_code == 0, done.output
     assert given["seconds"] == WorkSettings(shutdown_timeout=Seconds("7s"), lease=Seconds("30s")).longest_stop
+
+
+def test_without_sockets_the_children_do_not_all_listen_at_one_address(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As where the path of the temporary folder is too long: the second child would end all of them."""
+    address = f"127.0.0.1:{free_port()}"
+    supervisor = Supervisor({"receive": [], "work": []}, environment={}, lock_limit=1.0, shutdown_timeout=0.0)
+    environment = {MONITOR: address, **supervisor._monitors(tmp_path / ("long" * 30))}
+    inbox = Inbox("sqlite:///unused.db", settings=decode({"monitor": {"address": address}}))
+    with contextlib.ExitStack() as stack:
+        for name in ("receive", "work"):
+            for variable, value in {**environment, **supervisor._watched(name, tmp_path)}.items():
+                monkeypatch.setenv(variable, value)
+            stack.enter_context(Monitor(name, inbox, os.environ[MONITOR] or None))

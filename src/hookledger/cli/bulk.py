@@ -14,7 +14,7 @@ from ..operate import audit
 from ..operate.bulk import plan as bulk_plan
 from ..operate.bulk.plan import PER_SECOND, JobPreview
 from ..operate.context import Context
-from ..operate.workers import live_workers
+from ..operate.workers import any_works
 from ..store.ops.filters import Filter
 from ..store.ops.job import BulkAction, Job, Resolving
 from .common import actor_option, inbox_options, print_json, prints_json, reason_option, run_on, status, table_console
@@ -141,7 +141,7 @@ def _begin(
     if not detach:
         job = follow(inbox, job)
     else:
-        alive = run_on(inbox, live_workers)
+        alive = run_on(inbox, any_works)
         waits = f"No worker is alive: start one, or run hookledger jobs run {job.id}"
         say(f"{'A worker runs it now' if alive else waits}. To watch: hookledger jobs show {job.id}")
     if as_json:

@@ -14,7 +14,7 @@ from ..inbox import Inbox
 from ..operate.bulk import jobs
 from ..operate.bulk.runner import JobRunner
 from ..operate.context import Context
-from ..operate.workers import live_workers
+from ..operate.workers import any_works
 from ..states import State
 from ..store.ops.job import Job
 from .common import run_on, status
@@ -55,7 +55,7 @@ async def _follow(context: Context, job: Job) -> Job:
         finally:
             own.cancel()
             await asyncio.gather(own, return_exceptions=True)
-    say_end(job, await jobs.states(context, job), bool(await live_workers(context)))
+    say_end(job, await jobs.states(context, job), await any_works(context))
     return job
 
 
@@ -66,7 +66,7 @@ async def _take_up(context: Context, job: Job) -> None:
         now = await jobs.find(context, str(job.id))
         if now.lease_left > 0:
             idle_since = time.monotonic()
-        alive = bool(await live_workers(context))
+        alive = await any_works(context)
         if now.lease_left == 0 and (not alive or time.monotonic() - idle_since > PATIENCE):
             status.print(f"{'No worker runs it' if alive else 'No worker is alive'}: running it here.")
             await runner.run_one(job.id)

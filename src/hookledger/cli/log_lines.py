@@ -64,7 +64,7 @@ class Renderer(Protocol):
 
 
 COLOURS = {
-    **dict.fromkeys(("accepted", "processed", "made"), "32"),
+    **dict.fromkeys(("accepted", "processed", "made", "answered"), "32"),
     **dict.fromkeys(("duplicate", "skipped", "reused", "planned", "claimed", "waiting"), "36"),
     **dict.fromkeys(("retrying", "quarantined", "unknown", "needs_review"), "33"),
     **dict.fromkeys(("rejected", "failed", "invalid"), "31"),
@@ -97,6 +97,8 @@ class ShortLines:
         subject, _, word = message.rpartition(" ")
         if message == lines.REJECTED.message:
             return f"{self._coloured(word)} {line.get('status')}: {in_words(reason)}"
+        if message == lines.ANSWERED.message:
+            return f"{self._coloured('answered')} from the ledger"
         if subject in ("attempt", "handler"):
             return self._coloured(str(line.get("outcome", state))) + (f": {reason}" if reason else "")
         if subject == "effect":

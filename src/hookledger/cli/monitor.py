@@ -16,7 +16,8 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -25,8 +26,10 @@ import msgspec
 
 from ..errors import ConfigError, HookledgerError
 from ..inbox import Inbox
+from ..inline.answerer import InlineAnswerer
+from ..observe.metrics.counts import WorkCounts
 from ..observe.metrics.process import ProcessMetrics
-from ..operate.metrics import METRICS
+from ..operate.metrics import METRICS, metrics_of
 from ..receive import respond
 from ..receive.health import ALIVE, Readiness
 from ..receive.request import Receive, Scope, Send
@@ -43,8 +46,12 @@ BEAT = 0.25
 """Seconds between two signs of life of the event loop."""
 PATIENCE = 7.0
 """Seconds to wait for the event loop's answer; the database check on it ends earlier."""
+CHILD_PATIENCE = 1.5
+"""Seconds that a process which this one started has for its metrics: who asks for ours must not give us up."""
 SCRAPE = 9.0
 """Seconds to wait for the metrics of the database: Prometheus waits 10 for all of them."""
+MONITORS = "HOOKLEDGER_MONITORS"
+"""Under `serve`: the Unix sockets of all children, by name, as JSON, for the metrics of the operator's listener."""
 LONGEST_PATH = 100
 """Bytes of a Unix socket's path; the kernel allows a few more."""
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})")
@@ -117,14 +124,19 @@ def _remove_stale(path: str) -> None:
 class Monitor:
     """The monitor of one process. Use it as a context around the event loop; without an address it only collects."""
 
-    def __init__(self, kind: str, inbox: Inbox, given: str | None) -> None:
+    def __init__(self, kind: str, inbox: Inbox, given: str | None, *, by_settings: bool = True) -> None:
+        """`given`: the address; without one that of the settings, unless they are for another process, or for all
+        children of `serve`."""
         settings = inbox.settings.monitor
-        at = given or settings.address
+        by_settings = by_settings and MONITORS not in os.environ
+        at = given or (settings.address if by_settings else None)
         self._at = None if at is None else address(at)
         self._blocked_after = settings.blocked_after
         self.metrics: ProcessMetrics = ProcessMetrics(kind)
         self.problem: Callable[[], str | None] = lambda: None
         """Why the process is not healthy, although its event loop runs."""
+        self.others: Mapping[str, str] = {}
+        """The Unix sockets of processes that this one started, whose metrics are joined with ours, by kind."""
         self._ready: Callable[[], Awaitable[respond.Response]] | None = None
         self._asking: asyncio.Task[respond.Response] | None = None
         self._watched: asyncio.AbstractEventLoop | None = None
@@ -240,6 +252,7 @@ class Monitor:
     async def _text(self) -> respond.Response:
         from ..observe.metrics.samples import CONTENT_TYPE, joined
 
+        others = asyncio.create_task(metrics_of(self.others, CHILD_PATIENCE))
         texts = [self.metrics.text()]
         if self._operator is not None:
             operator, loop = self._operator
@@ -251,6 +264,7 @@ class Monitor:
                 log.debug("the metrics of the database are left out: the operator's loop did not answer in time")
             except RuntimeError:  # the loop has ended
                 asking.close()
+        texts += await others
         return respond.Response(200, joined(texts).encode(), (("content-type", CONTENT_TYPE),))
 
 
@@ -262,14 +276,27 @@ def watch_worker(monitor: Monitor, inbox: Inbox, worker: Worker) -> None:
     """Watch a worker, on its loop: it is ready when it is registered and the database can be written."""
     counts, readiness = inbox.work_counts, Readiness(worker.health)
 
-    def problem() -> str | None:
-        return None if counts.heartbeat_alive() else "the thread that renews leases has ended"
-
     async def ready() -> respond.Response:
         if not counts.registered:
             return _not_well("not ready", "the worker is not registered: it starts, or stops")
         return respond.health(await readiness.answer("/readyz", why=True))
 
     monitor.metrics.parts.append(inbox.work_metrics.collect)
-    monitor.problem = problem
+    monitor.problem = partial(_heartbeat_problem, counts)
     monitor.watch(ready)
+
+
+def watch_answerer(monitor: Monitor, inbox: Inbox, answerer: InlineAnswerer) -> None:
+    """Watch what answers for a receiver, on its loop."""
+    readiness = Readiness(answerer.health)
+
+    async def ready() -> respond.Response:
+        return respond.health(await readiness.answer("/readyz", why=True))
+
+    monitor.metrics.parts.append(inbox.answer_metrics.collect)
+    monitor.problem = partial(_heartbeat_problem, inbox.answer_counts)
+    monitor.watch(ready)
+
+
+def _heartbeat_problem(counts: WorkCounts) -> str | None:
+    return None if counts.heartbeat_alive() else "the thread that renews leases has ended"

@@ -25,6 +25,7 @@ NO_WORKER = "No worker is alive: run hookledger work"
 async def hindrances(context: Context, event: EventRow, effect: Effect | None = None) -> list[str]:
     """Return why a pending event, or an effect, may not be run soon."""
     live = await live_workers(context)
+    live = live if any(worker.works(context.lease) for worker in live) else []
     found = [] if live else [NO_WORKER]
     if event.state is State.PENDING:
         kind = Kind(event.source, event.type, event.version)

@@ -19,12 +19,11 @@ from ..operate.alerts.targets import check_targets
 from ..operate.api.listener import load_tokens
 from ..operate.api.schema import BASE
 from ..operate.health import Receiver
-from ..receive.asgi import OpenAnswerer
 from ..receive.health import PROBE_TOKEN, probe_token
 from ..work.loop import Worker
 from ..work.settings import EXIT_END
 from . import exits
-from .answering import open_process
+from .answering import AnswerProcess
 from .common import inbox_options, run, set_up_logging, setting, status
 from .listeners import free_port, listening, override_listeners, url
 from .monitor import Monitor, monitor_option, watch_worker
@@ -114,7 +113,7 @@ def receive(
     _advise(inbox)
     with Monitor("receive", inbox, monitor_at) as monitor:
         said = ["--log-level", log_level, *(["--log-json"] if log_json else []), *(["--log-dev"] if log_dev else [])]
-        process = open_process(inbox, _same_inbox(inbox), said)
+        process = AnswerProcess(inbox, _same_inbox(inbox), said)
         run(_receive(inbox, monitor, process, operates=not no_operator))
 
 
@@ -129,7 +128,7 @@ def _advise(inbox: Inbox) -> None:
         log.warning("%s", line)
 
 
-async def _receive(inbox: Inbox, monitor: Monitor, answers: OpenAnswerer, *, operates: bool) -> None:
+async def _receive(inbox: Inbox, monitor: Monitor, answers: AnswerProcess, *, operates: bool) -> None:
     from ..receive.http import Listener
     from .api import OperatorListener
 
@@ -141,6 +140,7 @@ async def _receive(inbox: Inbox, monitor: Monitor, answers: OpenAnswerer, *, ope
     opened = await inbox.asgi.start(writer_process=intake.writer_process, answerer=answers)
     listener = Listener(opened, opened.limits)
     monitor.metrics.parts.append(opened.metrics.collect)
+    monitor.others = answers.monitors
     monitor.watch(opened.ready)
     operating = OperatorListener(inbox, lambda: monitor.operates(inbox.operator)) if operates else None
 
@@ -155,7 +155,7 @@ async def _receive(inbox: Inbox, monitor: Monitor, answers: OpenAnswerer, *, ope
         status.print(f"Receiving {source.name} ({source.endpoint.contract.title}) at {where}", markup=False)
     serving = [listener.serve(intake.host, intake.port)]
     if operating:
-        inbox.operator.other_processes = other_monitors("receive")
+        inbox.operator.other_processes = {**other_monitors("receive"), **answers.monitors}
         inbox.operator.receiver = Receiver(intake.host, intake.port)
         _tell_operators(inbox)
         serving.append(operating.serve())

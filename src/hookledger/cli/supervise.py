@@ -20,14 +20,12 @@ from rich.markup import escape
 from ..store.sqlite.watch import VARIABLE as LOCK_WATCH
 from ..store.sqlite.watch import LockWatch
 from .common import status
-from .monitor import LONGEST_PATH
+from .monitor import LONGEST_PATH, MONITORS
 
 PARENT_PIPE = "HOOKLEDGER_PARENT_PIPE"
 """A pipe that closes when the supervisor ends, even by kill -9."""
 MONITOR = "HOOKLEDGER_MONITOR"
 """Where a child answers health checks and gives its metrics; the variable of --monitor."""
-MONITORS = "HOOKLEDGER_MONITORS"
-"""The Unix sockets of all children, by name, as JSON: the operator's listener joins their metrics."""
 WORKING = "HOOKLEDGER_WORKING"
 """A file that a worker creates with its first claim: proof that it started."""
 FATAL = frozenset({2, 3, 5})
@@ -177,9 +175,8 @@ class Supervisor:
         """Reset the watch files of a new process: a lock ends with the process that held it."""
         self._working[name] = folder / f"{name}.working"
         self._working[name].unlink(missing_ok=True)
-        told = {WORKING: str(self._working[name])}
-        if name in self._sockets:
-            told[MONITOR] = f"unix:{self._sockets[name]}"
+        monitor = f"unix:{self._sockets[name]}" if name in self._sockets else ""  # not ours: all would listen there
+        told = {WORKING: str(self._working[name]), MONITOR: monitor}
         if name not in WATCHED:
             return told
         file = folder / f"{name}.lock"

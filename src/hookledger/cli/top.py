@@ -137,7 +137,8 @@ def draw(frame: Frame, console: Console) -> None:
     """Print a frame."""
     alive = [worker for worker in frame.workers if worker.alive(frame.lease)]
     dead = len(frame.workers) - len(alive)
-    told = f"{second(frame.at)} UTC; workers: {len(alive)} alive" + (f", {dead} dead" if dead else "")
+    works = sum(worker.works(frame.lease) for worker in alive)
+    told = f"{second(frame.at)} UTC; workers: {works} alive" + (f", {dead} dead" if dead else "")
     console.print(Text(told), soft_wrap=True)
     _sources(frame).print(console)
     _failures(frame).print(console)

@@ -12,10 +12,15 @@ from uuid import UUID
 
 from ..errors import ConfigError, HookledgerError, NotGuarded, Unavailable
 from ..model import Request
-from ..observe.logs import RateLimitedLogger
+from ..observe import lines
+from ..observe.logs import Limit, RateLimitedLogger
+from ..observe.metrics.counts import IntakeCounts, WorkCounts
+from ..observe.metrics.rollup import Totals
 from ..receive.endpoint import Endpoint
+from ..receive.metrics import IntakeMetrics
 from ..receive.request import Message, Receive, Scope, Send
 from ..store.opening import PAUSE, PerLoop
+from ..work.metrics import WorkMetrics
 from ..work.route import Handler
 from . import problems
 from .after import handler_of
@@ -76,7 +81,13 @@ class Idempotent:
         self._not_before = float("-inf")
         """When the database may be asked again after it did not answer."""
         self._warnings = RateLimitedLogger(log)
+        self._rejections = Limit()
         self._tasks: set[asyncio.Task[Captured]] = set()
+        self.counts: WorkCounts = WorkCounts()
+        """What its routes come to, as handlers do."""
+        self.intake_counts: IntakeCounts = IntakeCounts()
+        for handler in self.handlers.values():
+            self.counts.expect(self.name, handler.label)
         self._held = 0
         """Bytes of all bodies that are not answered yet."""
 
@@ -90,6 +101,15 @@ class Idempotent:
         """Its source, as the inbox has it now."""
         source = self.inbox.sources.get(self.name)
         return self._endpoint if source is None else source.endpoint
+
+    @property
+    def metrics(self) -> IntakeMetrics:
+        """What its requests came to."""
+        return IntakeMetrics([self.endpoint], self.intake_counts, lambda: 0, guarded=True)
+
+    def totals(self) -> Totals:
+        """Return what charts show, since the start."""
+        return {**self.metrics.totals(), **WorkMetrics([self.counts], self.inbox.effects).totals()}
 
     def __call__(self, app: Any) -> GuardedApp:
         return GuardedApp(self, app)
@@ -126,11 +146,12 @@ class Idempotent:
         try:
             key = read_key(tuple((bytes(name).lower(), bytes(value)) for name, value in scope["headers"]))
         except BadKey as error:
-            await send_whole(problems.malformed(str(error)), send)
+            rejected = self._rejected("idempotency_key_malformed", problems.malformed(str(error)))
+            await send_whole(rejected, send)
             return
         if key is None:
             if self.settings.required:
-                await send_whole(problems.missing(), send)
+                await send_whole(self._rejected("idempotency_key_missing", problems.missing()), send)
             else:
                 await app(scope, receive, send)
             return
@@ -152,7 +173,7 @@ class Idempotent:
             ledger = self._opened.here() or await self.start()
         except HookledgerError as error:
             self._warnings.warning("guarded requests get 503: the ledger cannot be opened: %s", error)
-            await send_whole(problems.unavailable(), send)
+            await send_whole(self._unavailable(error.cause if isinstance(error, Unavailable) else "internal"), send)
             return
 
         def begin() -> Exchange:
@@ -173,6 +194,19 @@ class Idempotent:
         if not task.cancelled():
             task.exception()  # the request raises it, if it is still there
 
+    def _rejected(self, reason: str, response: Captured) -> Captured:
+        self.intake_counts.rejections[self.name, reason] += 1
+        left_out = self._rejections.left_out()
+        if left_out is not None:
+            status, left_out = response.status, left_out or None
+            lines.tell(lines.REJECTED, source=self.name, reason=reason, status=status, left_out=left_out)
+        return response
+
+    def _unavailable(self, cause: str) -> Captured:
+        self.endpoint.counts.unavailable += 1
+        self.intake_counts.unavailable[cause] += 1
+        return problems.unavailable()
+
     async def _who(self, scope: Scope) -> str | None:
         """Return who sent the request; None if it is not authenticated."""
         found: object = self._caller(scope)
@@ -192,7 +226,7 @@ class Idempotent:
         limit, parts = self.settings.max_body, []
         for name, value in scope["headers"]:
             if bytes(name).lower() == b"content-length" and value.isdigit() and int(value[:20]) > limit:
-                return problems.too_large(limit)
+                return self._rejected("body_too_large", problems.too_large(limit))
         try:
             async with asyncio.timeout(self.settings.upload):
                 while True:
@@ -203,14 +237,14 @@ class Idempotent:
                     held.bytes += len(part)
                     self._held += len(part)
                     if held.bytes > limit:
-                        return problems.too_large(limit)
+                        return self._rejected("body_too_large", problems.too_large(limit))
                     if self._held > self.settings.body_bytes:
-                        return problems.unavailable()
+                        return self._unavailable("no_room")
                     parts.append(part)
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
-            return problems.too_slow()
+            return self._rejected("body_too_slow", problems.too_slow())
 
 
 class GuardedApp:

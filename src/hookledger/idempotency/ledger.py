@@ -13,6 +13,7 @@ from ..batching import Batcher
 from ..errors import ClaimLost, ConfigError, HookledgerError, SchemaBreak, Unavailable, UnreadableError
 from ..model import Arrival, Claimed, Outcome
 from ..observe.logs import RateLimitedLogger
+from ..observe.metrics.counts import IntakeCounts
 from ..receive.claiming import claiming
 from ..receive.endpoint import Endpoint
 from ..receive.told import Told
@@ -57,12 +58,14 @@ class GuardLedger:
         parts: Parts,
         reclaimer: LeaseReclaimer,
         name: str,
+        counts: IntakeCounts,
     ) -> None:
         """`parts`: with a RouteRunner and a RouteHandling."""
         assert isinstance(parts.runner, RouteRunner)
         assert isinstance(parts.handling, RouteHandling)
         self._store = store
         self._endpoint = endpoint
+        self._counts = counts
         self._told = Told()
         self._settings = settings
         self._handlers = handlers
@@ -90,35 +93,38 @@ class GuardLedger:
         application raised."""
         counts, began = self._endpoint.counts, time.perf_counter()
         claims: list[Claim] = []
-        status = 500
+        status, kind, cause = 500, "refused", "internal"
         if (task := asyncio.current_task()) is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         try:
-            response = await self._answer(guarded, recorded, begin, claims)
-            counts.answers[response.kind] += 1
-            status = response.status
+            response = await self._answer(guarded, recorded, begin, claims, began)
+            status, kind = response.status, response.kind
         except HookledgerError as error:
             self._warnings.warning("a guarded request gets 503: %s", error)
             response = problems.unavailable()
-            status = response.status
+            status, cause = response.status, error.cause if isinstance(error, Unavailable) else cause
         finally:
             if claims:
-                self._tell(guarded, recorded, claims[0], status)
-                counts.ack.observe(time.perf_counter() - began)
+                counts.answers[kind] += 1
+                if claims[0].recorded.outcome is DeliveryOutcome.DUPLICATE and status != 429:
+                    counts.lookups["hit" if kind == "stored" else "miss"] += 1
+                self._tell(guarded, recorded, claims[0], status, began, stored=kind == "stored")
             else:
                 counts.unavailable += 1
-        if claims and claims[0].recorded.outcome is DeliveryOutcome.DUPLICATE and response.status != 429:
-            counts.lookups["hit" if response.kind == "stored" else "miss"] += 1
+                self._counts.unavailable[cause] += 1
         return response
 
-    async def _answer(self, guarded: Guarded, recorded: Arrival, begin: Begin, claims: list[Claim]) -> Captured:
+    async def _answer(
+        self, guarded: Guarded, recorded: Arrival, begin: Begin, claims: list[Claim], began: float
+    ) -> Captured:
         """`claims` gets what recording has shown, once it is on disk."""
         until = time.monotonic() + (self._settings.wait or 0.0)
         async with self._turn():
             since = time.monotonic()
             claim = await self._recorder.submit(recorded)
             claims.append(claim)
+            self._endpoint.counts.ack.observe(time.perf_counter() - began)
             event_id = claim.recorded.event_id
             if claim.recorded.outcome is DeliveryOutcome.CONFLICT:
                 return problems.reused(event_id)
@@ -138,12 +144,21 @@ class GuardLedger:
                 found = await self._known(guarded.route, event_id, known, begin)
         return found
 
-    def _tell(self, guarded: Guarded, recorded: Arrival, claim: Claim, status: int) -> None:
+    def _tell(
+        self, guarded: Guarded, recorded: Arrival, claim: Claim, status: int, began: float, *, stored: bool
+    ) -> None:
         self._endpoint.counts.outcomes[claim.recorded.outcome] += 1
         self._told.begin()
         if self._told.wants([claim.recorded]):
-            headers = guarded.request.headers
-            self._told.recorded(self._endpoint, headers, recorded.items, [claim.recorded], status)
+            self._told.recorded(
+                self._endpoint,
+                guarded.request.headers,
+                recorded.items,
+                [claim.recorded],
+                status,
+                received=began,
+                stored=stored,
+            )
 
     def _turn(self) -> _Turn:
         return _Turn(self)
@@ -274,7 +289,7 @@ class GuardLedger:
 
     async def enter(self) -> None:
         if self._queued >= self._settings.queue:
-            raise Unavailable("too many requests wait for their turn")
+            raise Unavailable("too many requests wait for their turn").because("queue_full")
         self._queued += 1
         try:
             await self._turns.acquire()

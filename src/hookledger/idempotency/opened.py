@@ -11,10 +11,9 @@ import msgspec
 
 from ..clock import Seconds
 from ..errors import HookledgerError, Unavailable
-from ..observe.metrics.counts import IntakeCounts
 from ..observe.metrics.rollup import RateWriter, Written
 from ..observe.second_connection import watch_libraries
-from ..receive.metrics import IntakeMetrics
+from ..store.ops.workers import GUARD
 from ..work.lease import Leases
 from ..work.parts import Parts
 from ..work.settings import CALLS_END, worker_name
@@ -43,7 +42,7 @@ async def open_guard(guard: Idempotent, stack: contextlib.AsyncExitStack) -> Gua
         raise Unavailable(health.problem)
     for transactions in inbox.transactions:
         await store.check(transactions)
-    name = worker_name()
+    name = GUARD + worker_name()
     handles = sorted((guard.name, route.name) for route in guard.routes)
     await store.know_sources([guard.name])
     await store.register(name, handles)
@@ -73,18 +72,16 @@ async def open_guard(guard: Idempotent, stack: contextlib.AsyncExitStack) -> Gua
         rank=inbox.rank,
         lost=lost,
         stuck=lambda: None,
-        counts=inbox.work_counts,
+        counts=guard.counts,
         runner=RouteRunner,
         handling=RouteHandling,
     )
     stack.push_async_callback(parts.calls.close, CALLS_END)
-    ledger = GuardLedger(
-        store, guard.endpoint, settings, guard.handlers, parts, inbox.lease_reclaimer(store, work), name
-    )
+    reclaimer = inbox.lease_reclaimer(store, work, guard.counts)
+    ledger = GuardLedger(store, guard.endpoint, settings, guard.handlers, parts, reclaimer, name, guard.intake_counts)
     leases = parts.leases
     if inbox.settings.monitor.rates:
-        metrics = IntakeMetrics([guard.endpoint], IntakeCounts(), lambda: 0)
-        await stack.enter_async_context(Written(RateWriter(store.rates, name, metrics.totals)))
+        await stack.enter_async_context(Written(RateWriter(store.rates, name, guard.totals)))
     leases.start()
     stack.push_async_callback(asyncio.to_thread, leases.stop)
     for task in (_alive(leases, settings.lease), ledger.watch_leases()):

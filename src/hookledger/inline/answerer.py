@@ -27,6 +27,7 @@ from ..receive.answering import Done, Reply
 from ..receive.claiming import claiming
 from ..receive.duplicates import QUARANTINED
 from ..states import DeliveryOutcome, State
+from ..store.history import Health
 from ..store.ops.answers import AnswerState, Claim
 from ..store.ops.workers import Expired
 from ..store.protocol import Store
@@ -129,6 +130,10 @@ class InlineAnswerer:
                 self._may_reclaim = False
                 self._limited_log.warning("leases are not watched: %s", error)
             await asyncio.sleep(self._settings.lease / 4)
+
+    async def health(self) -> Health:
+        """What its connections see of the database."""
+        return await self._store.health()
 
     # ── a delivery ──
 

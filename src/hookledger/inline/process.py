@@ -21,11 +21,14 @@ from .frames import LENGTH, STARTED, Ask, Said, frame, read_ask
 
 if TYPE_CHECKING:
     from ..inbox import Inbox
+    from .answerer import InlineAnswerer
 
 log: logging.Logger = logging.getLogger(__name__)
 
 
-async def serve(inbox: Inbox, line: socket.socket, *, stuck: Callable[[], None]) -> None:
+async def serve(
+    inbox: Inbox, line: socket.socket, *, started: Callable[[InlineAnswerer], None], stuck: Callable[[], None]
+) -> None:
     """Answer what comes over this socket until its other end is closed."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -33,6 +36,7 @@ async def serve(inbox: Inbox, line: socket.socket, *, stuck: Callable[[], None])
         pass  # a database problem ends the process, and the receiver says so
     async with contextlib.AsyncExitStack() as stack:
         answerer = await inbox.answers_here(stack, stuck=stuck)
+        started(answerer)
         reader, writer = await asyncio.open_connection(sock=line)
         writer.write(frame(STARTED))
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # the receiver is gone

@@ -20,7 +20,7 @@ from ..states import CircuitState, EffectState, State
 from .alerts.messages import alert_totals
 from .circuits import circuits
 from .context import Context
-from .workers import live_workers
+from .workers import workers
 
 if TYPE_CHECKING:
     from ..observe.metrics.samples import Samples
@@ -81,7 +81,7 @@ async def downstreams(context: Context, samples: Samples) -> None:
 
 
 async def processes(context: Context, samples: Samples) -> None:
-    samples.add("workers_alive", len(await live_workers(context)))
+    samples.add("workers_alive", sum(worker.works(context.lease) for worker in await workers(context)))
     samples.add("clock_skew_seconds", (await context.store.health()).clock_skew)
 
 

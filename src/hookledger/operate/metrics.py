@@ -38,15 +38,20 @@ class MetricsPage:
     async def _make(self) -> str:
         from ..observe.metrics.samples import in_text, joined
 
-        others = asyncio.gather(*(_ask(kind, path) for kind, path in self._others.items()))
+        others = asyncio.create_task(metrics_of(self._others, PATIENCE))
         database = in_text(await self._gauges.samples())
         return joined([self._own.text(), *await others, database])
 
 
-async def _ask(kind: str, path: str) -> str:
-    """Return the metrics of another process; that it is silent, if it does not answer."""
+async def metrics_of(processes: Mapping[str, str], patience: float) -> list[str]:
+    """Return the metrics of other processes, from their Unix sockets by kind; that one is silent, if it does not
+    answer within so many seconds."""
+    return await asyncio.gather(*(_ask(kind, path, patience) for kind, path in processes.items()))
+
+
+async def _ask(kind: str, path: str, patience: float) -> str:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             return await _fetch(path)
     except (OSError, ValueError, asyncio.IncompleteReadError):  # TimeoutError is an OSError
         return silent(kind)

@@ -61,6 +61,7 @@ async def lag(context: Context) -> list[Lag]:
     """Return the backlog by source and type, oldest first; marked if no live worker handles it or, without a live
     worker, the loaded application does not."""
     live, application = await live_workers(context), context.application
+    live = live if any(worker.works(context.lease) for worker in live) else []
     patterns = handled_by(live) if live else application.routes.handles() if application.loaded else None
 
     def lacking(kind: Kind) -> str | None:

@@ -15,7 +15,13 @@ async def workers(context: Context) -> list[WorkerInfo]:
 
 
 async def live_workers(context: Context) -> list[WorkerInfo]:
+    """Return those that are alive, and applications that guard routes."""
     return [worker for worker in await context.store.workers() if worker.alive(context.lease)]
+
+
+async def any_works(context: Context) -> bool:
+    """Whether a worker is alive that processes what is due."""
+    return any(worker.works(context.lease) for worker in await context.store.workers())
 
 
 def handled_by(workers: list[WorkerInfo]) -> list[Pattern]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_left
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -14,7 +13,6 @@ from msgspec import Struct
 from ..answer import AnswerRule
 from ..errors import Unavailable
 from ..model import Arrival, Recorded
-from ..observe import lines
 from . import respond
 from .duplicates import DuplicateRules
 from .endpoint import Endpoint
@@ -83,13 +81,14 @@ class Answering:
         self._answerer.ask(arrival, left, pending.told, pending.done)
         pending.timer = self._loop.call_later(left, pending.too_late)
 
-    def recorded(self, delivery: Delivery, recorded: Recorded) -> None:
-        """Count a delivery that is on disk, and apply the source's rules."""
+    def recorded(self, delivery: Delivery, recorded: Recorded, *, late: bool) -> None:
+        """Count a delivery that is on disk, and apply the source's rules. `late`: its request has got 503."""
         counts = delivery.endpoint.counts
         counts.outcomes[recorded.outcome] += 1
-        waited = perf_counter() - delivery.received
-        counts.ack.counts[bisect_left(counts.ack.bounds, waited)] += 1
-        counts.ack.sum += waited
+        if late:
+            self._tell(delivery, recorded, 503)
+        else:
+            counts.ack.observe(perf_counter() - delivery.received)
         if self._duplicates is not None:
             self._duplicates.look(delivery.endpoint, [recorded], delivery.items)
 
@@ -103,20 +102,14 @@ class Answering:
         endpoint.counts.answers[result] += 1
         if reply is not None and reply.lookup is not None:
             endpoint.counts.lookups["hit" if reply.lookup else "miss"] += 1
-        kept = [recorded]
-        if self._told.wants(kept):
-            self._told.recorded(endpoint, delivery.request.headers, delivery.items, kept, response.status)
-            if result == "stored":
-                item = delivery.items[0]
-                lines.tell(
-                    lines.ANSWERED,
-                    source=endpoint.name,
-                    event_id=recorded.event_id,
-                    event_key=item.key,
-                    event_type=item.type,
-                    status=response.status,
-                )
+        self._tell(delivery, recorded, response.status, stored=result == "stored")
         delivery.answer(response)
+
+    def _tell(self, delivery: Delivery, recorded: Recorded, status: int, *, stored: bool = False) -> None:
+        kept, headers = [recorded], delivery.request.headers
+        if self._told.wants(kept):
+            given = (delivery.endpoint, headers, delivery.items, kept, status)
+            self._told.recorded(*given, received=delivery.received, stored=stored)
 
 
 class _Pending:
@@ -135,7 +128,7 @@ class _Pending:
     def told(self, recorded: Recorded) -> None:
         if self._recorded is None:
             self._recorded = recorded  # past the deadline, too: it counts, although the sender was told otherwise
-            self._answering.recorded(self._delivery, recorded)
+            self._answering.recorded(self._delivery, recorded, late=self._over)
 
     def done(self, reply: Reply | Exception) -> None:
         if isinstance(reply, Exception):

@@ -107,6 +107,8 @@ class Asgi:
         self._opened: PerLoop[OpenIntake] = PerLoop()
         self._answer_process: OpenAnswerer | None = None
         self._rejections: RejectionSampler | None = None
+        self.metrics: IntakeMetrics = IntakeMetrics((), IntakeCounts(), lambda: 0)
+        """What the intake of this process counts, once it is open."""
         self._limited_log = RateLimitedLogger(log)
         self.limits: Limits = inbox.settings.intake.limits
         """Raised at start, if needed, to fit the largest body."""
@@ -147,7 +149,7 @@ class Asgi:
             counts=counts,
         )
         endpoints = [_with_answers(source.endpoint, inbox) for source in sources]
-        metrics = IntakeMetrics(endpoints, counts, lambda: recorder.queued)
+        metrics = self.metrics = IntakeMetrics(endpoints, counts, lambda: recorder.queued)
         if inbox.settings.monitor.rates:
             await stack.enter_async_context(Written(RateWriter(store.rates, process_name(), metrics.totals)))
         stack.push_async_callback(recorder.drain)

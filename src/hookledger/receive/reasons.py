@@ -47,6 +47,8 @@ REASONS = {
     **UNPROVED,
     NOT_A_DELIVERY: "the request is a handshake, not a delivery",
     "key_missing": "the source requires an event key, and the event has none",
+    "idempotency_key_missing": "the guarded route requires Idempotency-Key",
+    "idempotency_key_malformed": "the Idempotency-Key is malformed",
     "type_rejected": "the source does not accept this event type",
     "schema_break": "the content breaks its schema, and the source refuses such events",
     "content_unreadable": "the content is unreadable, and the source refuses such events",

@@ -17,10 +17,10 @@ MISSING = 0.0
 
 
 class SecretSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A configured secret. `env:` and `file:` are read when the inbox starts."""
+    """One of `secrets`, with its expiry; text alone is a secret that never expires."""
 
     secret: str
-    """`env:NAME`, `file:/path` or the secret itself."""
+    """`env:NAME`, `file:/path` or the secret itself; read when the inbox starts."""
     expires: datetime | None = None
     """When it expires, with a time zone."""
 

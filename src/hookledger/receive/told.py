@@ -56,12 +56,24 @@ class Told:
         return False
 
     def recorded(
-        self, endpoint: Endpoint, headers: Headers, items: Sequence[Item], result: Sequence[Recorded], status: int
+        self,
+        endpoint: Endpoint,
+        headers: Headers,
+        items: Sequence[Item],
+        result: Sequence[Recorded],
+        status: int,
+        *,
+        received: float | None = None,
+        stored: bool = False,
     ) -> None:
-        """The delivery was answered, and `result` is committed."""
+        """The delivery was answered, and `result` is committed. `received`: when it came, by `perf_counter`, where
+        others may have come since. `stored`: the answer is that of an earlier one."""
         origin, pairs = origin_of(headers), list(zip(items, result, strict=False))
         if self._tracer is not None:
-            spans.received(self._tracer, endpoint.name, origin, pairs, self._began, status)
+            began = self._began
+            if received is not None:
+                began = time.time_ns() - int((time.perf_counter() - received) * 1e9)
+            spans.received(self._tracer, endpoint.name, origin, pairs, began, status)
         for item, kept in pairs:
             left_out = None
             if kept.outcome is not _ACCEPTED and kept.outcome is not _DUPLICATE:
@@ -84,6 +96,15 @@ class Told:
                 state=kept.state.value if kept.state else None,
                 left_out=left_out or None,
             )
+            if stored:
+                lines.tell(
+                    lines.ANSWERED,
+                    source=endpoint.name,
+                    event_id=kept.event_id,
+                    event_key=item.key,
+                    event_type=item.type,
+                    status=status,
+                )
 
     def rejected(self, error: Rejected, endpoint: Endpoint | None, status: int) -> None:
         """The request was answered with 4xx. Strangers may send any number of them."""

@@ -9,8 +9,12 @@ if TYPE_CHECKING:
     from .samples import Samples
 
 
+APP = "app"
+"""The kind of a process of the user's own."""
+
+
 class ProcessMetrics:
-    """`kind`: `receive`, `work` or `api`. Read in any thread."""
+    """`kind`: one of PROCESSES. Read in any thread."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

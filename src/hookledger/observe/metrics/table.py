@@ -12,7 +12,9 @@ from msgspec import Struct
 
 PREFIX = "hookledger_"
 PROCESS = "process"
-"""The label that every metric of a process has: `receive`, `work` or `api`."""
+"""The label that every metric of a process has."""
+PROCESSES = ("receive", "answering", "work", "api", "app")
+"""Its values. `answering`: the process that runs handlers which answer, which `receive` starts; `app`: your own."""
 
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 CALLS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -74,7 +76,7 @@ TABLE: tuple[Metric, ...] = (
         "counter",
         "receive",
         "Deliveries whose handlers answer: `run` got the handler's answer, `stored` the same again, `late` what is "
-        "sent past the deadline, `refused` 4xx or 503, `rule` the answer to failed and other known events.",
+        "sent past the deadline, `refused` 4xx or 5xx, `rule` the answer to failed and other known events.",
         ("source", "result"),
     ),
     Metric(

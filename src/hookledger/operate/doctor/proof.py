@@ -138,7 +138,7 @@ def worker_findings(
     seen: Sequence[WorkerInfo], waiting: Sequence[Waiting], lease: float, *, is_idle: bool = False
 ) -> list[Finding]:
     """Check the workers as a whole. `is_idle`: all sources only observe, so there is nothing to process."""
-    alive = [worker for worker in seen if worker.alive(lease)]
+    alive = [worker for worker in seen if worker.works(lease)]
     due = [kind for kind in waiting if kind.due_in <= 0]
     late = [one for one in due if one.due_in < -LATE and _is_handled(alive, one)]
     longest = _ago(-min((kind.due_in for kind in late or due), default=0.0))

@@ -15,7 +15,7 @@ from ...store.ops.entities import Blocking
 from ...store.ops.guards import MOST as MOST_TIES
 from ...store.ops.guards import Ties
 from ..context import Context
-from ..workers import handled_by, handles, live_workers
+from ..workers import any_works, handled_by, handles, live_workers
 from .finding import Finding, Level
 
 LATE = 300.0
@@ -108,7 +108,7 @@ async def effects(context: Context) -> list[Finding]:
     failed = await trouble.tally(EffectState.FAILED, outbox=True)
     found = unknown_findings(unknown, await trouble.oldest(EffectState.UNKNOWN, SAMPLE) if unknown else [])
     found += failed_findings(failed, await trouble.oldest(EffectState.FAILED, 1, outbox=True) if failed else [])
-    alive = bool(await live_workers(context))
+    alive = await any_works(context)
     found += overdue_findings(await trouble.overdue(LATE), alive)
     return found or [Finding("ok", "effects", "none is unknown, failed or overdue")]
 

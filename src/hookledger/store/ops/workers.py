@@ -12,6 +12,9 @@ from ...model import ANY_VERSION, Handled, Kind, Pattern
 from ..rows import value_of
 from ..session import Operations, Row, Session, reads, writes
 
+GUARD = "guard/"
+"""What begins the name under which a guard registers its routes; in `worker_unseen_for`, too. No host has a slash."""
+
 
 class Expired(Struct, frozen=True):
     """An event whose lease expired."""
@@ -42,7 +45,7 @@ class Reclaim(Struct, frozen=True):
 
 
 class WorkerInfo(Struct, frozen=True):
-    """A worker as the database shows it."""
+    """A worker as the database shows it, or an application that guards routes."""
 
     id: str
     handles: tuple[Pattern, ...]
@@ -54,6 +57,10 @@ class WorkerInfo(Struct, frozen=True):
     def alive(self, lease: float) -> bool:
         """Whether its last heartbeat is within a lease and it has not stopped since."""
         return not self.left and self.seen_ago <= lease
+
+    def works(self, lease: float) -> bool:
+        """Whether it is alive and processes what is due. A guard runs only what is asked for: it is no worker."""
+        return self.alive(lease) and not self.id.startswith(GUARD)
 
 
 class Workers(Operations):

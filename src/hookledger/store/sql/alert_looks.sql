@@ -84,8 +84,9 @@ FROM {schema}.events {indexed events_marked} WHERE {marked} AND alert IS NOT NUL
 SELECT downstream, changed_at FROM {schema}.circuits WHERE state <> 'closed' AND NOT tripped
 
 -- name: worker_unseen_for
--- Seconds since a worker was alive; NULL if there was none.
+-- Seconds since a worker was alive; NULL if there was none. A guard of routes is none.
 SELECT {elapsed {now} - max(coalesce(stopped_at, seen_at))} AS seconds FROM {schema}.workers
+WHERE substr(id, 1, 6) <> 'guard/'
 
 -- name: longest_due
 -- Since when an event of each kind is due that is not paused: a walk from kind to kind along the index.
