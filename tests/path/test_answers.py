@@ -241,6 +241,21 @@ async def test_a_handler_starts_while_the_outcome_of_another_is_recorded(
     assert running == {"evt_1": 1, "evt_2": 1, "now": 0}
 
 
+async def test_a_handler_runs_in_the_context_of_its_own_request(site: Site) -> None:
+    caller = ContextVar("caller", default="nobody")
+
+    @add_source(site.inbox).answer("*", deadline=20)
+    async def handle(event: Event) -> Answer:
+        return Answer(caller.get())
+
+    async def called(name: str) -> bytes:
+        caller.set(name)  # as a middleware of the application may
+        return (await site.deliver(stripe_event(f"evt_{name}"))).body
+
+    for name in ("one", "two"):
+        assert await asyncio.create_task(called(name)) == name.encode()
+
+
 async def test_what_is_not_recorded_gets_no_late_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(site.inbox, deadline=0.3, late=LATE)
     await site.inbox.asgi.start()

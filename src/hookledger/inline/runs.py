@@ -47,6 +47,8 @@ class Run:
         self.limited = limited
         """What limits how many run: its source, and its library."""
         self.has_slot = False
+        self.context = contextvars.Context()
+        """That of its request. What another handler set, which may start this one, is not for it."""
         self.task: asyncio.Task[None] | None = None
         """None: not started."""
         self.cancelled: bool = False
@@ -73,7 +75,6 @@ class Runs:
         self._settling: set[asyncio.Task[bool]] = set()
         self._stopping = False
         self._loop = asyncio.get_running_loop()
-        self._context = contextvars.copy_context()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -97,6 +98,7 @@ class Runs:
         if self._stopping:
             self._end(run, ways.released(run.claimed))
             return
+        run.context = contextvars.copy_context()
         self._ready[run.claimed.id] = run
         self._start_ready()
 
@@ -109,8 +111,7 @@ class Runs:
                 del self._ready[run.claimed.id]
                 self._take_slot(run)
                 handling = self.parts.handling.handle(run.handler, [run.claimed])
-                # What another handler set in its context, which may start this one, is not for this one.
-                run.task = self._loop.create_task(handling, context=self._context.copy())
+                run.task = self._loop.create_task(handling, context=run.context)
                 run.task.add_done_callback(partial(self._ended, run))
 
     def _take_slot(self, run: Run) -> None:
