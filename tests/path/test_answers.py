@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -15,6 +17,7 @@ from hookledger.errors import Unavailable
 from hookledger.inline.answerer import InlineAnswerer
 from hookledger.model import Outcome
 from hookledger.store.protocol import Store
+from hookledger.work.lease import Leases
 from hookledger.work.outcome import Settler
 from hookledger.work.route import Routes
 from tests.asgi_client import Answer as Response
@@ -254,6 +257,46 @@ async def test_a_handler_runs_in_the_context_of_its_own_request(site: Site) -> N
 
     for name in ("one", "two"):
         assert await asyncio.create_task(called(name)) == name.encode()
+
+
+async def test_an_answer_that_is_just_committed_is_sent_although_the_loop_was_blocked(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat finds the event processed, and gives up its claim before the loop can hear of the commit."""
+    running, committed, given_up = asyncio.Event(), asyncio.Event(), threading.Event()
+    settle, lose = Settler.settle, Leases._lose
+
+    async def settled(self: Settler, way: Outcome) -> bool:
+        mine = await settle(self, way)
+        committed.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return mine
+
+    def lost(self: Leases, ident: UUID) -> None:
+        lose(self, ident)
+        given_up.set()
+
+    monkeypatch.setattr(Settler, "settle", settled)
+    monkeypatch.setattr(Leases, "_lose", lost)
+    source = add_source(site.inbox)
+
+    @source.answer("quick", deadline=20)
+    async def quick(event: Event) -> Answer:
+        await running.wait()
+        return Answer("quick")
+
+    @source.answer("blocks", deadline=20)
+    async def blocks(event: Event) -> Answer:
+        running.set()
+        await committed.wait()
+        assert given_up.wait(30)
+        return Answer("blocked")
+
+    sending = asyncio.create_task(site.deliver(stripe_event("evt_quick", "quick")))
+    assert (await site.deliver(stripe_event("evt_blocks", "blocks"))).body == b"blocked"
+    response = await sending
+    assert (response.status, response.body) == (200, b"quick")
 
 
 async def test_what_is_not_recorded_gets_no_late_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

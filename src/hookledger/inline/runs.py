@@ -27,6 +27,8 @@ from ..work.slots import Library, Limited
 
 log: logging.Logger = logging.getLogger(__name__)
 
+HEAR = 0.1
+"""Seconds in which the event loop hears of a commit that the heartbeat knows of."""
 FAILED, KNOWN, RETRY, LATER = Reply("failed"), Reply("known"), Reply("retry"), Reply("later")
 
 
@@ -204,11 +206,17 @@ class Runs:
     def _on_lost(self, event_id: UUID) -> None:
         """Called in the heartbeat's thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._abandon, event_id)
+            self._loop.call_soon_threadsafe(self._look_again, event_id)
 
-    def _abandon(self, event_id: UUID) -> None:
+    def _look_again(self, event_id: UUID) -> None:
+        """Its outcome may be committed: a loop that a handler has blocked hears of that after the heartbeat."""
         run = self._runs.get(event_id)
         if run is not None:
+            self._loop.call_later(HEAR, self._abandon, run)
+
+    def _abandon(self, run: Run) -> None:
+        event_id = run.claimed.id
+        if self._runs.get(event_id) is run:
             log.warning("claim lost: event %s is abandoned, nothing it still does is kept", event_id)
             if run.task is None:
                 self._end(run, ways.released(run.claimed))
