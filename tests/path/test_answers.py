@@ -16,6 +16,7 @@ from hookledger import Answer, Event, Inbox, Permanent, Retry, Review, Skip, Sou
 from hookledger.errors import Unavailable
 from hookledger.inline.answerer import InlineAnswerer
 from hookledger.model import Outcome
+from hookledger.receive.answering import Answering
 from hookledger.store.protocol import Store
 from hookledger.work.lease import Leases
 from hookledger.work.outcome import Settler
@@ -297,6 +298,22 @@ async def test_an_answer_that_is_just_committed_is_sent_although_the_loop_was_bl
     assert (await site.deliver(stripe_event("evt_blocks", "blocks"))).body == b"blocked"
     response = await sending
     assert (response.status, response.body) == (200, b"quick")
+
+
+async def test_what_is_recorded_runs_even_if_its_delivery_cannot_be_counted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = answering(site.inbox)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no metrics")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Answering, "recorded", broken)
+        assert (await site.deliver(stripe_event())).status == 503
+    await processed(site)
+    assert ran == ["evt_1"]
+    assert (await site.deliver(stripe_event())).status == 201
 
 
 async def test_what_is_not_recorded_gets_no_late_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
