@@ -17,7 +17,9 @@ from hookledger.errors import Unavailable
 from hookledger.inline.answerer import InlineAnswerer
 from hookledger.model import Outcome
 from hookledger.receive.answering import Answering
+from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
+from hookledger.store.sqlite.store import SqliteStore
 from hookledger.work.lease import Leases
 from hookledger.work.outcome import Settler
 from hookledger.work.route import Routes
@@ -533,6 +535,37 @@ async def test_the_next_delivery_runs_what_a_dead_process_held(site: Site) -> No
     assert [attempt.outcome for attempt in history.attempts] == ["retrying", "crashed", "processed"]
     assert history.event.crashes == 1
     assert await done(site) == ["evt_1"]
+
+
+async def test_the_next_delivery_runs_what_was_claimed_in_a_commit_of_unknown_outcome(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = answering(site.inbox)
+    with monkeypatch.context() as patched:
+        for kind, name in ((PostgresStore, "claim_new"), (SqliteStore, "record_claimed")):
+            patched.setattr(kind, name, then_cut_off(getattr(kind, name)))
+        assert (await site.deliver(stripe_event())).status == 503
+    assert (ran, await site.state("evt_1")) == ([], State.PROCESSING)
+    conflict, *same_event = await asyncio.gather(
+        site.deliver(stripe_event(data={"object": {"id": "in_2"}})),
+        *(site.deliver(stripe_event()) for _ in range(4)),
+    )
+    assert conflict.status == 202
+    assert same(*same_event)
+    assert same_event[0].status == 201
+    assert ran == await done(site) == ["evt_1"]
+    async with site.inbox.opened() as store:
+        assert (await store.consistency.report()).imbalances == ()
+
+
+def then_cut_off(recorded: Any) -> Any:
+    """The commit succeeds, and nobody hears of it."""
+
+    async def cut_off(*given: Any) -> Any:
+        await recorded(*given)
+        raise Unavailable("connection reset by peer")
+
+    return cut_off
 
 
 async def test_an_event_that_crashed_twice_is_left_to_workers(site: Site) -> None:
