@@ -247,8 +247,8 @@ async def test_a_handler_starts_while_the_outcome_of_another_is_recorded(
     assert running == {"evt_1": 1, "evt_2": 1, "now": 0}
 
 
-async def test_a_handler_runs_in_the_context_of_its_own_request(site: Site) -> None:
-    caller = ContextVar("caller", default="nobody")
+async def test_a_handler_runs_in_the_context_of_its_request(site: Site) -> None:
+    caller = ContextVar("caller", default="unknown")
 
     @add_source(site.inbox).answer("*", deadline=20)
     async def handle(event: Event) -> Answer:
@@ -559,7 +559,7 @@ async def test_the_next_delivery_runs_what_was_claimed_in_a_commit_of_unknown_ou
 
 
 def then_cut_off(recorded: Any) -> Any:
-    """The commit succeeds, and nobody hears of it."""
+    """The commit succeeds, and its result is lost."""
 
     async def cut_off(*given: Any) -> Any:
         await recorded(*given)

@@ -154,7 +154,7 @@ class InlineAnswerer:
                 if run is not None:
                     await asyncio.sleep(0)  # what was told is on its way before a handler may block the loop
             finally:
-                if run is not None:  # whatever went wrong: nobody else starts what is claimed here
+                if run is not None:  # whatever went wrong: nothing else starts what is claimed here
                     self._runs.start(run)
             async with asyncio.timeout_at(until):
                 reply = await self._reply(claim, run)
