@@ -272,7 +272,7 @@ async def test_an_answer_that_is_just_committed_is_sent_although_the_loop_was_bl
     async def settled(self: Settler, way: Outcome) -> bool:
         mine = await settle(self, way)
         committed.set()
-        for _ in range(10):
+        for _ in range(3):
             await asyncio.sleep(0)
         return mine
 

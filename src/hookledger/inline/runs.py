@@ -27,8 +27,9 @@ from ..work.slots import Library, Limited
 
 log: logging.Logger = logging.getLogger(__name__)
 
-HEAR = 0.1
-"""Seconds in which the event loop hears of a commit that the heartbeat knows of."""
+HEAR = 1 / 40
+"""Of a lease: how long the event loop has to hear of a commit that the heartbeat knows of. What could not be renewed
+is given up a tenth before its lease ends, or at the next turn, a twentieth later: it still ends before its lease."""
 FAILED, KNOWN, RETRY, LATER = Reply("failed"), Reply("known"), Reply("retry"), Reply("later")
 
 
@@ -212,7 +213,7 @@ class Runs:
         """Its outcome may be committed: a loop that a handler has blocked hears of that after the heartbeat."""
         run = self._runs.get(event_id)
         if run is not None:
-            self._loop.call_later(HEAR, self._abandon, run)
+            self._loop.call_later(HEAR * self._work.lease, self._abandon, run)
 
     def _abandon(self, run: Run) -> None:
         event_id = run.claimed.id
