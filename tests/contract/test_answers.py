@@ -166,6 +166,13 @@ async def test_what_is_paused_is_recorded_and_left_to_workers(store: Store) -> N
     assert await store.claim_seen(found.recorded.event_id, 0, WORKER, LEASE) is not None
 
 
+async def test_what_is_ordered_is_recorded_and_left_to_workers(store: Store) -> None:
+    [found] = await claim_first(store, arrival(item(ordered=True, entity="cus_1")))
+    assert (found.recorded.outcome, found.claimed) == (DeliveryOutcome.ACCEPTED, None)
+    assert found.known is not None
+    assert (found.known.state, found.known.claim, found.known.attempts) == (State.PENDING, 0, 0)
+
+
 @pytest.mark.parametrize(("fact", "state"), [("invalid", State.FAILED), ("skip", State.SKIPPED)])
 async def test_what_is_not_pending_is_not_claimed(store: Store, fact: str, state: State) -> None:
     given: dict[str, Any] = {fact: "no"}

@@ -9,12 +9,13 @@ import pytest
 
 from hookledger.clock import Clock
 from hookledger.ids import new_id
+from hookledger.model import StoredAnswer
 from hookledger.states import EffectState
 from hookledger.store.connect import connect
 from hookledger.store.ops.rejections import RejectedRequest
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.sqlite.store import SqliteStore
-from tests.builders import LEASE, WORKER, Raw, claimed, delivered
+from tests.builders import LEASE, WORKER, Raw, claimed, delivered, way_out
 from tests.ledger import CALL, finish, get, plan, reach, start, take
 
 WATCH = [
@@ -43,7 +44,47 @@ async def test_postgres_commits_synchronously_though_the_database_says_off(postg
             await raw.run(statement.replace("INSERT INTO seen", 'INSERT INTO "hookledger".seen'))
         assert await store.record_new([delivered("short")]) != [None]
         await store.record([delivered("long")])
-        assert sorted(await raw.run("SELECT * FROM seen")) == [("long", "on"), ("short", "on")]
+        assert await store.claim_new([delivered("short claim")], WORKER, LEASE) != [None]
+        await store.record_claimed([delivered("long claim")], WORKER, LEASE)
+        seen = sorted(await raw.run("SELECT * FROM seen"))
+        assert seen == [(way, "on") for way in ("long", "long claim", "short", "short claim")]
+    finally:
+        await store.close()
+
+
+WATCH_ANSWERS = [
+    "CREATE TABLE seen (value text)",
+    """CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$
+       BEGIN INSERT INTO "hookledger".seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$""",
+    "CREATE CONSTRAINT TRIGGER see AFTER INSERT ON answers DEFERRABLE INITIALLY DEFERRED FOR EACH ROW "
+    "EXECUTE FUNCTION see()",
+]
+
+
+@pytest.mark.parametrize("pooler", [False, True])
+async def test_an_answer_that_is_sent_is_on_disk(postgres_url: str, pooler: bool) -> None:
+    """PostgreSQL only: SQLite has one setting for all. After a crash the sender would get another answer."""
+    store = connect(postgres_url, clock=Clock(), pooler=pooler)
+    await store.open(handlers=1)
+    await store.migrate()
+    raw = Raw(store)
+    try:
+        for statement in WATCH_ANSWERS:
+            await raw.run(statement)
+        name = postgres_url.rpartition("/")[2]
+        await raw.run(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
+        await store.close()
+        await store.open(handlers=1)
+        assert await raw.run("SHOW synchronous_commit") == [("off",)]
+
+        alone, plain, inside = [await claimed(store, key) for key in ("alone", "plain", "inside")]
+        answer = StoredAnswer(200, b"", b"it is done")
+        await store.settle([way_out(alone, "complete", answer=answer), way_out(plain, "complete")])
+        transaction = store.transaction()
+        await transaction.tx.execute("SELECT 1")
+        await transaction.commit([way_out(inside, "complete", answer=answer)])
+        assert await raw.run("SELECT value FROM seen") == [("on",)] * 2
+        assert await raw.run("SHOW synchronous_commit") == [("off",)]
     finally:
         await store.close()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,7 +16,11 @@ from hookledger import Answer, Event, Inbox, Permanent, Retry, Review, Skip, Sou
 from hookledger.errors import Unavailable
 from hookledger.inline.answerer import InlineAnswerer
 from hookledger.model import Outcome
+from hookledger.receive.answering import Answering
+from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
+from hookledger.store.sqlite.store import SqliteStore
+from hookledger.work.lease import Leases
 from hookledger.work.outcome import Settler
 from hookledger.work.route import Routes
 from tests.asgi_client import Answer as Response
@@ -241,6 +247,77 @@ async def test_a_handler_starts_while_the_outcome_of_another_is_recorded(
     assert running == {"evt_1": 1, "evt_2": 1, "now": 0}
 
 
+async def test_a_handler_runs_in_the_context_of_its_request(site: Site) -> None:
+    caller = ContextVar("caller", default="unknown")
+
+    @add_source(site.inbox).answer("*", deadline=20)
+    async def handle(event: Event) -> Answer:
+        return Answer(caller.get())
+
+    async def called(name: str) -> bytes:
+        caller.set(name)  # as a middleware of the application may
+        return (await site.deliver(stripe_event(f"evt_{name}"))).body
+
+    for name in ("one", "two"):
+        assert await asyncio.create_task(called(name)) == name.encode()
+
+
+async def test_an_answer_that_is_just_committed_is_sent_although_the_loop_was_blocked(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat finds the event processed, and gives up its claim before the loop can hear of the commit."""
+    running, committed, given_up = asyncio.Event(), asyncio.Event(), threading.Event()
+    settle, lose = Settler.settle, Leases._lose
+
+    async def settled(self: Settler, way: Outcome) -> bool:
+        mine = await settle(self, way)
+        committed.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return mine
+
+    def lost(self: Leases, ident: UUID) -> None:
+        lose(self, ident)
+        given_up.set()
+
+    monkeypatch.setattr(Settler, "settle", settled)
+    monkeypatch.setattr(Leases, "_lose", lost)
+    source = add_source(site.inbox)
+
+    @source.answer("quick", deadline=20)
+    async def quick(event: Event) -> Answer:
+        await running.wait()
+        return Answer("quick")
+
+    @source.answer("blocks", deadline=20)
+    async def blocks(event: Event) -> Answer:
+        running.set()
+        await committed.wait()
+        assert given_up.wait(30)
+        return Answer("blocked")
+
+    sending = asyncio.create_task(site.deliver(stripe_event("evt_quick", "quick")))
+    assert (await site.deliver(stripe_event("evt_blocks", "blocks"))).body == b"blocked"
+    response = await sending
+    assert (response.status, response.body) == (200, b"quick")
+
+
+async def test_what_is_recorded_runs_even_if_its_delivery_cannot_be_counted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = answering(site.inbox)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no metrics")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Answering, "recorded", broken)
+        assert (await site.deliver(stripe_event())).status == 503
+    await processed(site)
+    assert ran == ["evt_1"]
+    assert (await site.deliver(stripe_event())).status == 201
+
+
 async def test_what_is_not_recorded_gets_no_late_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(site.inbox, deadline=0.3, late=LATE)
     await site.inbox.asgi.start()
@@ -458,6 +535,37 @@ async def test_the_next_delivery_runs_what_a_dead_process_held(site: Site) -> No
     assert [attempt.outcome for attempt in history.attempts] == ["retrying", "crashed", "processed"]
     assert history.event.crashes == 1
     assert await done(site) == ["evt_1"]
+
+
+async def test_the_next_delivery_runs_what_was_claimed_in_a_commit_of_unknown_outcome(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = answering(site.inbox)
+    with monkeypatch.context() as patched:
+        for kind, name in ((PostgresStore, "claim_new"), (SqliteStore, "record_claimed")):
+            patched.setattr(kind, name, then_cut_off(getattr(kind, name)))
+        assert (await site.deliver(stripe_event())).status == 503
+    assert (ran, await site.state("evt_1")) == ([], State.PROCESSING)
+    conflict, *same_event = await asyncio.gather(
+        site.deliver(stripe_event(data={"object": {"id": "in_2"}})),
+        *(site.deliver(stripe_event()) for _ in range(4)),
+    )
+    assert conflict.status == 202
+    assert same(*same_event)
+    assert same_event[0].status == 201
+    assert ran == await done(site) == ["evt_1"]
+    async with site.inbox.opened() as store:
+        assert (await store.consistency.report()).imbalances == ()
+
+
+def then_cut_off(recorded: Any) -> Any:
+    """The commit succeeds, and its result is lost."""
+
+    async def cut_off(*given: Any) -> Any:
+        await recorded(*given)
+        raise Unavailable("connection reset by peer")
+
+    return cut_off
 
 
 async def test_an_event_that_crashed_twice_is_left_to_workers(site: Site) -> None:

@@ -328,6 +328,7 @@ def test_times_fit_or_are_left_out(value: object, expected: float | None) -> Non
     assert one(STRIPE, {**EVENT, "created": value}).occurred_at == expected
     milliseconds = generic(occurred_at="body:t", occurred_unit="ms")
     assert one(milliseconds, {"t": 1500}).occurred_at == 1.5
+    assert one(milliseconds, {"t": 1700000000123.45678}).occurred_at == 1700000000.123457
 
 
 # ── several events in one request ────────────────────────────────────────────

@@ -153,11 +153,14 @@ class InlineAnswerer:
         reply: Reply | Exception
         try:
             claim = await self._batcher.submit(arrival)
-            told(claim.recorded)
             run = None if claim.claimed is None else self._runs.get(claim.claimed.id)
-            if run is not None:
-                await asyncio.sleep(0)  # what was told is on its way before a handler may block the loop
-                self._runs.start(run)
+            try:
+                told(claim.recorded)
+                if run is not None:
+                    await asyncio.sleep(0)  # what was told is on its way before a handler may block the loop
+            finally:
+                if run is not None:  # whatever went wrong: nothing else starts what is claimed here
+                    self._runs.start(run)
             async with asyncio.timeout_at(until):
                 reply = await self._reply(claim, run)
         except TimeoutError:

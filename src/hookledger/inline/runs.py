@@ -27,6 +27,9 @@ from ..work.slots import Library, Limited
 
 log: logging.Logger = logging.getLogger(__name__)
 
+HEAR = 1 / 40
+"""Of a lease: how long the event loop has to hear of a commit that the heartbeat knows of. What could not be renewed
+is given up a tenth before its lease ends, or at the next turn, a twentieth later: it still ends before its lease."""
 FAILED, KNOWN, RETRY, LATER = Reply("failed"), Reply("known"), Reply("retry"), Reply("later")
 
 
@@ -47,6 +50,8 @@ class Run:
         self.limited = limited
         """What limits how many run: its source, and its library."""
         self.has_slot = False
+        self.context = contextvars.Context()
+        """That of its request. What another handler set, which may start this one, is not for it."""
         self.task: asyncio.Task[None] | None = None
         """None: not started."""
         self.cancelled: bool = False
@@ -73,7 +78,6 @@ class Runs:
         self._settling: set[asyncio.Task[bool]] = set()
         self._stopping = False
         self._loop = asyncio.get_running_loop()
-        self._context = contextvars.copy_context()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -97,6 +101,7 @@ class Runs:
         if self._stopping:
             self._end(run, ways.released(run.claimed))
             return
+        run.context = contextvars.copy_context()
         self._ready[run.claimed.id] = run
         self._start_ready()
 
@@ -109,8 +114,7 @@ class Runs:
                 del self._ready[run.claimed.id]
                 self._take_slot(run)
                 handling = self.parts.handling.handle(run.handler, [run.claimed])
-                # What another handler set in its context, which may start this one, is not for this one.
-                run.task = self._loop.create_task(handling, context=self._context.copy())
+                run.task = self._loop.create_task(handling, context=run.context)
                 run.task.add_done_callback(partial(self._ended, run))
 
     def _take_slot(self, run: Run) -> None:
@@ -203,11 +207,17 @@ class Runs:
     def _on_lost(self, event_id: UUID) -> None:
         """Called in the heartbeat's thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._abandon, event_id)
+            self._loop.call_soon_threadsafe(self._look_again, event_id)
 
-    def _abandon(self, event_id: UUID) -> None:
+    def _look_again(self, event_id: UUID) -> None:
+        """Its outcome may be committed: a loop that a handler has blocked hears of that after the heartbeat."""
         run = self._runs.get(event_id)
         if run is not None:
+            self._loop.call_later(HEAR * self._work.lease, self._abandon, run)
+
+    def _abandon(self, run: Run) -> None:
+        event_id = run.claimed.id
+        if self._runs.get(event_id) is run:
             log.warning("claim lost: event %s is abandoned, nothing it still does is kept", event_id)
             if run.task is None:
                 self._end(run, ways.released(run.claimed))

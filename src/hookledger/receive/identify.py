@@ -376,7 +376,8 @@ def _moment(contract: Contract, value: object) -> float | None:
             moment = datetime.fromisoformat(value)
             seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            seconds = float(value) / PER_SECOND[contract.occurred_unit]
+            # Whole microseconds, which all databases store alike: a first attempt has the time that later ones read.
+            seconds = round(float(value) / PER_SECOND[contract.occurred_unit], 6)
         else:
             return None
     except (ValueError, OverflowError):

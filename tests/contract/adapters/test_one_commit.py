@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from hookledger.clock import Clock
 from hookledger.errors import ChangedVersion, ClaimLost, HandlerCommitted
-from hookledger.model import Kind
+from hookledger.model import Kind, StoredAnswer
 from hookledger.states import State
 from hookledger.store.ops.workers import Reclaim
 from hookledger.store.protocol import Store
@@ -94,6 +94,22 @@ async def test_stages_begin_in_the_users_own_transaction(library: Library, store
     assert await settle(store, owners[0], "complete")
     assert (await store.consistency.report()).imbalances == ()
     await works(library, store, raw)
+
+
+async def test_answers_commit_in_the_users_own_transaction(library: Library, store: Store, raw: Raw) -> None:
+    owners = await several(store, 3)
+    answers = [StoredAnswer(200 + n, b"x-a: \x00\xff", b"\x00\xff" * n) for n in range(2)]
+    for ends in ("rollback", "commit"):
+        tx = await library.begun()
+        await library.write(tx.tx, "three")
+        if ends == "commit":
+            ways = [way_out(owner, "complete", answer=one) for owner, one in zip(owners, answers, strict=False)]
+            await tx.commit([*ways, way_out(owners[2], "complete")])
+        else:
+            await tx.rollback()
+    found = await store.answers.find([owner.id for owner in owners])
+    kept = [found[owner.id].answer for owner in owners]
+    assert kept == [StoredAnswer(one.status, one.headers, one.body) for one in answers] + [None]
 
 
 async def test_several_outcomes_in_one_commit(library: Library, store: Store, raw: Raw) -> None:

@@ -265,9 +265,9 @@ def _postgres(known: Mapping[str, str]) -> list[Finding]:
         found.append(Finding("problem", "settings", says, do))
     if known.get("synchronous_commit") in ("off", "local", "remote_write"):
         says = (
-            f"synchronous_commit = {known['synchronous_commit']}: acks, effects and replays are committed with `on` "
-            "all the same; a handler's transaction is not, and what it did last can be undone, outcome included, and "
-            "run again after a crash"
+            f"synchronous_commit = {known['synchronous_commit']}: acks, answers, effects and replays are committed "
+            "with `on` all the same; the transaction of a handler that answers no request is not, and what it did "
+            "last can be undone, outcome included, and run again after a crash"
         )
         found.append(Finding("warn", "settings", says, "turn it on for the workers' role"))
     level = known.get("default_transaction_isolation", "read committed")

@@ -382,8 +382,10 @@ UPDATE {schema}.guards SET ties = ties + 1 WHERE identity = $3 AND $10 IS NOT NU
 -- name: settle
 -- Every way out of processing that the claim's owner has. Each increases the claim number, so that a worker with the
 -- old one cannot match. $12 is the mark of the handler's transaction, or null outside one. The rest are the answers
--- of some of the events.
-WITH left_processing AS (
+-- of some of the events: what a sender is told must be on disk whatever the server's default is.
+WITH durably AS MATERIALIZED (
+    SELECT set_config('synchronous_commit', 'on', true) WHERE cardinality($13::uuid[]) > 0
+), left_processing AS (
     UPDATE {schema}.events AS e
     SET state = o.state, claim = e.claim + 1, reason = o.reason, result = o.result, error = o.error,
         cause = o.cause, leased_until = NULL,
@@ -414,7 +416,7 @@ WITH left_processing AS (
     SELECT e.id, e.run, k.status, k.headers, k.body, {now}, {now} + make_interval(secs => k.keep)
     FROM unnest($13::uuid[], $14::smallint[], $15::bytea[], $16::bytea[], $17::float8[])
       AS k (event_id, status, headers, body, keep)
-    JOIN left_processing AS e ON e.id = k.event_id
+    JOIN left_processing AS e ON e.id = k.event_id CROSS JOIN durably
     {unless_kept}
 )
 SELECT id FROM left_processing
