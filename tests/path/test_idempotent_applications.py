@@ -291,7 +291,9 @@ async def test_an_async_route_may_get_its_event_in_a_thread(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("what", ["statement", "once"])
-async def test_an_async_route_that_is_declared_plain_fails_and_does_not_block_the_process(shop: Shop, what: str) -> None:
+async def test_an_async_route_that_is_declared_plain_fails_and_does_not_block_the_process(
+    shop: Shop, what: str
+) -> None:
     """It would wait for the event loop on the event loop, and with it every request of the process."""
     guard = shop.guard(repeat="transaction", plain=True)
 
