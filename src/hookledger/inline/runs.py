@@ -49,8 +49,8 @@ class Run:
         self.handler = handler
         self.limited = limited
         """What limits how many run: its source, and its library."""
-        self.has_slot = False
-        self.context = contextvars.Context()
+        self.has_slot: bool = False
+        self.context: contextvars.Context = contextvars.Context()
         """That of its request. What another handler set, which may start this one, is not for it."""
         self.task: asyncio.Task[None] | None = None
         """None: not started."""
