@@ -398,6 +398,13 @@ async def test_lag(store: Store, clock: Clock) -> None:
     assert (by_type["slow"].processing, by_type["slow"].overdue) == (1, None)
     assert by_type["again"].retrying == 1
     assert (by_type["again"].overdue or 0.0) < 0
+    [queued] = await store.attention.queue(10)
+    assert (queued.source, queued.pending, queued.retrying, queued.processing) == ("stripe", 2, 1, 1)
+    assert (queued.overdue or 0.0) >= 100
+    [at_most] = await store.attention.queue(1)
+    assert at_most.pending + at_most.retrying == 1, "it counts no further, whatever waits"
+    assert at_most.processing == 1
+    assert (at_most.overdue or 0.0) >= (queued.overdue or 0.0), "the first that is due is found all the same"
     assert await store.search.by_source() == {
         "stripe": {State.PROCESSED: 1, State.PENDING: 2, State.PROCESSING: 1, State.RETRYING: 1}
     }

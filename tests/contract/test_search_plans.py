@@ -240,6 +240,7 @@ LOOKS: dict[str, tuple[Callable[[Attention], Awaitable[object]], set[str]]] = {
     "how many failed": (lambda trouble: trouble.tally(EffectState.FAILED, outbox=True), OPEN),
     "the oldest": (lambda trouble: trouble.oldest(EffectState.FAILED, 1, outbox=True), OPEN),
     "overdue": (lambda trouble: trouble.overdue(300.0), OPEN),
+    "the queue": (lambda trouble: trouble.queue(11), QUEUE),
 }
 
 

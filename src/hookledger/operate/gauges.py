@@ -34,7 +34,7 @@ AGAIN = 3.0
 PATIENCE = 8.0
 """Seconds that reading all of it may take."""
 MOST = 100_000
-"""Events of a state that are counted."""
+"""Events that are counted: of a state, and of each source in the queue."""
 MOST_CIRCUITS = 500
 MOST_ALERTS = 1_000
 BACKLOG = (State.FAILED, State.NEEDS_REVIEW)
@@ -47,8 +47,8 @@ Reader = Callable[[Context, "Samples"], Awaitable[None]]
 async def queue(context: Context, samples: Samples) -> None:
     events: Counter[tuple[str, str]] = Counter()
     lag: dict[str, float] = dict.fromkeys(context.sources.names, 0.0)
-    for one in await context.store.search.lag():
-        source = base_source(one.kind.source)
+    for one in await context.store.attention.queue(MOST):
+        source = base_source(one.source)
         for state in QUEUE:
             events[source, state] += getattr(one, state)
         lag[source] = max(lag.get(source, 0.0), one.overdue or 0.0)

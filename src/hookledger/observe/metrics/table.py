@@ -148,7 +148,13 @@ TABLE: tuple[Metric, ...] = (
         "database",
         "Whether the database answered; the other metrics of the database are absent if not.",
     ),
-    Metric("queue_events", "gauge", "database", "Events that are not settled yet.", ("source", "state")),
+    Metric(
+        "queue_events",
+        "gauge",
+        "database",
+        "Events that are not settled yet. Counted up to 100,000 for each source.",
+        ("source", "state"),
+    ),
     Metric(
         "queue_lag_seconds",
         "gauge",

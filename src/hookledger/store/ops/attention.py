@@ -56,6 +56,17 @@ class Alert(Struct, frozen=True):
     alert: str
 
 
+class Queued(Struct, frozen=True):
+    """Events of a source that are not settled yet; the first three are counted no further than a limit."""
+
+    source: str
+    pending: int
+    retrying: int
+    processing: int
+    overdue: float | None
+    """Seconds since the first is due; negative: it will be. None: none has a time."""
+
+
 class ListedEffect(Struct, frozen=True):
     """An effect, and since when it is in its state."""
 
@@ -91,6 +102,18 @@ class Attention(Operations):
         """The same by source, counted no further than `most` in all."""
         assert state in FEW, f"no index has the events that are {state}"
         return {row["source"]: row["n"] for row in await db("event_tally_by_source", state=state, most=most)}
+
+    @scans()
+    async def queue(self, db: Session, most: int) -> list[Queued]:
+        """What is not settled, by source, counted no further than `most` for each: a long queue costs that much."""
+        overdue = {row["source"]: row["overdue"] for row in await db("queue_due", most=most)}
+        processing = {row["source"]: row["n"] for row in await db("processing_by_source", most=most)}
+        found = []
+        for source in sorted(overdue.keys() | processing.keys()):
+            waiting = {row["state"]: row["n"] for row in await db("queue_of_source", source=source, most=most)}
+            counts = (waiting.get("pending", 0), waiting.get("retrying", 0), processing.get(source, 0))
+            found.append(Queued(source, *counts, overdue.get(source)))
+        return found
 
     @scans()
     async def alerts(self, db: Session, limit: int) -> list[Alert]:

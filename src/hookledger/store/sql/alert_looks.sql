@@ -89,17 +89,8 @@ SELECT {elapsed {now} - max(coalesce(stopped_at, seen_at))} AS seconds FROM {sch
 WHERE substr(id, 1, 6) <> 'guard/'
 
 -- name: longest_due
--- Since when an event of each kind is due that is not paused: a walk from kind to kind along the index.
-WITH RECURSIVE kinds (source, type, version, due_at) AS (
-    SELECT * FROM (SELECT source, type, version, due_at FROM {schema}.events {indexed events_waiting}
-                   WHERE state IN ('pending', 'retrying') AND crashes < 2
-                   ORDER BY source, type, version, due_at LIMIT 1) AS first
-    UNION ALL
-    SELECT n.source, n.type, n.version, n.due_at FROM kinds AS k JOIN {schema}.events AS n ON n.id = (
-        SELECT id FROM {schema}.events {indexed events_waiting}
-        WHERE state IN ('pending', 'retrying') AND crashes < 2 AND {later_kind}
-        ORDER BY source, type, version, due_at LIMIT 1)
-)
+-- Since when an event is due that is not paused.
+WITH RECURSIVE {kinds_waiting}
 SELECT min(k.due_at) AS due_at FROM kinds AS k WHERE k.due_at < {now} - {seconds :late::float8} AND {not_paused}
 
 -- name: unproved_requests

@@ -24,6 +24,39 @@ SELECT source, count(*) AS n FROM (
     LIMIT :most::integer) AS s
 GROUP BY source
 
+-- name: queue_due
+-- For how long an event of each source is due, if one is.
+WITH RECURSIVE {kinds_waiting}
+SELECT source, {elapsed {now} - min(CASE WHEN due_at < {never} THEN due_at END)} AS overdue
+FROM (
+    SELECT source, due_at FROM kinds
+    UNION ALL
+    SELECT * FROM (SELECT source, due_at FROM {schema}.events {indexed events_waiting_alone}
+                   WHERE state IN ('pending', 'retrying') AND crashes >= 2
+                   ORDER BY source, type, version, due_at LIMIT :most::integer) AS alone
+) AS q
+GROUP BY source
+
+-- name: queue_of_source
+-- How many events of a source wait, counted no further than :most.
+SELECT state, count(*) AS n FROM (
+    SELECT * FROM (SELECT state FROM {schema}.events {indexed events_waiting}
+                   WHERE source = :source::text AND state IN ('pending', 'retrying') AND crashes < 2
+                   ORDER BY type, version, due_at LIMIT :most::integer) AS w
+    UNION ALL
+    SELECT * FROM (SELECT state FROM {schema}.events {indexed events_waiting_alone}
+                   WHERE source = :source::text AND state IN ('pending', 'retrying') AND crashes >= 2
+                   ORDER BY type, version, due_at LIMIT :most::integer) AS a
+) AS q
+GROUP BY state
+
+-- name: processing_by_source
+-- How many events are handled now.
+SELECT source, count(*) AS n FROM (
+    SELECT source FROM {schema}.events {indexed events_leased}
+    WHERE leased_until IS NOT NULL AND state = 'processing' ORDER BY leased_until LIMIT :most::integer) AS p
+GROUP BY source
+
 -- name: event_alerts
 SELECT id, source, state, alert FROM {schema}.events {indexed events_marked}
 WHERE {marked} AND alert IS NOT NULL ORDER BY id DESC LIMIT :limit::integer

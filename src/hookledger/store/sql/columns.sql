@@ -59,6 +59,19 @@ NOT EXISTS (SELECT 1 FROM {schema}.pauses AS p WHERE p.source = k.source AND NOT
 -- is due at the last moment. It compares columns in the index only with what is no column: hence the plus.
 (source, type, version, due_at) > (+k.source, +k.type, +k.version, 9223372036854775807)
 
+-- name: kinds_waiting
+-- The kinds in the queue and when the first event of each is due: a walk from kind to kind along the index.
+kinds (source, type, version, due_at) AS (
+    SELECT * FROM (SELECT source, type, version, due_at FROM {schema}.events {indexed events_waiting}
+                   WHERE state IN ('pending', 'retrying') AND crashes < 2
+                   ORDER BY source, type, version, due_at LIMIT 1) AS first
+    UNION ALL
+    SELECT n.source, n.type, n.version, n.due_at FROM kinds AS k JOIN {schema}.events AS n ON n.id = (
+        SELECT id FROM {schema}.events {indexed events_waiting}
+        WHERE state IN ('pending', 'retrying') AND crashes < 2 AND {later_kind}
+        ORDER BY source, type, version, due_at LIMIT 1)
+)
+
 -- name: later_type
 -- Whether an event is of a source and type after `k`.
 (source, type) > (k.source, k.type)
