@@ -191,7 +191,8 @@ FROM (SELECT b.source, b.entity, min(b.order_at) AS order_at FROM {schema}.event
       WHERE b.hold AND b.state IN ('failed', 'needs_review') AND b.entity IS NOT NULL
       GROUP BY b.source, b.entity) AS h
 JOIN {schema}.events AS f {indexed events_queued} ON f.source = h.source AND f.entity = h.entity
-WHERE f.order_at IS NOT NULL AND f.due_at IS NOT NULL AND f.waits_for IS NULL AND f.order_at > h.order_at
+WHERE f.order_at IS NOT NULL AND f.due_at IS NOT NULL AND f.waits_for IS NULL AND f.order_at >= h.order_at
+  AND {is_held}
 GROUP BY f.source, f.type ORDER BY n DESC, f.source, f.type
 
 -- name: held_events (sqlite)
@@ -201,5 +202,6 @@ FROM (SELECT b.source, b.entity, min(b.order_at) AS order_at FROM {schema}.event
       WHERE b.hold = 1 AND b.state IN ('failed', 'needs_review') AND b.entity IS NOT NULL
       GROUP BY b.source, b.entity) AS h
 CROSS JOIN {schema}.events AS f {indexed events_queued} ON f.source = h.source AND f.entity = h.entity
-WHERE f.order_at IS NOT NULL AND f.due_at IS NOT NULL AND f.waits_for IS NULL AND f.order_at > h.order_at
+WHERE f.order_at IS NOT NULL AND f.due_at IS NOT NULL AND f.waits_for IS NULL AND f.order_at >= h.order_at
+  AND {is_held}
 GROUP BY f.source, f.type ORDER BY n DESC, f.source, f.type
