@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from fastapi import BackgroundTasks, FastAPI, HTTPException, Request
@@ -17,6 +19,7 @@ from hookledger import ConfigError, Event, Idempotent, Inbox, NotGuarded, Review
 from hookledger.clock import Seconds
 from hookledger.errors import WrongState
 from hookledger.idempotency.key import HEADER, BadKey, read_key
+from hookledger.model import Outcome
 from hookledger.operate.audit import by
 from hookledger.operate.doctor.checks import examine
 from hookledger.operate.quarantine.deliveries import accept, quarantined
@@ -25,6 +28,8 @@ from hookledger.operate.retention.prune import Pruner
 from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import DeliveryOutcome, State
 from hookledger.store.history import EventRow, History
+from hookledger.work.lease import Leases
+from hookledger.work.outcome import Settler
 from tests.asgi_client import Answer, ask
 
 CREATE = "CREATE TABLE orders (item text, event text)"
@@ -537,6 +542,46 @@ async def test_the_route_finishes_when_its_client_leaves(shop: Shop) -> None:
         await asyncio.sleep(0.01)
     assert (await shop.post()).json["item"] == "tea"
     assert len(shop.calls) == 1
+
+
+async def test_an_answer_that_is_just_committed_is_sent_although_the_loop_was_blocked(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat finds the event processed, and gives up its claim before the loop can hear of the commit."""
+    running, committed, given_up = asyncio.Event(), asyncio.Event(), threading.Event()
+    settle, lose = Settler.settle, Leases._lose
+
+    async def settled(self: Settler, way: Outcome) -> bool:
+        mine = await settle(self, way)
+        committed.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return mine
+
+    def lost(self: Leases, ident: UUID) -> None:
+        lose(self, ident)
+        given_up.set()
+
+    monkeypatch.setattr(Settler, "settle", settled)
+    monkeypatch.setattr(Leases, "_lose", lost)
+    shop.guard("POST /quick", "POST /blocks", lease="2s")
+
+    @shop.route("/quick")
+    async def quick(event: Event) -> str:
+        await running.wait()
+        return "quick"
+
+    @shop.route("/blocks")
+    async def blocks(event: Event) -> str:
+        running.set()
+        await committed.wait()
+        assert given_up.wait(30)
+        return "blocked"
+
+    sending = asyncio.create_task(shop.post(path="/quick"))
+    assert (await shop.post(path="/blocks")).status == 200
+    response = await sending
+    assert (response.status, response.json) == (200, "quick")
 
 
 async def test_a_route_beyond_its_timeout_is_unknown(shop: Shop) -> None:

@@ -157,6 +157,9 @@ class Attempts:
     def of(self, claimed: Claimed) -> Attempt:
         return self._running[claimed.id]
 
+    def get(self, event_id: UUID) -> Attempt | None:
+        return self._running.get(event_id)
+
     def lost(self, event_id: UUID, error: Exception) -> None:
         """Abandon the run of one event."""
         if attempt := self._running.get(event_id):

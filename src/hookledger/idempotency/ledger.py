@@ -24,6 +24,7 @@ from ..store.protocol import Store
 from ..work.parts import Parts
 from ..work.reclaim import Grace, LeaseReclaimer
 from ..work.route import Handler
+from ..work.settings import HEAR
 from . import problems
 from .after import left_behind, undecided
 from .attempt import Attempt, Attempts, RouteHandling, RouteRunner
@@ -271,9 +272,17 @@ class GuardLedger:
         return task
 
     def lost(self, event_id: UUID) -> None:
-        """A lease could not be renewed in time."""
-        log.warning("claim lost: event %s is abandoned, nothing it still does is kept", event_id)
-        self._attempts.lost(event_id, ClaimLost())
+        """A lease was not renewed. The outcome may be committed: a loop that a route has blocked hears of that after
+        the heartbeat."""
+        attempt = self._attempts.get(event_id)
+        if attempt is not None:
+            pause = HEAR * self._settings.lease
+            asyncio.get_running_loop().call_later(pause, self._abandon, event_id, attempt)
+
+    def _abandon(self, event_id: UUID, attempt: Attempt) -> None:
+        if self._attempts.get(event_id) is attempt:
+            log.warning("claim lost: event %s is abandoned, nothing it still does is kept", event_id)
+            self._attempts.lost(event_id, ClaimLost())
 
     async def drain(self, seconds: float) -> None:
         """Let what runs end, and abandon it after so many seconds."""

@@ -22,14 +22,11 @@ from ..work import outcome as ways
 from ..work.handle import Ended, Returned, busy_in
 from ..work.parts import Parts
 from ..work.route import Handler
-from ..work.settings import CALLS_END, CANCEL_END, SETTLE_END, WorkSettings
+from ..work.settings import CALLS_END, CANCEL_END, HEAR, SETTLE_END, WorkSettings
 from ..work.slots import Library, Limited
 
 log: logging.Logger = logging.getLogger(__name__)
 
-HEAR = 1 / 40
-"""Of a lease: how long the event loop has to hear of a commit that the heartbeat knows of. What could not be renewed
-is given up a tenth before its lease ends, or at the next turn, a twentieth later: it still ends before its lease."""
 FAILED, KNOWN, RETRY, LATER = Reply("failed"), Reply("known"), Reply("retry"), Reply("later")
 
 

@@ -23,6 +23,10 @@ SETTLE_END = 5.0
 EXIT_END = 2.0
 """and for other tasks at the end of its process."""
 
+HEAR = 1 / 40
+"""Of a lease: how long the event loop has to hear of a commit that the heartbeat knows of. What could not be renewed
+is given up a tenth before its lease ends, or at the next turn, a twentieth later: it still ends before its lease."""
+
 
 class WorkSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[work]` in hookledger.toml."""
