@@ -257,7 +257,7 @@ def test_an_answering_process_whose_loop_is_blocked_is_not_healthy(
     installation.use(ANSWERING)
     monitored(installation, blocked_after="1s")
     receiver, announced, go = installation.receive(), tmp_path / "announced", tmp_path / "go"
-    [pid] = answering_of(receiver)
+    [pid] = eventually(lambda: answering_of(receiver), "the process that answers")
     command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     path = command[command.index("--metrics") + 1]
     eventually(lambda: Path(path).exists() and asked_on(path, "/readyz")[0] == 200, "it is ready")
