@@ -1,18 +1,25 @@
 """An inbox on a migrated database, whose handlers count in a table of their own."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from hookledger import Config, Inbox
 from hookledger.config import decode
 from hookledger.errors import SchemaMismatch
+from hookledger.model import Outcome
+from hookledger.work.lease import Leases
+from hookledger.work.outcome import Settler
 from tests.asgi_client import Site
 
 SECRET = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM="
 MakeSite = Callable[..., Awaitable[Site]]
+HeardLate = tuple[asyncio.Event, threading.Event]
 
 
 @pytest.fixture
@@ -57,3 +64,26 @@ async def done(site: Site) -> list[str]:
         rows = await transaction.tx.fetch("SELECT what FROM done ORDER BY what")
         await transaction.rollback()
         return [row[0] for row in rows]
+
+
+@pytest.fixture
+def heard_late(monkeypatch: pytest.MonkeyPatch) -> HeardLate:
+    """The first is set when an outcome is committed and the loop has not heard of it; the second, in another thread,
+    when the heartbeat gave up its claim."""
+    committed, given_up = asyncio.Event(), threading.Event()
+    settle, lose = Settler.settle, Leases._lose
+
+    async def settled(self: Settler, way: Outcome) -> bool:
+        mine = await settle(self, way)
+        committed.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return mine
+
+    def lost(self: Leases, ident: UUID) -> None:
+        lose(self, ident)
+        given_up.set()
+
+    monkeypatch.setattr(Settler, "settle", settled)
+    monkeypatch.setattr(Leases, "_lose", lost)
+    return committed, given_up

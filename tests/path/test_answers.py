@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -20,12 +18,11 @@ from hookledger.receive.answering import Answering
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
 from hookledger.store.sqlite.store import SqliteStore
-from hookledger.work.lease import Leases
 from hookledger.work.outcome import Settler
 from hookledger.work.route import Routes
 from tests.asgi_client import Answer as Response
 from tests.asgi_client import Site, stripe_event
-from tests.path.conftest import SECRET, MakeSite, done
+from tests.path.conftest import SECRET, HeardLate, MakeSite, done
 
 hold = InlineAnswerer._hold
 FORM = {"text": "done"}
@@ -263,25 +260,10 @@ async def test_a_handler_runs_in_the_context_of_its_request(site: Site) -> None:
 
 
 async def test_an_answer_that_is_just_committed_is_sent_although_the_loop_was_blocked(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, heard_late: HeardLate
 ) -> None:
     """The heartbeat finds the event processed, and gives up its claim before the loop can hear of the commit."""
-    running, committed, given_up = asyncio.Event(), asyncio.Event(), threading.Event()
-    settle, lose = Settler.settle, Leases._lose
-
-    async def settled(self: Settler, way: Outcome) -> bool:
-        mine = await settle(self, way)
-        committed.set()
-        for _ in range(3):
-            await asyncio.sleep(0)
-        return mine
-
-    def lost(self: Leases, ident: UUID) -> None:
-        lose(self, ident)
-        given_up.set()
-
-    monkeypatch.setattr(Settler, "settle", settled)
-    monkeypatch.setattr(Leases, "_lose", lost)
+    running, (committed, given_up) = asyncio.Event(), heard_late
     source = add_source(site.inbox)
 
     @source.answer("quick", deadline=20)

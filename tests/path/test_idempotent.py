@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
-from uuid import UUID
 
 import pytest
 from fastapi import BackgroundTasks, FastAPI, HTTPException, Request
@@ -19,7 +17,6 @@ from hookledger import ConfigError, Event, Idempotent, Inbox, NotGuarded, Review
 from hookledger.clock import Seconds
 from hookledger.errors import WrongState
 from hookledger.idempotency.key import HEADER, BadKey, read_key
-from hookledger.model import Outcome
 from hookledger.operate.audit import by
 from hookledger.operate.doctor.checks import examine
 from hookledger.operate.quarantine.deliveries import accept, quarantined
@@ -28,9 +25,8 @@ from hookledger.operate.retention.prune import Pruner
 from hookledger.operate.retention.settings import Limits, RetentionSettings
 from hookledger.states import DeliveryOutcome, State
 from hookledger.store.history import EventRow, History
-from hookledger.work.lease import Leases
-from hookledger.work.outcome import Settler
 from tests.asgi_client import Answer, ask
+from tests.path.conftest import HeardLate
 
 CREATE = "CREATE TABLE orders (item text, event text)"
 KINDS = (DeliveryOutcome.ACCEPTED, DeliveryOutcome.DUPLICATE, DeliveryOutcome.CONFLICT)
@@ -545,25 +541,10 @@ async def test_the_route_finishes_when_its_client_leaves(shop: Shop) -> None:
 
 
 async def test_an_answer_that_is_just_committed_is_sent_although_the_loop_was_blocked(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, heard_late: HeardLate
 ) -> None:
     """The heartbeat finds the event processed, and gives up its claim before the loop can hear of the commit."""
-    running, committed, given_up = asyncio.Event(), asyncio.Event(), threading.Event()
-    settle, lose = Settler.settle, Leases._lose
-
-    async def settled(self: Settler, way: Outcome) -> bool:
-        mine = await settle(self, way)
-        committed.set()
-        for _ in range(3):
-            await asyncio.sleep(0)
-        return mine
-
-    def lost(self: Leases, ident: UUID) -> None:
-        lose(self, ident)
-        given_up.set()
-
-    monkeypatch.setattr(Settler, "settle", settled)
-    monkeypatch.setattr(Leases, "_lose", lost)
+    running, (committed, given_up) = asyncio.Event(), heard_late
     shop.guard("POST /quick", "POST /blocks", lease="2s")
 
     @shop.route("/quick")

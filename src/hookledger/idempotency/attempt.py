@@ -117,9 +117,7 @@ class Attempt:
         words = clean(f"{type(error).__name__}: {message_of(error)}", REASON)
         if isinstance(error, _Refused):
             return Wait(f"{error}: not stored, so the next request with its key runs it again", after=self.keep)
-        if isinstance(
-            error, SchemaBreak
-        ):  # found before the route ran; a corrected schema lets the same request pass
+        if isinstance(error, SchemaBreak):  # the route did not run: once the schema is corrected, the request passes
             return Wait(str(error), after=self.keep)
         if isinstance(error, ClaimLost | HandlerCommitted | Review | Permanent | Skip):
             return error
