@@ -393,7 +393,7 @@ async def test_each_slot_once(open_store: OpenStore, clock: Clock) -> None:
         assert all(one.whole for one in last)
         return {kind: sum(one.kind == kind for one in last) for kind in ("full", "incremental")}
 
-    clock.offset += 1800 - clock.time() % 3600  # half past: no slot begins meanwhile
+    clock.offset += DAY / 2 + 1800 - clock.time() % DAY  # half past noon: no slot begins meanwhile
     assert await rounds() == {"full": 1, "incremental": 1}
     clock.offset += 3600
     assert (await rounds())["incremental"] == 2
