@@ -49,7 +49,8 @@ from .source import Source
 from .states import State
 from .store.ops.reviews import Approval
 from .store.protocol import Statements
-from .work.event import Event, SyncEvent, SyncStatements
+from .work.event import Event, SyncEvent
+from .work.statements import SyncStatements
 
 __version__ = "0.1.0"
 

@@ -30,7 +30,7 @@ HookledgerError
 ├── TransactionIdle        PostgreSQL ended the handler's transaction: it was idle longer than allowed
 ├── BadResult              the result of a handler or effect cannot be stored
 ├── BadArguments           an effect's key or arguments cannot be stored
-├── ForgottenAwait         the handler did not await an effect
+├── ForgottenAwait         the handler did not await an effect, a guard or a statement
 ├── CallInTransaction      the handler called an effect while it held SQLite's write lock
 ├── NoTransaction          the handler was declared with transaction=False
 ├── NotGuarded             the request has no event: its route or its caller is not guarded
@@ -219,7 +219,7 @@ class BadArguments(HookledgerError):
 
 
 class ForgottenAwait(HookledgerError):
-    """The handler did not await an effect, so the effect would not happen."""
+    """The handler did not await what it asked of `event` or `event.tx`, so that would not happen."""
 
 
 class CallInTransaction(HookledgerError):

@@ -345,6 +345,22 @@ async def forgets_one_of_two(event: Event, effect: Any) -> None:
     event.later(effect, "k2")  # type: ignore[unused-coroutine]
 
 
+async def forgets_to_write(event: Event, effect: Any) -> None:
+    await event.later(effect, "k")
+    event.tx.execute("INSERT INTO done VALUES ('written')")  # type: ignore[unused-coroutine]
+
+
+async def forgets_one_write_of_two(event: Event, effect: Any) -> None:
+    await event.tx.execute("INSERT INTO done VALUES ('written')")
+    task = asyncio.create_task(event.tx.execute("INSERT INTO done VALUES ('too late')"))
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+
+async def forgets_to_read(event: Event, effect: Any) -> None:
+    if event.tx.fetchval("SELECT 1 FROM done WHERE key = 'k'"):
+        await event.later(effect, "k")
+
+
 async def forgets_and_swallows(event: Event, effect: Any) -> None:
     try:
         await forgets_once(event, effect)
@@ -359,6 +375,9 @@ async def forgets_and_swallows(event: Event, effect: Any) -> None:
         (forgets_later, "did not await event.later"),
         (forgets_call, "did not await event.call"),
         (forgets_one_of_two, "did not await event.later"),
+        (forgets_to_write, "did not await event.tx.execute"),
+        (forgets_one_write_of_two, "did not await event.tx.execute"),
+        (forgets_to_read, "await event.tx.fetchval"),
         (forgets_and_swallows, "did not await event.once"),
     ],
 )

@@ -277,6 +277,26 @@ async def test_a_plain_route_that_is_not_declared_plain_writes_nothing_and_fails
     await guard.stop()
 
 
+async def test_a_route_that_forgets_to_await_its_write_stores_no_answer(shop: Shop) -> None:
+    guard = shop.guard(repeat="transaction")
+    correct = False
+
+    @shop.app.post("/orders")
+    async def run(event: Given) -> Any:
+        write = event.tx.execute(INSERT, "tea", "1")
+        if correct:
+            await write
+        return {}
+
+    refused = await shop.post()
+    assert refused.status == 503
+    assert (await shop.state(), await shop.orders()) == (State.RETRYING, [])
+    correct = True
+    assert (await shop.post()).status == 200
+    assert await shop.orders() == [("tea", "1")]
+    await guard.stop()
+
+
 async def test_an_async_route_may_get_its_event_in_a_thread(shop: Shop) -> None:
     guard = shop.guard(repeat="transaction")
 

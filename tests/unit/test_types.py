@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from hookledger import ForgottenAwait
-from hookledger.effects.attempt import AttemptEffects, PendingEffect
+from hookledger.effects.attempt import AttemptEffects
+from hookledger.effects.pending import Pending
 from hookledger.retry import is_permanent
 
 ROOT = Path(__file__).parents[2]
@@ -66,24 +67,24 @@ async def answer() -> bool:
 
 
 async def test_what_is_awaited_happens_once() -> None:
-    waiting: dict[int, str] = {}
-    asked = PendingEffect("event.once(…)", answer, waiting)
-    assert list(waiting.values()) == ["event.once(…)"]
+    waiting: dict[int, Pending[Any]] = {}
+    asked = Pending("event.once(…)", answer, waiting)
+    assert list(waiting.values()) == [asked]
     assert await asked is True
     assert not waiting
     with pytest.raises(RuntimeError, match="already awaited"):
         await asked
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(PendingEffect("event.call(…)", answer, waiting))
-        both = asyncio.gather(*(PendingEffect("event.call(…)", answer, waiting) for _ in range(2)))
+        task = group.create_task(Pending("event.call(…)", answer, waiting))
+        both = asyncio.gather(*(Pending("event.call(…)", answer, waiting) for _ in range(2)))
     assert task.result() is True
     assert await both == [True, True]
     assert not waiting
 
 
 def test_the_truth_of_what_was_not_awaited_is_refused() -> None:
-    waiting: dict[int, str] = {}
-    asked = PendingEffect("event.once(…)", answer, waiting)
+    waiting: dict[int, Pending[Any]] = {}
+    asked = Pending("event.once(…)", answer, waiting)
     for test in (lambda: bool(asked), lambda: not asked, lambda: asked or True, lambda: 1 if asked else 2):
         with pytest.raises(ForgottenAwait, match=r"write `await event.once\(…\)`"):
             test()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal, Protocol, TypeVar
 from uuid import UUID
 
@@ -28,6 +28,7 @@ from ..observe.lines import Line
 from ..states import EffectKind, EffectState
 from .known import check_arguments
 from .model import Effect, effect_key, shown
+from .pending import Pending
 from .version import read_version
 
 T = TypeVar("T")
@@ -35,51 +36,6 @@ T = TypeVar("T")
 Stale = Literal["skip", "review"]
 """What a stale guard makes of the whole event."""
 _ENDS: dict[Stale, type[StaleSkipped | StaleReviewed]] = {"skip": StaleSkipped, "review": StaleReviewed}
-
-
-class PendingEffect(Coroutine[Any, Any, T]):
-    """What `event.once`, `newer`, `call` and `later` return: it happens when it is awaited, and must be.
-
-    `if event.once(…)` without `await` would always be true, so the truth of
-    this is refused; and a handler that never awaits it is failed.
-    """
-
-    def __init__(self, what: str, run: Callable[[], Coroutine[Any, Any, T]], waiting: dict[int, str]) -> None:
-        self._run = run
-        self._what = what
-        self._waiting = waiting
-        self._begun: Coroutine[Any, Any, T] | None = None
-        waiting[id(self)] = what
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self._begin().__await__()
-
-    # A coroutine, so that a task group takes it, and type checkers report one that is never awaited.
-    def send(self, value: Any) -> Any:
-        return self._begin().send(value)
-
-    def throw(self, *error: Any) -> Any:
-        return self._begin().throw(*error)
-
-    def close(self) -> None:
-        if self._begun is not None:
-            self._begun.close()
-
-    def _begin(self) -> Coroutine[Any, Any, T]:
-        if self._begun is None:
-            self._begun = self._to_the_end()
-        return self._begun
-
-    async def _to_the_end(self) -> T:
-        try:
-            return await self._run()
-        finally:
-            self._waiting.pop(id(self), None)  # not earlier: one that was only begun has not happened
-
-    # Declared as no bool, so that pyright reports `if event.once(…)`; and not as NoReturn, because mypy would then
-    # take the rest of the handler for unreachable and skip checking it.
-    def __bool__(self) -> str:
-        raise ForgottenAwait(f"write `await {self._what}`: without it nothing has happened yet")
 
 
 class Rows(Protocol):
@@ -142,14 +98,12 @@ class AttemptEffects:
         self.guarded: bool = False
         """Whether it has asked a guard."""
         self._planned: dict[bytes, Intent] = {}
-        self._waiting: dict[int, str] = {}
-        self._asked: list[PendingEffect[Any]] = []
+        self._waiting: dict[int, Pending[Any]] = {}
+        """What was asked for, and did not come to its end."""
         self._over = False
 
-    def asked(self, what: str, run: Callable[[], Coroutine[Any, Any, T]]) -> PendingEffect[T]:
-        asked = PendingEffect(what, run, self._waiting)
-        self._asked.append(asked)  # kept, so that its id stays its own
-        return asked
+    def asked(self, what: str, run: Callable[[], Coroutine[Any, Any, T]]) -> Pending[T]:
+        return Pending(what, run, self._waiting)
 
     @property
     def _source(self) -> str:
@@ -165,7 +119,7 @@ class AttemptEffects:
         """The handler has returned: the last moment to find what it forgot, and to plan what could not be before."""
         self._check_ended()
         if self._waiting:
-            forgotten = ", ".join(sorted(set(self._waiting.values())))
+            forgotten = ", ".join(sorted({asked.what for asked in self._waiting.values()}))
             raise ForgottenAwait(f"the handler did not await {forgotten} to the end: it would not have happened")
         self._over = True
         if not self._transaction:

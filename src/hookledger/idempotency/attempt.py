@@ -7,8 +7,9 @@ import inspect
 from typing import Any
 from uuid import UUID
 
-from ..effects.attempt import AttemptEffects, PendingEffect
+from ..effects.attempt import AttemptEffects
 from ..effects.model import is_async
+from ..effects.pending import Pending
 from ..effects.version import AnyVersion
 from ..errors import ClaimLost, ConfigError, HandlerCommitted, Permanent, Review, SchemaBreak, Signal, Skip, Wait
 from ..model import Claimed, Outcome
@@ -19,7 +20,7 @@ from ..states import AttemptOutcome
 from ..store.ops.reviews import Approval
 from ..store.protocol import Transaction
 from ..work.check import Checked
-from ..work.event import Event, Renew, SyncEvent, SyncStatements
+from ..work.event import Event, Renew, SyncEvent
 from ..work.handle import Handling
 from ..work.route import Handler
 from ..work.run import Runner
@@ -49,11 +50,11 @@ class RouteEvent(Event[Any]):
             )
         return super().tx
 
-    def once(self, name: str, key: str | int | UUID) -> PendingEffect[bool]:
+    def once(self, name: str, key: str | int | UUID) -> Pending[bool]:
         self.in_transaction = True
         return super().once(name, key)
 
-    def newer(self, name: str, key: str | int | UUID, version: AnyVersion | None) -> PendingEffect[bool]:
+    def newer(self, name: str, key: str | int | UUID, version: AnyVersion | None) -> Pending[bool]:
         self.in_transaction = True
         return super().newer(name, key, version)
 
@@ -213,11 +214,10 @@ class RouteRunner(Runner):
         renew: Renew,
         approved: Approval | None,
     ) -> RouteEvent | SyncRouteEvent:
+        given = self.statements(handler, tx, effects)
         if not handler.plain:
-            return RouteEvent(claimed, self._read, tx.tx, effects, renew, self._current, approved)
-        loop, given = asyncio.get_running_loop(), tx.tx
-        if True not in self._adapters:
-            given = SyncStatements(given, loop)
+            return RouteEvent(claimed, self._read, given, effects, renew, self._current, approved)
+        loop = asyncio.get_running_loop()
         return SyncRouteEvent(claimed, self._read, given, effects, renew, self._current, loop, approved)
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from functools import cached_property
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec
 from uuid import UUID
 
-from ..effects.attempt import AttemptEffects, PendingEffect
+from ..effects.attempt import AttemptEffects
 from ..effects.model import Effect
+from ..effects.pending import Pending
 from ..effects.version import AnyVersion
-from ..errors import ConfigError, NoTicket, NoTransaction
+from ..errors import NoTicket, NoTransaction
 from ..model import Claimed, base_source, unpack_headers
 from ..states import KeyOrigin
 from ..store.ops.reviews import Approval
 from ..store.protocol import Statements
+from .statements import SyncStatements, wait_in_thread
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # every type checker has it; only there a TypeVar has a default
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from .check import Checked
 
     Tx = TypeVar("Tx", default=Statements)
-    SyncTx = TypeVar("SyncTx", default="SyncStatements")
+    SyncTx = TypeVar("SyncTx", default=SyncStatements)
     Body = TypeVar("Body", default=Any)
 else:
     from typing import TypeVar
@@ -213,7 +215,7 @@ class Event(Facts, Generic[Tx, Body]):
             raise NoTransaction()
         return self._tx
 
-    def once(self, name: str, key: str | int | UUID) -> PendingEffect[bool]:
+    def once(self, name: str, key: str | int | UUID) -> Pending[bool]:
         """Whether this is the first time, for this or any other event of the source; in the handler's transaction.
 
         What follows a true answer is done once, whatever crashes and however often the event is replayed, as far as
@@ -221,7 +223,7 @@ class Event(Facts, Generic[Tx, Body]):
         """
         return self._effects.asked("event.once(…)", lambda: self._effects.once(name, key))
 
-    def newer(self, name: str, key: str | int | UUID, version: AnyVersion | None) -> PendingEffect[bool]:
+    def newer(self, name: str, key: str | int | UUID, version: AnyVersion | None) -> Pending[bool]:
         """Whether this event may write one projection of one entity: no newer version was applied; in the handler's
         transaction.
 
@@ -265,44 +267,6 @@ class Event(Facts, Generic[Tx, Body]):
         inside `event.tx`: the lease and the transaction need the same lock.
         """
         await self._renew()
-
-
-def wait_in_thread(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """Return what a coroutine returns that runs on the event loop; ConfigError on the loop's own thread, which would
-    wait for itself."""
-    if asyncio._get_running_loop() is loop:
-        work.close()
-        raise ConfigError(
-            "the event of a plain function was used in an async one: await the event of an async function; for async "
-            "routes of inbox.idempotent leave out plain=True"
-        )
-    return asyncio.run_coroutine_threadsafe(work, loop).result()
-
-
-class SyncStatements:
-    """The same transaction for a plain function, which runs in a separate thread."""
-
-    def __init__(self, tx: Statements, loop: asyncio.AbstractEventLoop) -> None:
-        self._tx = tx
-        self._loop = loop
-
-    def _wait(self, statement: Coroutine[Any, Any, T]) -> T:
-        return wait_in_thread(statement, self._loop)
-
-    def execute(self, sql: str, *args: Any) -> Any:
-        return self._wait(self._tx.execute(sql, *args))
-
-    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        self._wait(self._tx.executemany(sql, rows))
-
-    def fetch(self, sql: str, *args: Any) -> list[Any]:
-        return self._wait(self._tx.fetch(sql, *args))
-
-    def fetchrow(self, sql: str, *args: Any) -> Any | None:
-        return self._wait(self._tx.fetchrow(sql, *args))
-
-    def fetchval(self, sql: str, *args: Any) -> Any:
-        return self._wait(self._tx.fetchval(sql, *args))
 
 
 class SyncEvent(Facts, Generic[SyncTx, Body]):

@@ -15,8 +15,9 @@ from ..store.ops.reviews import Approval
 from ..store.protocol import Transaction, Transactions
 from . import outcome as ways
 from .check import Checked, Checks
-from .event import Current, Event, Renew, SyncEvent, SyncStatements
+from .event import Current, Event, Renew, SyncEvent
 from .route import AsyncFunction, Handler, PlainFunction, Returned
+from .statements import AsyncStatements, SyncStatements
 
 Rank = Callable[[Claimed], int]
 """The rank of an event's type among those of its source."""
@@ -35,6 +36,14 @@ class Runner:
     def library(self, handler: Handler) -> Transactions | None:
         """The user's own that this handler's transaction is in."""
         return self._adapters.get(handler.plain) if handler.transaction else None
+
+    def statements(self, handler: Handler, tx: Transaction, effects: AttemptEffects) -> Any:
+        """What the handler gets as `event.tx`: what its own library has, or Hookledger's statements."""
+        if handler.plain in self._adapters:
+            return tx.tx
+        if handler.plain:
+            return SyncStatements(tx.tx, asyncio.get_running_loop())
+        return AsyncStatements(tx.tx, effects.asked)
 
     async def run(
         self,
@@ -61,7 +70,7 @@ class Runner:
         approved: Approval | None,
         checked: Checked | None,
     ) -> Returned:
-        given = tx.tx if handler.transaction else None
+        given = self.statements(handler, tx, effects) if handler.transaction else None
         try:
             with in_handler(handler.name if handler.transaction else None):
                 return await self._start(handler, claimed, given, effects, renew, approved, checked)
@@ -85,8 +94,6 @@ class Runner:
     ) -> Awaitable[Returned]:
         if handler.plain:
             loop = asyncio.get_running_loop()
-            if tx is not None and True not in self._adapters:
-                tx = SyncStatements(tx, loop)
             event: SyncEvent[Any] = SyncEvent(
                 claimed, self._read, tx, effects, renew, self._current, loop, approved, checked
             )
