@@ -44,6 +44,7 @@ class Intent(Struct, frozen=True):
     """The span of the attempt that asks for it, if the application has tracing."""
     correlation_id: str | None = None
     """The delivery's; None: the event's id."""
+    event_key: str | None = None
 
 
 class Known(Struct, frozen=True):
@@ -104,6 +105,8 @@ class Effect(Struct, frozen=True):
     """The span of the attempt that planned it."""
     correlation_id: str | None = None
     """The delivery's; None: the event's id."""
+    event_key: str | None = None
+    """None: its event is gone."""
 
     @property
     def label(self) -> str:

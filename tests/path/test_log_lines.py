@@ -187,6 +187,7 @@ async def test_each_step_of_an_attempt_has_one_line(site: Site, told_lines: Told
         fields = fields_of(record)
         assert (fields["event_id"], fields["source"]) == (str(event.id), "stripe")
         assert (fields["correlation_id"], fields["claim"]) == (str(event.id), 1)
+        assert fields["event_key"] == "evt_1", "also where the outbox performs an effect"
     [ended] = [one for one in told_lines.records if one.getMessage() in ("attempt ended", "handler failed")]
     fields = fields_of(ended)
     assert (fields["attempt"], fields["run"], fields["event_key"]) == (1, 1, "evt_1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -232,6 +233,27 @@ def without_tracing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+# proves R26
+async def test_any_key_fits_into_the_headers_of_an_outgoing_call(site: Site, without_tracing: None) -> None:
+    sent: list[dict[str, str]] = []
+    key = "evt: 1 ü%41"
+
+    @site.inbox.effect(repeat="never")
+    async def charge(op: Op) -> None:
+        assert op.event_key == key
+        sent.append(op.headers)
+
+    @site.inbox.sources["stripe"].on("invoice.paid", transaction=False)
+    async def paid(event: Event) -> None:
+        await event.call(charge, "now")
+        await event.later(charge, "later")
+
+    await site.deliver(stripe_event(key))
+    await site.work()
+    assert [headers["X-Event-Key"] for headers in sent] == ["evt:%201%20%C3%BC%2541"] * 2
+    assert unquote(sent[0]["X-Event-Key"]) == key
+
+
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
@@ -258,7 +280,8 @@ async def test_the_correlation_id_of_outgoing_calls(
     await site.deliver(stripe_event(), headers=headers)
     await site.work()
     event = (await site.event("evt_1")).event
-    assert sent == [{"X-Correlation-Id": expected or str(event.id)}] * 2, "and no trace of a stranger"
+    own = {"X-Event-Id": str(event.id), "X-Event-Key": "evt_1"}
+    assert sent == [{"X-Correlation-Id": expected or str(event.id), **own}] * 2, "and no trace of a stranger"
 
 
 def test_opentelemetry_is_not_imported() -> None:

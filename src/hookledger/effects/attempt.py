@@ -300,7 +300,8 @@ class AttemptEffects:
 
     def _intent(self, kind: EffectKind, ident: bytes, name: str, key: str, **more: Any) -> Intent:
         claimed = self._claimed
-        return Intent(ident, kind, self._source, name, shown(key), claimed.id, claimed.claim, **more, **self._traces)
+        facts = self._traces | {"event_key": claimed.key} | more
+        return Intent(ident, kind, self._source, name, shown(key), claimed.id, claimed.claim, **facts)
 
     def _tell(self, line: Line, intent: Intent) -> None:
         if not self._dry:

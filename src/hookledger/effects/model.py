@@ -11,6 +11,7 @@ from hashlib import sha256
 from inspect import Parameter, iscoroutinefunction
 from types import SimpleNamespace
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -33,6 +34,8 @@ R_co = TypeVar("R_co", covariant=True)
 MAX_ARGUMENTS = 65_536
 MAX_RESULT = 65_536
 MAX_KEY = 1_024
+_VISIBLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
+"""What a header holds as it is."""
 
 
 class Performance(Struct, frozen=True):
@@ -50,6 +53,7 @@ class Performance(Struct, frozen=True):
     """The span of the attempt that asked for it, if the application has tracing."""
     correlation_id: str | None = None
     """The delivery's; None: the event's id."""
+    event_key: str | None = None
 
     @classmethod
     def of(cls, entry: Entry) -> Performance:
@@ -57,9 +61,8 @@ class Performance(Struct, frozen=True):
 
     @classmethod
     def first(cls, intent: Intent, started: Started) -> Performance:
-        shared = ("identity", "source", "name", "key", "event_id", "arguments", "traceparent", "correlation_id")
-        facts = {field: getattr(intent, field) for field in shared}
-        return cls(**facts, generation=started.generation, number=started.number)
+        facts: dict[str, Any] = {"generation": started.generation, "number": started.number}
+        return cls(**facts, **{f: getattr(intent, f) for f in cls.__struct_fields__ if f not in facts})
 
 
 class Op:
@@ -94,6 +97,11 @@ class Op:
         return self._effect.event_id
 
     @property
+    def event_key(self) -> str | None:
+        """The key of that event; None if the event is gone."""
+        return self._effect.event_key
+
+    @property
     def call(self) -> int:
         """1 for the first physical call."""
         return self._effect.number
@@ -111,9 +119,14 @@ class Op:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers for the outgoing call: `X-Correlation-Id`, and `traceparent` if the application has tracing."""
-        span = current()
-        return {"X-Correlation-Id": self.correlation_id} | ({"traceparent": str(span)} if span else {})
+        """Headers for the outgoing call: `X-Correlation-Id`, `X-Event-Id`, `X-Event-Key` (percent-encoded), and
+        `traceparent` if the application has tracing."""
+        headers = {"X-Correlation-Id": self.correlation_id, "X-Event-Id": str(self.event_id)}
+        if self.event_key is not None:
+            headers["X-Event-Key"] = quote(self.event_key, safe=_VISIBLE)
+        if span := current():
+            headers["traceparent"] = str(span)
+        return headers
 
     @property
     def uuid(self) -> UUID:

@@ -188,6 +188,8 @@ class Outbox:
             "effect": entry.name,
             "effect_key": entry.key,
         }
+        if entry.event_key is not None:
+            facts["event_key"] = entry.event_key
         if context := trace_context(entry.traceparent):
             facts["trace_id"] = context.trace_id
         with about(**facts):

@@ -24,6 +24,7 @@ state IN ('retrying', 'skipped', 'failed', 'needs_review', 'discarded')
 e.identity, e.kind, e.source, e.name, e.key, e.event_id, e.claim, e.arguments, e.arguments_digest, e.repeat,
 e.downstream, e.lane, e.state, e.generation, e.fence, e.number, e.tries, e.due_at, e.leased_until, e.worker,
 e.created_at, e.finished_at, e.result, e.error, e.alert, e.decided, e.traceparent, e.correlation_id,
+(SELECT k.key FROM {schema}.events AS k WHERE k.id = e.event_id) AS event_key,
 (SELECT count(*) > 0 FROM {schema}.effect_calls AS n
  WHERE n.identity = e.identity AND n.generation = e.generation AND n.outcome = 'done') AS called_done,
 coalesce(e.state = 'started' AND e.leased_until < {now}, false) AS expired,
