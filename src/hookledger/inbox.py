@@ -21,8 +21,7 @@ from .idempotency.declare import GuardOptions, declare
 from .idempotency.events import GuardedSource
 from .idempotency.guard import Caller, Idempotent
 from .idempotency.routes import Repeat
-from .ids import process_name
-from .inline.answerer import InlineAnswerer
+from .inline.opened import open_answerer
 from .ledger import MIDDLE
 from .model import Claimed, base_source
 from .observe.metrics.counts import WorkCounts
@@ -51,7 +50,6 @@ from .work.check import Checks
 from .work.current import Currents, CurrentStates
 from .work.loop import Worker
 from .work.metrics import WorkMetrics
-from .work.parts import Parts
 from .work.reclaim import LeaseReclaimer
 from .work.route import Routes
 from .work.run import Runner
@@ -299,52 +297,6 @@ class Inbox(EffectDecorators, AlertDecorators):
             counts=self.work_counts,
         )
 
-    def answerer(self, store: Store, *, stuck: Callable[[], None] = lambda: None) -> InlineAnswerer:
-        """What records deliveries whose handlers answer, and runs these. The store has a lease of `[answers]`."""
-        self.effects.verify()
-        answers = self.settings.answers
-        work = msgspec.structs.replace(self.settings.work, lease=answers.lease, concurrency=answers.concurrency)
-        rules = {name: source.settings.max_running for name, source in self.sources.items()}
-        for source, handler in self.routes.served():
-            if handler.answers is not None:
-                self.answer_counts.expect(base_source(source), handler.label)
-
-        def parts(**given: Any) -> Parts:
-            return Parts(
-                store,
-                self.routes,
-                self.effects,
-                self.checks(),
-                work,
-                handles=None,
-                transactions=self.transactions,
-                currents=self.currents,
-                max_running={name: most for name, most in rules.items() if most is not None},
-                rank=self.rank,
-                counts=self.answer_counts,
-                **given,
-            )
-
-        reclaimer = self.lease_reclaimer(store, work, self.answer_counts)
-        return InlineAnswerer(store, self.routes, parts, reclaimer, answers, work, name=process_name(), stuck=stuck)
-
-    async def answers_here(
-        self, stack: contextlib.AsyncExitStack, *, stuck: Callable[[], None] = lambda: None
-    ) -> InlineAnswerer:
-        """An answerer on the running loop, with connections that no ack waits for; closed with the stack."""
-        store = self.store(lease=self.settings.answers.lease)
-        await store.open(handlers=self.settings.answers.concurrency)
-        stack.push_async_callback(store.close)
-        for transactions in self.transactions:
-            await store.check(transactions)
-        answerer = self.answerer(store, stuck=stuck)
-        if self.settings.monitor.rates:
-            writer = RateWriter(store.rates, answerer.name, self.answer_metrics.totals)
-            await stack.enter_async_context(Written(writer))
-        answerer.start()
-        stack.push_async_callback(answerer.stop)
-        return answerer
-
     def lease_reclaimer(
         self, store: Store, work: WorkSettings | None = None, counts: WorkCounts | None = None
     ) -> LeaseReclaimer:
@@ -445,7 +397,7 @@ class Inbox(EffectDecorators, AlertDecorators):
     def asgi(self) -> Asgi:
         """The intake and the health checks, to be served or mounted in any ASGI application."""
         if self._asgi is None:
-            self._asgi = Asgi(self)
+            self._asgi = Asgi(self, partial(open_answerer, self))
         return self._asgi
 
     @property

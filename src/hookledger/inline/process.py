@@ -18,6 +18,7 @@ from ..errors import Unavailable
 from ..model import Recorded
 from ..receive.answering import Answerer, Reply
 from .frames import LENGTH, STARTED, Ask, Said, frame, read_ask
+from .opened import open_answerer
 
 if TYPE_CHECKING:
     from ..inbox import Inbox
@@ -35,7 +36,7 @@ async def serve(
     async with inbox.opened():
         pass  # a database problem ends the process, and the receiver says so
     async with contextlib.AsyncExitStack() as stack:
-        answerer = await inbox.answers_here(stack, stuck=stuck)
+        answerer = await open_answerer(inbox, stack, stuck=stuck)
         started(answerer)
         reader, writer = await asyncio.open_connection(sock=line)
         writer.write(frame(STARTED))

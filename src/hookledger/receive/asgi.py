@@ -101,8 +101,10 @@ class OpenIntake:
 class Asgi:
     """Opens the store when the server starts, or at the first request if the server sends no lifespan events."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, answers_here: OpenAnswerer) -> None:
+        """`answers_here`: opens what runs the handlers that answer, in this process."""
         self._inbox = inbox
+        self._answers_here = answers_here
         self._opener = Opener(inbox.store)
         self._opened: PerLoop[OpenIntake] = PerLoop()
         self._answer_process: OpenAnswerer | None = None
@@ -174,7 +176,7 @@ class Asgi:
             log.warning("intake.limits.body_bytes is too small for a max_body of %d: using %d", largest, fitting)
         answerer = None
         if any(endpoint.answers is not None for endpoint in endpoints):
-            answerer = await (self._answer_process or inbox.answers_here)(stack)
+            answerer = await (self._answer_process or self._answers_here)(stack)
         intake = Intake(
             {endpoint.path: endpoint for endpoint in endpoints},
             recorder,
