@@ -126,6 +126,7 @@ def test_a_frozen_process_that_wakes_up_is_refused(application: Application) -> 
     assert application.lines("answers")[-1][1] == kept
 
 
+@pytest.mark.timeout(amount(180, 600, 3600))
 @pytest.mark.parametrize("repeat", ["safe", "never"])
 def test_killed_at_random(application: Application, repeat: str, rounds: int) -> None:
     """Two processes at a time call the same keys; one is killed again and again."""

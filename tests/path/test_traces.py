@@ -233,7 +233,6 @@ def without_tracing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-# proves R26
 async def test_any_key_fits_into_the_headers_of_an_outgoing_call(site: Site, without_tracing: None) -> None:
     sent: list[dict[str, str]] = []
     key = "evt: 1 ü%41"
