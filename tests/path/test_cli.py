@@ -127,7 +127,7 @@ def test_who_only_looks_needs_no_secret(run: Run, environment: dict[str, str]) -
     for command in (["migrate"], ["events"], ["quarantine"], ["rejections"], ["keys", "stripe"]):
         assert run(*command, *where).returncode == 0, command
     told = run("doctor", *where)
-    assert "a secret is not set in this environment" in " ".join(told.stdout.split())
+    assert "environment variable SECRET is not set in this environment" in " ".join(told.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,9 @@ def test_which_commands_need_the_secret(run: Run) -> None:
     for command in (("migrate",), ("work", "--drain"), ("events",), ("lag",), ("doctor",), ("work", "--help")):
         done = run(*command)
         assert done.returncode == exits.OK, (command, done.stderr)
-    assert "a secret is not set in this environment" in run("doctor").stdout
+    assert f"{VARIABLE} is not set in this environment" in run("doctor").stdout
+    short = run("doctor", **{VARIABLE: "whsec_x"}).stdout
+    assert f"{VARIABLE} is shorter than 8 bytes in this environment" in short
     for refused in (("receive", "--port", "0"), ("serve", "--port", "0"), ("send", "stripe")):
         done = run(*refused)
         assert done.returncode == exits.CONFIG, (refused, done.stderr)

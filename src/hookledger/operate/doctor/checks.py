@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from ...clock import SKEW_LIMIT
-from ...errors import HookledgerError
-from ...receive.endpoint import Endpoint
+from ...errors import ConfigError, HookledgerError
+from ...receive.endpoint import Endpoint, with_secrets
 from ...receive.reasons import in_words
 from ...store import BEFORE_FIRST, SCHEMA_RANGE, is_newer, out_of_range
 from ...store.history import Health
@@ -145,12 +145,22 @@ async def sources(context: Context) -> list[Finding]:
     return found
 
 
+def _why_missing(endpoint: Endpoint) -> str:
+    """What the receiver would say of a secret that was not read."""
+    try:
+        with_secrets(endpoint)
+    except ConfigError as error:
+        says = str(error).removeprefix(f"source {endpoint.name!r}: ")
+        return says.partition(": ")[0]
+    return "a secret was not set at the start"
+
+
 def secret_findings(endpoint: Endpoint, now: float) -> list[Finding]:
     """Find secrets that have expired or soon will."""
     about = f"source {endpoint.name}"
     expiries = [secret.expires_at for secret in endpoint.secrets]
     if 0.0 in expiries:
-        return [Finding("warn", about, "a secret is not set in this environment", "check that the receiver has it")]
+        return [Finding("warn", about, f"{_why_missing(endpoint)} in this environment", "check that of the receiver")]
     ends = [moment for moment in expiries if moment is not None]
     live = [moment for moment in expiries if moment is None or moment > now]
     if expiries and not live:
