@@ -229,7 +229,7 @@ async def test_batch_is_one_transaction(site: Site) -> None:
 
     @site.inbox.sources["stripe"].on("meter.used", batch=10)
     async def meter(event: Event) -> None:
-        transactions.add(id(event.tx))
+        transactions.add(id(event.tx._tx))  # type: ignore[attr-defined]
         await event.tx.execute("INSERT INTO done VALUES (?)", event.key)
 
     keys = [f"evt_{number}" for number in range(10)]

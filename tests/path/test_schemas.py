@@ -131,7 +131,7 @@ async def test_one_broken_event_of_a_batch_fails_alone(site_on: MakeSite, databa
 
     @source.on("invoice.paid", batch=10)
     async def handle(event: Event) -> None:
-        transactions.append(id(event.tx))
+        transactions.append(id(event.tx._tx))  # type: ignore[attr-defined]
         await event.tx.execute(f"INSERT INTO done VALUES ('{event.key}')")
 
     for number in range(5):
