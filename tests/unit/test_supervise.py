@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 import hookledger
 from hookledger import Inbox
-from hookledger.cli import cli, processes
+from hookledger.cli import cli, exits, processes
 from hookledger.cli.monitor import Monitor
-from hookledger.cli.supervise import MONITOR, WORKING, Supervisor
+from hookledger.cli.supervise import FATAL, MONITOR, WORKING, Supervisor, report_started
 from hookledger.clock import Seconds
 from hookledger.config import decode
 from hookledger.store.sqlite import watch
@@ -57,6 +57,23 @@ def test_only_a_worker_that_never_got_to_work_is_held_back(tmp_path: Path, monke
     assert [die(working=False) for _ in range(4)] == [0.2, 0.4, 0.8, 1.6]
     assert die(working=True) == 0.1
     assert max(die(working=False) for _ in range(1100)) == 30.0, "however often that happens"
+
+
+def test_a_start_that_cannot_succeed_ends_all_however_long_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor({}, environment={}, lock_limit=1.0, shutdown_timeout=0.0)
+    for name in ("receive", "work", "api"):
+        told = supervisor._watched(name, tmp_path)
+        supervisor._born[name] = time.monotonic() - 3600
+        supervisor._lives[name] = 1
+        assert [code for code in range(20) if supervisor._is_fatal(name, code)] == sorted(FATAL), name
+        monkeypatch.setenv(WORKING, told[WORKING])
+        report_started()
+        assert not any(supervisor._is_fatal(name, code) for code in range(20)), f"{name} had started"
+        supervisor._watched(name, tmp_path)
+        supervisor._lives[name] = 2
+        assert supervisor._is_fatal(name, exits.CONFIG) is (name != "api"), "deliveries do not wait for the API"
 
 
 def test_what_lies_in_the_folder_is_not_a_childs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

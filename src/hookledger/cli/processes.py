@@ -159,6 +159,7 @@ async def _receive(inbox: Inbox, monitor: Monitor, answers: AnswerProcess, *, op
         inbox.operator.receiver = Receiver(intake.host, intake.port)
         _tell_operators(inbox)
         serving.append(operating.serve())
+    report_started()
     try:
         await asyncio.gather(*serving)
     finally:
@@ -235,6 +236,7 @@ async def _serve_api(inbox: Inbox, monitor: Monitor) -> None:
     def started() -> None:
         monitor.operates(inbox.operator)
         monitor.watch(lambda: inbox.operator.health("/readyz"))
+        report_started()
 
     inbox.operator.other_processes = other_monitors(API)
     listener = OperatorListener(inbox, started)

@@ -27,7 +27,7 @@ PARENT_PIPE = "HOOKLEDGER_PARENT_PIPE"
 MONITOR = "HOOKLEDGER_MONITOR"
 """Where a child answers health checks and gives its metrics; the variable of --monitor."""
 WORKING = "HOOKLEDGER_WORKING"
-"""A file that a worker creates with its first claim: proof that it started."""
+"""A file that proves that a child started: a worker creates it with its first claim, the others when they listen."""
 FATAL = frozenset({2, 3, 5})
 """Exit codes that a restart cannot fix: usage, configuration, schema."""
 API = "api"
@@ -88,8 +88,8 @@ class Supervisor:
 
     A child that exits is restarted after 0.1 s; the delay doubles, up to 30 s, each time it exits within 10 s of its
     start. A worker that had claimed an event is always restarted after 0.1 s: if the event killed it, that event is
-    retried later, and the others need not wait. An exit code in FATAL soon after the start ends all children. A child
-    in WATCHED that holds SQLite's write lock over `lock_limit` seconds counts as frozen and is killed: every
+    retried later, and the others need not wait. An exit code in FATAL ends all children, unless it had started.
+    A child in WATCHED that holds SQLite's write lock over `lock_limit` seconds counts as frozen and is killed: every
     acknowledgement waits for it.
     """
 
@@ -206,10 +206,11 @@ class Supervisor:
         return time.monotonic() - self._born[name] < 10
 
     def _is_fatal(self, name: str, code: int) -> bool:
-        return code in FATAL and self._young(name) and (name != API or self._lives[name] == 1)
+        """A start may take long on a busy machine: the child says when it is over."""
+        return code in FATAL and not self._working[name].exists() and (name != API or self._lives[name] == 1)
 
     def _start_later(self, name: str, why: str) -> None:
-        early = self._young(name) and not self._working[name].exists()
+        early = self._young(name) and (name != "work" or not self._working[name].exists())
         self._early_deaths[name] = self._early_deaths.get(name, 0) + 1 if early else 0
         delay = min(30.0, 0.1 * 2.0 ** min(self._early_deaths[name], 20))
         status.print(f"[yellow]{name} {escape(why)}; starting it again in {delay:.1f} s.[/]")
