@@ -26,6 +26,7 @@ from ...store.history import EventRow, Evidence, History
 from ...work.route import Handler
 from ..context import Application
 from ..workers import handles_type
+from .by_request import is_by_request, of_route
 
 CANNOT_FORESEE = (
     "Effects that no run of this event has requested yet, and those that another event requested first, cannot be "
@@ -210,6 +211,8 @@ def _writes(
 ) -> tuple[list[str], list[str]]:
     """Return what happens outside the ledger, and why that is assumed."""
     event = history.event
+    if is_by_request(history, handler) and (handler or not application.loaded):
+        return of_route(history, handler)
     again = "again" if event.first_processed_at else "for the first time: no run was processed yet"
     if handler is None:
         if application.loaded:
