@@ -9,11 +9,13 @@ import pytest
 from hookledger import Event
 from hookledger.cli.next_steps import next_of
 from hookledger.errors import NoTransaction
-from hookledger.operate import review
+from hookledger.operate import review, search
 from hookledger.operate.audit import by
 from hookledger.operate.context import Application
+from hookledger.operate.errors import Ambiguous, NotFound
 from hookledger.operate.replay import replay
 from hookledger.operate.replay.preview import CANNOT_FORESEE, Preview, Verdict
+from hookledger.operate.timeline import timeline
 from hookledger.states import State
 from tests.path.test_idempotent import Shop, insert, shop
 
@@ -47,6 +49,30 @@ def only(keep: str) -> str:
         "Only your application runs POST /orders, with a request that has its key; no worker does. If none comes "
         f"within {keep}, a worker skips the event, and requests with its key get 409."
     )
+
+
+async def test_a_request_is_found_by_its_caller_and_key_as_listings_show_them(shop: Shop) -> None:
+    shop.guard("POST /orders", "POST /orders/{name}")
+    shop.route()(insert)
+    shop.route("/orders/{name}")(insert)
+    await shop.post()
+    await shop.post(who="globex")
+    async with shop.inbox.opened() as store:
+        context = shop.inbox.context(store)
+        assert (await search.find(context, "acme:k-1")).event.account == "acme"
+        await shop.post(path="/orders/17")
+        with pytest.raises(Ambiguous):
+            await search.find(context, "acme:k-1")
+        with pytest.raises(NotFound):
+            await search.find(context, "acme:k-2")
+
+
+async def test_a_timeline_says_that_the_application_authenticated_the_caller(shop: Shop) -> None:
+    shop.guard()
+    shop.route()(insert)
+    await shop.post()
+    [told] = [entry for entry in timeline(await shop.history()) if entry.kind == "authentication"]
+    assert (told.what, told.words) == ("not signed", "idempotency-key: your application authenticated the caller")
 
 
 async def test_a_replay_of_an_answered_request_runs_nothing_until_its_answer_expires(shop: Shop) -> None:
