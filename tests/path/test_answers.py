@@ -14,6 +14,8 @@ from hookledger import Answer, Event, Inbox, Permanent, Retry, Review, Skip, Sou
 from hookledger.errors import Unavailable
 from hookledger.inline.answerer import InlineAnswerer
 from hookledger.model import Outcome
+from hookledger.operate.audit import by
+from hookledger.operate.replay import replay
 from hookledger.receive.answering import Answering
 from hookledger.store.postgres.store import PostgresStore
 from hookledger.store.protocol import Store
@@ -77,6 +79,22 @@ async def test_a_redelivery_gets_the_answer_byte_for_byte_and_runs_nothing(site:
     history = await site.event("evt_1")
     assert (history.event.state, history.event.claim, len(history.attempts)) == (State.PROCESSED, 2, 1)
     assert (await site.deliveries()) == {"accepted": 1, "duplicate": 4}
+
+
+async def test_a_replay_of_an_answered_event_runs_it_and_redeliveries_keep_their_answer(site: Site) -> None:
+    ran = answering(site.inbox)
+    first = await site.deliver(stripe_event())
+    history = await site.event("evt_1")
+    assert history.answer is not None
+    async with site.inbox.opened() as store:
+        context = site.inbox.context(store)
+        until = f"{history.answer.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        told = f"Redeliveries get the stored answer (201) until {until}, whatever this run answers."
+        assert told in replay.preview(context, history).reasons
+        await replay.replay(context, by("ada", "again"), history.event)
+    await site.work()
+    assert ran == ["evt_1", "evt_1"]
+    assert same(first, await site.deliver(stripe_event()))
 
 
 async def test_concurrent_deliveries_of_one_event_run_it_once(site: Site) -> None:

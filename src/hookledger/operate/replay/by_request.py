@@ -42,6 +42,15 @@ def of_route(history: History | Evidence, handler: Handler | None) -> tuple[list
     return [f"{route} runs again {with_request(history)}"], reasons
 
 
+def kept_answer(history: History | Evidence, handler: Handler | None) -> list[str]:
+    """Return what senders get whose event a worker runs again."""
+    answer = None if is_by_request(history, handler) else _stored(history)
+    if answer is None:
+        return []
+    until = f"{answer.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+    return [f"Redeliveries get the stored answer ({answer.status}) until {until}, whatever this run answers."]
+
+
 def _stored(history: History | Evidence) -> AnswerRow | None:
     """The answer that requests with its key get now."""
     answer = history.answer if isinstance(history, History) else None

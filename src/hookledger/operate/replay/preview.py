@@ -26,7 +26,7 @@ from ...store.history import EventRow, Evidence, History
 from ...work.route import Handler
 from ..context import Application
 from ..workers import handles_type
-from .by_request import is_by_request, of_route
+from .by_request import is_by_request, kept_answer, of_route
 
 CANNOT_FORESEE = (
     "Effects that no run of this event has requested yet, and those that another event requested first, cannot be "
@@ -169,7 +169,7 @@ def preview_replay(
     reasons += [f"{e.label} {e.why}." for e in effects if e.in_replay is InReplay.STAYS]
     guards = _guards(history, approved) if isinstance(history, History) else ()
     reasons += [f"{guard.words}{_whole_event(event, handler, approved)}." for guard in guards if guard.stale]
-    reasons += [*_order(history), *_stages(history, handler)]
+    reasons += [*kept_answer(history, handler), *_order(history), *_stages(history, handler)]
     return Preview(
         event.id,
         event.state,
