@@ -106,7 +106,7 @@ def arrival(endpoint: Endpoint, guarded: Guarded) -> Arrival:
 
 def _item(source: str, guarded: Guarded) -> Item:
     caller, key = guarded.caller.encode("utf-8", "surrogatepass"), guarded.key.encode()
-    route = guarded.route.name.encode()
+    route = guarded.route.shape.encode()
     return Item(
         show(caller + b":" + key),
         KeyOrigin.COMPOSITE,

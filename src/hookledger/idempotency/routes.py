@@ -36,6 +36,11 @@ class Route(Struct, frozen=True):
     path: re.Pattern[str]
     repeat: Repeat
 
+    @property
+    def shape(self) -> str:
+        """The same without the names of its variable parts, which may be renamed without making its keys new."""
+        return _PARAMETER.sub(lambda found: f"{{{found[1] or ''}}}", self.name)
+
 
 def read_routes(given: Sequence[str] | Mapping[str, Repeat], repeat: Repeat) -> tuple[Route, ...]:
     """Return the routes of a declaration, narrower ones first; raise ConfigError for what cannot be one."""
