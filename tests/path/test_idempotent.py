@@ -775,6 +775,7 @@ async def test_a_worker_skips_what_was_rolled_back_and_never_asked_again(shop: S
         ({"routes": ["GET /orders"]}, "is not a route"),
         ({"routes": ["POST orders"]}, "is not a route"),
         ({"routes": ["POST /orders/*"]}, "is not a route"),
+        ({"routes": ["POST /orders/{id:int}"]}, "for {id:int} write {id}"),
         ({"routes": {"POST /orders": "sometimes"}}, "repeat is one of"),
         ({"caller": lambda: None}, "caller"),
         ({"name": "part/ner"}, "is not a source name"),

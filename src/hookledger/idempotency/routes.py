@@ -123,7 +123,7 @@ def _route(name: object, repeat: object) -> Route:
     if found is None or len(found[0]) > 200:
         raise ConfigError(
             f"{name!r} is not a route: write a method, POST or PATCH, and a path whose variable parts are in braces, "
-            'such as "POST /orders/{id}/refunds"'
+            'such as "POST /orders/{id}/refunds"; for {id:int} write {id}, for more than a segment {rest:path}'
         )
     if repeat not in get_args(Repeat):
         raise ConfigError(f"{name}: repeat is one of {', '.join(get_args(Repeat))}, not {repeat!r}")
