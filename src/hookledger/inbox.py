@@ -169,8 +169,8 @@ class Inbox(EffectDecorators, AlertDecorators):
 
         `caller`: a function of the ASGI scope, run after your authentication: the caller's id, or None for a request
         that is not authenticated, which is passed on unguarded. `routes`: such as "POST /orders/{id}/refunds", with
-        the policy of each if it is a mapping. `repeat`: what follows an attempt whose outcome is unknown: "never",
-        "transaction", "safe" or "accept".
+        the policy of each if it is a mapping; of two that match a path the narrower decides, ConfigError if none is.
+        `repeat`: what follows an attempt whose outcome is unknown: "never", "transaction", "safe" or "accept".
         """
         guard = declare(self, name, caller, routes, repeat, options)
         if name in self.sources:

@@ -55,6 +55,8 @@ class Request(Struct, frozen=True):
 
 LISTED = "api"
 """The scheme of an event without a signature: the provider's API listed it, called with our credentials."""
+GUARDED = "idempotency-key"
+"""The scheme of a request to a guarded route: the application authenticated its caller (decision 0065)."""
 REPAIR = "hookledger.repair"
 """The type of an event that an operator created to run the source's repair handler."""
 REPAIR_KEY = "repair:"

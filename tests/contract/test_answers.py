@@ -14,7 +14,7 @@ from hookledger.errors import ClaimLost, Unavailable
 from hookledger.model import Arrival, Claimed, StoredAnswer
 from hookledger.operate.retention.prune import Pruner
 from hookledger.operate.retention.settings import Limits, RetentionSettings
-from hookledger.receive.claiming import claiming
+from hookledger.receive.claiming import Claiming
 from hookledger.states import DeliveryOutcome, State
 from hookledger.store.ops.answers import AnswerState, Claim
 from hookledger.store.ops.workers import Reclaim
@@ -47,9 +47,13 @@ async def take(store: Store, key: str = "evt_1", body: bytes = b"{}", *, worker:
     return found
 
 
+def claiming(store: Store, worker: str = WORKER) -> Claiming:
+    return Claiming(store, worker, LEASE, begun=lambda _: False, settle=lambda way: store.settle([way]))
+
+
 async def claim_first(store: Store, *arrivals: Arrival, worker: str = WORKER) -> list[Claim]:
     """As a process that answers does."""
-    found = await claiming(store, worker, LEASE)(arrivals)
+    found = await claiming(store, worker)(arrivals)
     return [one for one in found if isinstance(one, Claim)]
 
 
@@ -121,7 +125,9 @@ async def test_new_events_keep_their_claims_if_the_others_fail(store: Store, mon
 
     await take(store, "evt_known")
     monkeypatch.setattr(store, "record_claimed", down)
-    new, known = await claiming(store, WORKER, LEASE)([delivered("evt_new"), delivered("evt_known")])
+    asked = claiming(store)
+    new, known = await asked([delivered("evt_new"), delivered("evt_known")])
+    await asked.close()
     assert isinstance(known, Unavailable)
     rows = {row.key: row.state for row in await store.search.events()}
     if isinstance(new, Claim):

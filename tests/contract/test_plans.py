@@ -225,7 +225,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "known_keys": {"identities": IDENTITIES},
     "find_events": {"first": IDENT, "last": IDENT},
     "owners_of_keys": {"identities": IDENTITIES[:5], "nothing": b"", "limit": 10},
-    "find_accepted": {"key": "evt_1~2"},
+    "find_shown": {"key": "evt_1~2"},
     "event": {"id": IDENT},
     "deliveries_of_event": {"id": IDENT, "request_id": IDENT, "item": 0},
     "attempts_of_events": {"events": IDS},

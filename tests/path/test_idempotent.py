@@ -233,6 +233,21 @@ async def test_the_same_key_on_another_path_of_a_route_is_422(shop: Shop) -> Non
     assert (await shop.post(path="/orders/1", query=b"x=1")).status == 422
 
 
+async def test_a_key_stays_used_when_a_variable_part_of_its_route_is_renamed(shop: Shop) -> None:
+    shop.guard("POST /orders/{id}", "POST /files/{all:path}")
+    shop.route("/orders/{id}")(insert)
+    shop.route("/files/{all:path}")(insert)
+    paths = ("/orders/1", "/files/a/b")
+    first = [(await shop.post(f"k{path}", path=path)).body for path in paths]
+    renamed = Inbox(shop.inbox.database).idempotent(
+        "partner", caller=caller, routes=["POST /orders/{order}", "POST /files/{rest:path}"]
+    )
+    shop.app = FastAPI()
+    shop.app.add_middleware(renamed)
+    shop.guards.append(renamed)
+    assert [(await shop.post(f"k{path}", path=path)).body for path in paths] == first
+
+
 async def test_without_authentication_nothing_is_read_or_stored(shop: Shop) -> None:
     shop.guard()
 
@@ -760,6 +775,7 @@ async def test_a_worker_skips_what_was_rolled_back_and_never_asked_again(shop: S
         ({"routes": ["GET /orders"]}, "is not a route"),
         ({"routes": ["POST orders"]}, "is not a route"),
         ({"routes": ["POST /orders/*"]}, "is not a route"),
+        ({"routes": ["POST /orders/{id:int}"]}, "for {id:int} write {id}"),
         ({"routes": {"POST /orders": "sometimes"}}, "repeat is one of"),
         ({"caller": lambda: None}, "caller"),
         ({"name": "part/ner"}, "is not a source name"),

@@ -49,6 +49,32 @@ async def test_two_guards_of_one_application_each_give_their_routes_their_event(
     assert {event.source for event in await shop.events()} == {"partner", "refunds"}
 
 
+async def test_a_request_that_two_guards_take_is_a_mistake_and_runs_nothing(shop: Shop) -> None:
+    shop.guard()
+    second = shop.inbox.idempotent("others", caller=caller, routes=["POST /{what}"])
+    shop.app.add_middleware(second)
+    shop.guards.append(second)
+    shop.route()(insert)
+    with pytest.raises(ConfigError, match="POST /orders is guarded twice, by 'others' and by 'partner'"):
+        await shop.post()
+    assert (shop.calls, await shop.orders()) == ([], [])
+    assert {event.source for event in await shop.events()} == {"others"}
+
+
+async def test_two_guards_of_a_route_may_each_know_other_callers(shop: Shop) -> None:
+    def staff(scope: Any) -> str | None:
+        return dict(scope["headers"]).get(b"x-staff", b"").decode() or None
+
+    shop.guard()
+    second = shop.inbox.idempotent("staff", caller=staff, routes=["POST /orders"])
+    shop.app.add_middleware(second)
+    shop.guards.append(second)
+    shop.route()(insert)
+    assert (await shop.post()).status == 200
+    assert (await shop.post(who="", headers=[("X-Staff", "ada")])).status == 200
+    assert {event.source for event in await shop.events()} == {"partner", "staff"}
+
+
 @pytest.mark.parametrize(("method", "path"), [("POST", "/orders\n"), ("post", "/orders")])
 async def test_a_request_that_a_router_takes_for_the_route_is_guarded(shop: Shop, method: str, path: str) -> None:
     guard = shop.inbox.idempotent("partner", caller=caller, routes=["POST /orders"])

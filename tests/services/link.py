@@ -9,6 +9,7 @@ class Link:
 
     def __init__(self, target: int) -> None:
         self._target = target
+        self._muted = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
@@ -42,6 +43,15 @@ class Link:
             writer.transport.abort()
         self._writers.clear()
 
+    def mute(self) -> None:
+        """Lose what the server says from now on; it still gets what it is sent."""
+        self._muted = True
+
+    def restore(self) -> None:
+        """End all connections; new ones are whole again."""
+        self._muted = False
+        self.lead_to(self._target)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         if not self._target:
@@ -50,13 +60,17 @@ class Link:
         with suppress(OSError):
             there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target)
             self._writers.add(there_writer)
-            await asyncio.gather(self._forward(reader, there_writer), self._forward(there_reader, writer))
+            await asyncio.gather(self._forward(reader, there_writer), self._forward(there_reader, writer, back=True))
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, back: bool = False
+    ) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
                 if writer.transport.is_closing():
                     return
+                if back and self._muted:
+                    continue
                 writer.write(data)
                 await writer.drain()
         writer.close()

@@ -17,7 +17,7 @@ from ..states import EffectKind, EffectState, State
 from ..store.history import EventRow
 from ..store.ops.audit import Audit
 from .common import audited, inbox_options, print_json, prints_json, run_on
-from .next_steps import hindrances, say_next
+from .next_steps import Next, next_of, say_next
 from .table import say
 
 
@@ -32,16 +32,16 @@ def retry(inbox: Inbox, event: str, by: Audit, as_json: bool) -> None:
     EVENT is an id, id prefix, event key or provider id. It continues the same run, with a fresh retry budget.
     """
 
-    async def act(context: Context) -> tuple[EventRow, list[str]]:
+    async def act(context: Context) -> tuple[EventRow, Next]:
         known = await search.find(context, event)
         after = (await decide.retry(context, by, known.event)).event
-        return after, await hindrances(context, after)
+        return after, await next_of(context, after)
 
-    after, hindered = run_on(inbox, act)
+    after, follows = run_on(inbox, act)
     if as_json:
         print_json(after)
     else:
-        say_next(after, hindered)
+        say_next(after, follows)
 
 
 @click.command()
@@ -82,20 +82,20 @@ def resolve(
     except msgspec.DecodeError as error:
         raise ConfigError(f"--result is not JSON: {error}") from error
 
-    async def act(context: Context) -> tuple[Effect, Effect, EventRow, list[str]]:
+    async def act(context: Context) -> tuple[Effect, Effect, EventRow, Next]:
         before = await effects.find(context, event, effect)
         history = await effects.resolve(context, by, before, decision, value)
         after = history.effect(before.identity).effect
         is_left = after.state is EffectState.PLANNED or history.event.state is State.PENDING
         called = after if after.state is EffectState.PLANNED else None
-        hindered = await hindrances(context, history.event, called) if is_left else []
-        return before, after, history.event, hindered
+        follows = await next_of(context, history.event, called) if is_left else Next()
+        return before, after, history.event, follows
 
-    before, after, owner, hindered = run_on(inbox, act)
+    before, after, owner, follows = run_on(inbox, act)
     if as_json:
         print_json({"effect": after, "event": owner})
         return
     is_due = after.kind is EffectKind.LATER and after.state is EffectState.PLANNED
     then = ": a worker performs it" * is_due
     say(f"Effect {after.name} {after.key} was {before.state}, is {after.state}{then}.")
-    say_next(owner, hindered)
+    say_next(owner, follows)

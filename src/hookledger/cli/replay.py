@@ -34,7 +34,7 @@ from .common import (
     status,
     table_console,
 )
-from .next_steps import hindrances, say_next
+from .next_steps import Next, next_of, say_next
 from .show import previewed
 from .table import Listing, coloured, moment, print_facts, prose, say
 
@@ -119,16 +119,16 @@ def replay(
     if not yes and sys.stdin.isatty():
         click.confirm(f"Replay it as run {preview.run}?", abort=True, err=True)
 
-    async def act(context: Context) -> tuple[EventRow, list[str]]:
+    async def act(context: Context) -> tuple[EventRow, Next]:
         by = audit.by(actor, reason or "")
         after = (await replaying.replay(context, by, history.event, repeat, shown=preview)).event
-        return after, await hindrances(context, after)
+        return after, await next_of(context, after)
 
-    after, hindered = run_on(inbox, act)
+    after, follows = run_on(inbox, act)
     if as_json:
         print_json({"preview": previewed(preview), "event": after})
     else:
-        say_next(after, hindered, run=True)
+        say_next(after, follows, run=True)
 
 
 def _with_stage(
@@ -141,15 +141,15 @@ def _with_stage(
     if only_look or not reason:
         raise click.UsageError(f"event {event} has no stage {stage!r}: --reason adds it, and --preview shows nothing")
 
-    async def act(context: Context) -> tuple[EventRow, list[str]]:
+    async def act(context: Context) -> tuple[EventRow, Next]:
         after = (await replay_stage(context, audit.by(actor, reason), history.event, stage)).event
-        return after, await hindrances(context, after)
+        return after, await next_of(context, after)
 
-    after, hindered = run_on(inbox, act)
+    after, follows = run_on(inbox, act)
     if as_json:
         print_json({"preview": None, "event": after})
     else:
-        say_next(after, hindered, run=True)
+        say_next(after, follows, run=True)
     return ""
 
 

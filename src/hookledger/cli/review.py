@@ -17,7 +17,7 @@ from ..store.history import EventRow, History
 from ..store.ops.audit import Audit
 from ..store.ops.reviews import Approval
 from .common import actor_option, audited, inbox_options, print_json, prints_json, reason_option, run_on
-from .next_steps import hindrances, say_next
+from .next_steps import Next, next_of, say_next
 from .replay import print_closed, print_preview, run_dry
 from .show import previewed
 from .table import moment, say
@@ -75,16 +75,16 @@ def approve(
     if not yes and sys.stdin.isatty():
         click.confirm(f"Approve it as run {preview.run}?", abort=True, err=True)
 
-    async def act(context: Context) -> tuple[EventRow, list[str]]:
+    async def act(context: Context) -> tuple[EventRow, Next]:
         by = audit.by(actor, reason or "")
         after = (await review.approve(context, by, known, shown=preview)).event
-        return after, await hindrances(context, after)
+        return after, await next_of(context, after)
 
-    after, hindered = run_on(inbox, act)
+    after, follows = run_on(inbox, act)
     if as_json:
         print_json({"review": asked, "preview": previewed(preview), "event": after})
     else:
-        say_next(after, hindered, run=True)
+        say_next(after, follows, run=True)
 
 
 @click.command()

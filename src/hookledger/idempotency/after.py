@@ -62,4 +62,4 @@ def decider_of(route: Route, keep: float) -> Handler:
         raise Wait("only the application runs it, with the next request that has its key", after=keep)
 
     decide.__qualname__ = decide.__name__ = f"{route.name} (its next request)"
-    return Handler(decide, retry=WITHOUT_END, transaction=False, reads_content=False)
+    return Handler(decide, retry=WITHOUT_END, transaction=False, reads_content=False, by_request=keep)

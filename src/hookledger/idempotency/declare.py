@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, TypedDict
 from ..clock import Seconds
 from ..effects.signatures import check_takes
 from ..errors import ConfigError
+from ..model import GUARDED
 from ..receive.endpoint import configure
 from ..receive.settings import Duration, SourceSettings, naming
-from .events import CONTRACT, SCHEME
+from .events import CONTRACT
 from .guard import Caller, Idempotent
 from .routes import Repeat, read_routes
 from .settings import GuardSettings
@@ -85,5 +86,7 @@ def declare(
             shutdown=float(inbox.settings.work.shutdown_timeout),
         )
     proxies = inbox.settings.intake.proxies
-    endpoint = configure(name, CONTRACT, SourceSettings(provider=SCHEME, max_body=settings.max_body), proxies=proxies)
+    endpoint = configure(
+        name, CONTRACT, SourceSettings(provider=GUARDED, max_body=settings.max_body), proxies=proxies
+    )
     return Idempotent(inbox, endpoint, caller, read, settings)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..errors import Unauthentic
 from ..ids import identity, new_id, show
-from ..model import Arrival, Headers, Item, Proof, Request, pack_headers
+from ..model import GUARDED, Arrival, Headers, Item, Proof, Request, pack_headers
 from ..providers import forms
 from ..providers.behaviour import Retries
 from ..providers.contract import CREDENTIALS, Confirmed, Contract
@@ -21,9 +21,7 @@ from ..source import Source
 from ..states import KeyOrigin
 from .routes import Route
 
-SCHEME = "idempotency-key"
-"""How a guarded request was proved: the application authenticated its caller."""
-PROOF = Proof(SCHEME, "")
+PROOF = Proof(GUARDED, "")
 _SECRET = re.compile(b"auth|cookie|token|secret|signature|passw|credential|session|csrf|apikey|accesskey|jwt")
 """What the name of a header or a parameter holds, without its punctuation, if its value may be a secret."""
 _PUNCTUATION = re.compile(rb"[^a-z0-9]")
@@ -45,7 +43,7 @@ class Authenticated(Defaults, frozen=True):
 
     @property
     def name(self) -> str:
-        return SCHEME
+        return GUARDED
 
     @property
     def coverage(self) -> Coverage:
@@ -72,7 +70,7 @@ class Authenticated(Defaults, frozen=True):
 
 
 CONTRACT = Contract(
-    name=SCHEME,
+    name=GUARDED,
     title="your own API",
     scheme=Authenticated(),
     retries=Retries(automatic=None, why="its callers decide"),
@@ -108,7 +106,7 @@ def arrival(endpoint: Endpoint, guarded: Guarded) -> Arrival:
 
 def _item(source: str, guarded: Guarded) -> Item:
     caller, key = guarded.caller.encode("utf-8", "surrogatepass"), guarded.key.encode()
-    route = guarded.route.name.encode()
+    route = guarded.route.shape.encode()
     return Item(
         show(caller + b":" + key),
         KeyOrigin.COMPOSITE,

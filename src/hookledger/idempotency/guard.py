@@ -155,6 +155,11 @@ class Idempotent:
             else:
                 await app(scope, receive, send)
             return
+        if known is not None and known.source != self.name:
+            raise ConfigError(
+                f"{found[0].name} is guarded twice, by {known.source!r} and by {self.name!r}: a request has one "
+                "event and one stored answer; name the route in one of them, or let caller= of one return None"
+            )
         held = Held()
         try:
             body = await self._body(scope, receive, held)

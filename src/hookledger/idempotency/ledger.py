@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,7 @@ from ..errors import ClaimLost, ConfigError, HookledgerError, SchemaBreak, Unava
 from ..model import Arrival, Claimed, Outcome
 from ..observe.logs import RateLimitedLogger
 from ..observe.metrics.counts import IntakeCounts
-from ..receive.claiming import claiming
+from ..receive.claiming import Claiming
 from ..receive.endpoint import Endpoint
 from ..receive.told import Told
 from ..states import AttemptOutcome, DeliveryOutcome, State
@@ -75,9 +76,11 @@ class GuardLedger:
         self._reclaimer = reclaimer
         self._grace = Grace(settings.lease)
         self._may_reclaim = False
-        self._name = name
+        self._taking: Counter[UUID] = Counter()
+        """Known events that requests are about to claim."""
+        self._claiming = Claiming(store, name, settings.lease, begun=self._is_begun, settle=parts.settler.settle)
         self._recorder: Batcher[Arrival, Claim] = Batcher(
-            claiming(store, name, settings.lease),
+            self._claiming,
             max_items=64,
             max_queued=settings.queue,
             weigh=lambda arrival: len(arrival.body),
@@ -190,7 +193,14 @@ class GuardLedger:
     async def _claim(self, route: Route, known: AnswerState, begin: Begin) -> Captured | None:
         """Run the route again, or decide that it may not; None if the event could not be claimed."""
         since = time.monotonic()
-        claimed = await self._store.claim_seen(known.id, known.claim, self._name, self._settings.lease, crashed=True)
+        self._taking[known.id] += 1
+        try:
+            return await self._take(route, known, begin, since)
+        finally:
+            self._taking -= Counter((known.id,))
+
+    async def _take(self, route: Route, known: AnswerState, begin: Begin, since: float) -> Captured | None:
+        claimed = await self._claiming.claim_seen(known.id, known.claim, crashed=True)
         if claimed is None:
             return None
         if undecided(known.attempts):
@@ -205,6 +215,9 @@ class GuardLedger:
                     claimed.id,
                 )
         return await self._run(route, claimed, begin, since)
+
+    def _is_begun(self, event_id: UUID) -> bool:
+        return event_id in self._taking or self._attempts.get(event_id) is not None
 
     async def _reclaim(self, known: AnswerState) -> bool:
         """Reclaim the event of a process that died; whether another look shows more."""
@@ -293,6 +306,7 @@ class GuardLedger:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=5.0)
         await self._recorder.drain()
+        await self._claiming.close()
 
     # ── turns ──
 

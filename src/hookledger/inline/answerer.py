@@ -2,7 +2,7 @@
 
 The gaps: a crash between claim and answer (the lease ends, and the next delivery or a worker runs it), two that run
 the same event (the compare-and-set of the claim decides, and the fence at the commit), a commit whose outcome is
-unknown (no answer is sent: the next delivery finds it, or runs it).
+unknown (no answer is sent: a claim that it made is released, and the next delivery runs it).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..model import Arrival, Claimed, Kind, Recorded
 from ..observe.logs import RateLimitedLogger
 from ..observe.watchdog import Watchdog
 from ..receive.answering import Done, Reply
-from ..receive.claiming import claiming
+from ..receive.claiming import Claiming
 from ..receive.duplicates import QUARANTINED
 from ..states import DeliveryOutcome, State
 from ..store.history import Health
@@ -72,7 +72,9 @@ class InlineAnswerer:
         self._reclaimer = reclaimer
         self._grace = Grace(settings.lease)
         self._may_reclaim = False
-        self._commit = claiming(store, name, settings.lease)
+        self._claiming = Claiming(
+            store, name, settings.lease, begun=self._is_begun, settle=self._runs.parts.settler.settle
+        )
         self._batcher: Batcher[Arrival, Claim] = Batcher(
             self._record,
             max_items=BATCH,
@@ -112,6 +114,7 @@ class InlineAnswerer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_END):
                 await self._batcher.drain()
+        await self._claiming.close()
         await self._runs.close()
         self._watchdog.stop()
 
@@ -177,11 +180,14 @@ class InlineAnswerer:
 
     async def _record(self, arrivals: Sequence[Arrival]) -> Sequence[Claim | Exception]:
         since = time.monotonic()
-        found = await self._commit(arrivals)
+        found = await self._claiming(arrivals)
         for claim in found:
             if isinstance(claim, Claim) and claim.claimed is not None:
                 self._hold(claim.claimed, since)
         return found
+
+    def _is_begun(self, event_id: UUID) -> bool:
+        return event_id in self._taking or self._runs.get(event_id) is not None
 
     def _hold(self, claimed: Claimed, since: float) -> Run | None:
         """Keep what was claimed; None: this process has other code than the receiver, and leaves it to a worker."""
@@ -289,7 +295,7 @@ class InlineAnswerer:
                 return None
             seen += 1  # a reclaimed event has the next one
         since = time.monotonic()
-        claimed = await self._store.claim_seen(state.id, seen, self.name, self._settings.lease)
+        claimed = await self._claiming.claim_seen(state.id, seen)
         if claimed is None:
             return None
         run = self._hold(claimed, since)

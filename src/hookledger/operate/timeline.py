@@ -10,13 +10,14 @@ from msgspec import Struct
 
 from ..ids import operation_key
 from ..ledger import Effect, EffectHistory, GuardAnswer
-from ..model import LISTED, base_source
+from ..model import GUARDED, LISTED, base_source
 from ..states import EffectKind, EffectState
 from ..store.history import ActionRow, AnswerRow, AttemptRow, DeliveryRow, History, RequestRow
 from ..store.ops.reviews import ANSWERS
 
 UNSIGNED = {
     LISTED: "api: the provider listed it, asked with the source's token",
+    GUARDED: f"{GUARDED}: your application authenticated the caller",
     "repair": "repair: an operator asked for it here",
     "none": "none: the source has no secret",
 }

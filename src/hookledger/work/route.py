@@ -54,6 +54,9 @@ class Handler(Struct, frozen=True):
     """It does nothing but begin them."""
     reads_content: bool = True
     """False: an event whose content breaks its schema is decided like any other."""
+    by_request: float | None = None
+    """Seconds for which an event waits for the next request with its key, which alone runs its route (decision 0065);
+    None: workers run it."""
 
     @property
     def name(self) -> str:

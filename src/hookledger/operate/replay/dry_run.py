@@ -112,6 +112,11 @@ class DryRun:
             )
         if handler.only_stages:
             raise WrongState(f"event {event.id} has only stages: run one of them, as {event.key}/{handler.stages[0]}")
+        if handler.by_request is not None:
+            raise NoTransaction(
+                f"event {event.id}: only your application runs {event.type}, with the next request that has its key; "
+                "use --preview"
+            )
         if not handler.transaction:
             raise NoTransaction(
                 f"handler {handler.name} has transaction=False: its writes cannot be rolled back; use --preview"

@@ -26,6 +26,7 @@ from ...store.history import EventRow, Evidence, History
 from ...work.route import Handler
 from ..context import Application
 from ..workers import handles_type
+from .by_request import is_by_request, kept_answer, of_route
 
 CANNOT_FORESEE = (
     "Effects that no run of this event has requested yet, and those that another event requested first, cannot be "
@@ -168,7 +169,7 @@ def preview_replay(
     reasons += [f"{e.label} {e.why}." for e in effects if e.in_replay is InReplay.STAYS]
     guards = _guards(history, approved) if isinstance(history, History) else ()
     reasons += [f"{guard.words}{_whole_event(event, handler, approved)}." for guard in guards if guard.stale]
-    reasons += [*_order(history), *_stages(history, handler)]
+    reasons += [*kept_answer(history, handler), *_order(history), *_stages(history, handler)]
     return Preview(
         event.id,
         event.state,
@@ -210,6 +211,8 @@ def _writes(
 ) -> tuple[list[str], list[str]]:
     """Return what happens outside the ledger, and why that is assumed."""
     event = history.event
+    if is_by_request(history, handler) and (handler or not application.loaded):
+        return of_route(history, handler)
     again = "again" if event.first_processed_at else "for the first time: no run was processed yet"
     if handler is None:
         if application.loaded:

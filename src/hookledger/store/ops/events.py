@@ -23,7 +23,8 @@ class Events(Operations):
     async def find(self, db: Session, reference: str) -> list[UUID]:
         """Events with this id or beginning of an id, or with this key in a known source; at most ten.
 
-        Events accepted from quarantine have keys such as `KEY~2`. `EVENT/STAGE` is a stage of an event.
+        The key may be as it is shown, such as `CALLER:KEY` of a guarded request, or `KEY~2` of an event accepted from
+        quarantine. `EVENT/STAGE` is a stage of an event.
         """
         found = await _find(db, reference)
         event, _, stage = reference.rpartition("/")
@@ -93,6 +94,6 @@ async def _find(db: Session, reference: str) -> list[UUID]:
         return [row["id"] for row in found if row["parent"] not in events]
     identities = [key_identity(row["name"], reference.encode()) for row in await db("sources")]
     owners = await db("owners_of_keys", identities=identities, nothing=b"", limit=10)
-    if not owners and "~" in reference and "\0" not in reference:
-        return [row["id"] for row in await db("find_accepted", key=reference)]
+    if not owners and "\0" not in reference:
+        return [row["id"] for row in await db("find_shown", key=reference)]
     return [row["event_id"] for row in owners]

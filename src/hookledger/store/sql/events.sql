@@ -2,9 +2,11 @@
 -- By id or the beginning of one.
 SELECT id, parent FROM {schema}.events WHERE id BETWEEN :first AND :last ORDER BY id LIMIT 10
 
--- name: find_accepted
--- By the key of an event accepted from quarantine.
-SELECT id FROM {schema}.events WHERE key = :key AND key_origin = 'quarantine' AND parent IS NULL ORDER BY id LIMIT 10
+-- name: find_shown
+-- By the key as it is shown, of the origins whose identities are not made of it: such as a composite, and what was
+-- accepted from quarantine.
+SELECT id FROM {schema}.events {indexed events_of_key}
+WHERE key = :key AND key_origin NOT IN ('signed_id', 'unsigned_id') AND parent IS NULL ORDER BY id LIMIT 10
 
 -- name: event
 SELECT e.*, {deliveries} FROM {schema}.events AS e WHERE e.id = :id
