@@ -36,6 +36,7 @@ async def test_a_function_that_hangs_takes_one_thread_and_keeps_no_process() -> 
         go.set()
     await asyncio.to_thread(thread.join, 30)
     await asyncio.sleep(0)  # the loop hears of it
+    target._timeout = 30.0  # it ends by itself
     await target.send(message())
     assert len(calls) == 2, "once it has ended, it gets the next message"
 
