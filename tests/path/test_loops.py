@@ -65,11 +65,12 @@ def gone(site: Site) -> bool:
 
 
 def settles(condition: Callable[[], bool]) -> bool:
-    for _ in range(500):
-        if condition():
-            return True
+    deadline = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.01)
-    return False
+    return True
 
 
 def test_each_loop_has_its_own_store(site: Site) -> None:
