@@ -30,6 +30,8 @@ async def test_a_function_that_hangs_takes_one_thread_and_keeps_no_process() -> 
         for _ in range(20):
             with pytest.raises(NotSent, match="still runs"):
                 await target.send(message())
+        while not calls:  # its thread may begin late
+            await asyncio.sleep(0.01)
         [thread] = calls
         assert thread.daemon, "a process ends without it"
     finally:
