@@ -156,7 +156,7 @@ def test_a_server_that_is_started_again(site: Site) -> None:
 
     for ident in ("evt_1", "evt_2"):
         port = free_port()
-        server = uvicorn.Server(uvicorn.Config(site.inbox.asgi, port=port, log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(site.inbox.asgi, port=port, log_config=None))
         thread = threading.Thread(target=server.run)
         thread.start()
         assert settles(lambda server=server: server.started)  # type: ignore[misc]
