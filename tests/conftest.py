@@ -1,7 +1,9 @@
 """The stores under test. A database that cannot be had fails the test; nothing is ever skipped in silence."""
 
+import logging
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,6 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from hookledger import Inbox
+from hookledger.cli import common
+from hookledger.observe import lines
 from tests import soak
 from tests.services.databases import SharedDatabase
 from tests.services.pgbouncer import PgBouncer
@@ -44,6 +48,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def whole_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries in this process come after their whole delay. At random some are due before a drain ends."""
     monkeypatch.setattr("hookledger.retry.random", SimpleNamespace(random=lambda: 1.0))
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """What a command that a test runs in this process changes of logging ends with the test."""
+    root, probes = logging.getLogger(), logging.getLogger("httpx2")
+    before = (root.level, root.handlers[:], probes.filters[:], lines.log.level, common.status.as_json, sys.excepthook)
+    yield
+    root.setLevel(before[0])
+    root.handlers[:], probes.filters[:] = before[1], before[2]
+    lines.log.setLevel(before[3])
+    common.status.as_json, sys.excepthook = before[4], before[5]
+    logging.captureWarnings(False)
 
 
 @pytest.fixture(scope="session")

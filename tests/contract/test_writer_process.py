@@ -127,7 +127,7 @@ async def test_a_writer_process_that_is_killed(store: Store) -> None:
 
 async def sooner_or_later(store: Store, key: str) -> None:
     """Recorded, by a scribe that may have to be started first."""
-    for _ in range(100):
+    for _ in range(600):
         try:
             await record(store, delivered(key))
         except Unavailable:
@@ -163,7 +163,7 @@ async def test_one_that_only_health_checks_ask(impatient: Store) -> None:
     os.kill(first, signal.SIGSTOP)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(impatient.health(), 0.2)
-    for _ in range(200):
+    for _ in range(1200):
         if first not in scribes():
             return
         await asyncio.sleep(0.05)

@@ -13,6 +13,7 @@ from hookledger import Config, Inbox
 from hookledger.config import decode
 from hookledger.errors import SchemaMismatch
 from hookledger.model import Outcome
+from hookledger.receive import answering
 from hookledger.work.lease import Leases
 from hookledger.work.outcome import Settler
 from tests.asgi_client import Site
@@ -64,6 +65,20 @@ async def done(site: Site) -> list[str]:
         rows = await transaction.tx.fetch("SELECT what FROM done ORDER BY what")
         await transaction.rollback()
         return [row[0] for row in rows]
+
+
+@pytest.fixture
+def recorded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deadline that passes before the delivery is recorded passes just after that: the machine may be busy."""
+    too_late = answering._Pending.too_late
+
+    def late(self: answering._Pending) -> None:
+        if self._recorded is None and not self._over:
+            self.timer = asyncio.get_running_loop().call_later(0.01, self.too_late)
+        else:
+            too_late(self)
+
+    monkeypatch.setattr(answering._Pending, "too_late", late)
 
 
 @pytest.fixture

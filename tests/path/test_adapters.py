@@ -83,7 +83,7 @@ async def test_a_handler_that_commits_needs_review(site: Site) -> None:
 async def test_a_plain_function_over_its_time(site: Site) -> None:
     stripe, go_on, late = site.inbox.sources["stripe"], threading.Event(), list[str]()
 
-    @stripe.on("a", timeout=0.3)
+    @stripe.on("a", timeout=1.0)
     def handle(event: SyncEvent[Session]) -> None:
         event.tx.execute(WRITE, {"what": str(event.attempt)})
         if event.attempt == 1:

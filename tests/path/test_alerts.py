@@ -170,9 +170,9 @@ async def test_a_target_that_is_down_gets_it_later_and_delays_no_other(database_
 
         async def tried() -> bool:
             waiting = await context.store.alert_messages.page(state=MessageState.WAITING)
-            return bool(waiting and waiting[0].attempts and waiting[0].error)
+            return len(waiting) == 1 and bool(waiting[0].attempts and waiting[0].error)
 
-        await until(tried, "PagerDuty was asked")
+        await until(tried, "PagerDuty was asked, and that Slack has it is recorded")
         [waiting] = await context.store.alert_messages.page(state=MessageState.WAITING)
         assert waiting.error == "127.0.0.1 answered 503"
         del people.answers[PAGERDUTY]

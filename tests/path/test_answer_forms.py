@@ -17,7 +17,7 @@ from tests.asgi_client import Answer as Response
 from tests.asgi_client import Site, ask
 from tests.oracles.oracle import sdk
 from tests.path.conftest import MakeSite, done
-from tests.path.test_answers import same
+from tests.path.test_answers import reached, same
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 URL = "https://calls.example.com"
@@ -104,7 +104,9 @@ async def test_a_slash_command_is_answered_once_per_use(site: Site) -> None:
     assert await done(site) == ["1.2.a", "1.2.b"]
 
 
-async def test_a_late_slash_command_gets_an_empty_200_and_a_failed_one_too(site: Site) -> None:
+async def test_a_late_slash_command_gets_an_empty_200_and_a_failed_one_too(
+    site: Site, recorded_in_time: None
+) -> None:
     made = Slack(site, "slack_commands")
     go = asyncio.Event()
 
@@ -120,7 +122,7 @@ async def test_a_late_slash_command_gets_an_empty_200_and_a_failed_one_too(site:
     go.set()
     failed = await made.send("/deploy", "1.2.fails")
     assert (failed.status, failed.body) == (200, b"")
-    assert await site.state("1.2.fails") is State.FAILED
+    await reached(site, "1.2.fails", State.FAILED)
 
 
 async def test_views_and_options_are_answered(site: Site) -> None:
@@ -201,7 +203,7 @@ async def test_every_kind_of_interaction_gets_its_form(site: Site) -> None:
     assert (await made.send("modal")).json["type"] == Form.CHANNEL_MESSAGE_WITH_SOURCE
 
 
-async def test_late_and_failed_interactions_get_the_form_of_their_kind(site: Site) -> None:
+async def test_late_and_failed_interactions_get_the_form_of_their_kind(site: Site, recorded_in_time: None) -> None:
     made = Discord(site)
     go = asyncio.Event()
 
@@ -221,7 +223,7 @@ async def test_late_and_failed_interactions_get_the_form_of_their_kind(site: Sit
     assert {kind: (await made.send(kind)).json for kind in expected} == expected
     go.set()
     assert (await made.send("component", "1")).json == {"type": 6}
-    assert await site.state("1") is State.FAILED
+    await reached(site, "1", State.FAILED)
 
 
 # ── Twilio ───────────────────────────────────────────────────────────────────

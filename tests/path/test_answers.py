@@ -195,11 +195,13 @@ async def test_no_more_than_so_many_wait_for_one_event(site: Site) -> None:
     assert same(await first, *answers)
 
 
-async def test_past_the_deadline_the_late_answer_is_sent_and_the_handler_finishes(site: Site) -> None:
+async def test_past_the_deadline_the_late_answer_is_sent_and_the_handler_finishes(
+    site: Site, recorded_in_time: None
+) -> None:
     begun, go = holding(site.inbox, deadline=0.2, late=LATE)
     late = await site.deliver(stripe_event())
     assert (late.status, late.json) == (202, {"text": "working on it"})
-    assert begun.is_set()
+    await begun.wait()
     again = await site.deliver(stripe_event())
     assert same(late, again)
     go.set()
@@ -218,7 +220,11 @@ async def test_without_a_late_answer_the_sender_gets_503(site: Site) -> None:
 
 
 async def processed(site: Site, key: str = "evt_1") -> None:
-    while await site.state(key) is not State.PROCESSED:
+    await reached(site, key, State.PROCESSED)
+
+
+async def reached(site: Site, key: str, state: State) -> None:
+    while await site.state(key) is not state:
         await asyncio.sleep(0.02)
 
 

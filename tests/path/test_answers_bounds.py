@@ -24,7 +24,7 @@ def add_source(site: Site, **options: Any) -> Source:
     return site.inbox.source("stripe", provider="stripe", secrets=[SECRET], **options)
 
 
-async def test_events_whose_deadline_is_over_count_until_they_have_ended(site: Site) -> None:
+async def test_events_whose_deadline_is_over_count_until_they_have_ended(site: Site, recorded_in_time: None) -> None:
     go, ran = asyncio.Event(), []
 
     @add_source(site).answer("*", deadline=0.2, late=LATE)
@@ -68,7 +68,7 @@ async def test_a_source_runs_no_more_than_it_may_and_delays_no_other(site: Site)
     assert most == 1
 
 
-async def test_what_waits_for_a_slot_at_the_end_is_released(site: Site) -> None:
+async def test_what_waits_for_a_slot_at_the_end_is_released(site: Site, recorded_in_time: None) -> None:
     go, begun = asyncio.Event(), asyncio.Event()
 
     @add_source(site, max_running=1).answer("*", deadline=0.2, late=LATE)

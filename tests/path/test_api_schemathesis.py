@@ -64,7 +64,7 @@ async def _prepare(inbox: Inbox) -> None:
 
 
 def _wait(url: str) -> None:
-    for _ in range(200):
+    for _ in range(1200):
         try:
             if httpx2.get(url).status_code == 200:
                 return

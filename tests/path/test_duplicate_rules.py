@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -20,11 +21,10 @@ async def site(site_on: MakeSite, database_url: str) -> Site:
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    for _ in range(500):
-        if await condition():
-            return
+    deadline = time.monotonic() + 60
+    while not await condition():
+        assert time.monotonic() < deadline, f"never: {what}"
         await asyncio.sleep(0.02)
-    raise AssertionError(f"never: {what}")
 
 
 def failing(site: Site, **rules: object) -> list[str]:

@@ -257,7 +257,7 @@ async def test_who_waits_too_long_for_another_comes_back_without_burning_an_atte
     await eventually(lambda: len(remote.sink.requests) == 1, "one calls")
 
     async def waits() -> bool:
-        return sum(row.snoozes for row in await site.events()) == 1
+        return any(row.snoozes for row in await site.events())
 
     await eventually(waits, "the other gives up for now")
     remote.sink.gate.set()
@@ -739,7 +739,7 @@ async def test_a_check_is_not_asked_while_the_remote_may_still_be_at_it(site: Si
 async def test_a_right_to_call_that_is_too_old_is_not_used(
     site: Site, remote: Remote, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @site.inbox.effect(repeat="never", timeout="300ms", grace="100ms", retry=QUICK)
+    @site.inbox.effect(repeat="never", timeout="600ms", grace="100ms", retry=QUICK)
     async def charge(op: Op) -> str:
         return await remote.post(op)
 
@@ -754,7 +754,7 @@ async def test_a_right_to_call_that_is_too_old_is_not_used(
         ledger = type(store.ledger)
     name = "start" if kind == "call" else "claim"
     real = getattr(ledger, name)
-    slow = [0.6]
+    slow = [0.9]
 
     async def stall(self: Any, *args: Any) -> Any:
         """The event's lease is a minute, and is kept; the effect's is over when its start is heard of."""
@@ -768,7 +768,8 @@ async def test_a_right_to_call_that_is_too_old_is_not_used(
     await finish(site)
     row, known = await event(site, "evt_1"), (await effects(site, "evt_1"))["charge"]
     assert (row.state, row.attempts) == (State.PROCESSED, 1)
-    assert outcomes(known) == ["refused", "done"]
+    *too_old, last = outcomes(known)
+    assert (set(too_old), last) == ({"refused"}, "done")  # a busy machine may be too late several times
     assert len(remote.sink.requests) == 1
 
 

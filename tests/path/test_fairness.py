@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -410,9 +411,18 @@ async def test_what_another_worker_is_dedicated_to_is_not_skipped(site: Site) ->
     assert states == {"a": State.SKIPPED, "b": State.PENDING, "c": State.SKIPPED}
 
 
-def test_work_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    """A worker in this process handles the signals that end it, and would do so after the test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_work_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_signals: None) -> None:
     """It says what it works on, and that nothing matches."""
-    (tmp_path / "shop.py").write_text(
+    (tmp_path / "dedicated_shop.py").write_text(  # imported here: no other test has a module of this name
         "from hookledger import Inbox\n"
         f"inbox = Inbox('sqlite:///{tmp_path}/shop.db')\n"
         f"shop = inbox.source('shop', provider='stripe', secrets=['{SECRET}'])\n"
@@ -421,7 +431,7 @@ def test_work_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    runner, app = CliRunner(), ["--app", "shop:inbox"]
+    runner, app = CliRunner(), ["--app", "dedicated_shop:inbox"]
     assert runner.invoke(cli, ["migrate", *app]).exit_code == exits.OK
     worked = runner.invoke(cli, ["work", "--drain", "--source", "shop", "--type", "invoice.paid", *app])
     assert worked.exit_code == exits.OK, worked.output

@@ -190,7 +190,7 @@ async def test_waiting_consumes_no_attempt(site: Site) -> None:
 
 async def test_handler_over_its_time(site: Site) -> None:
     stripe = site.inbox.sources["stripe"]
-    over = asyncio.Event()
+    release, over = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     late: list[str] = []
 
@@ -201,7 +201,7 @@ async def test_handler_over_its_time(site: Site) -> None:
 
     @stripe.on("slow.plain", timeout="50ms")
     def slow_plainly(event: SyncEvent) -> None:
-        time.sleep(0.3)
+        release.wait(30)
         try:
             event.tx.execute("INSERT INTO done VALUES ('too late')")
         except HookledgerError as error:
@@ -215,6 +215,7 @@ async def test_handler_over_its_time(site: Site) -> None:
         event = (await site.event(key)).event
         assert event.state is State.RETRYING
         assert "TimeoutError" in (event.reason or "")
+    release.set()
     await over.wait()
     assert late == ["ClaimLost"]
     assert await done(site) == []
@@ -455,6 +456,7 @@ async def test_hung_plain_functions_do_not_starve_the_others(site: Site) -> None
 # proves R68
 async def test_a_long_handler_can_ask_whether_the_event_is_still_its_own(site: Site) -> None:
     answers: list[str] = []
+    workers: list[Worker] = []
 
     @site.inbox.sources["stripe"].on("long")
     async def long(event: Event) -> None:
@@ -470,13 +472,11 @@ async def test_a_long_handler_can_ask_whether_the_event_is_still_its_own(site: S
         except ClaimLost:
             answers.append("lost")
             raise
+        finally:
+            workers[0].stop()
 
     await site.deliver(stripe_event("evt_long", "long"))
-
-    def stop_soon(worker: Worker) -> None:
-        asyncio.get_running_loop().call_later(0.6, worker.stop)
-
-    await site.inbox.work(started=stop_soon)
+    await site.inbox.work(started=workers.append)
     assert answers == ["mine", "lost"]
 
 

@@ -93,7 +93,7 @@ async def test_a_second_redaction_is_quarantined_with_an_alert(site: Site, caplo
 
 async def settled_alert(site: Site, ident: str) -> tuple[Any, tuple[Any, ...]]:
     """The event and its audit, once the alert is written: that comes after the answer."""
-    for _ in range(500):
+    for _ in range(5000):
         history = await site.event(ident)
         if history.actions:
             break

@@ -30,12 +30,15 @@ async def test_a_function_that_hangs_takes_one_thread_and_keeps_no_process() -> 
         for _ in range(20):
             with pytest.raises(NotSent, match="still runs"):
                 await target.send(message())
+        while not calls:  # its thread may begin late
+            await asyncio.sleep(0.01)
         [thread] = calls
         assert thread.daemon, "a process ends without it"
     finally:
         go.set()
     await asyncio.to_thread(thread.join, 30)
     await asyncio.sleep(0)  # the loop hears of it
+    target._timeout = 30.0  # it ends by itself
     await target.send(message())
     assert len(calls) == 2, "once it has ended, it gets the next message"
 

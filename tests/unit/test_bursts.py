@@ -24,6 +24,7 @@ from hookledger.receive.respond import Answer, Response
 from hookledger.states import DeliveryOutcome
 from tests.endpoints import configure
 from tests.services.ports import free_port
+from tests.unit.test_http import connected
 
 SECRET = "whsec_made_up_for_the_tests"
 
@@ -148,8 +149,7 @@ async def test_a_burst_is_read_in_parts_and_each_request_gets_its_own_answer(
     site, port = Site(), free_port()
     listener = Listener(site, Limits())
     serving = asyncio.create_task(listener.serve("127.0.0.1", port))
-    await asyncio.sleep(0.05)
-    ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+    ends = [await connected(port) for _ in range(10)]
     post = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
     site.breaks = True
     for _, writer in ends:
@@ -174,7 +174,6 @@ async def test_the_listener_survives_every_failure(monkeypatch: pytest.MonkeyPat
     site, port = Site(), free_port()
     listener = Listener(site, Limits())
     serving = asyncio.create_task(listener.serve("127.0.0.1", port))
-    await asyncio.sleep(0.05)
 
     def broken(*args: object) -> Response:
         raise RuntimeError("a defect")
@@ -183,7 +182,7 @@ async def test_the_listener_survives_every_failure(monkeypatch: pytest.MonkeyPat
     post = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
     with monkeypatch.context() as patch:
         patch.setattr(site, "error_response", broken)
-        ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(7)]
+        ends = [await connected(port) for _ in range(7)]
         for _, writer in ends:
             writer.write(post)
         for reader, writer in ends:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import pytest
@@ -46,14 +46,22 @@ class Site:
         return respond.rejected(error)
 
 
+async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to a listener that has just been started."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(ConnectionRefusedError):
+                return await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def listening(
     site: Site, **limits: object
 ) -> AsyncIterator[tuple[Listener, asyncio.StreamReader, asyncio.StreamWriter]]:
     listener, port = Listener(site, Limits(**limits)), free_port()  # type: ignore[arg-type]
     serving = asyncio.create_task(listener.serve("127.0.0.1", port))
-    await asyncio.sleep(0.05)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await connected(port)
     try:
         yield listener, reader, writer
     finally:
@@ -167,7 +175,7 @@ async def test_an_offer_of_another_protocol_changes_no_rejection(
 async def test_what_is_refused_before_it_is_read(sent: bytes, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "LINGER", 0.5)
     site = Site()
-    async with listening(site, seconds=Seconds("200ms")) as (_, reader, writer):
+    async with listening(site, seconds=Seconds("200ms" if status == 408 else "60s")) as (_, reader, writer):
         writer.write(sent)
         assert (await answer(reader))[0] == status
         assert await asyncio.wait_for(reader.read(), 60) == b""
