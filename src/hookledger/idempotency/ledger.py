@@ -23,7 +23,7 @@ from ..store.ops.answers import AnswerState, Claim
 from ..store.ops.workers import Expired
 from ..store.protocol import Store
 from ..work.parts import Parts
-from ..work.reclaim import Grace, LeaseReclaimer
+from ..work.reclaim import LeaseReclaimer, LeaseWatch
 from ..work.route import Handler
 from ..work.settings import HEAR
 from . import problems
@@ -74,8 +74,7 @@ class GuardLedger:
         self._parts = parts
         self._attempts = parts.runner.attempts = parts.handling.attempts = Attempts()
         self._reclaimer = reclaimer
-        self._grace = Grace(settings.lease)
-        self._may_reclaim = False
+        self.lease_watch: LeaseWatch = LeaseWatch(store, settings.lease)
         self._taking: Counter[UUID] = Counter()
         """Known events that requests are about to claim."""
         self._claiming = Claiming(store, name, settings.lease, begun=self._is_begun, settle=parts.settler.settle)
@@ -221,22 +220,11 @@ class GuardLedger:
 
     async def _reclaim(self, known: AnswerState) -> bool:
         """Reclaim the event of a process that died; whether another look shows more."""
-        if not self._may_reclaim:
+        if not self.lease_watch.may_reclaim:
             return False
         facts = (known.id, known.claim, known.source, known.type, known.attempts, known.crashes, known.run_age)
         await self._reclaimer.reclaim_one(Expired(*facts, known.worker))
         return True
-
-    async def watch_leases(self) -> None:
-        """Watch the database's clock: an expired lease is believed only after a whole lease without a disturbance."""
-        while True:
-            try:
-                self._may_reclaim = self._grace.over((await self._store.answers.present()).timestamp())
-            except HookledgerError as error:
-                self._grace.disturb()
-                self._may_reclaim = False
-                self._warnings.warning("leases are not watched: %s", error)
-            await asyncio.sleep(self._settings.lease / 4)
 
     async def _ended(self, known: AnswerState) -> Captured:
         match known.state:

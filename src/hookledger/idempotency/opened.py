@@ -84,7 +84,7 @@ async def open_guard(guard: Idempotent, stack: contextlib.AsyncExitStack) -> Gua
         await stack.enter_async_context(Written(RateWriter(store.rates, name, guard.totals)))
     leases.start()
     stack.push_async_callback(asyncio.to_thread, leases.stop)
-    for task in (_alive(leases, settings.lease), ledger.watch_leases()):
+    for task in (_alive(leases, settings.lease), ledger.lease_watch.run()):
         stack.callback(asyncio.create_task(task).cancel)
     watch_libraries()
     stack.push_async_callback(ledger.drain, settings.shutdown)

@@ -31,7 +31,7 @@ from ..store.history import Health
 from ..store.ops.answers import AnswerState, Claim
 from ..store.ops.workers import Expired
 from ..store.protocol import Store
-from ..work.reclaim import Grace, LeaseReclaimer
+from ..work.reclaim import LeaseReclaimer, LeaseWatch
 from ..work.route import Routes
 from ..work.settings import SETTLE_END, WorkSettings
 from .runs import FAILED, KNOWN, LATER, MakeParts, Run, Runs
@@ -70,8 +70,7 @@ class InlineAnswerer:
         self._settings = settings
         self._runs = Runs(parts, work, name=name, stuck=stuck)
         self._reclaimer = reclaimer
-        self._grace = Grace(settings.lease)
-        self._may_reclaim = False
+        self._lease_watch = LeaseWatch(store, settings.lease)
         self._claiming = Claiming(
             store, name, settings.lease, begun=self._is_begun, settle=self._runs.parts.settler.settle
         )
@@ -99,7 +98,7 @@ class InlineAnswerer:
         """Begin to renew leases. It is no worker to the others: what has no handler elsewhere waits for one."""
         self._runs.parts.leases.start()
         self._watchdog.start()
-        self._tasks = [self._loop.create_task(task) for task in (self._sign_life(), self._watch_leases())]
+        self._tasks = [self._loop.create_task(task) for task in (self._sign_life(), self._lease_watch.run())]
 
     async def stop(self) -> None:
         """Let what runs finish, cut it short after [work] shutdown_timeout, and release what was not started."""
@@ -122,17 +121,6 @@ class InlineAnswerer:
         while True:
             self._runs.parts.leases.alive()
             await asyncio.sleep(min(0.25, self._settings.lease / 20))
-
-    async def _watch_leases(self) -> None:
-        """Watch the database's clock: an expired lease is believed only after a whole lease without a disturbance."""
-        while True:
-            try:
-                self._may_reclaim = self._grace.over((await self._store.answers.present()).timestamp())
-            except HookledgerError as error:
-                self._grace.disturb()
-                self._may_reclaim = False
-                self._limited_log.warning("leases are not watched: %s", error)
-            await asyncio.sleep(self._settings.lease / 4)
 
     async def health(self) -> Health:
         """What its connections see of the database."""
@@ -261,7 +249,7 @@ class InlineAnswerer:
 
     def _may_take(self, state: AnswerState) -> bool:
         """Whether the lease of an event has ended, beyond doubt."""
-        return state.expired and self._may_reclaim
+        return state.expired and self._lease_watch.may_reclaim
 
     async def _find(self, event_id: UUID) -> AnswerState | None:
         return (await self._store.answers.find([event_id])).get(event_id)

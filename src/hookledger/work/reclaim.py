@@ -11,6 +11,7 @@ from ..effects.policy import continue_after_unknown
 from ..errors import HookledgerError
 from ..ledger import Effect
 from ..model import Waiting
+from ..observe.logs import RateLimitedLogger
 from ..observe.metrics.counts import WorkCounts
 from ..states import EffectKind
 from ..store.ops.answers import PRUNED
@@ -52,6 +53,29 @@ class Grace:
                 self.disturb()
         self._last = (now, database_time)
         return now >= self._until
+
+
+class LeaseWatch:
+    """Watches the database's clock, for a process that reclaims the event which a request waits for: an expired lease
+    is believed only after a whole lease without a disturbance."""
+
+    def __init__(self, store: Store, lease: float) -> None:
+        self._store = store
+        self._lease = lease
+        self._grace = Grace(lease)
+        self._limited_log = RateLimitedLogger(log)
+        self.may_reclaim: bool = False
+
+    async def run(self) -> None:
+        """Look every quarter of a lease, until cancelled."""
+        while True:
+            try:
+                self.may_reclaim = self._grace.over((await self._store.answers.present()).timestamp())
+            except HookledgerError as error:
+                self._grace.disturb()
+                self.may_reclaim = False
+                self._limited_log.warning("leases are not watched: %s", error)
+            await asyncio.sleep(self._lease / 4)
 
 
 class LeaseReclaimer:
