@@ -125,6 +125,12 @@ def _route(name: object, repeat: object) -> Route:
             f"{name!r} is not a route: write a method, POST or PATCH, and a path whose variable parts are in braces, "
             'such as "POST /orders/{id}/refunds"; for {id:int} write {id}, for more than a segment {rest:path}'
         )
+    # Matched before the caller is known: with more variable parts, the time would grow with the square of a path.
+    if found[2].count(":path}") > 1 or any(len(_PARAMETER.findall(part)) > 1 for part in found[2].split("/")):
+        raise ConfigError(
+            f"{name}: a long path could keep it busy for seconds: use one variable part between two slashes, and one "
+            "{rest:path} at most"
+        )
     if repeat not in get_args(Repeat):
         raise ConfigError(f"{name}: repeat is one of {', '.join(get_args(Repeat))}, not {repeat!r}")
     parts, last = [], 0
