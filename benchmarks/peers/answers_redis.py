@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.commands.core import AsyncScript
 
 from benchmarks.peers.answers import BUSY, UNSIGNED, answer, read, response
@@ -33,7 +33,8 @@ RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del'
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    app.state.redis = redis = Redis.from_url(os.environ["REDIS_URL"])
+    pool = BlockingConnectionPool.from_url(os.environ["REDIS_URL"], max_connections=64, timeout=None)
+    app.state.redis = redis = Redis.from_pool(pool)
     app.state.finish, app.state.release = redis.register_script(FINISH), redis.register_script(RELEASE)
     yield
     await redis.aclose()
