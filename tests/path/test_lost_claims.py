@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -125,6 +126,54 @@ async def test_a_claim_that_another_process_made_is_left_alone(shop: Shop) -> No
         assert await store.claim_seen(event.id, 0, "a worker", 30.0) is not None
         claiming = Claiming(store, "this process", 30.0, begun=lambda _: False, settle=settle)
         claiming._seek_new([one], float("inf"))
+        async with asyncio.timeout(60):
+            while claiming._sought:
+                await asyncio.sleep(0.02)
+        await claiming.close()
+    assert settled == []
+
+
+async def test_a_claim_that_this_process_made_later_is_left_alone(shop: Shop) -> None:
+    """The first commit was not made after all. What ran since may have acted, although its claim was lost."""
+    settled: list[Any] = []
+    one = delivered("evt_1")
+
+    async def settle(outcome: Any) -> None:
+        settled.append(outcome)
+
+    async with shop.inbox.opened() as store:
+        await store.record([one])
+        [event] = await store.search.events()
+        claiming = Claiming(store, "this process", 30.0, begun=lambda _: False, settle=settle)
+        claiming._seek(event.id, 1, float("inf"))
+        assert await claiming.claim_seen(event.id, 0) is not None
+        await claiming._look()
+        assert claiming._sought == {}
+        await claiming.close()
+    assert settled == []
+
+
+async def test_a_look_that_ends_after_the_lease_releases_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    settled: list[Any] = []
+    one = delivered("evt_1")
+
+    async def settle(outcome: Any) -> None:
+        settled.append(outcome)
+
+    async with shop.inbox.opened() as store:
+        await store.record([one])
+        [event] = await store.search.events()
+        assert await store.claim_seen(event.id, 0, "this process", 30.0) is not None
+        find, ends = store.answers.find, time.monotonic() + 0.3
+
+        async def stalled(events: Any) -> Any:
+            found = await find(events)
+            await asyncio.sleep(max(0.0, ends - time.monotonic()))
+            return found
+
+        monkeypatch.setattr(store.answers, "find", stalled)
+        claiming = Claiming(store, "this process", 30.0, begun=lambda _: False, settle=settle)
+        claiming._seek(event.id, 1, ends)
         async with asyncio.timeout(60):
             while claiming._sought:
                 await asyncio.sleep(0.02)

@@ -27,7 +27,7 @@ PARENT_PIPE = "HOOKLEDGER_PARENT_PIPE"
 MONITOR = "HOOKLEDGER_MONITOR"
 """Where a child answers health checks and gives its metrics; the variable of --monitor."""
 WORKING = "HOOKLEDGER_WORKING"
-"""A file that proves that a child started: a worker creates it with its first claim, the others when they listen."""
+"""A file that proves that a child started: a worker creates it with its first claim, others just before listening."""
 FATAL = frozenset({2, 3, 5})
 """Exit codes that a restart cannot fix: usage, configuration, schema."""
 API = "api"

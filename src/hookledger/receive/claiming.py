@@ -70,10 +70,13 @@ class Claiming:
         """Claim a known event that still has the claim number `seen`; None if it cannot be claimed."""
         ends = time.monotonic() + self._lease
         try:
-            return await self._store.claim_seen(event_id, seen, self._worker, self._lease, crashed=crashed)
+            claimed = await self._store.claim_seen(event_id, seen, self._worker, self._lease, crashed=crashed)
         except Unavailable:
             self._seek(event_id, seen + 1, ends)
             raise
+        if claimed is not None:  # a number is given once: what was sought under this one or a lower one never was
+            self._sought.pop(event_id, None)
+        return claimed
 
     def _seek_new(self, arrivals: Iterable[Arrival], ends: float) -> None:
         for arrival in arrivals:
@@ -99,9 +102,9 @@ class Claiming:
 
     async def _look(self) -> None:
         for event, state in (await self._store.answers.find(list(self._sought))).items():
-            claim = self._sought[event][0]
-            if state.claim < claim or self._begun(event):
-                continue  # it may still be claimed under this number
+            claim, ends = self._sought.get(event, (0, 0.0))
+            if ends <= time.monotonic() or state.claim < claim or self._begun(event):
+                continue  # it may still be claimed under this number, or is another's business by now
             del self._sought[event]
             if state.state is State.PROCESSING and (state.claim, state.worker) == (claim, self._worker):
                 log.warning("event %s is released: the commit that claimed it was reported as failed", event)
