@@ -112,58 +112,59 @@ async def test_a_connection_that_is_lost_while_postgres_commits_costs_no_attempt
         await site.inbox.asgi.stop()
 
 
+class Sought:
+    """An event that was recorded without a claim, and what this process does about a claim that it may have."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.settled: list[Any] = []
+        self.claiming = Claiming(store, "this process", 30.0, begun=lambda _: False, settle=self._settle)
+
+    async def _settle(self, outcome: Any) -> None:
+        self.settled.append(outcome)
+
+    async def record(self) -> Any:
+        await self.store.record([delivered("evt_1")])
+        [event] = await self.store.search.events()
+        return event.id
+
+    async def end(self) -> None:
+        """Until nothing is sought."""
+        async with asyncio.timeout(60):
+            while self.claiming._sought:
+                await asyncio.sleep(0.02)
+        await self.claiming.close()
+
+
 async def test_a_claim_that_another_process_made_is_left_alone(shop: Shop) -> None:
     """An event that was recorded without a claim, because its source was paused, has claim 1 from a worker."""
-    settled: list[Any] = []
-    one = delivered("evt_1")
-
-    async def settle(outcome: Any) -> None:
-        settled.append(outcome)
-
     async with shop.inbox.opened() as store:
-        await store.record([one])
-        [event] = await store.search.events()
-        assert await store.claim_seen(event.id, 0, "a worker", 30.0) is not None
-        claiming = Claiming(store, "this process", 30.0, begun=lambda _: False, settle=settle)
-        claiming._seek_new([one], float("inf"))
-        async with asyncio.timeout(60):
-            while claiming._sought:
-                await asyncio.sleep(0.02)
-        await claiming.close()
-    assert settled == []
+        sought = Sought(store)
+        event_id = await sought.record()
+        assert await store.claim_seen(event_id, 0, "a worker", 30.0) is not None
+        sought.claiming._seek(event_id, 1, float("inf"))
+        await sought.end()
+    assert sought.settled == []
 
 
 async def test_a_claim_that_this_process_made_later_is_left_alone(shop: Shop) -> None:
     """The first commit was not made after all. What ran since may have acted, although its claim was lost."""
-    settled: list[Any] = []
-    one = delivered("evt_1")
-
-    async def settle(outcome: Any) -> None:
-        settled.append(outcome)
-
     async with shop.inbox.opened() as store:
-        await store.record([one])
-        [event] = await store.search.events()
-        claiming = Claiming(store, "this process", 30.0, begun=lambda _: False, settle=settle)
-        claiming._seek(event.id, 1, float("inf"))
-        assert await claiming.claim_seen(event.id, 0) is not None
-        await claiming._look()
-        assert claiming._sought == {}
-        await claiming.close()
-    assert settled == []
+        sought = Sought(store)
+        event_id = await sought.record()
+        sought.claiming._seek(event_id, 1, float("inf"))
+        assert await sought.claiming.claim_seen(event_id, 0) is not None
+        await sought.claiming._look()
+        assert sought.claiming._sought == {}
+        await sought.end()
+    assert sought.settled == []
 
 
 async def test_a_look_that_ends_after_the_lease_releases_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    settled: list[Any] = []
-    one = delivered("evt_1")
-
-    async def settle(outcome: Any) -> None:
-        settled.append(outcome)
-
     async with shop.inbox.opened() as store:
-        await store.record([one])
-        [event] = await store.search.events()
-        assert await store.claim_seen(event.id, 0, "this process", 30.0) is not None
+        sought = Sought(store)
+        event_id = await sought.record()
+        assert await store.claim_seen(event_id, 0, "this process", 30.0) is not None
         find, ends = store.answers.find, time.monotonic() + 0.3
 
         async def stalled(events: Any) -> Any:
@@ -172,10 +173,6 @@ async def test_a_look_that_ends_after_the_lease_releases_nothing(shop: Shop, mon
             return found
 
         monkeypatch.setattr(store.answers, "find", stalled)
-        claiming = Claiming(store, "this process", 30.0, begun=lambda _: False, settle=settle)
-        claiming._seek(event.id, 1, ends)
-        async with asyncio.timeout(60):
-            while claiming._sought:
-                await asyncio.sleep(0.02)
-        await claiming.close()
-    assert settled == []
+        sought.claiming._seek(event_id, 1, ends)
+        await sought.end()
+    assert sought.settled == []

@@ -104,7 +104,7 @@ class Claiming:
         for event, state in (await self._store.answers.find(list(self._sought))).items():
             claim, ends = self._sought.get(event, (0, 0.0))
             if ends <= time.monotonic() or state.claim < claim or self._begun(event):
-                continue  # it may still be claimed under this number, or is another's business by now
+                continue  # its lease has ended, the commit may still come, or a run of this process has it
             del self._sought[event]
             if state.state is State.PROCESSING and (state.claim, state.worker) == (claim, self._worker):
                 log.warning("event %s is released: the commit that claimed it was reported as failed", event)
